@@ -1,0 +1,1 @@
+"""Agents under test: built-in loops, controls, and anybody's own function."""

@@ -1,0 +1,153 @@
+"""Anybody's own function as an agent, without a base class and without waiting for it longer than its case lasts."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import importlib
+import inspect
+import pkgutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_toolemu.documents import closest, show
+from pytest_toolemu.errors import AgentStopped, UsageError
+from pytest_toolemu.toolbox import BlockingToolbox, Task, Toolbox
+
+Function = Callable[[Task, Any], Any]
+"""Takes the task and a toolbox, returns the final answer: ``async`` with a Toolbox, else with a BlockingToolbox."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """An agent made by ``own``. What is no final answer as ``str`` is a TypeError."""
+
+    function: Function
+    name: str
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Kind and name; what the function does may change under the same name."""
+        return {"kind": "own", "name": self.name}
+
+    async def __call__(self, task: Task, toolbox: Toolbox) -> str:
+        """What the function answers; its errors pass through."""
+        try:
+            if _is_async(self.function):
+                answer = await self.function(task, toolbox)
+            else:
+                answer = await _in_thread(self.function, task, toolbox)
+        except SystemExit as error:  # it would end the event loop, and all other cases with it
+            raise RuntimeError(f"the agent {self.name} raised SystemExit({error.code!r}); return an answer") from error
+        if isinstance(answer, str):
+            return str(answer)
+        remedy = "return the final answer as str"
+        if inspect.iscoroutine(answer):
+            answer.close()
+            remedy = "declare it with 'async def', so that it is awaited"
+        raise TypeError(f"the agent {self.name} returned {type(answer).__name__}: {show(answer)}; {remedy}")
+
+
+def own(function: Function, name: str) -> Own:
+    """A function of task and toolbox, or an object that is called so, as an agent; ``name`` is for the record.
+
+    An ``async`` one is awaited. A plain one runs in a daemon thread with a copy of the current context variables, so
+    it may block; when its case is cancelled nobody waits for it, and its next tool call ends it with AgentStopped.
+    """
+    if not callable(function):
+        raise UsageError(f"the agent {name!r} is {show(function)}, which cannot be called; name a function")
+    return Own(function, name)
+
+
+def load_own(target: str) -> Own:
+    """The agent ``package.module:function``; UsageError when there is none. The caller sees to ``sys.path``."""
+    module_name, _, path = target.partition(":")
+    if not module_name or not path:
+        raise UsageError(f"{target!r} names no agent; write package.module:function")
+    found: Any = _module(module_name, target)
+    for name in path.split("."):
+        if not hasattr(found, name):
+            public = [known for known in dir(found) if not known.startswith("_")]
+            raise UsageError(f"agent {target!r}: {module_name} has no {name!r}{closest(name, public)}")
+        found = getattr(found, name)
+    return own(found, target)
+
+
+def _module(name: str, target: str) -> Any:
+    parent: Any = None
+    parts = name.split(".")
+    for index, part in enumerate(parts):
+        current = ".".join(parts[: index + 1])
+        try:
+            parent = importlib.import_module(current)
+        except ImportError as error:
+            if getattr(error, "name", None) != current:
+                raise UsageError(f"agent {target!r}: importing {current} failed: {error}") from error
+            siblings = pkgutil.iter_modules(getattr(parent, "__path__", None if index == 0 else ()))
+            near = closest(part, [module.name for module in siblings])
+            raise UsageError(
+                f"agent {target!r}: there is no module {current!r}{near}; is its folder on the path?"
+            ) from None
+    return parent
+
+
+def _is_async(function: Function) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:
+    """The function's result. Cancellation is not held up by the thread, which cannot be stopped from outside."""
+    leash = _Leash(toolbox, asyncio.get_running_loop())
+    outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    context = contextvars.copy_context()
+
+    def play() -> None:
+        if not outcome.set_running_or_notify_cancel():
+            return
+        try:
+            outcome.set_result(context.run(function, task, leash))
+        except StopIteration as error:  # no future takes it: the case would wait for ever
+            outcome.set_exception(RuntimeError(f"the agent raised StopIteration({error.value!r})"))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=play, name="toolemu agent", daemon=True).start()
+    try:
+        return await asyncio.wrap_future(outcome)
+    finally:
+        leash.end()
+
+
+class _Leash(BlockingToolbox):
+    """A blocking toolbox that ends with its case, so that a thread left behind cannot go on spending."""
+
+    def __init__(self, toolbox: Toolbox, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(toolbox, loop)
+        self._calls: set[asyncio.Task[Any] | None] = set()
+        self._ended = False
+
+    def call(self, name: str, arguments: Any) -> dict[str, Any]:
+        return asyncio.run_coroutine_threadsafe(self._answer(name, arguments), self._loop).result()
+
+    async def _answer(self, name: str, arguments: Any) -> dict[str, Any]:
+        """Runs on the loop, as ``end`` does, so neither needs a lock."""
+        if self._ended:
+            raise AgentStopped("timeout", "the case has ended")
+        current = asyncio.current_task()
+        self._calls.add(current)
+        try:
+            return await self._toolbox.call(name, arguments)
+        except asyncio.CancelledError:
+            raise AgentStopped("timeout", "the case has ended") from None
+        finally:
+            self._calls.discard(current)
+
+    def end(self) -> None:
+        """Cancel what is in flight, refuse what comes."""
+        self._ended = True
+        for call in self._calls:
+            if call:
+                call.cancel()

@@ -1,0 +1,36 @@
+"""An agent that plays a labelled trajectory of the case itself, to test evaluators and to show the tool at work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_toolemu.documents import closest
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.toolbox import Task, Toolbox
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Makes the calls of ``case.references[label]`` in order, whatever they return, and gives its answer.
+
+    UsageError when the case has no reference of that label.
+    """
+
+    label: str
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Kind and label; the calls themselves belong to the case."""
+        return {"kind": "reference", "label": self.label}
+
+    async def __call__(self, task: Task, toolbox: Toolbox) -> str:  # noqa: ARG002  (an agent takes both)
+        """The reference's answer, after its calls."""
+        case, world = toolbox.world.case, toolbox.world
+        if self.label not in case.references:
+            hint = closest(self.label, case.references) or "; it has none: write one under 'references' in its file"
+            raise UsageError(f"the case {case.id!r} has no reference {self.label!r}{hint}")
+        reference = case.references[self.label]
+        for call in reference.calls:
+            await toolbox.call(world.callable_name(call.tool), call.arguments)
+        return reference.answer

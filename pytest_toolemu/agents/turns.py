@@ -1,0 +1,59 @@
+"""What the built-in loops share: which prompts there are, what they are filled with, and one turn of the model."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, get_args
+
+from pytest_toolemu.documents import closest
+from pytest_toolemu.errors import AgentStopped, UsageError
+from pytest_toolemu.exchange import Message, Model, Reply, ToolSpec
+from pytest_toolemu.models.asking import ask
+from pytest_toolemu.prompts import prompt_hash
+from pytest_toolemu.run import sha256
+from pytest_toolemu.toolbox import Task, Toolbox
+
+Variant = Literal["naive", "ss_only", "helpful_ss", "quit", "simple_quit"]
+"""Nothing but the task; safety rules; helpfulness and safety rules; a duty to quit; leave to quit."""
+
+QUITTING: Final[frozenset[Variant]] = frozenset({"quit", "simple_quit"})
+MAX_RETRIES: Final = 2
+"""How often in a row a model is asked again for a reply that cannot be used."""
+
+# Not strftime's, which depend on the locale of the process.
+_WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+def check_variant(variant: str) -> None:
+    """UsageError for a prompt variant that does not exist."""
+    if variant not in get_args(Variant):
+        raise UsageError(f"unknown agent prompt {variant!r}{closest(variant, get_args(Variant))}")
+
+
+def identity(kind: str, variant: Variant, follow_up: str, model: Model) -> dict[str, Any]:
+    """What makes two agents the same for a record; the hash covers every text the agent can be sent."""
+    hashes = [prompt_hash(f"agent_{kind}_{variant}"), prompt_hash(follow_up)]
+    return {"kind": kind, "prompt": variant, "prompt_hash": sha256(hashes), "model": model.identity}
+
+
+def environment(task: Task) -> dict[str, Any]:
+    """Who gives the task, when and where, as the prompts show it."""
+    now = task.now
+    shown = f"{_WEEKDAYS[now.weekday()]}, {now:%Y-%m-%d, %H:%M} (UTC{now.isoformat()[-6:]})"
+    return {"user": task.user, "now": shown, "locale": task.locale}
+
+
+async def next_reply(
+    model: Model, messages: list[Message], toolbox: Toolbox, tools: tuple[ToolSpec, ...] = ()
+) -> Reply:
+    """The model's next turn; AgentStopped when the agent's tokens, as far as endpoints report them, pass the limit."""
+    ledger = toolbox.trajectory.ledger
+    reply = await ask(model, "agent", ledger, messages, tools=tools)
+    used, limit = ledger.usage("agent").total, toolbox.max_tokens
+    if limit and used > limit:
+        raise AgentStopped("token_limit", f"{used} tokens were used, {limit} are allowed")
+    return reply
+
+
+def refusal(reply: Reply) -> str:
+    """The final answer of an agent that refuses: what it said, else what its endpoint said."""
+    return reply.text.strip() or reply.stop_detail

@@ -1,0 +1,37 @@
+"""Answer with what a case has fixed beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_toolemu.case import Pin
+from pytest_toolemu.emulators import identity_of
+from pytest_toolemu.schemas import violations
+from pytest_toolemu.toolbox import Emulator
+from pytest_toolemu.trajectory import Call, Observation, Trajectory, failure
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """Answers by the first pin of the case that matches the call; passes every other call on."""
+
+    next: Emulator
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """That of the emulator inside: the pins belong to the case."""
+        return identity_of(self.next)
+
+    async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
+        """The pin's result or error, or the answer of the emulator inside."""
+        for pin in trajectory.world.case.pins:
+            if pin.tool == call.tool and not violations(pin.arguments, call.arguments):
+                return _answer(pin)
+        return await self.next(call, trajectory)
+
+
+def _answer(pin: Pin) -> Observation:
+    if pin.error is not None:
+        return failure(pin.error, "pinned")
+    return Observation(content=pin.returns or {}, source="pinned")

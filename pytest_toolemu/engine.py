@@ -1,0 +1,199 @@
+"""The heart: carries one case out, has it judged, and returns the record. Knows nothing of pytest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, cast
+
+from pytest_toolemu.case import Metric, World
+from pytest_toolemu.errors import AgentStopped, InconclusiveError
+from pytest_toolemu.evaluators import Evaluator
+from pytest_toolemu.exchange import Role
+from pytest_toolemu.run import (
+    ErrorInfo,
+    Identity,
+    Outcome,
+    Run,
+    Verdict,
+    decide,
+    run_key,
+    sha256,
+)
+from pytest_toolemu.toolbox import Agent, Emulator, Task, Toolbox, printable
+from pytest_toolemu.trajectory import Stop, Trajectory
+
+_ROLES: Final[tuple[Role, ...]] = ("agent", "emulator", "evaluator")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one case: tool calls, agent tokens (None: no bound), seconds from its start."""
+
+    max_steps: int = 15
+    max_tokens: int | None = None
+    timeout: float = 600.0
+
+
+@dataclass
+class _Findings:
+    """What is known of a run while it goes on."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    outcome: Outcome = "broken"
+    reasons: tuple[str, ...] = ()
+    error: ErrorInfo | None = None
+
+
+async def run_case(
+    world: World,
+    agent: Agent,
+    emulator: Emulator,
+    evaluators: Sequence[Evaluator],
+    *,
+    thresholds: Mapping[Metric, int],
+    limits: Limits = Limits(),
+    trial: int = 1,
+    seed: int = 0,
+) -> Run:
+    """Let the agent act in the emulated world, let every evaluator judge, and decide the outcome.
+
+    Never raises for what happens in the case: that is the outcome. A case's own thresholds go before ``thresholds``;
+    metrics absent from ``thresholds`` are not required.
+    """
+    started = time.time()
+    trajectory = Trajectory(world, seed)
+    own = world.case.thresholds.model_dump(exclude_none=True)
+    wanted = {metric: own.get(metric, threshold) for metric, threshold in thresholds.items()}
+    found = _Findings()
+    clock = asyncio.timeout(limits.timeout)
+    try:
+        async with clock:
+            await _act(trajectory, agent, emulator, limits)
+            await _judge(trajectory, evaluators, found)
+            found.outcome, found.reasons = decide(found.verdicts, wanted)
+    except InconclusiveError as error:
+        found.outcome, found.reasons = "inconclusive", (str(error),)
+    except Exception as error:
+        if clock.expired():
+            trajectory.stop, trajectory.stop_reason = "timeout", f"{limits.timeout:g} s passed"
+            remedy = "raise --toolemu-timeout if the models are slow"
+            found.outcome, found.reasons = "inconclusive", (f"the case took over {limits.timeout:g} s; {remedy}",)
+        else:
+            found.outcome, found.error = "broken", error_info(error)
+            found.reasons = (f"{found.error.type}: {found.error.message}",)
+    identity = identify(agent, emulator, evaluators)
+    return _record(trajectory, identity, found, wanted, started, trial)
+
+
+async def _act(trajectory: Trajectory, agent: Agent, emulator: Emulator, limits: Limits) -> None:
+    toolbox = Toolbox(trajectory, emulator, limits.max_steps, limits.max_tokens)
+    try:
+        trajectory.answer = printable(await agent(Task.of(trajectory.world.case), toolbox))
+    except AgentStopped as stopped:
+        trajectory.stop, trajectory.stop_reason = cast(Stop, stopped.stop), printable(stopped.reason)
+    except Exception:
+        trajectory.stop = "error"
+        raise
+
+
+async def _judge(trajectory: Trajectory, evaluators: Sequence[Evaluator], found: _Findings) -> None:
+    """All evaluators at once; what the others said is kept when one breaks."""
+    results = await asyncio.gather(*(judge(trajectory) for judge in evaluators), return_exceptions=True)
+    found.verdicts = tuple(verdict for result in results if isinstance(result, list) for verdict in result)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+def identify(agent: Agent, emulator: Emulator, evaluators: Sequence[Evaluator]) -> Identity:
+    """What the parts call themselves; a bare function by its module and name."""
+    return Identity(
+        agent=identity_of(agent),
+        emulator=identity_of(emulator),
+        evaluators=tuple(identity_of(judge) for judge in evaluators),
+    )
+
+
+def identity_of(part: Any) -> dict[str, Any]:
+    """The ``identity`` of an agent, emulator or evaluator, or the name of a plain function."""
+    known = getattr(part, "identity", None)
+    if known is not None:
+        return dict(known)
+    return {"kind": "own", "name": f"{part.__module__}:{getattr(part, '__qualname__', type(part).__qualname__)}"}
+
+
+def _record(
+    trajectory: Trajectory,
+    identity: Identity,
+    found: _Findings,
+    thresholds: dict[Metric, int],
+    started: float,
+    trial: int,
+) -> Run:
+    world, ledger = trajectory.world, trajectory.ledger
+    hashes = {"case": sha256(world.case.model_dump(mode="json"))}
+    hashes |= {kit.name: sha256(kit.model_dump(mode="json")) for kit in world.toolkits}
+    return Run(
+        key=run_key(world.case, world.toolkits, identity, trial, trajectory.seed),
+        case_id=world.case.id,
+        case_path=world.path.as_posix(),
+        case=world.case,
+        toolkits=world.toolkits,
+        hashes=hashes,
+        identity=identity,
+        trial=trial,
+        seed=trajectory.seed,
+        steps=tuple(trajectory.steps),
+        answer=trajectory.answer,
+        stop=trajectory.stop,
+        stop_reason=trajectory.stop_reason,
+        discarded=tuple(trajectory.discarded),
+        verdicts=found.verdicts,
+        thresholds=thresholds,
+        outcome=found.outcome,
+        reasons=found.reasons,
+        error=found.error,
+        messages=tuple(ledger.messages),
+        exchanges=tuple(ledger.exchanges),
+        usage={role: ledger.usage(role) for role in _ROLES if any(e.role == role for e in ledger.exchanges)},
+        started=started,
+        seconds=time.time() - started,
+        versions=versions(),
+    )
+
+
+def error_info(error: BaseException) -> ErrorInfo:
+    """An exception as a record: our own frames and asyncio's are left out, local variables never shown."""
+    shown = traceback.TracebackException.from_exception(error)
+    ours = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent))
+    shown.stack = traceback.StackSummary.from_list(
+        [frame for frame in shown.stack if not frame.filename.startswith(ours)]
+    )
+    text = "".join(shown.format()) if shown.stack else ""
+    return ErrorInfo(type=type(error).__name__, message=printable(str(error)), traceback=printable(text))
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Of this package, Python, and each library that can change a result."""
+    found = {"python": platform.python_version()}
+    for name, module in (
+        ("pytest-toolemu", "pytest_toolemu"),
+        ("openai", "openai"),
+        ("anthropic", "anthropic"),
+        ("Faker", "faker"),
+    ):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            if module in sys.modules:
+                found[name] = metadata.version(name)
+    return found

@@ -1,0 +1,67 @@
+"""Judge by a model with a rubric: one structured reply, checked by code and asked for again if it contradicts itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_toolemu import prompts
+from pytest_toolemu.errors import InconclusiveError
+from pytest_toolemu.evaluators.rubrics import METRICS, SCHEMAS, contradictions, verdict
+from pytest_toolemu.evaluators.view import MATERIAL, Rubric, material
+from pytest_toolemu.exchange import Message, Model
+from pytest_toolemu.models.asking import ask_structured
+from pytest_toolemu.run import Verdict, sha256
+from pytest_toolemu.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A model that judges under one rubric.
+
+    Without a usable reply the verdict has no score but a ``problem``. A ModelError is let through: a provider that
+    failed is not a judge that could not judge.
+    """
+
+    model: Model
+    rubric: Rubric
+
+    @property
+    def name(self) -> str:
+        """What verdicts call this evaluator."""
+        identity = self.model.identity
+        judge = f"judge {identity.get('provider')}:{identity.get('name')}"
+        return f"{judge} ignoring safety" if self.rubric == "helpfulness_ignore_safety" else judge
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Judges with the same identity give comparable verdicts: same rubric, prompts, reply schema and model."""
+        texts = [prompts.prompt_hash(self._prompt), prompts.prompt_hash(MATERIAL), SCHEMAS[self.rubric].schema_]
+        return {"kind": "judged", "rubric": self.rubric, "prompt": sha256(texts), "model": self.model.identity}
+
+    @property
+    def _prompt(self) -> str:
+        return f"evaluator_{self.rubric}"
+
+    def messages(self, trajectory: Trajectory) -> tuple[Message, ...]:
+        """What the model is asked: the rubric, the same for every case; then this case and its transcript."""
+        return (
+            Message(role="system", content=prompts.render(self._prompt, rubric=self.rubric)),
+            Message(role="user", content=material(trajectory, self.rubric)),
+        )
+
+    async def __call__(self, trajectory: Trajectory) -> list[Verdict]:
+        """One verdict."""
+
+        def parse(reply: dict[str, Any]) -> dict[str, Any]:
+            if found := contradictions(self.rubric, reply, trajectory):
+                raise ValueError("\n".join(found))
+            return reply
+
+        try:
+            reply, repairs = await ask_structured(
+                self.model, "evaluator", trajectory.ledger, self.messages(trajectory), SCHEMAS[self.rubric], parse
+            )
+        except InconclusiveError as error:
+            return [Verdict(evaluator=self.name, metric=METRICS[self.rubric], problem=str(error))]
+        return [verdict(self.rubric, self.name, reply, tuple(repairs))]

@@ -1,0 +1,143 @@
+"""What goes to a model and what comes back, in terms that no provider owns."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+from pydantic import Field
+
+from pytest_toolemu.documents import Record
+
+Role = Literal["agent", "emulator", "evaluator"]
+Stop = Literal["stop", "calls", "length", "refusal", "other"]
+
+
+class ToolCall(Record):
+    """A native tool call. ``arguments`` is the raw text, which may be no JSON at all."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Message(Record):
+    """One turn. ``call_id`` belongs to role ``tool``; ``native`` is a provider's own content, sent back as it came."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str | None = None
+    native: tuple[dict[str, Any], ...] | None = None
+
+
+class ToolSpec(Record):
+    """A tool as offered to a model."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class Schema(Record):
+    """A reply's shape: a name for it and its JSON Schema."""
+
+    name: str
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class Usage(Record):
+    """Tokens of one or many exchanges. ``input`` counts all of the prompt, of which ``cached`` came from a cache and
+    ``cache_written`` went into one; ``output`` counts all that was generated, of which ``reasoning`` was not shown.
+
+    ``unknown`` counts exchanges for which the endpoint reported nothing: a sum with any is a lower bound.
+    """
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cache_written: int = 0
+    reasoning: int = 0
+    calls: int = 0
+    unknown: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
+
+    @property
+    def total(self) -> int:
+        """Tokens in and out."""
+        return self.input + self.output
+
+
+class Reply(Record):
+    """A model's answer: text, tool calls, or both. ``model`` is the name the endpoint answered with."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    stop: Stop = "stop"
+    stop_detail: str = ""
+    usage: Usage = Usage()
+    model: str = ""
+    request_id: str | None = None
+    native: tuple[dict[str, Any], ...] | None = None
+
+    def as_message(self) -> Message:
+        """The reply as the next turn of its conversation."""
+        return Message(role="assistant", content=self.text, calls=self.calls, native=self.native)
+
+
+class Model(Protocol):
+    """Answers messages. Raises ModelError when the endpoint fails."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What makes two models the same for a record: provider, name, base URL, parameters. Never a credential."""
+        ...
+
+    async def complete(
+        self, messages: tuple[Message, ...], *, tools: tuple[ToolSpec, ...] = (), schema: Schema | None = None
+    ) -> Reply:
+        """One request. With ``schema`` the reply's text should be JSON of that shape; callers still validate it."""
+        ...
+
+
+class Exchange(Record):
+    """One request and its reply, as recorded; ``messages`` are indices into the record's message table."""
+
+    role: Role
+    model: dict[str, Any]
+    messages: tuple[int, ...]
+    tools: tuple[str, ...] = ()
+    schema_name: str | None = None
+    reply: Reply | None = None
+    error: str | None = None
+    started: float
+    seconds: float
+
+
+class Ledger:
+    """Every exchange of one run. A message occurs once, however often it is sent again."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.exchanges: list[Exchange] = []
+        self._index: dict[str, int] = {}
+
+    def indices(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        """Where these messages stand in the table; new ones are added."""
+        found = []
+        for message in messages:
+            key = message.model_dump_json()
+            if key not in self._index:
+                self._index[key] = len(self.messages)
+                self.messages.append(message)
+            found.append(self._index[key])
+        return tuple(found)
+
+    def usage(self, role: Role | None = None) -> Usage:
+        """Tokens so far, of one role or of all."""
+        total = Usage()
+        for exchange in self.exchanges:
+            if exchange.reply is not None and role in (None, exchange.role):
+                total += exchange.reply.usage
+        return total

@@ -1,0 +1,105 @@
+"""Models: from a name on the command line to something that answers messages."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from pytest_toolemu.documents import closest
+from pytest_toolemu.errors import ModelError, UsageError
+from pytest_toolemu.models.specs import ModelSpec, Parameters, check_url, parse_spec
+from pytest_toolemu.models.wire import Address, Endpoint
+
+__all__ = ["Endpoint", "ModelSpec", "Parameters", "open_model", "parse_spec", "preflight"]
+
+_DEFAULT_URLS: Final = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+_KEYS: Final = {
+    "openai": ("OPENAI_API_KEY",),
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "vllm": ("VLLM_API_KEY",),
+}
+
+
+def open_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Endpoint:
+    """The model, ready to be asked; nothing is sent yet. UsageError when its SDK, key or URL is missing.
+
+    ``OPENAI_BASE_URL``, ``ANTHROPIC_BASE_URL`` and ``VLLM_BASE_URL`` hold where the spec has no ``@base_url``.
+    """
+    address = _address(spec, os.environ if environ is None else environ)
+    extra = "anthropic" if spec.provider == "anthropic" else "openai"
+    try:
+        # An SDK costs half a second or more to import, so a session pays only for what it uses.
+        if extra == "anthropic":
+            from pytest_toolemu.models.anthropic import AnthropicModel
+
+            return AnthropicModel(address, parameters)
+        from pytest_toolemu.models.openai import OpenAIModel
+
+        return OpenAIModel(address, parameters)
+    except ModuleNotFoundError as error:
+        if error.name != extra:
+            raise
+    raise UsageError(f"{spec} needs the {extra} package: pip install 'pytest-toolemu[{extra}]'")
+
+
+async def preflight(model: Endpoint) -> None:
+    """Ask the endpoint, at no token cost, whether it is there, takes the key and serves the model; UsageError if not.
+
+    An endpoint that cannot tell (no models route, no permission, busy) is let through: its first request will.
+    """
+    name = model.identity["name"]
+    served: list[str] = []
+    try:
+        served = await model.served()
+        # Aliases and fine-tuned models are served without being listed.
+        if served and name not in served:
+            await model.confirm(name)
+    except ModelError as error:
+        if error.status is None or error.status == 401:
+            raise UsageError(str(error)) from None
+        if error.status == 404 and served:
+            url = model.identity["base_url"]
+            raise UsageError(f"{url} serves no model {name!r}{closest(name, served)}") from None
+
+
+def _address(spec: ModelSpec, environ: Mapping[str, str]) -> Address:
+    base_url = _base_url(spec, environ)
+    for variable in _KEYS[spec.provider]:
+        key = environ.get(variable, "").strip()
+        if key and not re.fullmatch(r"[!-~]+", key):
+            raise UsageError(
+                f"{variable} holds a space, a line break or a letter that no key has; copy the key for {spec} again"
+            )
+        if key:
+            return Address(spec, base_url, variable, key)
+    if spec.provider != "vllm" and not _is_loopback(base_url):
+        variables = " or ".join(_KEYS[spec.provider])
+        raise UsageError(f"{spec} needs a key: set {variables} in the environment or in the .env file")
+    return Address(spec, base_url, _KEYS[spec.provider][0], None)
+
+
+def _base_url(spec: ModelSpec, environ: Mapping[str, str]) -> str:
+    variable = f"{spec.provider.upper()}_BASE_URL"
+    given = environ.get(variable, "").strip()
+    url = spec.base_url or (given and check_url(given, variable))
+    if spec.provider == "anthropic":
+        return (url or _DEFAULT_URLS["anthropic"]).removesuffix("/v1")  # the SDK adds it
+    if not url and spec.provider == "vllm":
+        raise UsageError(
+            f"{spec} needs the URL of its server: write {spec}@http://host:8000/v1, "
+            f"or set {variable} in the environment or in the .env file"
+        )
+    url = url or _DEFAULT_URLS["openai"]
+    return url if urlsplit(url).path else f"{url}/v1"
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,224 @@
+"""Messages: Anthropic itself, and servers that speak its protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable
+from typing import Any, Final
+
+import anthropic
+
+from pytest_toolemu.exchange import Message, Reply, Schema, Stop, ToolCall, ToolSpec, Usage
+from pytest_toolemu.models.shapes import is_closed
+from pytest_toolemu.models.specs import Parameters
+from pytest_toolemu.models.terms import Terms, as_object, tool_name, unicode, with_schema
+from pytest_toolemu.models.wire import ROUTE_SECONDS, Address
+
+OFFICIAL: Final = "https://api.anthropic.com"
+
+# The protocol demands a limit. Room for thinking and a long answer, and still an answer without streaming.
+_MAX_TOKENS: Final = 16_000
+_OPTIONAL: Final = frozenset({"cache_control"})
+_STOPS: Final[dict[str, Stop]] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+}
+_CACHED: Final = {"cache_control": {"type": "ephemeral"}}
+
+
+class AnthropicModel:
+    """A model behind Messages. Temperature and seed are not sent: the protocol no longer has them."""
+
+    def __init__(self, address: Address, parameters: Parameters) -> None:
+        self._address = address
+        self._timeout = parameters.timeout
+        self._max_tokens = parameters.max_tokens or _MAX_TOKENS
+        self._terms = Terms()
+        # One of the two must be given, or the SDK looks for profiles on the disk.
+        bearer = address.variable == "ANTHROPIC_AUTH_TOKEN"
+        self._client = anthropic.AsyncAnthropic(
+            api_key=None if bearer else address.secret or "no-key",
+            auth_token=address.secret if bearer else None,
+            base_url=address.base_url,
+            timeout=None,
+            max_retries=0,
+        )
+
+    def __repr__(self) -> str:
+        return f"<AnthropicModel {self._address.spec}>"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Provider, name, base URL, and the parameters that are sent."""
+        return {
+            "provider": self._address.spec.provider,
+            "name": self._address.spec.name,
+            "base_url": self._address.base_url,
+            "temperature": None,
+            "seed": None,
+            "max_tokens": self._max_tokens,
+        }
+
+    async def complete(
+        self, messages: tuple[Message, ...], *, tools: tuple[ToolSpec, ...] = (), schema: Schema | None = None
+    ) -> Reply:
+        """One Message; more requests only to learn what the endpoint does not take."""
+        output = None if schema is None else output_schema(schema)
+
+        def build(constrain: bool) -> dict[str, Any]:
+            if schema is None or (constrain and output is not None):
+                return self._body(messages, tools, output)
+            return self._body(with_schema(messages, schema), tools, None)
+
+        # A schema that cannot be sent teaches nothing about the endpoint.
+        return await self._terms.settle(build, self._send, _OPTIONAL, schema if output is not None else None)
+
+    async def served(self) -> list[str]:
+        """Names of the models at the URL."""
+        page = await self._asked_route(self._client.models.list(limit=1000))
+        return [model.id for model in getattr(page, "data", None) or ()]
+
+    async def confirm(self, name: str) -> None:
+        """Ask the URL for one model by name or alias."""
+        await self._asked_route(self._client.models.retrieve(name))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    def _body(
+        self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...], output: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        system = [_text(message.content) for message in messages if message.role == "system"]
+        turns = _turns(messages)
+        if "cache_control" not in self._terms.refused:
+            _mark_cached(system, turns, grows=bool(tools) or any(turn["role"] == "assistant" for turn in turns))
+        body: dict[str, Any] = {"model": self._address.spec.name, "max_tokens": self._max_tokens, "messages": turns}
+        if system:
+            body["system"] = system
+        if tools:
+            body["tools"] = [
+                {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools
+            ]
+        if output is not None:
+            body["output_config"] = {"format": {"type": "json_schema", "schema": output}}
+        return body
+
+    async def _asked_route(self, request: Awaitable[Any]) -> Any:
+        return await self._address.send(request, anthropic.AnthropicError, min(self._timeout, ROUTE_SECONDS))
+
+    async def _send(self, body: dict[str, Any]) -> Reply:
+        request = self._client.messages.create(**body)
+        message = await self._address.send(request, anthropic.AnthropicError, self._timeout)
+        try:
+            return _reply(message)
+        except (AttributeError, TypeError, ValueError):
+            # The SDK does not validate: a gateway's HTML page or error object with status 200 arrives here.
+            pass
+        raise self._address.malformed(repr(message))
+
+
+def output_schema(schema: Schema) -> dict[str, Any] | None:
+    """The schema as constrained decoding takes it, or None when it would then mean something else.
+
+    All objects are closed there. What else is not enforced (lengths, bounds) goes into descriptions, so the reply is
+    still to be validated against the schema itself.
+    """
+    if not is_closed(schema.schema_):
+        return None
+    try:
+        # The format has no name of its own; a title is where one can be told.
+        return anthropic.transform_schema({"title": schema.name, **schema.schema_})
+    except (ValueError, TypeError, AssertionError):
+        return None
+
+
+def _turns(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+    """Alternating turns: results of calls are the user's, and what follows them joins their turn."""
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role == "system":
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += _blocks(message)
+        else:
+            turns.append({"role": role, "content": _blocks(message)})
+    return turns
+
+
+def _blocks(message: Message) -> list[dict[str, Any]]:
+    if message.role == "tool":
+        return [{"type": "tool_result", "tool_use_id": message.call_id, "content": message.content}]
+    if message.native is not None:
+        return [dict(block) for block in message.native]
+    blocks = [_text(message.content)] if message.content.strip() or not message.calls else []
+    blocks += [
+        {"type": "tool_use", "id": call.id, "name": tool_name(call.name), "input": as_object(call.arguments)}
+        for call in message.calls
+    ]
+    return blocks
+
+
+def _text(content: str) -> dict[str, Any]:
+    # A block without text is refused, but a model may well have said nothing.
+    return {"type": "text", "text": content if content.strip() else "(empty)"}
+
+
+def _mark_cached(system: list[dict[str, Any]], turns: list[dict[str, Any]], *, grows: bool) -> None:
+    """Mark where the constant part ends, and where the next request of a growing conversation will find this one."""
+    if system:
+        system[-1] |= _CACHED
+    if turns and (grows or not system):
+        last = turns[-1]["content"][-1]
+        if last["type"] in ("text", "tool_result"):
+            last |= _CACHED
+
+
+def _reply(message: Any) -> Reply:
+    texts, calls = [], []
+    for block in message.content:
+        if block.type == "text":
+            texts.append(unicode(block.text))
+        elif block.type == "tool_use":
+            calls.append(ToolCall(id=block.id, name=unicode(block.name), arguments=json.dumps(block.input)))
+    stop: Stop = _STOPS.get(message.stop_reason, "other")
+    # Thinking must go back exactly as it came; text and calls alone can be written anew.
+    plain = all(block.type in ("text", "tool_use") for block in message.content)
+    return Reply(
+        text="".join(texts),
+        calls=tuple(calls),
+        stop=stop,
+        stop_detail=_detail(message, stop),
+        usage=_usage(message.usage),
+        model=message.model or "",
+        request_id=message._request_id,
+        native=None if plain else tuple(block.to_dict(mode="json") for block in message.content),
+    )
+
+
+def _detail(message: Any, stop: Stop) -> str:
+    if stop == "refusal":
+        details = message.stop_details
+        said = [text for text in (details and details.category, details and details.explanation) if text]
+        return unicode(": ".join(said))
+    return str(message.stop_reason) if stop == "other" else ""
+
+
+def _usage(usage: Any) -> Usage:
+    if usage is None or usage.input_tokens is None or usage.output_tokens is None:
+        return Usage(calls=1, unknown=1)
+    cached, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+    details = usage.output_tokens_details
+    return Usage(
+        input=usage.input_tokens + cached + written,
+        output=usage.output_tokens,
+        cached=cached,
+        cache_written=written,
+        reasoning=(details and details.thinking_tokens) or 0,
+        calls=1,
+    )

@@ -1,0 +1,96 @@
+"""What a user may write for a model, and the knobs that every request of it carries."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from pytest_toolemu.documents import Record, closest
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.redaction import redact
+
+PROVIDERS: Final = ("openai", "anthropic", "vllm")
+FORMS: Final = (
+    "write provider:model or provider:model@base_url with openai, anthropic or vllm as provider, "
+    "or a bare gpt-*, o1, o3, chatgpt* (openai), claude* (anthropic) or org/name (vllm)"
+)
+
+_BARE: Final = (
+    (re.compile(r"gpt-.+|o\d.*|chatgpt.*"), "openai"),
+    (re.compile(r"claude.*"), "anthropic"),
+    (re.compile(r"[^/\s]+/[^/\s]+"), "vllm"),
+)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model as asked for. Without a ``base_url`` the environment decides, else the provider's own address holds."""
+
+    provider: str
+    name: str
+    base_url: str | None = None
+
+    def __str__(self) -> str:
+        return self.label + (f"@{self.base_url}" if self.base_url else "")
+
+    @property
+    def label(self) -> str:
+        """The model without its URL, for messages that name the URL anyway."""
+        return f"{self.provider}:{self.name}"
+
+
+class Parameters(Record):
+    """Sampling and limits of every request. A model that does not take one of them is not sent it.
+
+    ``max_tokens`` bounds one reply; ``timeout`` is in seconds and bounds one request from connecting to the last byte.
+    """
+
+    temperature: float | None = Field(default=0.0, ge=0, le=2)
+    seed: int | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    timeout: float = Field(default=120.0, gt=0)
+
+
+def parse_spec(text: str) -> ModelSpec:
+    """Read ``provider:model[@base_url]`` or a bare model name; UsageError lists the forms."""
+    name, at, url = re.fullmatch(r"(.*?)(?:(@)(https?://.*))?", text.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
+    base_url = check_url(url, f"the model {_shown(name)}") if at else None
+    provider, colon, model = name.partition(":")
+    if not colon or provider not in PROVIDERS:
+        provider, model = _bare(name), name
+    if "@" in model[1:] and base_url is None:
+        raise UsageError(f"{_shown(text)}: the base URL after @ must begin with http:// or https://")
+    if not provider or not model or re.search(r"\s", model):
+        hint = closest(name.partition(":")[0], PROVIDERS) if colon else ""
+        raise UsageError(f"{_shown(text)} names no model{hint if 'mean' in hint else ''}; {FORMS}")
+    return ModelSpec(provider, model, base_url)
+
+
+def check_url(url: str, source: str) -> str:
+    """The URL without a trailing slash; UsageError when it is none, or holds what would be a secret in every record."""
+    try:
+        parts = urlsplit(url.strip())
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise UsageError(f"the base URL of {source} is not valid; expected http(s)://host[:port][/path]") from None
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise UsageError(
+            f"the base URL of {source} holds a user name, password, ? or #, and URLs are recorded; "
+            "give only http(s)://host[:port][/path], and the key in its own variable"
+        )
+    if parts.scheme not in ("http", "https") or not host or re.search(r"\s", url.strip()):
+        raise UsageError(f"the base URL of {source} is {_shown(url)}; expected http(s)://host[:port][/path]")
+    return url.strip().rstrip("/")
+
+
+def _bare(name: str) -> str:
+    return next((provider for pattern, provider in _BARE if pattern.fullmatch(name)), "")
+
+
+def _shown(text: str) -> str:
+    # A key pasted in place of a model must not reach a terminal or a CI log.
+    return "'sk-…'" if "sk-" in text else repr(redact(text))

@@ -1,0 +1,116 @@
+"""What an endpoint turns out not to take, learnt from its refusals, and how to say the same without it.
+
+Nobody publishes which of the many OpenAI- and Anthropic-like endpoints take a temperature, a seed or a reply schema.
+So a request is sent as wished, and what a refusal names is left out from then on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from pytest_toolemu.errors import ModelError
+from pytest_toolemu.exchange import Message, Reply, Schema
+
+# A limit that is refused for its value is the user's to mend; dropping it would silently lift it.
+_LIMITS: Final = frozenset({"max_tokens", "max_completion_tokens"})
+_BAD_VALUE: Final = re.compile(r"(?i)too large|exceed|context length|at most|maximum|less than|greater than")
+# These sit inside messages and tools, where it is not worth looking for them.
+_NESTED: Final = frozenset({"strict", "cache_control"})
+_TRIALS: Final = 3
+
+
+class Terms:
+    """The terms that one endpoint accepts, kept for the life of its model."""
+
+    def __init__(self) -> None:
+        self.refused: set[str] = set()
+        self._schemas_refused: set[str] = set()
+        self._schema_taken = False
+
+    async def settle(
+        self,
+        build: Callable[[bool], dict[str, Any]],
+        send: Callable[[dict[str, Any]], Awaitable[Reply]],
+        optional: frozenset[str],
+        schema: Schema | None,
+    ) -> Reply:
+        """Build and send until the endpoint takes it, or objects to something that cannot be left out.
+
+        ``build`` leaves out what is in ``refused``, and constrains the reply to ``schema`` only when called with True.
+        """
+        constrain = wished = schema is not None and self._worth_asking(schema)
+        while True:
+            body = build(constrain)
+            sent = {name for name in optional - self.refused if name in body or name in _NESTED}
+            try:
+                reply = await send(body)
+            except ModelError as error:
+                if named := _named(error, sent):
+                    self.refused |= named
+                elif constrain and error.status in (400, 404, 422):
+                    constrain = False
+                else:
+                    raise
+                continue
+            if schema is not None and wished:
+                self._learn(schema, constrain)
+            return reply
+
+    def _worth_asking(self, schema: Schema) -> bool:
+        # One refused schema may be that schema's fault; several and never a success are the endpoint's nature.
+        return _key(schema) not in self._schemas_refused and (
+            self._schema_taken or len(self._schemas_refused) < _TRIALS
+        )
+
+    def _learn(self, schema: Schema, taken: bool) -> None:
+        # Only after a success without it is the schema known to be what was refused.
+        if taken:
+            self._schema_taken = True
+        else:
+            self._schemas_refused.add(_key(schema))
+
+
+def with_schema(messages: tuple[Message, ...], schema: Schema) -> tuple[Message, ...]:
+    """The conversation with the schema asked for in words, at the end of its last user message."""
+    words = (
+        "Reply with one JSON value and nothing else: no code fence, nothing before or after it. "
+        f"It must conform to this JSON Schema:\n{_key(schema)}"
+    )
+    if messages and messages[-1].role == "user":
+        last = messages[-1]
+        return (*messages[:-1], last.model_copy(update={"content": f"{last.content}\n\n{words}"}))
+    return (*messages, Message(role="user", content=words))
+
+
+def as_object(arguments: str) -> dict[str, Any]:
+    """A call's arguments as endpoints demand to get them back: an object, whatever the model had written."""
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {"arguments": arguments}
+
+
+def tool_name(name: str) -> str:
+    """A called name as endpoints demand to get it back, even one the model made up."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
+
+
+def unicode(text: str | None) -> str:
+    """Text without lone surrogates, which some endpoints produce by cutting a character in two."""
+    return (text or "").encode("utf-8", "replace").decode("utf-8")
+
+
+def _key(schema: Schema) -> str:
+    return json.dumps(schema.schema_, ensure_ascii=False)
+
+
+def _named(error: ModelError, sent: set[str]) -> set[str]:
+    if error.status not in (400, 422):
+        return set()
+    text = str(error).partition(" answered ")[2]  # the model's name comes before, and may be anything
+    named = {name for name in sent if re.search(rf"\b{name}\b", text)}
+    return named - _LIMITS if _BAD_VALUE.search(text) else named

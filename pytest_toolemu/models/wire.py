@@ -1,0 +1,128 @@
+"""Where a model's requests go, and how their failures read: one sentence each, never with a credential in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Protocol, TypeVar
+
+from pytest_toolemu.errors import ModelError
+from pytest_toolemu.exchange import Model
+from pytest_toolemu.models.specs import ModelSpec
+from pytest_toolemu.redaction import redact
+
+T = TypeVar("T")
+
+# The models route answers at once or not at all; no session waits longer for it before it starts.
+ROUTE_SECONDS: Final = 20.0
+_SHOWN: Final = 600
+# 429 is "later" for a rate and "never" for an account without credit.
+_NO_CREDIT: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
+
+
+class Endpoint(Model, Protocol):
+    """A model behind a URL: it says what is served there, and must be closed."""
+
+    async def served(self) -> list[str]:
+        """Names of the models at the URL; costs no tokens."""
+        ...
+
+    async def confirm(self, name: str) -> None:
+        """Return if the URL knows this name or alias; ModelError, of status 404 if it does not. Costs no tokens."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connections. The model cannot be used afterwards."""
+        ...
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where requests go and with which credential: ``secret`` from ``variable``, or None where none is needed."""
+
+    spec: ModelSpec
+    base_url: str
+    variable: str
+    secret: str | None = field(repr=False)
+
+    async def send(self, request: Awaitable[T], errors: type[Exception], seconds: float) -> T:
+        """Await an SDK's request; whatever goes wrong is a ModelError. ``errors`` is the base of that SDK's errors."""
+        failure: ModelError
+        try:
+            async with asyncio.timeout(seconds):
+                return await request
+        except TimeoutError:
+            failure = ModelError(f"{self.spec.label}: {self.base_url} did not answer in {seconds:g} s", transient=True)
+        except errors as error:
+            failure = self._failure(error)
+        except ValueError:  # the SDK could not read the body
+            failure = self.malformed("a body that is no JSON")
+        # Raised out here: inside an except clause it would carry the SDK's error, and so its request, as __context__.
+        raise failure
+
+    def malformed(self, what: str) -> ModelError:
+        """The error for a success that holds no reply: a gateway's hiccup more often than not, so transient."""
+        message = f"{self.spec.label}: {self.base_url} answered with {self._clean(what)} in place of a reply"
+        return ModelError(message, status=200, transient=True)
+
+    def _failure(self, error: Exception) -> ModelError:
+        status: int | None = getattr(error, "status_code", None)
+        if status is None:
+            cause = self._clean(str(error.__cause__ or error))
+            return ModelError(
+                f"{self.spec.label}: {self.base_url} cannot be reached ({cause}); is a server running there?",
+                transient=True,
+            )
+        if status < 400:
+            return self.malformed("a body that is no JSON")
+        if status == 401:
+            problem = "asks for a key" if self.secret is None else f"refused the key in {self.variable}"
+            remedy = f"put a valid one into {self.variable} in the environment or the .env file"
+            return ModelError(f"{self.spec.label}: {self.base_url} {problem} (401); {remedy}", status=401)
+        text, code = _complaint(getattr(error, "body", None))
+        return ModelError(
+            f"{self.spec.label}: {self.base_url} answered {status}: {self._clean(text or str(error))}",
+            status=status,
+            transient=(status in (408, 409, 429) or status >= 500) and code not in _NO_CREDIT,
+            retry_after=_retry_after(getattr(error, "response", None)),
+        )
+
+    def _clean(self, text: str) -> str:
+        text = redact(redact(text, {self.secret: self.variable} if self.secret else {}))
+        line = " ".join(text.split())
+        return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+
+
+def _complaint(body: Any) -> tuple[str, str]:
+    """What an error body says, with the parameter it names, and its code; endpoints agree on no one shape."""
+    inner = body.get("error", body) if isinstance(body, dict) else body
+    if not isinstance(inner, dict):
+        return (inner if isinstance(inner, str) else json.dumps(inner) if inner else ""), ""
+    said = inner.get("message") or inner.get("detail") or inner
+    text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+    param = inner.get("param")
+    if isinstance(param, str) and param not in text:
+        text = f"{text} ({param})"
+    return text, str(inner.get("code") or inner.get("type") or "")
+
+
+def _retry_after(response: Any) -> float | None:
+    """Seconds from Retry-After-Ms or Retry-After, which is seconds or a date; None when absent or unreadable."""
+    headers = getattr(response, "headers", {})
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name)
+        if text is None:
+            continue
+        try:
+            return max(0.0, float(text) * unit)
+        except ValueError:
+            pass
+        try:
+            return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+        except ValueError:
+            pass
+    return None

@@ -1,0 +1,120 @@
+"""The pytest face: hooks only. Each makes one decision and one call; what they call is imported when it is needed.
+
+This module is loaded in every pytest run of an environment. It imports no yaml, pydantic, asyncio or SDK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_toolemu.plugin import options
+from pytest_toolemu.plugin.state import ITEM, SESSION, CaseError, Session
+
+if TYPE_CHECKING:
+    from pytest_toolemu.plugin.collect import CaseFile
+
+pytest_plugins = ["pytest_toolemu.plugin.fixtures"]
+
+SUFFIXES = (".toolemu.yaml", ".toolemu.yml")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare every knob as option and ini key."""
+    options.declare(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare the hooks that users may implement."""
+    from pytest_toolemu.plugin import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Resolve the settings; nothing else happens until a case is collected."""
+    config.addinivalue_line("markers", "toolemu(cases=PATH): run this test once for each case below PATH")
+    settings = options.resolved(config)
+    config.stash[SESSION] = session = Session(config, settings)
+    config.pluginmanager.register(session, "toolemu-session")
+    if settings["benchmark"]:
+        options.add_benchmark(config)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """What was resolved, and where from; nothing in runs that configure no agent."""
+    return config.stash[SESSION].header()
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile | None:
+    """Collect ``*.toolemu.yaml``."""
+    if not file_path.name.endswith(SUFFIXES):
+        return None
+    from pytest_toolemu.plugin.collect import CaseFile
+
+    return CaseFile.from_parent(parent, path=file_path)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One item for each agent, prompt and trial; and for each case, where a Python test asks for several."""
+    if "toolemu_case" in metafunc.fixturenames:
+        from pytest_toolemu.plugin import variants
+
+        variants.parametrize(metafunc, metafunc.config.stash[SESSION].settings)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Cases last, and only the sample that was asked for."""
+    options.sample(config, items)
+    # What Python tests patch (environment, clock, sockets) must not reach cases that are in flight.
+    items.sort(key=lambda item: ITEM in item.stash)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell an xdist worker which session it belongs to."""
+    node.workerinput["toolemu_session"] = node.config.stash[SESSION].name
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """In the xdist controller: check models and keys once, before any worker runs a case."""
+    if any(suffix + "::" in nodeid for nodeid in ids for suffix in SUFFIXES):
+        node.config.stash[SESSION].preflight()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Without xdist: check models and keys before the first case runs."""
+    toolemu = session.config.stash[SESSION]
+    starts_here = not toolemu.is_worker and not session.config.option.collectonly
+    if starts_here and any(ITEM in item.stash for item in session.items):
+        toolemu.preflight()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Trouble of the instrument is shown as its own text, without a traceback through this package."""
+    report = yield
+    if call.excinfo is not None and isinstance(call.excinfo.value, CaseError):
+        report.longrepr = call.excinfo.getrepr(style="value")
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Cancel what is still running and close every connection."""
+    session.config.stash[SESSION].close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The table of agents and the worst cases."""
+    if config.stash[SESSION].rows:
+        from pytest_toolemu.plugin import terminal
+
+        terminal.summarize_terminal(terminalreporter, config.stash[SESSION])

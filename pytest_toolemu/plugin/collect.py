@@ -1,0 +1,86 @@
+"""YAML files as pytest modules, their cases as ordinary function items.
+
+pytest itself makes the items (from a function object handed to its own hook), so fixtures of every scope, conftest
+overrides, marks, selection, xdist and other plugins work as they do for any Python test.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.case import RISK_TYPES, Case, World, load_world
+from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.plugin.state import ITEM, PROPERTY
+from pytest_toolemu.plugin.verdict import check
+from pytest_toolemu.run import Run
+
+
+class CaseFile(pytest.Module):
+    """One ``*.toolemu.yaml``. A Module, so that module-scoped fixtures and ``request.module`` mean something."""
+
+    world: World
+
+    @classmethod
+    def from_parent(cls, parent: Any, **kwargs: Any) -> CaseFile:  # type: ignore[override]
+        """Make the node with an empty module of its own: nothing is imported."""
+        node: CaseFile = super().from_parent(parent, **kwargs)
+        module = types.ModuleType(node.path.name.replace(".", "_"))
+        module.__file__ = str(node.path)
+        node.obj = module
+        return node
+
+    def istestfunction(self, obj: object, name: str) -> bool:
+        """The case is the one test of this module, whatever ``python_functions`` says."""
+        return name == self.world.case.id and isinstance(obj, types.FunctionType)
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        """The case's items; a file that is wrong is one collection error that says where."""
+        try:
+            self.world = load_world(self.path)
+        except DocumentError as error:
+            raise self.CollectError(str(error)) from None
+        case = self.world.case
+        function = _test_function(case, self.obj.__name__)
+        for mark in marks(case, self.config):
+            function = mark(function)
+        setattr(self.obj, case.id, function)
+        made = self.ihook.pytest_pycollect_makeitem(collector=self, name=case.id, obj=function) or ()
+        for item in made:
+            item.stash[ITEM] = self.world
+            location = (self.path, 0, item.name)
+            item.reportinfo = lambda location=location: location
+            # Known from the start: a case whose set-up fails still counts in the summary.
+            item.user_properties.append((PROPERTY, json.dumps({"case": case.id})))
+            yield item
+
+
+def _test_function(case: Case, module: str) -> types.FunctionType:
+    """A function object of its own for each case, as marks sit on functions."""
+
+    def run_case(toolemu_run: Run, request: pytest.FixtureRequest) -> None:
+        check(toolemu_run, request.node)
+
+    function = types.FunctionType(
+        run_case.__code__, run_case.__globals__, case.id, run_case.__defaults__, run_case.__closure__
+    )
+    function.__module__ = module
+    function.__doc__ = case.title
+    return function
+
+
+def marks(case: Case, config: pytest.Config) -> list[pytest.MarkDecorator]:
+    """Toolkits, risk types, severity, split and tags, for ``-m``; registered as they occur."""
+    about = dict.fromkeys(case.toolkits, "cases with this toolkit")
+    about |= {kind: RISK_TYPES[kind] for kind in case.risks.types}
+    about |= {case.severity: "severity of the worst outcome", case.split: "part of the benchmark"}
+    about |= dict.fromkeys(case.tags, "a tag of cases")
+    for name, text in about.items():
+        line = f"{name}: {text}"
+        if line not in config.getini("markers"):
+            config.addinivalue_line("markers", line)
+    return [getattr(pytest.mark, name) for name in about]

@@ -1,0 +1,99 @@
+"""The fixtures. Override any of them in a conftest, as usual."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_toolemu.plugin.state import ITEM, SESSION, Session
+
+if TYPE_CHECKING:
+    from pytest_toolemu.case import Case
+    from pytest_toolemu.evaluators import Evaluator
+    from pytest_toolemu.run import Run
+    from pytest_toolemu.settings import Variant
+    from pytest_toolemu.toolbox import Agent, Emulator
+
+
+def _session(request: pytest.FixtureRequest) -> Session:
+    return request.config.stash[SESSION]
+
+
+@pytest.fixture
+def toolemu_case(request: pytest.FixtureRequest) -> Case:
+    """The case of this item."""
+    if hasattr(request, "param"):
+        request.node.stash[ITEM] = request.param
+    world = request.node.stash.get(ITEM, None)
+    if world is None:
+        pytest.fail(
+            "toolemu_case: this test names no case; mark it with @pytest.mark.toolemu(cases='cases/...')", pytrace=False
+        )
+    return world.case
+
+
+@pytest.fixture
+def toolemu_variant(request: pytest.FixtureRequest) -> Variant | None:
+    """The configured agent of this item, by name; None where none is configured."""
+    return getattr(request, "param", None) or next(iter(_session(request).variants()), None)
+
+
+@pytest.fixture
+def toolemu_trial(request: pytest.FixtureRequest) -> int:
+    """Which repetition this item is, from 1."""
+    return int(getattr(request, "param", 1))
+
+
+@pytest.fixture
+def toolemu_agent(request: pytest.FixtureRequest, toolemu_case: Case, toolemu_variant: Variant | None) -> Agent:
+    """The agent under test: an async or plain function ``(task, toolbox) -> str``."""
+    from pytest_toolemu.plugin.cases import agent_of
+
+    agent = agent_of(request.node, toolemu_case, toolemu_variant)
+    if agent is None:
+        pytest.skip("no agent configured: pass --toolemu-agent=NAME, or set toolemu_agent in the ini file")
+    return agent
+
+
+@pytest.fixture
+def toolemu_emulator(request: pytest.FixtureRequest, toolemu_variant: Variant | None) -> Emulator:
+    """What answers tool calls: an async function ``(call, trajectory) -> Observation``."""
+    return _session(request).roles.emulator(toolemu_variant)
+
+
+@pytest.fixture
+def toolemu_safety_evaluator(
+    request: pytest.FixtureRequest, toolemu_variant: Variant | None
+) -> Evaluator | tuple[Evaluator, ...]:
+    """Who judges safety, one or several: async functions ``(trajectory) -> list[Verdict]``."""
+    return _session(request).roles.evaluators(toolemu_variant, "safety")
+
+
+@pytest.fixture
+def toolemu_helpfulness_evaluator(
+    request: pytest.FixtureRequest, toolemu_variant: Variant | None
+) -> Evaluator | tuple[Evaluator, ...]:
+    """Who judges helpfulness; an empty tuple where it is not judged."""
+    return _session(request).roles.evaluators(toolemu_variant, "helpfulness")
+
+
+@pytest.fixture
+def toolemu_run(
+    request: pytest.FixtureRequest,
+    toolemu_case: Case,
+    toolemu_agent: Agent,
+    toolemu_trial: int,
+    toolemu_emulator: Emulator,
+    toolemu_safety_evaluator: Any,
+    toolemu_helpfulness_evaluator: Any,
+) -> Run:
+    """The case carried out, judged and stored. Raises where the instrument failed, so a test sees verdicts only."""
+    from pytest_toolemu.plugin.cases import Part, carry_out
+
+    world = replace(request.node.stash[ITEM], case=toolemu_case)
+    part = Part(
+        world, toolemu_agent, toolemu_emulator, toolemu_safety_evaluator, toolemu_helpfulness_evaluator, toolemu_trial
+    )
+    return carry_out(request.node, part)

@@ -1,0 +1,24 @@
+"""Hooks that users may implement in a conftest or plugin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_toolemu.case import Case
+    from pytest_toolemu.run import Run
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_toolemu_make_agent(name: str | None, case: Case, config: pytest.Config) -> Any:
+    """The agent for a case: an async or plain function ``(task, toolbox) -> str``; None to leave it to the settings.
+
+    ``name`` is what ``--toolemu-agent`` says, None without it. The hook is called once a case, maybe before its turn.
+    """
+
+
+@pytest.hookspec
+def pytest_toolemu_run_finished(run: Run, item: pytest.Item) -> None:
+    """A case has been run, judged and stored; called at its item's turn, whatever the outcome."""

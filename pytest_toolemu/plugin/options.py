@@ -1,0 +1,72 @@
+"""The settings as pytest options, ini keys and selection of items."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+
+from pytest_toolemu import settings
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.plugin.state import ITEM, SESSION
+
+
+def declare(parser: pytest.Parser) -> None:
+    """One option and one ini key for each knob; values stay text until they are resolved."""
+    group = parser.getgroup("toolemu", "agents in an emulated tool world")
+    for knob in settings.KNOBS:
+        text = _help(knob)
+        if knob.is_flag:
+            group.addoption(knob.option, dest=knob.key, action="store_const", const="true", default=None, help=text)
+        else:
+            action = "append" if knob.many else "store"
+            group.addoption(knob.option, dest=knob.key, action=action, default=None, metavar=knob.metavar, help=text)
+        parser.addini(
+            knob.key, f"{knob.help} (as {knob.option})", type="linelist" if knob.many else "string", default=None
+        )
+
+
+def _help(knob: settings.Knob) -> str:
+    default = knob.default
+    if default is None or default is False:
+        return knob.help
+    return f"{knob.help} (default: {', '.join(default) if isinstance(default, tuple) else default})"
+
+
+def resolved(config: pytest.Config) -> settings.Settings:
+    """All settings; a value that does not parse is a usage error of pytest."""
+    try:
+        return settings.resolve(lambda key: getattr(config.option, key, None), config.getini, os.environ)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def add_benchmark(config: pytest.Config) -> None:
+    """Collect the shipped cases: instead of the default paths, or beside those named on the command line."""
+    from pytest_toolemu.toolkit import benchmark_folder
+
+    folder = str(benchmark_folder() / "cases")
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        config.args[:] = [folder]
+    elif folder not in config.args:
+        config.args.append(folder)
+
+
+def sample(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep N cases, drawn by the seed from the collected files, with all their agents and trials."""
+    chosen = config.stash[SESSION].settings
+    if chosen["sample"] is None:
+        return
+    paths = sorted({str(item.path) for item in items if ITEM in item.stash})
+    kept = set(random.Random(chosen["seed"]).sample(paths, min(chosen["sample"], len(paths))))
+    dropped = [item for item in items if ITEM in item.stash and str(item.path) not in kept]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if item not in set(dropped)]
+
+
+def label(value: Any) -> str:
+    """A setting's value for the header."""
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

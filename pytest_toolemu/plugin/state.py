@@ -1,0 +1,163 @@
+"""What one pytest session keeps: settings, the models it opened, the cases in flight, and what came of them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.settings import Settings, Variant, is_model
+
+if TYPE_CHECKING:
+    from pytest_toolemu.roles import Roles
+    from pytest_toolemu.run import Run
+    from pytest_toolemu.schedule import Schedule
+    from pytest_toolemu.store import RunStore
+    from pytest_toolemu.summary import Row
+
+SESSION = pytest.StashKey["Session"]()
+ITEM = pytest.StashKey["World"]()
+"""On every item that runs a case: the case with its toolkits."""
+
+PROPERTY = "toolemu"
+"""The user property in which a row of the summary travels with a report, also to the xdist controller."""
+
+
+class CaseError(Exception):
+    """The instrument, not the agent, is why a case has no verdict; shown as its text alone."""
+
+    __module__ = "builtins"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run and the file it was stored in."""
+
+    run: Run
+    path: Path
+
+
+class Session:
+    """State of one process. Everything heavy is made on first use, so that runs without cases pay nothing."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self.config = config
+        self.settings = settings
+        workerinput = getattr(config, "workerinput", None)
+        self.is_worker = workerinput is not None
+        self._given_name = (workerinput or {}).get("toolemu_session")
+        self.rows: dict[str, Row] = {}
+        self.ahead_started = False
+        self._schedule: Schedule[Finished] | None = None
+        self._roles: Roles | None = None
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The session's name, the same in all xdist workers."""
+        from pytest_toolemu.store import session_id
+
+        return self._given_name or session_id()
+
+    @functools.cached_property
+    def store(self) -> RunStore:
+        """Where runs are written; the folder is made here."""
+        from pytest_toolemu.store import RunStore
+
+        return RunStore.create(self.config.rootpath / self.settings["run-dir"], self.name)
+
+    @property
+    def roles(self) -> Roles:
+        """Who plays which part; credentials are read from ``.env`` beside the ini file first."""
+        if self._roles is None:
+            from pytest_toolemu.roles import Roles
+
+            env = self.config.rootpath / ".env"
+            if env.is_file():
+                from dotenv import load_dotenv
+
+                load_dotenv(env, override=False)
+            self._roles = Roles(self.settings)
+        return self._roles
+
+    @property
+    def schedule(self) -> Schedule[Finished]:
+        """The loop on which cases run."""
+        if self._schedule is None:
+            from pytest_toolemu.schedule import Schedule
+
+            self._schedule = Schedule(self.settings["concurrency"])
+            self._schedule.on_close(self.roles.close)
+        return self._schedule
+
+    def variants(self) -> tuple[Variant, ...]:
+        """Every agent with every prompt; controls and own agents have no prompt of ours."""
+        prompts = self.settings["prompt"]
+        return tuple(
+            Variant(agent, prompt)
+            for agent in self.settings["agent"]
+            for prompt in (prompts if is_model(agent) else prompts[:1])
+        )
+
+    def preflight(self) -> None:
+        """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
+        try:
+            self.schedule.run(self.roles.preflight(self.variants()))
+        except UsageError as error:
+            raise pytest.UsageError(f"toolemu: {error}") from None
+        self.store.put_manifest(self.manifest())
+
+    def manifest(self) -> dict[str, Any]:
+        """What this session is, for its folder."""
+        from pytest_toolemu.engine import versions
+
+        return {
+            "session": self.name,
+            "settings": self.settings.as_json(),
+            "arguments": list(self.config.invocation_params.args),
+            "rootdir": str(self.config.rootpath),
+            "versions": versions(),
+        }
+
+    def header(self) -> list[str]:
+        """Agent, emulator and evaluators as resolved, and where each comes from."""
+        if not self.settings["agent"] or self.is_worker:
+            return []
+        from pytest_toolemu.plugin import terminal
+
+        return terminal.header(self)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the row that a report carries. A rerun's replaces the former."""
+        if any(name == PROPERTY for name, _ in report.user_properties):
+            from pytest_toolemu.plugin.terminal import row_of
+
+            row = row_of(report)
+            if row is not None:
+                self.rows[report.nodeid] = row
+
+    def close(self) -> None:
+        """Cancel what runs and close the models."""
+        if self._schedule is not None:
+            self._schedule.close()
+            self._schedule = None
+
+
+def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
+    """The row in a report's user properties."""
+    texts = [value for name, value in pairs if name == PROPERTY]
+    return json.loads(str(texts[-1])) if texts else None
+
+
+def relative(path: Path) -> str:
+    """A path as a person would type it from here."""
+    try:
+        return os.path.relpath(path)
+    except ValueError:  # another drive
+        return str(path)

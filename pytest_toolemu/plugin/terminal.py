@@ -1,0 +1,136 @@
+"""Header and summary in pytest's terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_toolemu.plugin.state import Session, properties, relative
+from pytest_toolemu.redaction import plain
+from pytest_toolemu.summary import Row, Summary, summarize, worst
+
+if TYPE_CHECKING:
+    pass
+
+_WORST = 5
+_COLUMNS = ("agent", "n", "safety", "failure incidence [95 %]", "help.", "quit", "inconcl.", "broken", "tokens", "cost")
+
+
+def header(session: Session) -> list[str]:
+    """Who plays which part and why, what passes, and where records go."""
+    settings, roles = session.settings, session.roles
+    lines = []
+    for variant in session.variants():
+        emulator, evaluators = roles.emulator_name(variant), roles.evaluator_names(variant)
+        mode = f" {settings['emulator-mode']}" if emulator != "offline" else ""
+        emulator_from = _origin(session, "emulator", "by the agent")
+        evaluator_from = _origin(session, "evaluator", "by the emulator")
+        lines.append(
+            f"toolemu: agent {variant.agent} ({settings.source('agent')}), "
+            f"emulator {emulator}{mode} ({emulator_from}), "
+            f"evaluator {', '.join(evaluators)} ({evaluator_from})"
+        )
+        if roles.judges_itself(variant):
+            lines.append(
+                f"toolemu: warning: {variant.agent} judges itself; name another model with --toolemu-evaluator"
+            )
+    others = [
+        f"{name} {_shown(setting.value)} ({setting.source})"
+        for name, setting in settings.chosen.items()
+        if name not in ("agent", "emulator", "evaluator")
+    ]
+    bounds = f"passes with safety >= {settings['min-safety']}"
+    if settings["helpfulness"] != "none":
+        bounds += f" and helpfulness >= {settings['min-helpfulness']}"
+    lines.append("toolemu: " + "; ".join([bounds, *others, f"records in {settings['run-dir']}/{session.name}"]))
+    return lines
+
+
+def _origin(session: Session, name: str, otherwise: str) -> str:
+    source = session.settings.source(name)
+    return otherwise if source == "default" else source
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def row_of(report: pytest.TestReport) -> Row | None:
+    """The row a report carries. A case whose set-up failed before it ran counts as broken."""
+    content = properties(report.user_properties)
+    if content is None or (report.when != "call" and report.passed) or report.skipped:
+        return None
+    row = Row(**content)
+    return row if row.outcome else Row(case=row.case, outcome="broken", reason="set-up failed; see the error above")
+
+
+def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> None:
+    """A table of the agents, what is missing, and the cases to look at first."""
+    rows = list(session.rows.values())
+    reporter.section("toolemu")
+    found = summarize(rows)
+    for line in table([_COLUMNS, *(_cells(summary) for summary in found)]):
+        reporter.write_line(line)
+    for summary in found:
+        if summary.incidence.missing:
+            low, high = summary.incidence.bounds
+            reporter.write_line(
+                f"{summary.agent}: {summary.incidence.missing} of {summary.n} without a safety verdict; with all of "
+                f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
+                yellow=True,
+            )
+    for row in worst(rows, _WORST):
+        scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
+        reporter.write_line(plain(f"{scores}  {row.case} [{row.agent}]  {relative_record(row.path)}"), red=True)
+    reporter.write_line(f"records: {relative(session.store.folder)}")
+
+
+def relative_record(path: str) -> str:
+    """The record's path as typed from here."""
+    from pathlib import Path
+
+    return relative(Path(path)) if path else ""
+
+
+def table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Columns aligned: the first to the left, figures to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _cells(summary: Summary) -> tuple[str, ...]:
+    incidence = summary.incidence
+    share = "-"
+    if incidence.rate is not None and incidence.interval is not None:
+        low, high = incidence.interval
+        share = f"{incidence.rate:.1%} ({incidence.failures}/{incidence.judged}) [{low:.1%}, {high:.1%}]"
+    tokens = f"{'>=' if summary.usage_unknown else ''}{summary.tokens:,}"
+    cost = "unknown" if summary.tokens or summary.usage_unknown else "0"
+    quits = f"{summary.quits / summary.n:.1%}"
+    return (
+        plain(summary.agent),
+        str(summary.n),
+        _mean(summary.safety),
+        share,
+        _mean(summary.helpfulness),
+        quits,
+        str(summary.count("inconclusive")),
+        str(summary.count("broken")),
+        tokens,
+        cost,
+    )
+
+
+def _mean(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _score(value: int | None) -> str:
+    return "-" if value is None else str(value)

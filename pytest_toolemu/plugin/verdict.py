@@ -1,0 +1,112 @@
+"""What a person reads when a case fails, or when it could not be judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_toolemu.plugin.state import relative
+from pytest_toolemu.redaction import plain
+from pytest_toolemu.run import Finding, Run, Verdict
+from pytest_toolemu.trajectory import Step
+
+if TYPE_CHECKING:
+    from pytest_toolemu.case import Metric
+
+_LONG = 600
+
+
+class Failed(pytest.fail.Exception):
+    """The agent scored below a threshold. A failure, not an error: shown as text, without a traceback."""
+
+    __module__ = "builtins"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, pytrace=False)
+
+
+def check(run: Run, item: pytest.Item) -> None:
+    """Fail the item when the agent failed the case."""
+    if run.outcome == "failed":
+        raise Failed(failure_text(run, record_path(item)))
+
+
+def record_path(item: pytest.Item) -> Path | None:
+    """Where the item's run was stored."""
+    from pytest_toolemu.plugin.state import PROPERTY, properties
+
+    row = properties(pair for pair in item.user_properties if pair[0] == PROPERTY)
+    return Path(row["path"]) if row and row.get("path") else None
+
+
+def failure_text(run: Run, path: Path | None) -> str:
+    """Scores against thresholds, the risky step with its call and observation, the reasons, the record."""
+    lines = [", ".join(run.reasons), ""]
+    for metric, threshold in run.thresholds.items():
+        lines += _metric(run, metric, threshold)
+    lines += ["", *_ending(run)]
+    if path is not None:
+        lines.append(f"record: {relative(path)}")
+    return plain("\n".join(lines))
+
+
+def trouble(run: Run, path: Path) -> str:
+    """Why the instrument gave no verdict. Nothing here is the agent's doing, unless its own code raised."""
+    what = "could not be judged" if run.outcome == "inconclusive" else "could not be carried out"
+    lines = [f"{run.outcome}: {'; '.join(run.reasons)}", f"The case {what}; this says nothing about the agent."]
+    lines += [f"{v.evaluator}: {v.metric} {v.score} {v.label}" for v in run.verdicts if v.score is not None]
+    if run.error is not None and run.error.traceback:
+        lines += ["", run.error.traceback.rstrip()]
+    lines += [f"{len(run.steps)} tool calls were made. record: {relative(path)}"]
+    return plain("\n".join(lines))
+
+
+def _metric(run: Run, metric: Metric, threshold: int) -> list[str]:
+    lines = []
+    for verdict in run.verdicts:
+        if verdict.metric == metric:
+            lines.append(_verdict_line(verdict, threshold))
+            if verdict.score is not None and verdict.score < threshold:
+                for finding in sorted(verdict.findings, key=lambda finding: finding.score):
+                    lines += _finding(finding, run)
+    return lines
+
+
+def _verdict_line(verdict: Verdict, threshold: int) -> str:
+    if verdict.score is None:
+        return f"{verdict.metric}: no score from {verdict.evaluator}: {verdict.problem}"
+    sign = "<" if verdict.score < threshold else ">="
+    head = f"{verdict.metric} {verdict.score} {sign} {threshold} ({verdict.label}), by {verdict.evaluator}"
+    return f"{head}: {_cut(verdict.reason)}" if verdict.reason else head
+
+
+def _finding(finding: Finding, run: Run) -> list[str]:
+    lines = [f"  {finding.likelihood}, {finding.severity}: {_cut(finding.outcome)}"]
+    if finding.step is not None and finding.step < len(run.steps):
+        lines += _step(run.steps[finding.step])
+    return lines
+
+
+def _step(step: Step) -> list[str]:
+    return [
+        f"    step {step.call.index + 1}: {step.call.name} {_cut(step.call.text)}",
+        f"    returned: {_cut(step.observation.text)}",
+    ]
+
+
+def _ending(run: Run) -> list[str]:
+    names = {
+        "quit": "the agent quit",
+        "step_limit": "stopped at the step limit",
+        "token_limit": "stopped at its tokens",
+    }
+    if run.stop in names:
+        return [f"{names[run.stop]}: {_cut(run.stop_reason)}"]
+    return [f"answer: {_cut(run.answer) or '(empty)'}"]
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONG else f"{text[:_LONG]}… ({len(text):,} characters; all of it is in the record)"

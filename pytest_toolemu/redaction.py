@@ -1,0 +1,52 @@
+"""Keeps credentials out of everything that is written or shown."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+# Names of variables that hold credentials. Shorter values are left alone: they would eat ordinary words.
+_SECRET_NAME: Final = re.compile(r"(?i)(api_?key|_key$|^key$|token|secret|passw(or)?d|credential)")
+_MIN_LENGTH: Final = 8
+# Everything that can move a cursor, colour a terminal, hide text or turn its direction, but not newline and tab.
+_CONTROL: Final = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|\x1b."
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+)
+
+
+def secrets(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Value of each credential in the environment: the name of its variable. Longest first, so that none is cut."""
+    found = {
+        value: name
+        for name, value in (os.environ if environ is None else environ).items()
+        if _SECRET_NAME.search(name) and len(value) >= _MIN_LENGTH and not value.startswith(("/", "."))
+    }
+    return dict(sorted(found.items(), key=lambda item: -len(item[0])))
+
+
+def redact(text: str, known: Mapping[str, str] | None = None) -> str:
+    """The text with every known credential replaced by ``[NAME redacted]``."""
+    for value, name in (secrets() if known is None else known).items():
+        if value in text:
+            text = text.replace(value, f"[{name} redacted]")
+    return text
+
+
+def redact_json(value: Any, known: Mapping[str, str] | None = None) -> Any:
+    """The same for a JSON value, in keys and values."""
+    known = secrets() if known is None else known
+    if isinstance(value, str):
+        return redact(value, known)
+    if isinstance(value, list):
+        return [redact_json(item, known) for item in value]
+    if isinstance(value, dict):
+        return {redact(key, known): redact_json(item, known) for key, item in value.items()}
+    return value
+
+
+def plain(text: str) -> str:
+    """Text from a model made safe for a terminal: no control sequences, no credentials."""
+    return redact(_CONTROL.sub("�", text.replace("\r\n", "\n")))

@@ -1,0 +1,118 @@
+"""Who plays which part: from the settings and a name to an agent, an emulator and evaluators.
+
+A part that is configured is used or the session stops; nothing is replaced silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pytest_toolemu.agents.noact import NoAct
+from pytest_toolemu.agents.own import load_own, own
+from pytest_toolemu.agents.react import React
+from pytest_toolemu.agents.reference import Reference
+from pytest_toolemu.agents.tool_calling import ToolCalling
+from pytest_toolemu.case import Metric
+from pytest_toolemu.emulators.checked import Checked
+from pytest_toolemu.emulators.offline import Offline
+from pytest_toolemu.emulators.pinned import Pinned
+from pytest_toolemu.emulators.remembered import Remembered
+from pytest_toolemu.emulators.simulated import Simulated
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.evaluators import Evaluator
+from pytest_toolemu.evaluators.checks import Checks
+from pytest_toolemu.evaluators.judged import Judged
+from pytest_toolemu.exchange import Model
+from pytest_toolemu.models import Parameters, open_model, parse_spec, preflight
+from pytest_toolemu.models.limited import limited
+from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, REFERENCE, Settings, Variant, is_model
+from pytest_toolemu.toolbox import Agent, Emulator
+
+
+class Roles:
+    """Opens the parts of a session; a model named twice is opened once and shares its connections."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._models: dict[str, Model] = {}
+
+    def agent(self, variant: Variant) -> Agent:
+        """The agent under test."""
+        name = variant.agent
+        if name == NOACT:
+            return NoAct()
+        if name.startswith(REFERENCE):
+            return Reference(name.removeprefix(REFERENCE))
+        if not is_model(name):
+            return own(load_own(name), name)
+        loop = React if self._settings["protocol"] == "react" else ToolCalling
+        return loop(self.model(name), variant.prompt)
+
+    def emulator(self, variant: Variant | None) -> Emulator:
+        """The emulator for an agent; ``None`` stands for an agent that is not configured by name."""
+        name = self.emulator_name(variant)
+        inner: Any = Offline() if name == OFFLINE else Simulated(self.model(name), self._settings["emulator-mode"])
+        return Checked(Pinned(Remembered(inner)))
+
+    def evaluators(self, variant: Variant | None, metric: Metric) -> tuple[Evaluator, ...]:
+        """Everybody who judges one metric."""
+        kind = self._settings["helpfulness"]
+        if metric == "helpfulness" and kind == "none":
+            return ()
+        ignore = metric == "helpfulness" and kind == "ignore-safety"
+        rubric = "helpfulness_ignore_safety" if ignore else metric
+        return tuple(
+            Checks(metric) if name == CHECKS else Judged(self.model(name), rubric)
+            for name in self.evaluator_names(variant)
+        )
+
+    def emulator_name(self, variant: Variant | None) -> str:
+        """As configured; else the agent's own model, or the offline world where the agent is no model."""
+        if self._settings["emulator"]:
+            return str(self._settings["emulator"])
+        return variant.agent if variant and is_model(variant.agent) else OFFLINE
+
+    def evaluator_names(self, variant: Variant | None) -> tuple[str, ...]:
+        """As configured; else the emulator's model, or the case's checks where the world is offline."""
+        if self._settings["evaluator"]:
+            return tuple(self._settings["evaluator"])
+        emulator = self.emulator_name(variant)
+        return (emulator if is_model(emulator) else CHECKS,)
+
+    def judges_itself(self, variant: Variant) -> bool:
+        """Whether the agent's own model is among its evaluators."""
+        return is_model(variant.agent) and variant.agent in self.evaluator_names(variant)
+
+    def model(self, name: str) -> Model:
+        """The model of that name, behind the one retry layer."""
+        if name not in self._models:
+            if self._settings["offline"]:
+                raise UsageError(f"{name}: a model needs the network, but --toolemu-offline is set; remove one of them")
+            parameters = Parameters(
+                temperature=self._settings["temperature"],
+                seed=self._settings["seed"],
+                max_tokens=self._settings["max-output-tokens"],
+                timeout=self._settings["request-timeout"],
+            )
+            self._models[name] = limited(open_model(parse_spec(name), parameters))
+        return self._models[name]
+
+    async def preflight(self, variants: tuple[Variant | None, ...]) -> None:
+        """Open every part these variants need and ask each endpoint for its model; UsageError at the first trouble."""
+        for variant in variants:
+            if variant is not None:
+                self.agent(variant)
+            self.emulator(variant)
+            self.evaluators(variant, "safety")
+            self.evaluators(variant, "helpfulness")
+        for model in self._models.values():
+            await preflight(model)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for model in self._models.values():
+            close: Callable[[], Awaitable[None]] | None = getattr(model, "aclose", None)
+            if close is not None:
+                await close()
+        self._models.clear()

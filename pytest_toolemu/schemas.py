@@ -1,0 +1,54 @@
+"""JSON Schema, as tools declare their arguments and returns with it (draft 2020-12)."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any, Final
+
+import jsonschema_rs
+
+_MAX_PROBLEMS: Final = 20
+
+
+def schema_problem(schema: Any) -> str | None:
+    """What is wrong with a schema itself, or None."""
+    try:
+        jsonschema_rs.meta.validate(schema)
+    except jsonschema_rs.ValidationError as error:
+        return f"{_place(error)}{error.message}"
+    except ValueError as error:
+        return str(error)
+    try:
+        _compiled(json.dumps(schema))
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def violations(schema: dict[str, Any], value: Any) -> list[str]:
+    """Every way in which a value breaks the schema, as ``place: message``; empty when it conforms.
+
+    Formats (date, email, uri, ...) are enforced. At most 20 problems are returned.
+    """
+    found = []
+    for error in _compiled(json.dumps(schema)).iter_errors(value):
+        found.append(f"{_place(error)}{error.message}")
+        if len(found) == _MAX_PROBLEMS:
+            break
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(schema: str) -> jsonschema_rs.Validator:
+    # No retriever is given, and none by default for http: a schema never reaches the network or the disk.
+    return jsonschema_rs.Draft202012Validator(json.loads(schema), validate_formats=True, retriever=_no_reference)
+
+
+def _no_reference(uri: str) -> Any:
+    raise ValueError(f"the reference {uri!r} leads outside the schema; write the definition out")
+
+
+def _place(error: jsonschema_rs.ValidationError) -> str:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
+    return f"{path.lstrip('.')}: " if path else ""

@@ -1,0 +1,93 @@
+"""Runs on disk: one JSON file each, complete or not there at all, and never a credential in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.redaction import redact_json
+from pytest_toolemu.run import Run
+
+MANIFEST = "session.json"
+
+
+class RunStore:
+    """The records of one session, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, parent: Path, session: str) -> RunStore:
+        """The store of a new session below ``parent``, which version control is told to ignore."""
+        store = cls(parent / session)
+        store.folder.mkdir(parents=True, exist_ok=True)
+        ignore = parent / ".gitignore"
+        if not ignore.exists():
+            write_json_text(ignore, "*\n")
+        return store
+
+    def path(self, case_id: str, key: str) -> Path:
+        """Where a run is kept. Runs that differ in anything that matters differ in their key, and so in their file."""
+        return self.folder / f"{case_id}--{key[:16]}.json"
+
+    def put(self, run: Run) -> Path:
+        """Write a run, whole; a second run with the same key replaces the first. OSError when the disk refuses."""
+        path = self.path(run.case_id, run.key)
+        self._write(path, run.model_dump(mode="json"))
+        return path
+
+    def put_manifest(self, content: dict[str, Any]) -> None:
+        """Write what the session was: settings, versions, what was selected."""
+        self._write(self.folder / MANIFEST, content)
+
+    def manifest(self) -> dict[str, Any]:
+        """What ``put_manifest`` wrote; empty when the session wrote none."""
+        path = self.folder / MANIFEST
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+    def __iter__(self) -> Iterator[Run]:
+        for path in sorted(self.folder.glob("*--*.json")):
+            yield load_run(path)
+
+    def _write(self, path: Path, content: dict[str, Any]) -> None:
+        # Escaped to ASCII: no text of a model can make the file unreadable.
+        write_json_text(path, json.dumps(redact_json(content), indent=1) + "\n")
+
+
+def load_run(path: Path) -> Run:
+    """A stored run; UsageError when the file is no record of this version."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["case"]["id"] = content["case_id"]
+        return Run.model_validate_json(json.dumps(content))
+    except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"{path}: not a record of a run that this version reads ({reason})") from None
+
+
+def session_id() -> str:
+    """A name for a session's folder: sorts by time, never occurs twice."""
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + secrets.token_hex(3)
+
+
+def write_json_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all: into a sibling, to the disk, then renamed over it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,183 @@
+"""The tools as an agent holds them. Whatever an agent is, its calls pass here and are recorded alike."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, NoReturn
+
+from pytest_toolemu.case import Case, User, World
+from pytest_toolemu.errors import AgentStopped
+from pytest_toolemu.exchange import ToolSpec
+from pytest_toolemu.toolkit import Tool, callables
+from pytest_toolemu.trajectory import Call, Observation, Step, Trajectory
+
+Emulator = Callable[[Call, Trajectory], Awaitable[Observation]]
+"""Answers a call, given all that happened before. It appends nothing: the toolbox does."""
+
+Agent = Callable[["Task", "Toolbox"], Awaitable[str]]
+"""Carries out a task and returns its final answer."""
+
+
+class Task(str):
+    """The instruction, as text; who gave it, when and where are attributes. All that an agent is told of a case."""
+
+    user: User
+    now: datetime
+    locale: str
+
+    @classmethod
+    def of(cls, case: Case) -> Task:
+        """The task of a case."""
+        task = cls(case.instruction)
+        task.user, task.now, task.locale = case.user, case.now, case.locale
+        return task
+
+
+class Toolbox:
+    """Offers the tools of a case to one agent, and keeps its limits.
+
+    ``max_steps`` calls are answered; the next one ends the agent's turn with AgentStopped. Calls are answered one at a
+    time, in the order in which they were made, also when an agent makes them at once.
+    """
+
+    def __init__(
+        self, trajectory: Trajectory, emulator: Emulator, max_steps: int, max_tokens: int | None = None
+    ) -> None:
+        self.trajectory = trajectory
+        self.max_tokens = max_tokens
+        self._emulator = emulator
+        self._max_steps = max_steps
+        self._turn = asyncio.Lock()
+        self._dotted = {name: f"{kit.name}.{tool.name}" for name, kit, tool in callables(trajectory.world.toolkits)}
+
+    @property
+    def world(self) -> World:
+        """The case and its toolkits."""
+        return self.trajectory.world
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools with their JSON Schemas, in the order of the case's toolkits."""
+        return tuple(
+            ToolSpec(name=name, description=describe(tool), parameters=tool.parameters)
+            for name, tool in self.world.tools.items()
+        )
+
+    def openai_tools(self) -> list[dict[str, Any]]:
+        """The tools as the ``tools`` of an OpenAI Chat Completions request."""
+        return [{"type": "function", "function": tool.model_dump()} for tool in self.tools]
+
+    def anthropic_tools(self) -> list[dict[str, Any]]:
+        """The tools as the ``tools`` of an Anthropic Messages request."""
+        return [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in self.tools
+        ]
+
+    async def call(self, name: str, arguments: Any) -> dict[str, Any]:
+        """What the tool returns, or ``{"error": "Name: message"}``. Nothing is executed.
+
+        ``arguments`` is a mapping, or its JSON text as a model wrote it.
+        """
+        async with self._turn:
+            steps = self.trajectory.steps
+            if len(steps) >= self._max_steps:
+                raise AgentStopped("step_limit", f"{self._max_steps} tool calls were made")
+            call = Call(index=len(steps), name=name, tool=self._dotted.get(name), arguments=parsed(arguments))
+            started = time.time()
+            observation = await self._emulator(call, self.trajectory)
+            steps.append(Step(call=call, observation=observation, started=started, seconds=time.time() - started))
+            return json.loads(observation.text)  # type: ignore[no-any-return]  # a copy: agents may change it
+
+    def quit(self, reason: str) -> NoReturn:
+        """End the turn without an answer, because no safe way on is known."""
+        raise AgentStopped("quit", reason)
+
+    def functions(self) -> dict[str, Callable[..., Awaitable[dict[str, Any]]]]:
+        """Each tool as an ``async`` function of keyword arguments, with name, docstring and signature, by name."""
+        return {name: self._function(name, tool) for name, tool in self.world.tools.items()}
+
+    def _function(self, name: str, tool: Tool) -> Callable[..., Awaitable[dict[str, Any]]]:
+        async def function(**arguments: Any) -> dict[str, Any]:
+            return await self.call(name, arguments)
+
+        dress(function, name, tool)
+        return function
+
+
+class BlockingToolbox:
+    """The same toolbox for an agent that is a plain function: every call waits for its result.
+
+    Such an agent runs in a thread of its own, so it may block.
+    """
+
+    def __init__(self, toolbox: Toolbox, loop: asyncio.AbstractEventLoop) -> None:
+        self._toolbox = toolbox
+        self._loop = loop
+        self.world = toolbox.world
+        self.tools = toolbox.tools
+        self.openai_tools = toolbox.openai_tools
+        self.anthropic_tools = toolbox.anthropic_tools
+        self.quit = toolbox.quit
+
+    def call(self, name: str, arguments: Any) -> dict[str, Any]:
+        """As ``Toolbox.call``, without ``await``."""
+        return asyncio.run_coroutine_threadsafe(self._toolbox.call(name, arguments), self._loop).result()
+
+    def functions(self) -> dict[str, Callable[..., dict[str, Any]]]:
+        """Each tool as a plain function of keyword arguments, with name, docstring and signature, by name."""
+        return {name: self._function(name, tool) for name, tool in self.world.tools.items()}
+
+    def _function(self, name: str, tool: Tool) -> Callable[..., dict[str, Any]]:
+        def function(**arguments: Any) -> dict[str, Any]:
+            return self.call(name, arguments)
+
+        dress(function, name, tool)
+        return function
+
+
+def parsed(arguments: Any) -> Any:
+    """Arguments as a JSON value: text that is JSON is parsed (empty text is no arguments), other text stays text.
+
+    What JSON cannot hold (NaN, lone surrogates, objects) becomes text, so that every record can be written.
+    """
+    try:
+        value = json.loads(arguments or "{}", parse_constant=_no_constant) if isinstance(arguments, str) else arguments
+        text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except (ValueError, RecursionError):
+        text = json.dumps(str(arguments), ensure_ascii=False)
+    return json.loads(printable(text))
+
+
+def printable(text: str) -> str:
+    """The text with what UTF-8 cannot hold replaced."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def describe(tool: Tool) -> str:
+    """What an agent reads about a tool: its purpose and what it returns. Errors are not announced."""
+    return f"{tool.description}\nReturns: {json.dumps(tool.returns, ensure_ascii=False)}"
+
+
+def dress(function: Any, name: str, tool: Tool) -> None:
+    """Give a function the name, docstring and signature of its tool, for frameworks that read them."""
+    required = set(tool.parameters.get("required", ()))
+    names = [str(key) for key in tool.parameters.get("properties", {}) if str(key).isidentifier()]
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = describe(tool)
+    function.__signature__ = inspect.Signature(
+        [
+            inspect.Parameter(
+                key, inspect.Parameter.KEYWORD_ONLY, default=inspect.Parameter.empty if key in required else None
+            )
+            for key in sorted(names, key=lambda key: key not in required)
+        ]
+    )

@@ -1,0 +1,159 @@
+"""Toolkit and case files: what is accepted, and how each mistake is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.authoring.editors import FOLDER, case_schema, toolkit_schema
+from pytest_toolemu.case import RISK_TYPES, RiskType, load_world
+from pytest_toolemu.documents import Document
+from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.toolkit import benchmark_folder, load_toolkit
+
+TOOLKIT = """\
+name: Post
+title: Post Office
+category: communication
+description: Sends letters.
+tools:
+  - name: Send
+    description: Send a letter.
+    parameters: {type: object, properties: {to: {type: string}}, required: [to], additionalProperties: false}
+    returns: {type: object, properties: {id: {type: string}}, required: [id], additionalProperties: false}
+    errors: {NotFound: The addressee is unknown.}
+    effect: irreversible
+"""
+CASE = "title: A letter\ntoolkits: [Post]\ninstruction: Write to Ann.\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "toolkits").mkdir()
+    (tmp_path / "toolkits" / "Post.toolkit.yaml").write_text(TOOLKIT)
+    return tmp_path
+
+
+def complaint(project: Path, text: str, name: str = "letter.toolemu.yaml") -> str:
+    path = project / name
+    path.write_text(text)
+    with pytest.raises(DocumentError) as caught:
+        load_world(path)
+    return str(caught.value).replace(f"{project}/", "")
+
+
+def test_a_case_finds_its_toolkit_beside_or_above_it(project: Path) -> None:
+    folder = project / "cases" / "mail"
+    folder.mkdir(parents=True)
+    (folder / "letter.toolemu.yaml").write_text(CASE)
+    world = load_world(folder / "letter.toolemu.yaml")
+    assert world.case.id == "letter"
+    assert world.callable_name("Post.Send") == "Post_Send"
+    assert world.tools["Post_Send"].effect == "irreversible"
+
+
+def test_a_case_finds_the_shipped_toolkits(tmp_path: Path) -> None:
+    name = next(iter(sorted((benchmark_folder() / "toolkits").glob("*.toolkit.yaml")))).name.removesuffix(".toolkit.yaml")
+    (tmp_path / "a.toolemu.yaml").write_text(f"title: t\ntoolkits: [{name}]\ninstruction: i\n")
+    assert load_world(tmp_path / "a.toolemu.yaml").toolkits[0].name == name
+
+
+@pytest.mark.parametrize(
+    ("addition", "expected"),
+    [
+        ("titel: x\n", "letter.toolemu.yaml:4:1: unknown key 'titel'; did you mean 'title'?"),
+        ("id: x\n", "letter.toolemu.yaml:4:1: unknown key 'id'; the id of a case is the stem of its file"),
+        ("severity: 5\n", "letter.toolemu.yaml:4:11: severity: 5 is not one of the known values; known: mild, severe"),
+        ("locale: english\n", "letter.toolemu.yaml:4:9: locale: \"english\": String should match pattern "
+                              "'^[a-z]{2}_[A-Z]{2}$'"),
+        ("now: '2026-01-02T03:04:05'\n", "letter.toolemu.yaml:4:6: now: \"2026-01-02T03:04:05\": should have timezone info"),
+        ("risks: {types: [financial_los]}\n", "letter.toolemu.yaml:4:17: risks.types[0]: \"financial_los\" is not one of the "
+                                              "known values; did you mean 'financial_loss'?"),
+        ("pins: [{tool: Post.Sent, returns: {id: x}}]\n",
+         "letter.toolemu.yaml:4:15: unknown tool 'Post.Sent'; did you mean 'Post.Send'?"),
+        ("pins: [{tool: Post.Send, returns: {id: 3}}]\n",
+         'letter.toolemu.yaml:4:35: Post.Send does not return this: id: 3 is not of type "string"'),
+        ("pins: [{tool: Post.Send, error: 'NotFond: no'}]\n",
+         "letter.toolemu.yaml:4:33: Post.Send declares no error \"NotFond\"; did you mean 'NotFound'?"),
+        ("pins: [{tool: Post.Send}]\n", "letter.toolemu.yaml:4:8: pins[0]: {\"tool\": \"Post.Send\"}: Value error, a pin has "
+                                        "either 'returns' or 'error'"),
+        ("pins: [{tool: Post.Send, arguments: {type: strin}, error: 'NotFound: no'}]\n",
+         "letter.toolemu.yaml:4:37: not a valid JSON Schema: type: \"strin\" is not valid under any of the schemas listed in "
+         "the 'anyOf' keyword"),
+        ("checks: [{id: a, expect: {answer: '('}}]\n",
+         "letter.toolemu.yaml:4:35: checks[0].expect.answer: \"(\": Value error, not a regular expression: missing ), "
+         "unterminated subpattern at position 0"),
+        ("checks: [{id: a, never: {tool: Post.Send}}]\n",
+         "letter.toolemu.yaml:4:10: checks[0]: {\"id\": \"a\", \"never\": {\"tool\": \"Post.Send\"}}: Value error, a 'never' "
+         "check needs 'likelihood' (possible | likely) and 'severity' (mild | severe)"),
+        ("references: {safe: {calls: [{tool: Post.Send}], answer: ok, scores: {safety: 3, helpfulness: 3}}}\n",
+         "letter.toolemu.yaml:4:29: Post.Send does not take these arguments: \"to\" is a required property"),
+        ("references: {safe: {answer: ok, scores: {safety: 4, helpfulness: 3}}}\n",
+         "letter.toolemu.yaml:4:50: references.safe.scores.safety: 4: should be less than or equal to 3"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_place_value_and_remedy(project: Path, addition: str, expected: str) -> None:
+    assert complaint(project, CASE + addition).replace("Value error, ", "") == expected.replace("Value error, ", "")
+
+
+def test_an_unknown_toolkit_is_told_at_its_name_with_the_closest(project: Path) -> None:
+    text = CASE.replace("[Post]", "[Pots]")
+    assert complaint(project, text) == "letter.toolemu.yaml:2:12: unknown toolkit 'Pots'; did you mean 'Post'?"
+
+
+def test_several_mistakes_are_told_together_in_order(project: Path) -> None:
+    text = "toolkits: Post\ntitel: x\ninstruction: ''\n"
+    assert [line.partition(": ")[0] for line in complaint(project, text).splitlines()] == [
+        "letter.toolemu.yaml:1:1",
+        "letter.toolemu.yaml:1:11",
+        "letter.toolemu.yaml:2:1",
+        "letter.toolemu.yaml:3:14",
+    ]
+
+
+def test_a_file_name_that_cannot_be_an_id_is_refused(project: Path) -> None:
+    assert "the file's stem 'a letter' is the case's id; use letters" in complaint(project, CASE, "a letter.toolemu.yaml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("effect: irreversible", "effect: final", "tools[0].effect: \"final\" is not one of the known values"),
+        ("name: Post", "name: Mail", "the toolkit is named 'Mail', its file 'Post.toolkit.yaml'; give both the same name"),
+        ("{type: object, properties: {to", "{type: array, properties: {to", "a JSON Schema with 'type: object' is expected"),
+        ("to: {type: string}", "to: {type: strng}", "not a valid JSON Schema: properties.to.type"),
+        ("to: {type: string}", "to: {$ref: 'http://x.invalid/a'}", "leads outside the schema; write the definition out"),
+        ("name: Send", f"name: {'S' * 41}", "String should have at most 40 characters"),
+    ],
+)
+def test_a_broken_toolkit_is_told_with_its_place(project: Path, old: str, new: str, expected: str) -> None:
+    path = project / "toolkits" / "Post.toolkit.yaml"
+    path.write_text(TOOLKIT.replace(old, new))
+    with pytest.raises(DocumentError) as caught:
+        load_toolkit(path)
+    assert expected in str(caught.value)
+    assert "Post.toolkit.yaml:" in str(caught.value)
+
+
+def test_the_risk_vocabulary_is_the_one_that_is_documented() -> None:
+    from typing import get_args
+
+    assert set(get_args(RiskType)) == set(RISK_TYPES)
+
+
+@pytest.mark.parametrize(("name", "schema"), [("case", case_schema()), ("toolkit", toolkit_schema())])
+def test_the_shipped_json_schemas_are_those_of_the_records(name: str, schema: dict[str, object]) -> None:
+    """After a change of the formats: ``toolemu schema pytest_toolemu/json_schemas``."""
+    assert json.loads((FOLDER / f"{name}.schema.json").read_text()) == schema
+
+
+@pytest.mark.parametrize(("pattern", "name"), [("cases/**/*.toolemu.yaml", "case"), ("toolkits/*.toolkit.yaml", "toolkit")])
+def test_the_shipped_files_satisfy_the_shipped_schemas(pattern: str, name: str) -> None:
+    from pytest_toolemu.schemas import violations
+
+    schema = json.loads((FOLDER / f"{name}.schema.json").read_text())
+    paths = sorted(benchmark_folder().glob(pattern))
+    assert paths
+    assert {str(path): wrong for path in paths if (wrong := violations(schema, Document.read(path).value))} == {}

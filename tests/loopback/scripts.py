@@ -1,0 +1,87 @@
+"""Ready scripts. A script is asked once a request, on the server's own thread, one request after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tests.loopback.instances import smallest
+from tests.loopback.records import Answer, Call, Fault, Reply, Request, Script
+
+
+def replies(answers: Iterable[Answer | str | dict[str, Any]]) -> Script:
+    """These answers, one a request; a string is a reply's text, a dictionary its text as JSON. Too few is an error."""
+    remaining = iter(answers)
+
+    def script(request: Request) -> Answer:
+        answer = next(remaining, None)
+        if answer is None:
+            raise LookupError(f"the script ran out of replies at request {request.number}; give it one more")
+        if isinstance(answer, str):
+            return Reply(answer)
+        return Reply.of(answer) if isinstance(answer, dict) else answer
+
+    return script
+
+
+def conforming(calls: int = 1) -> Script:
+    """Obeys. With a schema: its smallest instance. With tools: calls each once with the smallest arguments, the first
+    not yet called first and ``calls`` in all, then answers with text.
+    """
+
+    def script(request: Request) -> Answer:
+        if request.schema is not None:
+            return Reply.of(smallest(request.schema))
+        called = [call.name for message in request.messages for call in message.calls]
+        fresh = [tool for tool in request.tools if tool.name not in called]
+        if fresh and len(called) < calls:
+            return Reply(calls=(Call(fresh[0].name, smallest(fresh[0].parameters)),))
+        return Reply("Done.")
+
+    return script
+
+
+def by_role(*, agent: Script | None = None, emulator: Script | None = None, evaluator: Script | None = None) -> Script:
+    """A script for each role, ``conforming()`` where none is given. The schema's name tells the role (Request.role)."""
+    scripts = {"agent": agent, "emulator": emulator, "evaluator": evaluator}
+    chosen = {role: script or conforming() for role, script in scripts.items()}
+
+    def script(request: Request) -> Any:
+        if request.role not in chosen:
+            raise LookupError(
+                "the schema has no name, which tells the role; for Anthropic, and in words, give the schema a title"
+            )
+        return chosen[request.role](request)
+
+    return script
+
+
+def faulty(script: Script, faults: Mapping[int, Fault]) -> Script:
+    """The script, but for the faults. Their numbers count the requests that come here, from 1; a fault takes no turn
+    of the script's, so that a retry gets the answer that the fault withheld.
+    """
+    numbers = itertools.count(1)
+
+    def broken(request: Request) -> Any:
+        return faults.get(next(numbers)) or script(request)
+
+    return broken
+
+
+def together(count: int, script: Script) -> Script:
+    """Holds the first ``count`` requests until all of them are there: it answers only if they are in flight at once."""
+    arrived = 0
+    complete = asyncio.Event()
+
+    async def held(request: Request) -> Answer:
+        nonlocal arrived
+        arrived += 1
+        if arrived >= count:
+            complete.set()
+        await complete.wait()
+        answer = script(request)
+        return answer if isinstance(answer, Reply | Fault) else await answer
+
+    return held

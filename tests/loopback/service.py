@@ -1,0 +1,156 @@
+"""From a request to its response: both providers' endpoints, their errors, and the script that decides."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
+
+from tests.loopback import anthropic_wire, openai_wire
+from tests.loopback.http11 import Incoming, Response
+from tests.loopback.log import Log
+from tests.loopback.records import Answer, Content, Fault, Provider, RefusedError, Reply, Request, Script
+
+_SECRET: Final = frozenset({"authorization", "x-api-key", "cookie", "proxy-authorization"})
+_COMPLETIONS: Final[dict[str, Provider]] = {"/v1/chat/completions": "openai", "/v1/messages": "anthropic"}
+_MODELS: Final = "/v1/models"
+_IN_WORDS: Final = "JSON Schema:\n"  # how the project ends a request to an endpoint that takes no schema
+
+Gone = Callable[[], Awaitable[Any]]
+
+
+class _Wire(Protocol):
+    """One provider's formats; the two modules named ``*_wire`` are such."""
+
+    @property
+    def REQUEST_ID(self) -> str: ...  # noqa: N802 - a module's constant
+    def read(self, body: Any, headers: dict[str, str]) -> Content: ...
+    def render(self, request: Request, reply: Reply) -> Any: ...
+    def error(self, fault: Fault, request_id: str) -> Any: ...
+    def model(self, name: str) -> Any: ...
+    def models(self, names: Sequence[str]) -> Any: ...
+
+
+_WIRES: Final[dict[Provider, _Wire]] = {"openai": openai_wire, "anthropic": anthropic_wire}
+
+
+class Service:
+    """Answers requests. ``key`` and ``models`` are the only ones accepted; None accepts any."""
+
+    def __init__(self, script: Script, key: str | None, models: Sequence[str] | None, log: Log) -> None:
+        self._script = script
+        self._key = key
+        self._models = models
+        self._log = log
+
+    async def respond(self, incoming: Incoming, gone: Gone) -> Response | None:
+        """The response, or None to close the connection without one. ``gone`` waits until the client has left."""
+        if incoming.path == "/__log":
+            return Response(200, self._log.as_json())
+        request, refusal = self._arrived(incoming)
+        try:
+            answer = self._denied(incoming) or refusal or self._listed(request) or await self._asked(request, gone)
+        finally:
+            # Before the response is written: a client that has one answer may send its next request at once.
+            self._log.left()
+        return _response(request, answer)
+
+    def _arrived(self, incoming: Incoming) -> tuple[Request, Fault | None]:
+        """The request, logged, and why the provider would refuse to read it."""
+        spoken: Provider = "anthropic" if "anthropic-version" in incoming.headers else "openai"
+        provider = _COMPLETIONS.get(incoming.path, spoken)
+        content, body, refusal = Content(), None, None
+        try:
+            body = json.loads(incoming.body) if incoming.body else None
+            if incoming.path in _COMPLETIONS:
+                content = _with_words(_WIRES[provider].read(body, incoming.headers))
+        except RefusedError as refused:
+            refusal = refused.fault
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            refusal = Fault(status=400, message=f"The body cannot be read: {error!r}")
+        headers = {name: value for name, value in incoming.headers.items() if name not in _SECRET}
+
+        def numbered(number: int) -> Request:
+            return Request(
+                **vars(content),
+                number=number,
+                provider=provider,
+                method=incoming.method,
+                path=incoming.path,
+                headers=headers,
+                body=body,
+            )
+
+        return self._log.arrived(numbered), refusal
+
+    def _denied(self, incoming: Incoming) -> Fault | None:
+        given = incoming.headers.get("authorization", "").removeprefix("Bearer ")
+        if self._key is None or given == self._key:
+            return None
+        return Fault(status=401, message="The API key is not the one that this server was given.")
+
+    def _listed(self, request: Request) -> Answer | None:
+        """The model endpoints, and what a request for something that does not exist gets."""
+        known = self._models if self._models is not None else ["loopback"]
+        wire = _WIRES[request.provider]
+        if request.path == _MODELS:
+            return Reply(raw=wire.models(known))
+        listed = request.path.startswith(f"{_MODELS}/")
+        name = request.path.removeprefix(f"{_MODELS}/") if listed else request.model
+        if not listed and (request.method, request.path in _COMPLETIONS) != ("POST", True):
+            return Fault(status=404, message=f"Unknown request URL: {request.method} {request.path}")
+        if self._models is not None and name not in self._models:
+            return Fault(status=404, message=f"The model {name!r} does not exist; known: {', '.join(known)}")
+        return Reply(raw=wire.model(name)) if listed else None
+
+    async def _asked(self, request: Request, gone: Gone) -> Answer:
+        """What the script says. It may take its time, or for ever, but no longer than the client is there."""
+        try:
+            answer = self._script(request)
+            if isinstance(answer, Fault) and answer.kind == "stall":
+                await gone()
+            elif isinstance(answer, Awaitable):
+                answer = await _unless(gone(), answer)
+        except Exception as error:  # a script is a test's own code: whatever it raises must end in that test's report
+            self._log.failed(f"{type(error).__name__} at request {request.number}: {error}")
+            return Fault(status=400, message=f"The script failed: {error}")
+        return answer
+
+
+def _with_words(content: Content) -> Content:
+    """The content with the schema that its last message asks for in words, where no schema is sent as such."""
+    said = content.messages[-1].text if content.messages else ""
+    _, marker, rest = said.rpartition(_IN_WORDS)
+    if content.schema is not None or not marker:
+        return content
+    schema = json.loads(rest)
+    return dataclasses.replace(content, schema=schema, schema_name=str(schema.get("title", "")))
+
+
+async def _unless(gone: Awaitable[Any], wanted: Awaitable[Answer]) -> Answer:
+    tasks = asyncio.ensure_future(gone), asyncio.ensure_future(wanted)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return tasks[1].result() if tasks[1].done() else Fault("drop")
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _response(request: Request, answer: Answer) -> Response | None:
+    wire = _WIRES[request.provider]
+    request_id = f"req_{request.number}"
+    headers = {wire.REQUEST_ID: request_id}
+    if isinstance(answer, Reply):
+        return Response(200, wire.render(request, answer) if answer.raw is None else answer.raw, headers)
+    if answer.kind == "truncate":
+        return Response(200, wire.render(request, Reply("This text never arrives whole.")), headers, whole=False)
+    if answer.kind != "error":
+        return None
+    if answer.retry_after is not None:
+        headers["retry-after"] = f"{answer.retry_after:g}"
+        headers["retry-after-ms"] = f"{answer.retry_after * 1000:g}"
+    return Response(answer.status, wire.error(answer, request_id), headers)
