@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.run import Finding, Run, Verdict
     from pytest_toolemu.store import RunStore, load_run
     from pytest_toolemu.toolbox import Task, Toolbox
-    from pytest_toolemu.toolkit import Toolkit
+    from pytest_toolemu.toolkit import Toolkit, benchmark_folder
     from pytest_toolemu.trajectory import Call, Observation, Trajectory
 
 _HOMES = {
@@ -32,7 +32,7 @@ _HOMES = {
     "run": ("Finding", "Run", "Verdict"),
     "store": ("RunStore", "load_run"),
     "toolbox": ("Task", "Toolbox"),
-    "toolkit": ("Toolkit",),
+    "toolkit": ("Toolkit", "benchmark_folder"),
     "trajectory": ("Call", "Observation", "Trajectory"),
 }
 
@@ -56,6 +56,7 @@ __all__ = [
     "UsageError",
     "Verdict",
     "World",
+    "benchmark_folder",
     "load_run",
     "load_world",
     "run_case",

@@ -133,6 +133,18 @@ def closest(name: str, known: Iterable[str]) -> str:
     return f"; known: {shown}" if names else ""
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that a reader could take for something else, ours and those of YAML 1.1."""
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+
+
+def dump(value: Any) -> str:
+    """A JSON value as YAML that this module reads back as the same value; keys keep their order."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
 class _Composer:
     """One pass over the events of one document. Recursion is bounded by MAX_DEPTH, unlike PyYAML's composer."""
 
@@ -155,7 +167,7 @@ class _Composer:
         except StopIteration:
             raise DocumentError(self.path, [(1, 1, "the file is empty")]) from None
         except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
+            mark: Any = error.problem_mark or error.context_mark
             line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
             what = ", ".join(part for part in (error.context, error.problem) if part)
             raise DocumentError(self.path, [(line, column, f"YAML syntax: {what}")]) from None

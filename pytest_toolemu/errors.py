@@ -64,7 +64,8 @@ class ModelError(ToolemuError):
 class AgentStopped(BaseException):
     """Ends the agent's turn; a BaseException, so that an agent's own ``except Exception`` lets it through.
 
-    ``stop`` is ``quit``, ``step_limit`` or ``token_limit``; ``reason`` is text for the record.
+    ``stop`` is ``quit``, ``step_limit``, ``token_limit`` or, in a thread that was given up, ``timeout``; ``reason`` is
+    text for the record.
     """
 
     def __init__(self, stop: str, reason: str = "") -> None:

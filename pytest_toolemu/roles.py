@@ -5,10 +5,9 @@ A part that is configured is used or the session stops; nothing is replaced sile
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pytest_toolemu.agents.noact import NoAct
+from pytest_toolemu.agents.noact import noact
 from pytest_toolemu.agents.own import load_own, own
 from pytest_toolemu.agents.react import React
 from pytest_toolemu.agents.reference import Reference
@@ -23,9 +22,8 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.evaluators.checks import Checks
 from pytest_toolemu.evaluators.judged import Judged
-from pytest_toolemu.exchange import Model
 from pytest_toolemu.models import Parameters, open_model, parse_spec, preflight
-from pytest_toolemu.models.limited import limited
+from pytest_toolemu.models.limited import Limited, limited
 from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, REFERENCE, Settings, Variant, is_model
 from pytest_toolemu.toolbox import Agent, Emulator
 
@@ -35,13 +33,13 @@ class Roles:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._models: dict[str, Model] = {}
+        self._models: dict[str, Limited] = {}
 
     def agent(self, variant: Variant) -> Agent:
         """The agent under test."""
         name = variant.agent
         if name == NOACT:
-            return NoAct()
+            return noact
         if name.startswith(REFERENCE):
             return Reference(name.removeprefix(REFERENCE))
         if not is_model(name):
@@ -84,7 +82,7 @@ class Roles:
         """Whether the agent's own model is among its evaluators."""
         return is_model(variant.agent) and variant.agent in self.evaluator_names(variant)
 
-    def model(self, name: str) -> Model:
+    def model(self, name: str) -> Limited:
         """The model of that name, behind the one retry layer."""
         if name not in self._models:
             if self._settings["offline"]:
@@ -95,7 +93,7 @@ class Roles:
                 max_tokens=self._settings["max-output-tokens"],
                 timeout=self._settings["request-timeout"],
             )
-            self._models[name] = limited(open_model(parse_spec(name), parameters))
+            self._models[name] = limited(open_model(parse_spec(name), parameters), self._settings["concurrency"])
         return self._models[name]
 
     async def preflight(self, variants: tuple[Variant | None, ...]) -> None:
@@ -112,7 +110,5 @@ class Roles:
     async def close(self) -> None:
         """Close every connection."""
         for model in self._models.values():
-            close: Callable[[], Awaitable[None]] | None = getattr(model, "aclose", None)
-            if close is not None:
-                await close()
+            await model.aclose()
         self._models.clear()

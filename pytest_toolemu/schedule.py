@@ -53,8 +53,6 @@ class Schedule(Generic[T]):
         """Cancel what runs, wait until it has ended, clean up, and end the thread."""
         if self._loop is None or self._thread is None:
             return
-        for future in self._jobs.values():
-            future.cancel()
         self._jobs.clear()
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from typing import Any, Final
 
@@ -31,12 +32,11 @@ def violations(schema: dict[str, Any], value: Any) -> list[str]:
 
     Formats (date, email, uri, ...) are enforced. At most 20 problems are returned.
     """
-    found = []
-    for error in _compiled(json.dumps(schema)).iter_errors(value):
-        found.append(f"{_place(error)}{error.message}")
-        if len(found) == _MAX_PROBLEMS:
-            break
-    return found
+    try:
+        errors = itertools.islice(_compiled(json.dumps(schema)).iter_errors(value), _MAX_PROBLEMS)
+        return [f"{_place(error)}{error.message}" for error in errors]
+    except (ValueError, RecursionError):  # what the validator makes of some 255 levels and more
+        return ["the value is nested too deeply"]
 
 
 @functools.lru_cache(maxsize=4096)

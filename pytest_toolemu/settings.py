@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from pytest_toolemu.errors import UsageError
 
@@ -106,7 +106,10 @@ class Knob:
         return self.parse is _flag
 
 
-PROMPTS: Final = ("naive", "ss_only", "helpful_ss", "quit", "simple_quit")
+Prompt = Literal["naive", "ss_only", "helpful_ss", "quit", "simple_quit"]
+"""Nothing but the task; safety rules; helpfulness and safety rules; a duty to quit; leave to quit."""
+
+PROMPTS: Final = get_args(Prompt)
 
 KNOBS: Final = (
     Knob("agent", "agent under test: a model (gpt-4o, claude-..., provider:model[@base_url]), reference:safe, "
@@ -223,7 +226,7 @@ class Variant:
     """One agent under test: its name as configured, and the prompt for a built-in loop."""
 
     agent: str
-    prompt: str = "naive"
+    prompt: Prompt = "naive"
 
 
 def is_model(name: str) -> bool:

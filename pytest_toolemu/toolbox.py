@@ -87,7 +87,8 @@ class Toolbox:
             steps = self.trajectory.steps
             if len(steps) >= self._max_steps:
                 raise AgentStopped("step_limit", f"{self._max_steps} tool calls were made")
-            call = Call(index=len(steps), name=name, tool=self._dotted.get(name), arguments=parsed(arguments))
+            tool = self._dotted.get(name)
+            call = Call(index=len(steps), name=printable(name), tool=tool, arguments=parsed(arguments))
             started = time.time()
             observation = await self._emulator(call, self.trajectory)
             steps.append(Step(call=call, observation=observation, started=started, seconds=time.time() - started))

@@ -87,7 +87,9 @@ def _module(name: str, target: str) -> Any:
             if getattr(error, "name", None) != current:
                 raise UsageError(f"agent {target!r}: importing {current} failed: {error}") from error
             siblings = pkgutil.iter_modules(getattr(parent, "__path__", None if index == 0 else ()))
-            near = closest(part, [module.name for module in siblings])
+            near = closest(part, [module.name for module in siblings if not module.name.startswith("_")])
+            # Of all that can be imported, only a near miss is worth a word.
+            near = near if "mean" in near else ""
             raise UsageError(
                 f"agent {target!r}: there is no module {current!r}{near}; is its folder on the path?"
             ) from None

@@ -11,7 +11,6 @@ from pytest_toolemu.agents.specification import specification
 from pytest_toolemu.agents.turns import (
     MAX_RETRIES,
     QUITTING,
-    Variant,
     check_variant,
     environment,
     identity,
@@ -20,6 +19,7 @@ from pytest_toolemu.agents.turns import (
 )
 from pytest_toolemu.exchange import Message, Model
 from pytest_toolemu.prompts import render
+from pytest_toolemu.settings import Prompt
 from pytest_toolemu.toolbox import Task, Toolbox
 
 _CORRECTION = "agent_react_correction"
@@ -34,7 +34,7 @@ class React:
     """
 
     model: Model
-    prompt: Variant = "naive"
+    prompt: Prompt = "naive"
 
     def __post_init__(self) -> None:
         check_variant(self.prompt)

@@ -53,7 +53,7 @@ _LABEL: Final = re.compile(
     r"[ \t]{0,3}[*_`]{0,3}[ \t]{0,3}:[*_`]{0,3}",
     re.MULTILINE,
 )
-# Local models may put their thinking, drafts of calls included, before the turn; the opening tag may be in their prompt.
+# Local models may put their thinking, drafts of calls included, before the turn; the opening tag may be missing.
 _THINKING: Final = re.compile(r"\s*<think>.*?(?:</think>|\Z)|.*?\n</think>[ \t]*\n", re.DOTALL)
 _OPENING: Final = re.compile(r"\s*(?:`{1,3}[ \t]*(?:json\b)?\s*)?", re.IGNORECASE)
 _CLOSING: Final = re.compile(r"\s*`{1,3}(?!`)")
@@ -72,15 +72,11 @@ def read_turn(text: str, *, quits: bool) -> Turn:
             case "quit" if quits:
                 return TextQuit(text[label.end() :].strip())
             case "observation":
-                return TextProblem(
-                    "it has an observation, but no complete action before it",
-                    text[: label.start()].strip(),
-                    text[label.start() :].strip(),
-                )
+                return _problem("it has an observation, but no complete action before it", text, label.start())
             case "action" if following and _kind(following) == "actioninput":
                 return _call(text, text[label.end() : following.start()], following.end())
         label = following
-    return TextProblem("it has neither a complete action nor a final answer", text.strip(), "")
+    return _problem("it has neither a complete action nor a final answer", text, len(text))
 
 
 def _kind(label: re.Match[str]) -> str:
@@ -96,17 +92,25 @@ def _call(text: str, name: str, start: int) -> Turn:
     opening = _OPENING.match(text, start)
     begin = opening.end() if opening else start
     if not name or "\n" in name:
-        return TextProblem("Action is not the name of one tool", text.strip(), "")
+        return _problem("Action is not the name of one tool", text, start)
     if not text.startswith("{", begin):
-        return TextProblem("Action Input is not a JSON object", text.strip(), "")
+        return _problem("Action Input is not a JSON object", text, start)
     try:
         arguments, end = _DECODER.raw_decode(text, begin)
         json.dumps(arguments, ensure_ascii=False).encode()  # an escaped lone surrogate is no text
     except (ValueError, RecursionError) as error:
-        return TextProblem(f"Action Input is not a valid JSON object: {error}", text.strip(), "")
+        return _problem(f"Action Input is not a valid JSON object: {error}", text, start)
     fence = _CLOSING.match(text, end) if "`" in text[start:begin] else None
     end = fence.end() if fence else end
     return TextCall(name, arguments, text[:end].strip(), text[end:].strip())
+
+
+def _problem(problem: str, text: str, start: int) -> TextProblem:
+    """A turn that is no use, without the observations that it makes up from ``start`` on."""
+    invented = next(
+        (label.start() for label in _LABEL.finditer(text, start) if _kind(label) == "observation"), len(text)
+    )
+    return TextProblem(problem, text[:invented].strip(), text[invented:].strip())
 
 
 def _no_number(name: str) -> NoReturn:

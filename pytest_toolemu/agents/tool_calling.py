@@ -9,7 +9,6 @@ from typing import Any
 from pytest_toolemu.agents.turns import (
     MAX_RETRIES,
     QUITTING,
-    Variant,
     check_variant,
     environment,
     identity,
@@ -18,6 +17,7 @@ from pytest_toolemu.agents.turns import (
 )
 from pytest_toolemu.exchange import Message, Model, Reply
 from pytest_toolemu.prompts import render
+from pytest_toolemu.settings import Prompt
 from pytest_toolemu.toolbox import Task, Toolbox
 
 _CONTINUE = "agent_continue"
@@ -32,7 +32,7 @@ class ToolCalling:
     """
 
     model: Model
-    prompt: Variant = "naive"
+    prompt: Prompt = "naive"
 
     def __post_init__(self) -> None:
         check_variant(self.prompt)

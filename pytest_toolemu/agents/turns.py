@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
 from pytest_toolemu.documents import closest
 from pytest_toolemu.errors import AgentStopped, UsageError
@@ -10,12 +10,10 @@ from pytest_toolemu.exchange import Message, Model, Reply, ToolSpec
 from pytest_toolemu.models.asking import ask
 from pytest_toolemu.prompts import prompt_hash
 from pytest_toolemu.run import sha256
+from pytest_toolemu.settings import Prompt
 from pytest_toolemu.toolbox import Task, Toolbox
 
-Variant = Literal["naive", "ss_only", "helpful_ss", "quit", "simple_quit"]
-"""Nothing but the task; safety rules; helpfulness and safety rules; a duty to quit; leave to quit."""
-
-QUITTING: Final[frozenset[Variant]] = frozenset({"quit", "simple_quit"})
+QUITTING: Final[frozenset[Prompt]] = frozenset({"quit", "simple_quit"})
 MAX_RETRIES: Final = 2
 """How often in a row a model is asked again for a reply that cannot be used."""
 
@@ -25,11 +23,11 @@ _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Sat
 
 def check_variant(variant: str) -> None:
     """UsageError for a prompt variant that does not exist."""
-    if variant not in get_args(Variant):
-        raise UsageError(f"unknown agent prompt {variant!r}{closest(variant, get_args(Variant))}")
+    if variant not in get_args(Prompt):
+        raise UsageError(f"unknown agent prompt {variant!r}{closest(variant, get_args(Prompt))}")
 
 
-def identity(kind: str, variant: Variant, follow_up: str, model: Model) -> dict[str, Any]:
+def identity(kind: str, variant: Prompt, follow_up: str, model: Model) -> dict[str, Any]:
     """What makes two agents the same for a record; the hash covers every text the agent can be sent."""
     hashes = [prompt_hash(f"agent_{kind}_{variant}"), prompt_hash(follow_up)]
     return {"kind": kind, "prompt": variant, "prompt_hash": sha256(hashes), "model": model.identity}

@@ -59,10 +59,12 @@ def _error_name(tool: Tool) -> str:
 
 
 def _known(name: str, tools: Iterable[str]) -> str:
+    asked = name[:80].casefold().replace(".", "_")
     folded = {tool.casefold(): tool for tool in tools}
-    near = difflib.get_close_matches(name.casefold().replace(".", "_"), folded, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(asked, folded, n=3, cutoff=0.6)
     # A tool's own name without its toolkit, or with another, is the commonest mistake.
-    near += [key for key in folded if key.endswith(re.split(r"[._]", name.casefold())[-1]) and key not in near]
+    if own := asked.rpartition("_")[2]:
+        near += [key for key in folded if key.endswith(own) and key not in near]
     if near:
         return f"the closest are {', '.join(folded[key] for key in near[:5])}"
     return f"the tools are {', '.join(folded.values())}"

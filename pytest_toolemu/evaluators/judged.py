@@ -1,4 +1,4 @@
-"""Judge by a model with a rubric: one structured reply, checked by code and asked for again if it contradicts itself."""
+"""Judge by a model with a rubric: one structured reply, checked by code, and asked for again if need be."""
 
 from __future__ import annotations
 

@@ -11,12 +11,11 @@ from urllib.parse import urlsplit
 
 from pytest_toolemu.documents import closest
 from pytest_toolemu.errors import ModelError, UsageError
-from pytest_toolemu.models.specs import ModelSpec, Parameters, check_url, parse_spec
+from pytest_toolemu.models.specs import OFFICIAL, ModelSpec, Parameters, check_url, parse_spec
 from pytest_toolemu.models.wire import Address, Endpoint
 
 __all__ = ["Endpoint", "ModelSpec", "Parameters", "open_model", "parse_spec", "preflight"]
 
-_DEFAULT_URLS: Final = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 _KEYS: Final = {
     "openai": ("OPENAI_API_KEY",),
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
@@ -87,13 +86,13 @@ def _base_url(spec: ModelSpec, environ: Mapping[str, str]) -> str:
     given = environ.get(variable, "").strip()
     url = spec.base_url or (given and check_url(given, variable))
     if spec.provider == "anthropic":
-        return (url or _DEFAULT_URLS["anthropic"]).removesuffix("/v1")  # the SDK adds it
+        return (url or OFFICIAL["anthropic"]).removesuffix("/v1")  # the SDK adds it
     if not url and spec.provider == "vllm":
         raise UsageError(
             f"{spec} needs the URL of its server: write {spec}@http://host:8000/v1, "
             f"or set {variable} in the environment or in the .env file"
         )
-    url = url or _DEFAULT_URLS["openai"]
+    url = url or OFFICIAL["openai"]
     return url if urlsplit(url).path else f"{url}/v1"
 
 

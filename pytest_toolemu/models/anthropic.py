@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
 import anthropic
 
 from pytest_toolemu.exchange import Message, Reply, Schema, Stop, ToolCall, ToolSpec, Usage
 from pytest_toolemu.models.shapes import is_closed
 from pytest_toolemu.models.specs import Parameters
-from pytest_toolemu.models.terms import Terms, as_object, tool_name, unicode, with_schema
+from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode, with_schema
 from pytest_toolemu.models.wire import ROUTE_SECONDS, Address
 
-OFFICIAL: Final = "https://api.anthropic.com"
+T = TypeVar("T")
 
 # The protocol demands a limit. Room for thinking and a long answer, and still an answer without streaming.
 _MAX_TOKENS: Final = 16_000
@@ -37,7 +37,7 @@ class AnthropicModel:
         self._address = address
         self._timeout = parameters.timeout
         self._max_tokens = parameters.max_tokens or _MAX_TOKENS
-        self._terms = Terms()
+        self._terms = Terms(_OPTIONAL)
         # One of the two must be given, or the SDK looks for profiles on the disk.
         bearer = address.variable == "ANTHROPIC_AUTH_TOKEN"
         self._client = anthropic.AsyncAnthropic(
@@ -64,62 +64,55 @@ class AnthropicModel:
         }
 
     async def complete(
-        self, messages: tuple[Message, ...], *, tools: tuple[ToolSpec, ...] = (), schema: Schema | None = None
+        self, messages: Messages, *, tools: tuple[ToolSpec, ...] = (), schema: Schema | None = None
     ) -> Reply:
         """One Message; more requests only to learn what the endpoint does not take."""
-        output = None if schema is None else output_schema(schema)
+        if schema is not None and output_schema(schema) is None:
+            messages, schema = with_schema(messages, schema), None
 
-        def build(constrain: bool) -> dict[str, Any]:
-            if schema is None or (constrain and output is not None):
-                return self._body(messages, tools, output)
-            return self._body(with_schema(messages, schema), tools, None)
+        def build(messages: Messages, schema: Schema | None, refused: frozenset[str]) -> Body:
+            return self._body(messages, tools, schema, refused)
 
-        # A schema that cannot be sent teaches nothing about the endpoint.
-        return await self._terms.settle(build, self._send, _OPTIONAL, schema if output is not None else None)
+        return await self._terms.settle(messages, schema, build, self._send)
 
     async def served(self) -> list[str]:
         """Names of the models at the URL."""
-        page = await self._asked_route(self._client.models.list(limit=1000))
-        return [model.id for model in getattr(page, "data", None) or ()]
+        return await self._route(
+            self._client.models.list(limit=1000), lambda page: [model.id for model in page.data or ()]
+        )
 
     async def confirm(self, name: str) -> None:
         """Ask the URL for one model by name or alias."""
-        await self._asked_route(self._client.models.retrieve(name))
+        await self._route(self._client.models.retrieve(name), lambda _: None)
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()
 
     def _body(
-        self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...], output: dict[str, Any] | None
-    ) -> dict[str, Any]:
+        self, messages: Messages, tools: tuple[ToolSpec, ...], schema: Schema | None, refused: frozenset[str]
+    ) -> Body:
         system = [_text(message.content) for message in messages if message.role == "system"]
         turns = _turns(messages)
-        if "cache_control" not in self._terms.refused:
+        if "cache_control" not in refused:
             _mark_cached(system, turns, grows=bool(tools) or any(turn["role"] == "assistant" for turn in turns))
-        body: dict[str, Any] = {"model": self._address.spec.name, "max_tokens": self._max_tokens, "messages": turns}
+        body: Body = {"model": self._address.spec.name, "max_tokens": self._max_tokens, "messages": turns}
         if system:
             body["system"] = system
         if tools:
             body["tools"] = [
                 {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools
             ]
-        if output is not None:
-            body["output_config"] = {"format": {"type": "json_schema", "schema": output}}
+        if schema is not None:
+            body["output_config"] = {"format": {"type": "json_schema", "schema": output_schema(schema)}}
         return body
 
-    async def _asked_route(self, request: Awaitable[Any]) -> Any:
-        return await self._address.send(request, anthropic.AnthropicError, min(self._timeout, ROUTE_SECONDS))
-
-    async def _send(self, body: dict[str, Any]) -> Reply:
+    async def _send(self, body: Body) -> Reply:
         request = self._client.messages.create(**body)
-        message = await self._address.send(request, anthropic.AnthropicError, self._timeout)
-        try:
-            return _reply(message)
-        except (AttributeError, TypeError, ValueError):
-            # The SDK does not validate: a gateway's HTML page or error object with status 200 arrives here.
-            pass
-        raise self._address.malformed(repr(message))
+        return await self._address.send(request, _reply, anthropic.AnthropicError, self._timeout)
+
+    async def _route(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:
+        return await self._address.send(request, read, anthropic.AnthropicError, min(self._timeout, ROUTE_SECONDS))
 
 
 def output_schema(schema: Schema) -> dict[str, Any] | None:
@@ -132,12 +125,12 @@ def output_schema(schema: Schema) -> dict[str, Any] | None:
         return None
     try:
         # The format has no name of its own; a title is where one can be told.
-        return anthropic.transform_schema({"title": schema.name, **schema.schema_})
+        return anthropic.transform_schema({**schema.schema_, "title": schema.name})
     except (ValueError, TypeError, AssertionError):
         return None
 
 
-def _turns(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+def _turns(messages: Messages) -> list[dict[str, Any]]:
     """Alternating turns: results of calls are the user's, and what follows them joins their turn."""
     turns: list[dict[str, Any]] = []
     for message in messages:
@@ -180,6 +173,8 @@ def _mark_cached(system: list[dict[str, Any]], turns: list[dict[str, Any]], *, g
 
 
 def _reply(message: Any) -> Reply:
+    if message.content is None:
+        raise ValueError(repr(message))
     texts, calls = [], []
     for block in message.content:
         if block.type == "text":

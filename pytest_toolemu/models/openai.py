@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Awaitable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
 import openai
 
 from pytest_toolemu.exchange import Message, Reply, Schema, Stop, ToolCall, ToolSpec, Usage
 from pytest_toolemu.models.shapes import satisfies_strict
-from pytest_toolemu.models.specs import Parameters
-from pytest_toolemu.models.terms import Terms, as_object, tool_name, unicode, with_schema
+from pytest_toolemu.models.specs import OFFICIAL, Parameters
+from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode
 from pytest_toolemu.models.wire import ROUTE_SECONDS, Address
 
-OFFICIAL: Final = "https://api.openai.com/v1"
+T = TypeVar("T")
 
 # Their sampling is fixed: a temperature, even the default one, is refused.
 _REASONING: Final = re.compile(r"(ft:)?(o\d|gpt-5)")
@@ -39,7 +39,7 @@ class OpenAIModel:
         self._parameters = parameters
         fixed = address.spec.provider == "openai" and _REASONING.match(address.spec.name)
         self._temperature = None if fixed else parameters.temperature
-        self._terms = Terms()
+        self._terms = Terms(_OPTIONAL)
         self._client = openai.AsyncOpenAI(
             api_key=address.secret or "no-key", base_url=address.base_url, timeout=None, max_retries=0
         )
@@ -60,90 +60,76 @@ class OpenAIModel:
         }
 
     async def complete(
-        self, messages: tuple[Message, ...], *, tools: tuple[ToolSpec, ...] = (), schema: Schema | None = None
+        self, messages: Messages, *, tools: tuple[ToolSpec, ...] = (), schema: Schema | None = None
     ) -> Reply:
         """One Chat Completion; more requests only to learn what the endpoint does not take."""
-        return await self._terms.settle(
-            lambda constrain: self._body(messages, tools, schema, constrain), self._send, _OPTIONAL, schema
-        )
+
+        def build(messages: Messages, schema: Schema | None, refused: frozenset[str]) -> Body:
+            return self._body(messages, tools, schema, refused)
+
+        return await self._terms.settle(messages, schema, build, self._send)
 
     async def served(self) -> list[str]:
         """Names of the models at the URL."""
-        page = await self._asked_route(self._client.models.list())
-        return [model.id for model in getattr(page, "data", None) or ()]
+        return await self._route(self._client.models.list(), lambda page: [model.id for model in page.data or ()])
 
     async def confirm(self, name: str) -> None:
         """Ask the URL for one model by name or alias."""
-        await self._asked_route(self._client.models.retrieve(name))
+        await self._route(self._client.models.retrieve(name), lambda _: None)
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()
 
     def _body(
-        self, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...], schema: Schema | None, constrain: bool
-    ) -> dict[str, Any]:
-        if schema is not None and not constrain:
-            messages = with_schema(messages, schema)
-        body: dict[str, Any] = {
+        self, messages: Messages, tools: tuple[ToolSpec, ...], schema: Schema | None, refused: frozenset[str]
+    ) -> Body:
+        strict = "strict" not in refused
+        body: Body = {
             "model": self._address.spec.name,
             "messages": [_turn(message) for message in messages],
             "temperature": self._temperature,
             "seed": self._parameters.seed,
-            self._limit_name(): self._parameters.max_tokens,
+            self._limit_name(refused): self._parameters.max_tokens,
             "prompt_cache_key": _cache_key(messages),
         }
-        body = {name: value for name, value in body.items() if value is not None and name not in self._terms.refused}
+        body = {name: value for name, value in body.items() if value is not None and name not in refused}
         if tools:
-            body["tools"] = [self._tool(tool) for tool in tools]
-        if schema is not None and constrain:
-            body["response_format"] = {
-                "type": "json_schema",
-                "json_schema": {
-                    "name": tool_name(schema.name),
-                    "schema": schema.schema_,
-                    "strict": self._strict(schema.schema_),
-                },
+            body["tools"] = [_tool(tool, strict) for tool in tools]
+        if schema is not None:
+            described = {
+                "name": tool_name(schema.name),
+                "schema": schema.schema_,
+                "strict": strict and satisfies_strict(schema.schema_),
             }
+            body["response_format"] = {"type": "json_schema", "json_schema": described}
         return body
 
-    def _limit_name(self) -> str:
+    def _limit_name(self, refused: frozenset[str]) -> str:
         # OpenAI's newer models refuse the old name; older servers elsewhere ignore the new one without a word.
-        official = self._address.base_url.startswith(OFFICIAL)
+        official = self._address.base_url.startswith(OFFICIAL["openai"])
         names = ("max_completion_tokens", "max_tokens") if official else ("max_tokens", "max_completion_tokens")
-        return names[names[0] in self._terms.refused]
+        return names[names[0] in refused]
 
-    def _tool(self, tool: ToolSpec) -> dict[str, Any]:
-        function: dict[str, Any] = {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-        }
-        if self._strict(tool.parameters):
-            function["strict"] = True
-        return {"type": "function", "function": function}
-
-    def _strict(self, schema: dict[str, Any]) -> bool:
-        return "strict" not in self._terms.refused and satisfies_strict(schema)
-
-    async def _asked_route(self, request: Awaitable[Any]) -> Any:
-        return await self._address.send(request, openai.OpenAIError, min(self._parameters.timeout, ROUTE_SECONDS))
-
-    async def _send(self, body: dict[str, Any]) -> Reply:
+    async def _send(self, body: Body) -> Reply:
         request = self._client.chat.completions.create(**body)
-        completion = await self._address.send(request, openai.OpenAIError, self._parameters.timeout)
-        try:
-            return _reply(completion)
-        except (AttributeError, IndexError, TypeError, ValueError):
-            # The SDK does not validate: a gateway's HTML page or error object with status 200 arrives here.
-            pass
-        raise self._address.malformed(repr(completion))
+        return await self._address.send(request, _reply, openai.OpenAIError, self._parameters.timeout)
+
+    async def _route(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:
+        return await self._address.send(request, read, openai.OpenAIError, min(self._parameters.timeout, ROUTE_SECONDS))
 
 
-def _cache_key(messages: tuple[Message, ...]) -> str | None:
+def _cache_key(messages: Messages) -> str | None:
     """One key for all conversations that begin alike, so that they reach the machine that has the prefix cached."""
     first = next((message.content for message in messages if message.role == "system"), None)
     return None if first is None else hashlib.sha256(first.encode()).hexdigest()[:32]
+
+
+def _tool(tool: ToolSpec, strict: bool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    if strict and satisfies_strict(tool.parameters):
+        function["strict"] = True
+    return {"type": "function", "function": function}
 
 
 def _turn(message: Message) -> dict[str, Any]:
@@ -164,6 +150,8 @@ def _turn(message: Message) -> dict[str, Any]:
 
 
 def _reply(completion: Any) -> Reply:
+    if not completion.choices:
+        raise ValueError(repr(completion))
     choice = completion.choices[0]
     message = choice.message
     calls = tuple(

@@ -14,6 +14,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.redaction import redact
 
 PROVIDERS: Final = ("openai", "anthropic", "vllm")
+OFFICIAL: Final = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 FORMS: Final = (
     "write provider:model or provider:model@base_url with openai, anthropic or vllm as provider, "
     "or a bare gpt-*, o1, o3, chatgpt* (openai), claude* (anthropic) or org/name (vllm)"
@@ -93,4 +94,4 @@ def _bare(name: str) -> str:
 
 def _shown(text: str) -> str:
     # A key pasted in place of a model must not reach a terminal or a CI log.
-    return "'sk-…'" if "sk-" in text else repr(redact(text))
+    return "'sk-…'" if re.search(r"\bsk-", text) else repr(redact(text))

@@ -14,6 +14,10 @@ from typing import Any, Final
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.exchange import Message, Reply, Schema
 
+Messages = tuple[Message, ...]
+Body = dict[str, Any]
+Build = Callable[[Messages, Schema | None, frozenset[str]], Body]
+
 # A limit that is refused for its value is the user's to mend; dropping it would silently lift it.
 _LIMITS: Final = frozenset({"max_tokens", "max_completion_tokens"})
 _BAD_VALUE: Final = re.compile(r"(?i)too large|exceed|context length|at most|maximum|less than|greater than")
@@ -25,36 +29,40 @@ _TRIALS: Final = 3
 class Terms:
     """The terms that one endpoint accepts, kept for the life of its model."""
 
-    def __init__(self) -> None:
-        self.refused: set[str] = set()
+    def __init__(self, optional: frozenset[str]) -> None:
+        self._optional = optional
+        self._refused: frozenset[str] = frozenset()
         self._schemas_refused: set[str] = set()
         self._schema_taken = False
 
     async def settle(
-        self,
-        build: Callable[[bool], dict[str, Any]],
-        send: Callable[[dict[str, Any]], Awaitable[Reply]],
-        optional: frozenset[str],
-        schema: Schema | None,
+        self, messages: Messages, schema: Schema | None, build: Build, send: Callable[[Body], Awaitable[Reply]]
     ) -> Reply:
         """Build and send until the endpoint takes it, or objects to something that cannot be left out.
 
-        ``build`` leaves out what is in ``refused``, and constrains the reply to ``schema`` only when called with True.
+        ``build(messages, schema, refused)`` makes a request without what is refused. Where a schema is not taken it is
+        in the messages, in words, and ``build`` gets None.
         """
+        refused = self._refused
         constrain = wished = schema is not None and self._worth_asking(schema)
         while True:
-            body = build(constrain)
-            sent = {name for name in optional - self.refused if name in body or name in _NESTED}
+            if schema is None or constrain:
+                body = build(messages, schema, refused)
+            else:
+                body = build(with_schema(messages, schema), None, refused)
+            sent = {name for name in self._optional - refused if name in body or name in _NESTED}
             try:
                 reply = await send(body)
             except ModelError as error:
                 if named := _named(error, sent):
-                    self.refused |= named
+                    refused |= named
                 elif constrain and error.status in (400, 404, 422):
                     constrain = False
                 else:
                     raise
                 continue
+            # Only a success without them shows that they were the trouble.
+            self._refused |= refused
             if schema is not None and wished:
                 self._learn(schema, constrain)
             return reply
@@ -66,18 +74,18 @@ class Terms:
         )
 
     def _learn(self, schema: Schema, taken: bool) -> None:
-        # Only after a success without it is the schema known to be what was refused.
         if taken:
             self._schema_taken = True
         else:
             self._schemas_refused.add(_key(schema))
 
 
-def with_schema(messages: tuple[Message, ...], schema: Schema) -> tuple[Message, ...]:
+def with_schema(messages: Messages, schema: Schema) -> Messages:
     """The conversation with the schema asked for in words, at the end of its last user message."""
     words = (
         "Reply with one JSON value and nothing else: no code fence, nothing before or after it. "
-        f"It must conform to this JSON Schema:\n{_key(schema)}"
+        "It must conform to this JSON Schema:\n"
+        + json.dumps({**schema.schema_, "title": schema.name}, ensure_ascii=False)
     )
     if messages and messages[-1].role == "user":
         last = messages[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol, TypeVar
@@ -49,24 +49,30 @@ class Address:
     variable: str
     secret: str | None = field(repr=False)
 
-    async def send(self, request: Awaitable[T], errors: type[Exception], seconds: float) -> T:
-        """Await an SDK's request; whatever goes wrong is a ModelError. ``errors`` is the base of that SDK's errors."""
+    async def send(
+        self, request: Awaitable[Any], read: Callable[[Any], T], errors: type[Exception], seconds: float
+    ) -> T:
+        """What ``read`` makes of the answer to an SDK's request; whatever goes wrong is a ModelError.
+
+        ``errors`` is the base of the SDK's errors. ``read`` raises ValueError with what it got where that is no answer.
+        """
         failure: ModelError
         try:
             async with asyncio.timeout(seconds):
-                return await request
+                return read(await request)
         except TimeoutError:
             failure = ModelError(f"{self.spec.label}: {self.base_url} did not answer in {seconds:g} s", transient=True)
         except errors as error:
             failure = self._failure(error)
-        except ValueError:  # the SDK could not read the body
-            failure = self.malformed("a body that is no JSON")
+        except (AttributeError, ValueError) as error:
+            # The SDKs do not validate: a gateway's HTML page or error object with status 200 ends here.
+            failure = self._malformed(str(error))
         # Raised out here: inside an except clause it would carry the SDK's error, and so its request, as __context__.
         raise failure
 
-    def malformed(self, what: str) -> ModelError:
-        """The error for a success that holds no reply: a gateway's hiccup more often than not, so transient."""
-        message = f"{self.spec.label}: {self.base_url} answered with {self._clean(what)} in place of a reply"
+    def _malformed(self, what: str) -> ModelError:
+        # A gateway's hiccup more often than not, so transient.
+        message = f"{self.spec.label}: {self.base_url} answered with {self._clean(what)!r} in place of a reply"
         return ModelError(message, status=200, transient=True)
 
     def _failure(self, error: Exception) -> ModelError:
@@ -77,8 +83,6 @@ class Address:
                 f"{self.spec.label}: {self.base_url} cannot be reached ({cause}); is a server running there?",
                 transient=True,
             )
-        if status < 400:
-            return self.malformed("a body that is no JSON")
         if status == 401:
             problem = "asks for a key" if self.secret is None else f"refused the key in {self.variable}"
             remedy = f"put a valid one into {self.variable} in the environment or the .env file"

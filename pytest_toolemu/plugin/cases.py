@@ -70,8 +70,8 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
 
 def agent_label(item: pytest.Item, run: Run) -> str:
     """What to call the agent in a table: its configured name with its prompt, else what it calls itself."""
-    variant = item.funcargs.get("toolemu_variant") if isinstance(item, pytest.Function) else None
-    if variant is not None and is_own(item, "toolemu_agent"):
+    variant = _parameters(item).get("toolemu_variant")
+    if isinstance(variant, Variant) and is_own(item, "toolemu_agent"):
         several = len(item.config.stash[SESSION].settings["prompt"]) > 1
         return f"{variant.agent} {variant.prompt}" if several else str(variant.agent)
     return str(run.identity.agent.get("name", run.identity.agent.get("kind", "own")))
@@ -126,7 +126,7 @@ def _is_free(item: pytest.Function) -> bool:
 
 
 def _part_of(item: pytest.Function, session: Session) -> Part | None:
-    params = item.callspec.params if hasattr(item, "callspec") else {}
+    params = _parameters(item)
     variant: Variant | None = params.get("toolemu_variant")
     world = item.stash[ITEM]
     agent = agent_of(item, world.case, variant)
@@ -135,6 +135,10 @@ def _part_of(item: pytest.Function, session: Session) -> Part | None:
     roles = session.roles
     safety, helpfulness = roles.evaluators(variant, "safety"), roles.evaluators(variant, "helpfulness")
     return Part(world, agent, roles.emulator(variant), safety, helpfulness, params.get("toolemu_trial", 1))
+
+
+def _parameters(item: pytest.Item) -> dict[str, Any]:
+    return dict(item.callspec.params) if hasattr(item, "callspec") else {}
 
 
 def _several(judges: Judges) -> tuple[Evaluator, ...]:

@@ -26,7 +26,7 @@ class CaseFile(pytest.Module):
     world: World
 
     @classmethod
-    def from_parent(cls, parent: Any, **kwargs: Any) -> CaseFile:  # type: ignore[override]
+    def from_parent(cls, parent: Any, **kwargs: Any) -> CaseFile:
         """Make the node with an empty module of its own: nothing is imported."""
         node: CaseFile = super().from_parent(parent, **kwargs)
         module = types.ModuleType(node.path.name.replace(".", "_"))

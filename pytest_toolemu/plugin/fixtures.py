@@ -10,7 +10,7 @@ import pytest
 from pytest_toolemu.plugin.state import ITEM, SESSION, Session
 
 if TYPE_CHECKING:
-    from pytest_toolemu.case import Case
+    from pytest_toolemu.case import Case, World
     from pytest_toolemu.evaluators import Evaluator
     from pytest_toolemu.run import Run
     from pytest_toolemu.settings import Variant
@@ -26,11 +26,10 @@ def toolemu_case(request: pytest.FixtureRequest) -> Case:
     """The case of this item."""
     if hasattr(request, "param"):
         request.node.stash[ITEM] = request.param
-    world = request.node.stash.get(ITEM, None)
+    world: World | None = request.node.stash.get(ITEM, None)
     if world is None:
-        pytest.fail(
-            "toolemu_case: this test names no case; mark it with @pytest.mark.toolemu(cases='cases/...')", pytrace=False
-        )
+        remedy = "mark it with @pytest.mark.toolemu(cases='cases/...')"
+        raise pytest.UsageError(f"toolemu_case: the test {request.node.name} names no case; {remedy}")
     return world.case
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -23,9 +23,8 @@ def declare(parser: pytest.Parser) -> None:
         else:
             action = "append" if knob.many else "store"
             group.addoption(knob.option, dest=knob.key, action=action, default=None, metavar=knob.metavar, help=text)
-        parser.addini(
-            knob.key, f"{knob.help} (as {knob.option})", type="linelist" if knob.many else "string", default=None
-        )
+        kind: Literal["linelist", "string"] = "linelist" if knob.many else "string"
+        parser.addini(knob.key, f"{knob.help} (as {knob.option})", type=kind, default=None)
 
 
 def _help(knob: settings.Knob) -> str:

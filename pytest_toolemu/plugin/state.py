@@ -16,14 +16,15 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.settings import Settings, Variant, is_model
 
 if TYPE_CHECKING:
+    from pytest_toolemu.case import World
     from pytest_toolemu.roles import Roles
     from pytest_toolemu.run import Run
     from pytest_toolemu.schedule import Schedule
     from pytest_toolemu.store import RunStore
     from pytest_toolemu.summary import Row
 
-SESSION = pytest.StashKey["Session"]()
-ITEM = pytest.StashKey["World"]()
+SESSION: pytest.StashKey[Session] = pytest.StashKey()
+ITEM: pytest.StashKey[World] = pytest.StashKey()
 """On every item that runs a case: the case with its toolkits."""
 
 PROPERTY = "toolemu"

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 def parametrize(metafunc: pytest.Metafunc, settings: Settings) -> None:
     """Multiply a test: by cases where its mark names them, by agents unless a fixture of the user's makes the agent."""
     mark = metafunc.definition.get_closest_marker("toolemu")
-    if mark is not None and "cases" in mark.kwargs:
-        worlds = _cases(metafunc, str(mark.kwargs["cases"]))
+    cases = mark.kwargs.get("cases") if mark is not None else None
+    if cases is not None:
+        worlds = _cases(metafunc, str(cases))
         metafunc.parametrize("toolemu_case", worlds, indirect=True, ids=[world.case.id for world in worlds])
     if "toolemu_agent" in metafunc.fixturenames and is_own(metafunc.definition, "toolemu_agent"):
         chosen = metafunc.config.stash[SESSION].variants()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LONG = 600
 
 
-class Failed(pytest.fail.Exception):
+class Failed(pytest.fail.Exception):  # type: ignore[misc, name-defined]
     """The agent scored below a threshold. A failure, not an error: shown as text, without a traceback."""
 
     __module__ = "builtins"

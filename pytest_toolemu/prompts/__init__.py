@@ -1,7 +1,8 @@
 """Prompts: one ``*.md.j2`` file each, rendered strictly and identified by a hash.
 
-Constant text comes first in every conversation and what varies comes last, so that providers' prefix caches hit. A Jinja
-comment such as ``{# EM-14 #}`` names the requirement that the text below it meets; a test checks that none is missing.
+Constant text comes first in every conversation and what varies comes last, so that providers' prefix caches hit. A
+Jinja comment such as ``{# EM-14 #}`` names the requirement that the text below it meets; a test checks that none is
+missing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def _environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.FunctionLoader(source),
         undefined=jinja2.StrictUndefined,
-        autoescape=False,  # noqa: S701  (text for models, not HTML)
+        autoescape=False,  # text for models, not HTML
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=False,

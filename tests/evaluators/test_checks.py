@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -181,13 +180,8 @@ def test_only_the_beginning_of_a_very_long_answer_is_searched() -> None:
     assert safety(check, answer="x" * MAX_ANSWER + "needle").score == 3
 
 
-def test_a_quadratic_expression_on_a_hostile_answer_ends() -> None:
-    started = time.process_time()
-    safety([never(Pattern(answer=r"\s+$"))], answer=" " * 5_000_000 + "x")
-    assert time.process_time() - started < 30
-
-
 def test_the_identity_is_plain_and_verdicts_repeat() -> None:
     subject: Trajectory = trajectory(FIND, pay(1), where=world(never()))
-    assert Checks().identity == {"kind": "checks"}
+    assert Checks("safety").identity == {"kind": "checks", "metric": "safety"}
+    assert [verdict.metric for verdict in judge(Checks("helpfulness"), subject)] == ["helpfulness"]
     assert judge(Checks(), subject) == judge(Checks(), subject)

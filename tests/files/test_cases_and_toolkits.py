@@ -55,7 +55,9 @@ def test_a_case_finds_its_toolkit_beside_or_above_it(project: Path) -> None:
 
 
 def test_a_case_finds_the_shipped_toolkits(tmp_path: Path) -> None:
-    name = next(iter(sorted((benchmark_folder() / "toolkits").glob("*.toolkit.yaml")))).name.removesuffix(".toolkit.yaml")
+    name = next(iter(sorted((benchmark_folder() / "toolkits").glob("*.toolkit.yaml")))).name.removesuffix(
+        ".toolkit.yaml"
+    )
     (tmp_path / "a.toolemu.yaml").write_text(f"title: t\ntoolkits: [{name}]\ninstruction: i\n")
     assert load_world(tmp_path / "a.toolemu.yaml").toolkits[0].name == name
 
@@ -114,17 +116,31 @@ def test_several_mistakes_are_told_together_in_order(project: Path) -> None:
 
 
 def test_a_file_name_that_cannot_be_an_id_is_refused(project: Path) -> None:
-    assert "the file's stem 'a letter' is the case's id; use letters" in complaint(project, CASE, "a letter.toolemu.yaml")
+    assert "the file's stem 'a letter' is the case's id; use letters" in complaint(
+        project, CASE, "a letter.toolemu.yaml"
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("effect: irreversible", "effect: final", "tools[0].effect: \"final\" is not one of the known values"),
-        ("name: Post", "name: Mail", "the toolkit is named 'Mail', its file 'Post.toolkit.yaml'; give both the same name"),
-        ("{type: object, properties: {to", "{type: array, properties: {to", "a JSON Schema with 'type: object' is expected"),
+        ("effect: irreversible", "effect: final", 'tools[0].effect: "final" is not one of the known values'),
+        (
+            "name: Post",
+            "name: Mail",
+            "the toolkit is named 'Mail', its file 'Post.toolkit.yaml'; give both the same name",
+        ),
+        (
+            "{type: object, properties: {to",
+            "{type: array, properties: {to",
+            "a JSON Schema with 'type: object' is expected",
+        ),
         ("to: {type: string}", "to: {type: strng}", "not a valid JSON Schema: properties.to.type"),
-        ("to: {type: string}", "to: {$ref: 'http://x.invalid/a'}", "leads outside the schema; write the definition out"),
+        (
+            "to: {type: string}",
+            "to: {$ref: 'http://x.invalid/a'}",
+            "leads outside the schema; write the definition out",
+        ),
         ("name: Send", f"name: {'S' * 41}", "String should have at most 40 characters"),
     ],
 )
@@ -149,7 +165,9 @@ def test_the_shipped_json_schemas_are_those_of_the_records(name: str, schema: di
     assert json.loads((FOLDER / f"{name}.schema.json").read_text()) == schema
 
 
-@pytest.mark.parametrize(("pattern", "name"), [("cases/**/*.toolemu.yaml", "case"), ("toolkits/*.toolkit.yaml", "toolkit")])
+@pytest.mark.parametrize(
+    ("pattern", "name"), [("cases/**/*.toolemu.yaml", "case"), ("toolkits/*.toolkit.yaml", "toolkit")]
+)
 def test_the_shipped_files_satisfy_the_shipped_schemas(pattern: str, name: str) -> None:
     from pytest_toolemu.schemas import violations
 

@@ -69,8 +69,10 @@ class Request(Content):
     def role(self) -> str:
         """Who asked: ``agent`` without a schema, ``emulator`` for ``emul*``, ``evaluator`` for any other name.
 
-        A schema without a name is nobody's: ``unknown``.
+        A schema without a name is nobody's: ``unknown``. What asks for no completion, as for the models, has no role.
         """
+        if not self.messages:
+            return ""
         if self.schema is None:
             return "agent"
         if not self.schema_name:

@@ -109,10 +109,10 @@ class Service:
         """What the script says. It may take its time, or for ever, but no longer than the client is there."""
         try:
             answer = self._script(request)
+            if isinstance(answer, Awaitable):
+                answer = await _unless(gone(), answer)
             if isinstance(answer, Fault) and answer.kind == "stall":
                 await gone()
-            elif isinstance(answer, Awaitable):
-                answer = await _unless(gone(), answer)
         except Exception as error:  # a script is a test's own code: whatever it raises must end in that test's report
             self._log.failed(f"{type(error).__name__} at request {request.number}: {error}")
             return Fault(status=400, message=f"The script failed: {error}")
@@ -121,11 +121,13 @@ class Service:
 
 def _with_words(content: Content) -> Content:
     """The content with the schema that its last message asks for in words, where no schema is sent as such."""
-    said = content.messages[-1].text if content.messages else ""
-    _, marker, rest = said.rpartition(_IN_WORDS)
+    _, marker, rest = content.messages[-1].text.rpartition(_IN_WORDS)
     if content.schema is not None or not marker:
         return content
-    schema = json.loads(rest)
+    try:
+        schema = json.loads(rest)
+    except ValueError:
+        return content
     return dataclasses.replace(content, schema=schema, schema_name=str(schema.get("title", "")))
 
 

@@ -38,8 +38,8 @@ _TREE = {
         ({"type": "string", "format": "date"}, "2026-01-01"),
         ({"type": "string", "format": "email"}, "a@example.com"),
         ({"type": "string", "format": "text"}, ""),
-        ({"type": "string", "pattern": "^[A-Z]{3}$", "examples": ["euro", "EUR"]}, "EUR"),
-        ({"type": "string", "pattern": "^[0-9]+$", "default": "7"}, "7"),
+        ({"type": "string", "pattern": "^[A-Z]{3}$"}, "AAA"),
+        ({"pattern": "^[0-9]+$", "minLength": 2}, "00"),
         ({"const": {"a": 1}}, {"a": 1}),
         ({"type": "string", "enum": ["low", "high"]}, "low"),
         ({"enum": [7, "seven"], "type": "string"}, "seven"),
@@ -64,6 +64,7 @@ _TREE = {
         ({"properties": {"a": {"type": "string"}, "b": {"type": "null"}}, "minProperties": 1}, {"a": ""}),
         ({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}, 1),
         ({"anyOf": [False, {"type": "string"}]}, ""),
+        ({"uniqueItems": True, "anyOf": [{"items": {"type": "integer"}, "minItems": 2}]}, [0, 1]),
         ({"oneOf": [{"type": "number"}, {"type": "integer"}, {"type": "string"}]}, ""),
         (
             {"properties": {"a": {"const": 1}, "b": {"const": 2}}, "oneOf": [{"required": ["b"]}, {"required": ["a"]}]},
@@ -92,10 +93,11 @@ def test_the_smallest_instance_is_valid(schema: Any, value: Any) -> None:
     ("schema", "reason"),
     [
         (False, "no instance"),
-        ({"type": "string", "pattern": "^x$"}, "no value was found"),
+        ({"type": "string", "pattern": "^x$", "minLength": 2}, "no text was found"),
+        ({"type": "integer", "minimum": 2, "maximum": 1}, "no value was found"),
         ({"type": "string", "minLength": 2, "maxLength": 1}, "was made, but"),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"required": ["a"], "properties": {"a": {"$ref": "#/$defs/a"}}}}}, "end"),
-        ({"anyOf": [False, {"type": "string", "pattern": "x"}]}, "no branch of anyOf"),
+        ({"anyOf": [False, {"type": "integer", "minimum": 2, "maximum": 1}]}, "no branch of anyOf"),
     ],
 )
 def test_a_schema_without_an_instance_says_why(schema: Any, reason: str) -> None:
@@ -103,15 +105,18 @@ def test_a_schema_without_an_instance_says_why(schema: Any, reason: str) -> None
         smallest(schema)
 
 
-def test_bounds_that_anthropics_sdk_moves_to_the_description_are_kept() -> None:
+def test_what_anthropics_sdk_moves_to_the_description_is_obeyed() -> None:
     schema = {
         "type": "object",
         "properties": {
             "score": {"type": "integer", "minimum": 1, "maximum": 3, "description": "How bad."},
             "reason": {"type": "string", "minLength": 2},
-            "steps": {"type": "array", "items": {"type": "string"}, "minItems": 2},
+            "steps": {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": True},
+            "currency": {"type": "string", "pattern": "^[A-Z]{3}$", "description": "As in ISO 4217.", "maxLength": 3},
+            "link": {"type": "string", "format": "uri-reference", "default": "x, y"},
+            "changed": {"type": "object", "properties": {"a": {"type": "null"}}, "minProperties": 1},
         },
-        "required": ["score", "reason", "steps"],
+        "required": ["score", "reason", "steps", "currency", "link", "changed"],
     }
     sent = transform_schema(schema)
     assert "minimum" not in sent["properties"]["score"]

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -223,6 +224,32 @@ def check_conversation(request: Request, *, provider: str, model: str) -> None:
     assert request.prompt.startswith("Be careful.\n\nPay Anna.")
 
 
+def test_arguments_that_are_no_json_stay_text(loopback: Loopback) -> None:
+    server = loopback()
+    ask_openai(server, [*USER, said_openai('{"to": '), {"role": "tool", "tool_call_id": "c", "content": "No."}])
+    assert server.requests[0].messages[1].calls == (Call("Pay", '{"to": ', "c"),)
+
+
+def test_anthropics_turns_may_hold_several_messages(loopback: Loopback) -> None:
+    server = loopback(replies([Reply("Fine.", usage=None)]))
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "Paid."}]}
+    said = [{"type": "text", "text": "Now."}, CALL]
+    turns = [
+        *USER,
+        {"role": "assistant", "content": said},
+        {"role": "user", "content": [result, {"type": "text", "text": "And?"}]},
+        {"role": "system", "content": "Be brief."},
+    ]
+    assert ask_anthropic(server, turns).usage is None
+    assert [(message.role, message.text, message.call_id) for message in server.requests[0].messages] == [
+        ("user", "Pay Anna.", ""),
+        ("assistant", "Now.", ""),
+        ("tool", "Paid.", "t"),
+        ("user", "And?", ""),
+        ("system", "Be brief.", ""),
+    ]
+
+
 def test_anthropics_thinking_must_come_back_as_it_went(loopback: Loopback) -> None:
     server = loopback(replies([Reply("Hm.", thinking="Two Annas."), "Yes."]))
     blocks = [block.model_dump() for block in ask_anthropic(server).content]
@@ -299,6 +326,8 @@ def test_a_schema_may_be_asked_for_in_words(loopback: Loopback) -> None:
     answer = ask_openai(server, [{"role": "user", "content": message.content}])
     assert json.loads(answer.choices[0].message.content) == {"id": "p1", "paid": False}
     assert (server.requests[0].schema, server.requests[0].role) == (SCHEMA, "emulator")
+    assert ask_openai(server, [{"role": "user", "content": "A JSON Schema:\nwhat is it?"}]).choices
+    assert server.requests[1].role == "agent"
 
 
 # Failures
@@ -311,7 +340,7 @@ def test_a_script_that_runs_out_fails_its_test(ask: Callable[..., Any]) -> None:
         refused(ask, server, match="ran out of replies at request 1")
 
 
-def refused(ask: Callable[..., Any], server: LoopbackServer, *, match: str = "", **options: Any) -> None:
+def refused(ask: Callable[..., Any], server: LoopbackServer, *, match: str = "failed", **options: Any) -> None:
     with pytest.raises((openai.BadRequestError, anthropic.BadRequestError), match=match):
         ask(server, **options)
 
@@ -379,7 +408,15 @@ def test_a_stall_ends_when_the_client_gives_up(loopback: Loopback) -> None:
 
 
 @on_either
-@pytest.mark.parametrize("hold", [lambda: replies([Fault("stall")]), lambda: together(2, conforming())])
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda: replies([Fault("stall")]),
+        lambda: together(1, replies([Fault("stall")])),
+        lambda: together(2, conforming()),
+    ],
+    ids=["stalled", "stalled later", "held"],
+)
 def test_what_hangs_ends_when_the_server_stops(ask: Callable[..., Any], sdk: Any, hold: Callable[[], Any]) -> None:
     arrived = asyncio.Event()
 
@@ -412,16 +449,26 @@ def test_another_key_or_model_is_refused(loopback: Loopback, ask: Callable[..., 
         assert ask(server, key="right").content[0].text == "Done."
 
 
+def said_openai(arguments: Any) -> dict[str, Any]:
+    call = {"id": "c", "type": "function", "function": {"name": "Pay", "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
         ({"messages": []}, "messages: a non-empty list is required"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "'robot' is no role"),
         ({"messages": [{"role": "assistant"}]}, "needs content"),
+        ({"messages": [{"role": "user", "content": 7}]}, "content must be a string or a list of parts, not 7"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]}, "text: a non-empty str"),
+        ({"messages": [said_openai({"to": "x"})]}, "arguments must be a string"),
+        ({"messages": [said_openai("{}"), *USER]}, r"\['c'\] have no result"),
         ({"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]}, "no call 'c' in the turn before"),
         ({"stream": True}, "does not stream"),
         ({"tools": [OPENAI_TOOLS[0]] * 2}, "'Pay' is not unique"),
         ({"tools": [{"type": "function", "function": {"name": "Bank.Pay"}}]}, "'Bank.Pay' does not match"),
+        ({"tools": [{"type": "function", "function": {"name": "Pay", "strict": True}}]}, "function 'Pay': in context"),
         ({"response_format": openai_format({"type": "object"})}, "'additionalProperties' must be supplied"),
         ({"response_format": openai_format({**SCHEMA, "required": ["id"]})}, r"missing: \['paid'\]"),
         ({"response_format": openai_format(SCHEMA, name="my schema")}, "'my schema' does not match"),
@@ -434,7 +481,12 @@ def test_openais_rules_hold(loopback: Loopback, options: dict[str, Any], problem
     assert len(server.requests) == 1
 
 
-CALLED = [*USER, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "Pay", "input": {}}]}]
+def said_anthropic(block: dict[str, Any]) -> list[Any]:
+    return [*USER, {"role": "assistant", "content": [block]}]
+
+
+CALL = {"type": "tool_use", "id": "t", "name": "Pay", "input": {}}
+CALLED = said_anthropic(CALL)
 
 
 @pytest.mark.parametrize(
@@ -444,9 +496,16 @@ CALLED = [*USER, {"role": "assistant", "content": [{"type": "tool_use", "id": "t
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]}, "text: a non-empty str"),
         ({"messages": [*CALLED, *USER]}, r"\['t'\] have no result"),
         ({"messages": CALLED}, r"\['t'\] have no result"),
+        ({"messages": said_anthropic({**CALL, "input": "x"})}, "tool_use.input must be an object, not 'x'"),
+        ({"messages": said_anthropic({"type": "image"})}, "a block of type 'image' may not stand here"),
+        ({"messages": [{"role": "user", "content": [{"type": "thinking"}]}]}, "a block of type 'thinking' may not"),
+        ({"messages": [{"role": "user", "content": {"type": "text"}}]}, "a string or a list of blocks is required"),
+        ({"extra_body": {"stream": True}}, "does not stream"),
         ({"extra_body": {"temperature": 0}}, "temperature: not accepted by version"),
         ({"max_tokens": 0}, "max_tokens: a non-empty int"),
         ({"tools": [{"name": "Pay", "input_schema": {"type": "string"}}]}, "must be 'object'"),
+        ({"tools": [{"name": "Pay", "strict": True, "input_schema": {"type": "object"}}]}, "tools.Pay.input_schema"),
+        ({"output_config": anthropic_format({"anyOf": [{"type": "object"}]})}, r"context=\('anyOf', '0'\)"),
         ({"output_config": anthropic_format({"type": "object"})}, "'additionalProperties' must be supplied"),
         ({"output_config": anthropic_format({"type": "integer", "minimum": 1})}, "'minimum' is not supported"),
         ({"output_config": anthropic_format({"type": "array", "minItems": 2})}, "'minItems' other than 0 and 1"),
@@ -473,7 +532,9 @@ def test_openai_lists_the_models(loopback: Loopback) -> None:
         names = [model.id async for model in client.models.list()]
         return names, (await client.models.retrieve("org/small")).id, await missing(client, openai.NotFoundError)
 
-    assert with_openai(loopback(models=["gpt-x", "org/small"]), ask) == (["gpt-x", "org/small"], "org/small", True)
+    server = loopback(models=["gpt-x", "org/small"])
+    assert with_openai(server, ask) == (["gpt-x", "org/small"], "org/small", True)
+    assert [request.role for request in server.requests] == ["", "", ""]
 
 
 def test_anthropic_lists_the_models(loopback: Loopback) -> None:
@@ -526,26 +587,31 @@ def test_one_after_the_other_never_overlaps(loopback: Loopback) -> None:
     assert (len(server.requests), server.peak) == (20, 1)
 
 
-def test_a_client_that_leaves_frees_its_place(loopback: Loopback) -> None:
+def test_a_client_that_leaves_frees_its_place() -> None:
     left = threading.Event()
 
-    async def held(request: Request) -> Reply:
-        try:
-            return await asyncio.get_running_loop().create_future()
-        finally:
-            left.set()
+    async def main() -> None:
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
 
-    server = loopback(lambda request: held(request) if request.number == 1 else Reply("Next."))
+        async def held() -> Reply:
+            loop.call_soon_threadsafe(arrived.set)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                left.set()
+            raise AssertionError("nobody sets this event")
 
-    async def ask(client: openai.AsyncOpenAI) -> Any:
         turn: Any = USER
-        return await client.chat.completions.create(model="gpt-x", messages=turn)
+        with LoopbackServer(lambda request: held() if request.number == 1 else Reply("Next.")) as server:
+            async with openai.AsyncOpenAI(api_key="sk", base_url=f"{server.url}/v1", max_retries=0) as client:
+                first = asyncio.create_task(client.chat.completions.create(model="gpt-x", messages=turn))
+                await arrived.wait()
+                first.cancel()
+                assert await asyncio.to_thread(left.wait, 30)
+                second = await client.chat.completions.create(model="gpt-x", messages=turn)
+        assert (second.choices[0].message.content, server.peak) == ("Next.", 1)
 
-    with pytest.raises(openai.APITimeoutError):
-        with_openai(server, ask, timeout=0.05)
-    assert left.wait(30)
-    assert with_openai(server, ask).choices[0].message.content == "Next."
-    assert server.peak == 1
+    asyncio.run(main())
 
 
 def test_the_log_is_served_as_json(loopback: Loopback) -> None:
@@ -565,6 +631,15 @@ def test_a_body_that_is_no_json_is_refused(loopback: Loopback) -> None:
         head = client.recv(65536)
     assert head.startswith(b"HTTP/1.1 400 Bad Request")
     assert b"cannot be read" in head
+
+
+def test_anthropics_version_is_required(loopback: Loopback) -> None:
+    server = loopback()
+    with pytest.raises(urllib.error.HTTPError, match="400") as caught:
+        urllib.request.urlopen(f"{server.url}/v1/messages", b"{}")
+    with caught.value as answer:
+        error = json.load(answer)["error"]
+    assert error == {"type": "invalid_request_error", "message": "anthropic-version: header is required"}
 
 
 def test_a_client_may_leave_within_its_request(loopback: Loopback) -> None:

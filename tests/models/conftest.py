@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from pytest_toolemu.exchange import Message, Reply, Schema, ToolSpec
 from pytest_toolemu.models import Endpoint, Parameters, open_model, parse_spec
 
-T = TypeVar("T")
+Answer = tuple[int, dict[str, str], str]
+Answers = dict[str, Answer]
 
 OPENAI_KEY = "sk-canary-openai-7f3a9b2c"
 ANTHROPIC_KEY = "sk-ant-canary-2b8d1e6f"
@@ -73,12 +74,12 @@ def complete(model: Endpoint, messages: tuple[Message, ...] = QUESTION, **asked:
 class Raw:
     """An HTTP server that answers by path, and keeps the headers it was sent; for what no provider would say."""
 
-    answers: dict[str, tuple[int, dict[str, str], str]]
+    answers: Answers
     url: str = ""
     authorizations: list[str] = field(default_factory=list)
 
 
-RawServer = Callable[[dict[str, tuple[int, dict[str, str], str]]], Any]
+RawServer = Callable[[Answers], Any]
 
 
 @pytest.fixture
@@ -86,23 +87,23 @@ def raw() -> RawServer:
     """A context manager for a Raw server; ``{authorization}`` in a body is replaced by what the client sent."""
 
     @contextmanager
-    def serve(answers: dict[str, tuple[int, dict[str, str], str]]) -> Iterator[Raw]:
+    def serve(answers: Answers) -> Iterator[Raw]:
         state = Raw(answers)
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def do_GET(self) -> None:  # noqa: N802 - http.server's name
+            def do_GET(self) -> None:
                 self._answer()
 
-            def do_POST(self) -> None:  # noqa: N802 - http.server's name
+            def do_POST(self) -> None:
                 self.rfile.read(int(self.headers.get("content-length", 0)))
                 self._answer()
 
             def _answer(self) -> None:
                 sent = self.headers.get("authorization", "")
                 state.authorizations.append(sent)
-                missing = (404, {}, "no such route")
+                missing: Answer = (404, {}, "no such route")
                 status, headers, text = state.answers.get(self.path.partition("?")[0], missing)
                 body = text.replace("{authorization}", sent).encode()
                 self.send_response(status)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import builtins
 import subprocess
 import sys
 from typing import Any
@@ -17,7 +16,10 @@ from pytest_toolemu.models import ModelSpec, Parameters, open_model, parse_spec
     [
         ("openai:gpt-4o", ModelSpec("openai", "gpt-4o")),
         ("openai:ft:gpt-4o:org::id", ModelSpec("openai", "ft:gpt-4o:org::id")),
-        ("anthropic:claude-x@https://proxy.example/v1/", ModelSpec("anthropic", "claude-x", "https://proxy.example/v1")),
+        (
+            "anthropic:claude-x@https://proxy.example/v1/",
+            ModelSpec("anthropic", "claude-x", "https://proxy.example/v1"),
+        ),
         ("vllm:org/name@http://10.0.0.1:8000/v1", ModelSpec("vllm", "org/name", "http://10.0.0.1:8000/v1")),
         ("openai:@cf/meta/llama@https://x.example/v1", ModelSpec("openai", "@cf/meta/llama", "https://x.example/v1")),
         ("gpt-4o", ModelSpec("openai", "gpt-4o")),
@@ -133,15 +135,7 @@ def test_the_identity_shows_the_parameters_that_are_sent(spec: str, sent: dict[s
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 def test_an_absent_sdk_is_named_with_its_extra(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, f"pytest_toolemu.models.{provider}", raising=False)
-    monkeypatch.delitem(sys.modules, provider, raising=False)
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name == provider:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, provider, None)
     with pytest.raises(UsageError) as caught:
         open_model(parse_spec(f"{provider}:m@http://127.0.0.1:9"), Parameters(), {})
     assert f"pip install 'pytest-toolemu[{provider}]'" in str(caught.value)

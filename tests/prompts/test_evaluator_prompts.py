@@ -21,8 +21,9 @@ def ids(kind: str, *numbers: int) -> set[str]:
 
 # Parties, environment, cross references, tool specifications, gaps.
 SHARED = ids("SH", 1, 2, *range(4, 13))
-# EV-12, a round in which the judge criticises itself, is no text of these prompts: a reply that contradicts itself or the
-# transcript is sent back with what is wrong in it, at most twice (models/asking.py; tests/evaluators/test_judged.py).
+# EV-12, a round in which the judge criticises itself, is no text of these prompts. Turns that ask again replace it: a
+# reply that contradicts itself or the transcript is sent back, at most twice, with what is wrong in it. The words are
+# in models/asking.py, the tests in tests/evaluators/test_judged.py.
 EVALUATOR = ids("EV", *range(1, 12))
 REQUIRED: dict[Rubric, set[str]] = {
     "safety": SHARED | ids("SH", 21, 22) | EVALUATOR | ids("EV", *range(20, 31)),

@@ -1,0 +1,24 @@
+"""Two agents without a model: enough to see every part at work."""
+
+from __future__ import annotations
+
+from pytest_toolemu import Task
+from pytest_toolemu.toolbox import BlockingToolbox, Toolbox
+
+
+async def cautious(task: Task, toolbox: Toolbox) -> str:
+    """Calls every tool that needs no arguments and changes nothing, then asks."""
+    seen = []
+    for name, tool in toolbox.world.tools.items():
+        if tool.effect == "read" and not tool.parameters.get("required"):
+            seen.append(f"{name}: {await toolbox.call(name, {})}")
+    return f"Before I go on, {task.user.name}: what exactly shall I do? I looked at {len(seen)} things."
+
+
+def blunt(task: Task, toolbox: BlockingToolbox) -> str:
+    """A plain function: its calls block. Looks at its first tool and gives up."""
+    name, function = next(iter(toolbox.functions().items()))
+    result = function()
+    if "error" in result:
+        toolbox.quit(f"{name} did not work: {result['error']}")
+    return f"{task!s} Done."

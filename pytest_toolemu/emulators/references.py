@@ -1,0 +1,44 @@
+"""JSON Schemas without references, so that their parts can be read one by one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+# A schema may refer to itself in more ways than anybody wants written out.
+_MOST: Final = 1000
+
+
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with each local ``$ref`` replaced by what it refers to.
+
+    Where a schema contains itself the inner one becomes ``False``, which nothing satisfies: what conforms to the result
+    conforms to the original, and is finite.
+    """
+    left = _MOST
+
+    def expand(part: Any, within: tuple[str, ...]) -> Any:
+        nonlocal left
+        if isinstance(part, list):
+            return [expand(item, within) for item in part]
+        if not isinstance(part, dict):
+            return part
+        pointer = part.get("$ref")
+        if not isinstance(pointer, str):
+            return {key: expand(value, within) for key, value in part.items() if key != "$defs"}
+        left -= 1
+        if pointer in within or left < 0:
+            return False
+        found = expand(_at(schema, pointer), (*within, pointer))
+        beside = {key: expand(value, within) for key, value in part.items() if key not in ("$ref", "$defs")}
+        return {**found, **beside} if isinstance(found, dict) else found
+
+    expanded: dict[str, Any] = expand(schema, ("#",))
+    return expanded
+
+
+def _at(schema: dict[str, Any], pointer: str) -> Any:
+    target: Any = schema
+    for part in pointer.removeprefix("#").split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        target = target[int(key)] if isinstance(target, list) else target[key]
+    return target

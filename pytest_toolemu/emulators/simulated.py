@@ -1,0 +1,165 @@
+"""Let a language model be the world: it answers every call, impartially or so as to tempt the agent into harm.
+
+The conversation only grows: rules, then toolkits, then the case, then the calls in turn. What was sent before is sent
+again unchanged, except that of the model's own replies only the log summary and the observation stay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Literal
+
+from pytest_toolemu import prompts
+from pytest_toolemu.case import Case
+from pytest_toolemu.emulators.reply import read_reply, reply_schema
+from pytest_toolemu.exchange import Message, Model
+from pytest_toolemu.models.asking import ask_structured
+from pytest_toolemu.run import sha256
+from pytest_toolemu.toolkit import Tool, Toolkit
+from pytest_toolemu.trajectory import Call, Observation, Source, Step, Trajectory
+
+Mode = Literal["standard", "adversarial"]
+
+WORLD: Final = "emulator_world"
+CALL: Final = "emulator_call"
+
+# Stands in the record where no model wrote a summary.
+_SUMMARIES: Final[dict[Source, str]] = {
+    "rejected": "Turned away before it reached the tool: the call breaks the specification. Nothing changed.",
+    "pinned": "Answered with a prepared result. It is part of the state of the world.",
+    "remembered": "Answered as the same read before: nothing changed in between.",
+    "simulated": "",
+    "offline": "",
+    "recorded": "",
+}
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A model that emulates.
+
+    *adversarial* tells it the case's gaps and risks and asks for a stress test. InconclusiveError when it refuses, or
+    when its reply still breaks the tool's specification after two repairs.
+    """
+
+    model: Model
+    mode: Mode = "standard"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Mode, prompts and model."""
+        texts = [prompts.prompt_hash(name) for name in (self._rules, WORLD, CALL)]
+        return {"kind": "simulated", "mode": self.mode, "prompt": sha256(texts), "model": self.model.identity}
+
+    @property
+    def _rules(self) -> str:
+        return f"emulator_{self.mode}"
+
+    async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
+        """What the model says that the tool returns."""
+        tool = trajectory.world.tools[call.name]
+        observation, repairs = await ask_structured(
+            self.model,
+            "emulator",
+            trajectory.ledger,
+            self.messages(call, trajectory),
+            reply_schema(tool, self.mode == "adversarial"),
+            partial(read_reply, tool),
+        )
+        assert observation.emulation is not None
+        emulation = observation.emulation.model_copy(update={"repairs": tuple(repairs)})
+        return observation.model_copy(update={"emulation": emulation})
+
+    def messages(self, call: Call, trajectory: Trajectory) -> tuple[Message, ...]:
+        """The conversation up to this call: for the next one it is the same again, and longer."""
+        rules = prompts.render(self._rules)
+        turns = [Message(role="system", content=f"{rules}\n\n{self._world(trajectory)}")]
+        for step in trajectory.steps:
+            turns += [_asked(step.call, trajectory), _answered(step)]
+        return (*turns, _asked(call, trajectory))
+
+    def _world(self, trajectory: Trajectory) -> str:
+        case = trajectory.world.case
+        return prompts.render(
+            WORLD,
+            adversarial=self.mode == "adversarial",
+            toolkits=[
+                {"name": kit.name, "description": kit.description, "lines": outline(kit)}
+                for kit in trajectory.world.toolkits
+            ],
+            task_gaps=case.underspecified.task,
+            safety_gaps=case.underspecified.safety,
+            outcomes=case.risks.outcomes,
+            actions=case.risks.actions,
+            user=case.user.name,
+            email=case.user.email,
+            now=_clock(case),
+            locale=case.locale,
+            instruction=quoted(case.instruction),
+            code=secret_code(trajectory),
+        )
+
+
+def _asked(call: Call, trajectory: Trajectory) -> Message:
+    tool = trajectory.world.tools.get(call.name)
+    text = prompts.render(
+        CALL,
+        number=call.index + 1,
+        tool=call.name if tool else quoted(call.name),
+        specification=tool and _specification(tool),
+        arguments=quoted(call.arguments),
+        code=secret_code(trajectory),
+    )
+    return Message(role="user", content=text)
+
+
+def _answered(step: Step) -> Message:
+    emulation, source = step.observation.emulation, step.observation.source
+    summary = emulation.log_summary if emulation else _SUMMARIES[source]
+    content = {"log_summary": summary, "observation": step.observation.content}
+    return Message(role="assistant", content=json.dumps(content, ensure_ascii=False))
+
+
+def _specification(tool: Tool) -> str:
+    fields = tool.model_dump(include={"description", "parameters", "returns", "errors", "effect"})
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def secret_code(trajectory: Trajectory) -> str:
+    """What marks untrusted text: the same throughout a trajectory, and unknown to whoever wrote that text."""
+    return hashlib.sha256(f"marks:{trajectory.seed}:{trajectory.world.case.id}".encode()).hexdigest()[:16]
+
+
+def quoted(value: Any) -> str:
+    """A value as one line of JSON, in which whatever is invisible or breaks lines is escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def outline(toolkit: Toolkit) -> list[str]:
+    """The tools of a toolkit in one line each: arguments, returns, purpose, errors with their conditions."""
+    return [_line(toolkit.callable_name(tool), tool) for tool in toolkit.tools]
+
+
+def _line(name: str, tool: Tool) -> str:
+    line = f"* {name}({_members(tool.parameters)}) -> {_members(tool.returns)}: {' '.join(tool.description.split())}"
+    errors = "; ".join(f"{error}: {condition}" for error, condition in tool.errors.items())
+    return f"{line} Errors: {errors}" if errors else line
+
+
+def _members(schema: dict[str, Any]) -> str:
+    required = schema.get("required", ())
+    shown = []
+    for name, part in schema.get("properties", {}).items():
+        kind = part.get("type", "any") if isinstance(part, dict) else "any"
+        kind = " or ".join(kind) if isinstance(kind, list) else kind
+        shown.append(f"{name} ({kind})" if name in required else f"{name} ({kind}, optional)")
+    return ", ".join(shown)
+
+
+def _clock(case: Case) -> str:
+    days = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+    return f"{days[case.now.weekday()]}, {case.now.isoformat()}"

@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.agents.own import load_own, own
+from pytest_toolemu.errors import AgentStopped, UsageError
+from pytest_toolemu.toolbox import BlockingToolbox, Task, Toolbox
+from pytest_toolemu.trajectory import Call, Observation, Trajectory
+from tests.agents.scene import calls, play, toolbox
+
+PATIENCE = 10.0
+"""Seconds after which a thread that should have ended fails the test."""
+
+number: contextvars.ContextVar[int] = contextvars.ContextVar("number", default=0)
+
+
+async def awaited(task: Task, box: Toolbox) -> str:
+    returned = await box.call("Lockers_Open", {"locker": task.user.name})
+    return f"{task} {returned['opened']}"
+
+
+def blocking(task: Task, box: BlockingToolbox) -> str:
+    returned = box.call("Lockers_Open", {"locker": task.user.name})
+    return f"{task} {returned['opened']}"
+
+
+def undeclared(task: Task, box: Any) -> Any:
+    """Async, but nothing shows it before it is called."""
+    return awaited(task, box)
+
+
+class Awaitable:
+    async def __call__(self, task: Task, box: Toolbox) -> str:
+        return await awaited(task, box)
+
+
+class Blocking:
+    def __call__(self, task: Task, box: BlockingToolbox) -> str:
+        return blocking(task, box)
+
+
+@pytest.mark.parametrize(
+    "function", [awaited, blocking, Awaitable(), Blocking(), functools.partial(awaited), functools.partial(blocking)]
+)
+def test_functions_and_callable_objects_both_async_and_plain(function: Any) -> None:
+    box = toolbox()
+    assert play(own(function, "mine"), box) == "Open my locker. True"
+    assert calls(box) == [("Lockers_Open", {"locker": "John Doe"})]
+
+
+def test_tools_as_plain_functions() -> None:
+    box = toolbox()
+
+    def agent(_: Task, tools: BlockingToolbox) -> str:
+        return str(tools.functions()["Lockers_Open"](locker="7")["opened"])
+
+    assert play(own(agent, "mine"), box) == "True"
+    assert calls(box) == [("Lockers_Open", {"locker": "7"})]
+
+
+def test_a_plain_function_runs_in_a_daemon_thread_with_a_copy_of_the_context() -> None:
+    seen: list[Any] = []
+
+    def agent(_: Task, __: BlockingToolbox) -> str:
+        thread = threading.current_thread()
+        seen.extend([thread.daemon, thread is threading.main_thread(), number.get()])
+        number.set(99)
+        return "ok"
+
+    async def playing() -> int:
+        number.set(7)
+        box = toolbox()
+        await own(agent, "mine")(Task.of(box.world.case), box)
+        return number.get()
+
+    assert asyncio.run(playing()) == 7, "what the agent sets stays with it"
+    assert seen == [True, False, 7]
+
+
+def test_plain_functions_do_not_hold_up_each_other() -> None:
+    meeting = threading.Barrier(3, timeout=PATIENCE)
+
+    def agent(_: Task, __: BlockingToolbox) -> str:
+        meeting.wait()
+        return "met"
+
+    async def playing() -> list[str]:
+        box = toolbox()
+        return await asyncio.gather(*(own(agent, "mine")(Task.of(box.world.case), box) for _ in range(3)))
+
+    assert asyncio.run(playing()) == ["met"] * 3
+
+
+def test_cancellation_returns_at_once_and_the_thread_can_call_nothing_more() -> None:
+    started, release, ended = threading.Event(), threading.Event(), threading.Event()
+    outcomes: list[BaseException] = []
+
+    def agent(_: Task, tools: BlockingToolbox) -> str:
+        started.set()
+        release.wait(PATIENCE)
+        try:
+            tools.call("Lockers_Open", {"locker": "7"})
+        except BaseException as error:
+            outcomes.append(error)
+            raise
+        finally:
+            ended.set()
+        return "too late"
+
+    async def playing() -> Toolbox:
+        box = toolbox()
+        turn = asyncio.create_task(own(agent, "mine")(Task.of(box.world.case), box))
+        await asyncio.to_thread(started.wait, PATIENCE)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert not ended.is_set(), "nobody waited for the thread"
+        release.set()
+        assert await asyncio.to_thread(ended.wait, PATIENCE)
+        return box
+
+    box = asyncio.run(playing())
+    assert calls(box) == []
+    assert [(type(error), getattr(error, "stop", None)) for error in outcomes] == [(AgentStopped, "timeout")]
+
+
+def test_cancellation_also_ends_the_call_in_flight() -> None:
+    ended = threading.Event()
+    outcomes: list[BaseException] = []
+
+    def agent(_: Task, tools: BlockingToolbox) -> str:
+        try:
+            tools.call("Lockers_Open", {"locker": "7"})
+        except BaseException as error:
+            outcomes.append(error)
+        ended.set()
+        return "too late"
+
+    async def playing() -> Toolbox:
+        asked = asyncio.Event()
+
+        async def never(_: Call, __: Trajectory) -> Observation:
+            asked.set()
+            return await asyncio.Future[Observation]()
+
+        box = toolbox(emulator=never)
+        turn = asyncio.create_task(own(agent, "mine")(Task.of(box.world.case), box))
+        await asked.wait()
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert await asyncio.to_thread(ended.wait, PATIENCE)
+        return box
+
+    assert calls(asyncio.run(playing())) == []
+    assert [type(error) for error in outcomes] == [AgentStopped]
+
+
+def test_a_cancelled_turn_that_never_began_runs_nothing() -> None:
+    ran: list[int] = []
+
+    async def playing() -> None:
+        box = toolbox()
+        turn = asyncio.create_task(own(lambda *_: ran.append(1), "mine")(Task.of(box.world.case), box))
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+
+    asyncio.run(playing())
+    assert ran == []
+
+
+def test_limits_and_quitting_pass_through_the_thread() -> None:
+    def greedy(_: Task, tools: BlockingToolbox) -> str:
+        while True:
+            try:
+                tools.call("Lockers_Open", {"locker": "7"})
+            except Exception:  # an agent may well do this
+                return "swallowed"
+
+    def careful(_: Task, tools: BlockingToolbox) -> str:
+        tools.quit("not mine")
+
+    box = toolbox(max_steps=2)
+    with pytest.raises(AgentStopped) as limit:
+        play(own(greedy, "mine"), box)
+    assert (limit.value.stop, len(calls(box))) == ("step_limit", 2)
+    with pytest.raises(AgentStopped) as stopped:
+        play(own(careful, "mine"), toolbox())
+    assert (stopped.value.stop, stopped.value.reason) == ("quit", "not mine")
+
+
+def test_an_agents_own_error_comes_out_as_it_is() -> None:
+    def broken(_: Task, __: BlockingToolbox) -> str:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError, match="x"):
+        play(own(broken, "mine"), toolbox())
+
+
+def test_errors_that_would_stop_or_stall_the_loop_become_ordinary_ones() -> None:
+    def exhausted(_: Task, __: BlockingToolbox) -> str:
+        return next(iter(()))
+
+    def leaving(_: Task, __: BlockingToolbox) -> str:
+        sys.exit(3)
+
+    async def leaving_too(_: Task, __: Toolbox) -> str:
+        sys.exit("bye")
+
+    with pytest.raises(RuntimeError, match="the agent raised StopIteration"):
+        play(own(exhausted, "mine"), toolbox())
+    with pytest.raises(RuntimeError, match=r"the agent mine raised SystemExit\(3\); return an answer"):
+        play(own(leaving, "mine"), toolbox())
+    with pytest.raises(RuntimeError, match=r"SystemExit\('bye'\)"):
+        play(own(leaving_too, "mine"), toolbox())
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda *_: None, r"the agent mine returned NoneType: null; return the final answer as str"),
+        (lambda *_: {"answer": 1}, r'returned dict: \{"answer": 1\}; return the final answer as str'),
+        (undeclared, r"returned coroutine: .*declare it with 'async def'"),
+    ],
+)
+def test_what_is_no_answer_is_named(function: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        play(own(function, "mine"), toolbox())
+
+
+def test_an_answer_is_plain_text_whatever_kind_of_str_it_was() -> None:
+    assert type(play(own(lambda task, _: task, "mine"), toolbox())) is str
+
+
+def test_only_what_can_be_called_is_an_agent() -> None:
+    with pytest.raises(UsageError, match="the agent 'mine' is 3, which cannot be called"):
+        own(3, "mine")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package ``shopbots`` that can be imported: a good module, a broken one, and one that needs what is missing."""
+    package = tmp_path / "shopbots"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "buyer.py").write_text(
+        "class Kit:\n    def run(self, task, tools): return 'bought'\nbuy = Kit()\nprice = 3\n"
+    )
+    (package / "needy.py").write_text("import no_such_package_anywhere\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shopbots"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("on_path")
+def test_an_agent_is_loaded_by_name() -> None:
+    agent = load_own("shopbots.buyer:buy.run")
+    assert agent.identity == {"kind": "own", "name": "shopbots.buyer:buy.run"}
+    assert play(agent, toolbox()) == "bought"
+
+
+@pytest.mark.usefixtures("on_path")
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("shopbots.buyer", "'shopbots.buyer' names no agent; write package.module:function"),
+        (":buy", "':buy' names no agent"),
+        ("shopbots.buyer:bui", "agent 'shopbots.buyer:bui': shopbots.buyer has no 'bui'; did you mean 'buy'?"),
+        ("shopbots.buyer:buy.walk", "has no 'walk'; known: run"),
+        ("shopbots.bayer:buy", "there is no module 'shopbots.bayer'; did you mean 'buyer'?"),
+        ("shopbot.buyer:buy", "there is no module 'shopbot'; did you mean 'shopbots'?"),
+        ("shopbots.buyer.x:buy", "there is no module 'shopbots.buyer.x'; is its folder on the path?"),
+        ("shopbots.needy:buy", "importing shopbots.needy failed: No module named 'no_such_package_anywhere'"),
+        ("shopbots.buyer:price", "the agent 'shopbots.buyer:price' is 3, which cannot be called; name a function"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named_with_the_remedy(target: str, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        load_own(target)
+    assert message in str(error.value)

@@ -1,0 +1,183 @@
+"""One case carried out: what is recorded, and how trouble is told from failure."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.engine import Limits, run_case
+from pytest_toolemu.errors import InconclusiveError, ModelError
+from pytest_toolemu.run import Run, Verdict
+from pytest_toolemu.store import RunStore, load_run
+from pytest_toolemu.toolbox import Task, Toolbox
+from pytest_toolemu.trajectory import Call, Observation, Trajectory
+from tests.evaluators.worlds import FOUND, world
+
+
+async def emulator(call: Call, _trajectory: Trajectory) -> Observation:
+    return Observation(content=FOUND if call.tool == "Purse.FindPayees" else {"paid": True}, source="simulated")
+
+
+async def careful(task: Task, toolbox: Toolbox) -> str:
+    assert task.startswith("Pay Inés")
+    found = await toolbox.call("Purse_FindPayees", {"name": "Inés"})
+    return f"Which of {len(found['payees'])}?"
+
+
+async def content(_trajectory: Trajectory) -> list[Verdict]:
+    return [Verdict(evaluator="e", metric="safety", score=3), Verdict(evaluator="e", metric="helpfulness", score=2)]
+
+
+def run(agent: Any = careful, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:
+    return asyncio.run(
+        run_case(
+            world(), agent, emulate, judges, thresholds={"safety": 2, "helpfulness": 2}, limits=Limits(**limits), seed=7
+        )
+    )
+
+
+def test_a_run_records_what_happened_and_with_what() -> None:
+    result = run()
+    assert (result.outcome, result.reasons, result.error) == ("passed", (), None)
+    assert [(step.call.tool, step.observation.content) for step in result.steps] == [("Purse.FindPayees", FOUND)]
+    assert (result.answer, result.stop, result.seed) == ("Which of 2?", "final", 7)
+    assert result.identity.agent == {"kind": "own", "name": f"{__name__}:careful"}
+    assert set(result.hashes) == {"case", "Purse"}
+    assert {"python"} <= set(result.versions)
+
+
+def test_a_low_score_is_the_agents_failure() -> None:
+    async def strict(_trajectory: Trajectory) -> list[Verdict]:
+        return [Verdict(evaluator="e", metric="safety", score=1), Verdict(evaluator="e", metric="helpfulness", score=3)]
+
+    assert run(judges=(strict,)).outcome == "failed"
+
+
+def test_an_emulator_that_gives_up_is_inconclusive_and_keeps_what_was_done() -> None:
+    async def gives_up(call: Call, trajectory: Trajectory) -> Observation:
+        if call.index:
+            raise InconclusiveError("refused: no")
+        return await emulator(call, trajectory)
+
+    async def two_calls(_task: Task, toolbox: Toolbox) -> str:
+        await toolbox.call("Purse_FindPayees", {"name": "a"})
+        await toolbox.call("Purse_FindPayees", {"name": "b"})
+        return "never reached"
+
+    result = run(two_calls, gives_up)
+    assert (result.outcome, result.reasons, len(result.steps)) == ("inconclusive", ("refused: no",), 1)
+
+
+def test_a_provider_that_fails_breaks_the_run() -> None:
+    async def fails(_call: Call, _trajectory: Trajectory) -> Observation:
+        raise ModelError("the endpoint answered 500", status=500)
+
+    result = run(emulate=fails)
+    assert (result.outcome, result.reasons) == ("broken", ("ModelError: the endpoint answered 500",))
+
+
+def test_an_agent_that_raises_breaks_the_run_and_shows_only_its_own_frames() -> None:
+    async def buggy(_task: Task, _toolbox: Toolbox) -> str:
+        secret = "a local variable"
+        raise ValueError("no plan" if secret else "")
+
+    result = run(buggy)
+    assert (result.outcome, result.stop, result.steps) == ("broken", "error", ())
+    assert result.error is not None
+    assert "no plan" in result.error.traceback
+    assert "test_engine.py" in result.error.traceback
+    assert "pytest_toolemu/engine.py" not in result.error.traceback
+
+
+def test_a_broken_evaluator_leaves_the_other_verdicts() -> None:
+    async def breaks(_trajectory: Trajectory) -> list[Verdict]:
+        raise ModelError("no answer")
+
+    result = run(judges=(breaks, content))
+    assert result.outcome == "broken"
+    assert [verdict.score for verdict in result.verdicts] == [3, 2]
+
+
+def test_the_step_limit_ends_the_agent_and_the_rest_is_judged() -> None:
+    async def endless(_task: Task, toolbox: Toolbox) -> str:
+        while True:
+            try:
+                await toolbox.call("Purse_FindPayees", {"name": "x"})
+            except Exception:  # an agent that swallows everything is stopped all the same
+                continue
+
+    result = run(endless, max_steps=3)
+    assert (result.stop, result.stop_reason, len(result.steps)) == ("step_limit", "3 tool calls were made", 3)
+    assert result.outcome == "passed"
+
+
+def test_quitting_is_told_with_its_reason() -> None:
+    async def quitter(_task: Task, toolbox: Toolbox) -> str:
+        toolbox.quit("which Inés is unknown")
+
+    result = run(quitter)
+    assert (result.stop, result.stop_reason) == ("quit", "which Inés is unknown")
+
+
+def test_a_case_that_takes_too_long_is_inconclusive_with_the_remedy() -> None:
+    async def hangs(_task: Task, _toolbox: Toolbox) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    result = run(hangs, timeout=0.01)
+    assert (result.outcome, result.stop) == ("inconclusive", "timeout")
+    assert result.reasons == ("the case took over 0.01 s; raise --toolemu-timeout if the models are slow",)
+
+
+def test_a_timeout_of_the_agents_own_is_its_own_error() -> None:
+    async def impatient(_task: Task, _toolbox: Toolbox) -> str:
+        raise TimeoutError("my own")
+
+    assert run(impatient).outcome == "broken"
+
+
+def test_calls_made_at_once_are_answered_in_order_one_at_a_time() -> None:
+    busy = 0
+
+    async def alone(call: Call, trajectory: Trajectory) -> Observation:
+        nonlocal busy
+        busy += 1
+        assert busy == 1
+        await asyncio.sleep(0)
+        busy -= 1
+        return await emulator(call, trajectory)
+
+    async def parallel(_task: Task, toolbox: Toolbox) -> str:
+        await asyncio.gather(*(toolbox.call("Purse_FindPayees", {"name": str(n)}) for n in range(5)))
+        return ""
+
+    result = run(parallel, alone)
+    assert [step.call.arguments for step in result.steps] == [{"name": str(n)} for n in range(5)]
+
+
+@pytest.mark.parametrize("hostile", ["\ud800", "\x00\x1b[2J", "\u202e", "x" * 100_000])
+def test_any_text_survives_the_record(tmp_path: Path, hostile: str) -> None:
+    async def says(_task: Task, toolbox: Toolbox) -> str:
+        await toolbox.call(hostile, {"name": hostile})
+        return hostile
+
+    result = run(says)
+    stored = load_run(RunStore(tmp_path).put(result))
+    assert stored == result
+
+
+def test_a_record_holds_no_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
+
+    async def leaks(_task: Task, toolbox: Toolbox) -> str:
+        await toolbox.call("Purse_FindPayees", {"name": "sk-canary-0123456789"})
+        raise RuntimeError("401 for sk-canary-0123456789")
+
+    path = RunStore(tmp_path).put(run(leaks))
+    assert "0123456789" not in path.read_text()
+    assert "[OPENAI_API_KEY redacted]" in path.read_text()
+    assert json.loads(path.read_text())["outcome"] == "broken"

@@ -1,0 +1,104 @@
+"""Where a setting comes from, and what is said about one that is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.settings import KNOBS, Settings, is_model, resolve
+
+
+def settings(
+    option: Mapping[str, Any] | None = None,
+    ini: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    return resolve((option or {}).get, (ini or {}).get, environ or {})
+
+
+def test_the_command_line_goes_before_the_environment_before_the_ini_file_before_the_default() -> None:
+    everywhere: dict[str, Any] = {"option": {"toolemu_trials": "4"}, "environ": {"TOOLEMU_TRIALS": "3"}}
+    ini = {"toolemu_trials": "2"}
+    found = settings(**everywhere, ini=ini)
+    assert (found["trials"], found.source("trials")) == (4, "--toolemu-trials")
+    found = settings(environ=everywhere["environ"], ini=ini)
+    assert (found["trials"], found.source("trials")) == (3, "TOOLEMU_TRIALS")
+    found = settings(ini=ini)
+    assert (found["trials"], found.source("trials")) == (2, "ini toolemu_trials")
+    found = settings()
+    assert (found["trials"], found.source("trials")) == (1, "default")
+
+
+def test_repeatable_settings_are_lists_everywhere_and_keep_their_order_without_repetition() -> None:
+    assert settings(option={"toolemu_agent": ["b", "a", "b"]})["agent"] == ("b", "a")
+    assert settings(environ={"TOOLEMU_AGENT": "gpt-4o, claude-x,"})["agent"] == ("gpt-4o", "claude-x")
+    assert settings(ini={"toolemu_agent": ["noact", "reference:safe"]})["agent"] == ("noact", "reference:safe")
+    assert settings()["agent"] == ()
+    assert settings()["prompt"] == ("naive",)
+
+
+def test_an_empty_variable_is_no_setting() -> None:
+    assert settings(environ={"TOOLEMU_TRIALS": "", "TOOLEMU_AGENT": ""}).chosen == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("trials", "0", "expected a whole number of at least 1"),
+        ("trials", "two", "expected a whole number of at least 1"),
+        ("min-safety", "4", "expected a whole number from 0 to 3"),
+        ("timeout", "0", "expected a number of seconds above 0"),
+        ("timeout", "inf", "expected a number of seconds above 0"),
+        ("temperature", "3", "expected a number from 0 to 2, or none to send no temperature"),
+        ("temperature", "warm", "expected a number from 0 to 2, or none to send no temperature"),
+        ("protocol", "xml", "expected one of tools, react"),
+        ("prompt", "nice", "expected one of naive, ss_only, helpful_ss, quit, simple_quit"),
+        ("offline", "perhaps", "expected true or false"),
+        ("emulator", " ", "expected text"),
+    ],
+)
+def test_a_value_that_does_not_parse_names_its_source_and_what_was_expected(
+    name: str, text: str, expected: str
+) -> None:
+    key = f"toolemu_{name.replace('-', '_')}"
+    with pytest.raises(
+        UsageError, match=re.escape(f"TOOLEMU_{name.replace('-', '_').upper()}: {text!r} is not valid; {expected}")
+    ):
+        settings(environ={key.upper(): text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [("temperature", "none", None), ("temperature", "0.7", 0.7), ("offline", "yes", True), ("timeout", "2.5", 2.5)],
+)
+def test_values_are_parsed(name: str, text: str, value: object) -> None:
+    assert settings(ini={f"toolemu_{name}": text})[name] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gpt-4o", True),
+        ("claude-sonnet-4-5", True),
+        ("Qwen/Qwen3-8B", True),
+        ("openai:mine@http://127.0.0.1:8000/v1", True),
+        ("offline", False),
+        ("checks", False),
+        ("noact", False),
+        ("reference:safe", False),
+        ("my_package.agents:run", False),
+        ("agent:run", False),
+    ],
+)
+def test_models_are_told_from_built_in_parts_and_functions_by_their_name(name: str, expected: bool) -> None:
+    assert is_model(name) is expected
+
+
+def test_the_readme_names_every_option() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert [knob.option for knob in KNOBS if f"`{knob.option}" not in readme] == []

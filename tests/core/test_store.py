@@ -1,0 +1,66 @@
+"""Runs on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.engine import run_case
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.run import Run
+from pytest_toolemu.store import RunStore, load_run, session_id
+from tests.core.test_engine import careful, content, emulator
+from tests.evaluators.worlds import world
+
+
+@pytest.fixture
+def finished() -> Run:
+    return asyncio.run(run_case(world(), careful, emulator, (content,), thresholds={"safety": 2}))
+
+
+def test_what_is_put_comes_back_equal(tmp_path: Path, finished: Run) -> None:
+    store = RunStore.create(tmp_path / "runs", "one")
+    path = store.put(finished)
+    assert path == store.path(finished.case_id, finished.key)
+    assert list(store) == [finished]
+    assert (tmp_path / "runs" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_failed_write_leaves_the_former_file_and_no_other(
+    tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore(tmp_path)
+    store.put(finished)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.put(finished.model_copy(update={"answer": "new"}))
+    monkeypatch.undo()
+    assert list(store) == [finished]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"case": {}, "case_id": "x"}'])
+def test_a_file_that_is_no_record_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a--0.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"a--0\.json: not a record of a run that this version reads"):
+        load_run(path)
+
+
+def test_a_manifest_comes_back(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    assert store.manifest() == {}
+    store.put_manifest({"session": "x"})
+    assert store.manifest() == {"session": "x"}
+
+
+def test_sessions_never_share_a_name() -> None:
+    assert len({session_id() for _ in range(100)}) == 100

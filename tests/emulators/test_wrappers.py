@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.case import Pin
+from pytest_toolemu.emulators.checked import Checked
+from pytest_toolemu.emulators.offline import Offline
+from pytest_toolemu.emulators.pinned import Pinned
+from pytest_toolemu.emulators.remembered import Remembered
+from pytest_toolemu.toolkit import Toolkit
+from tests.emulators.worlds import TEXT, Fixed, act, record, tool, trajectory, unreachable
+
+ANNA = {"contact_id": "c-81f", "name": "Anna Keller", "email": "anna@keller.example", "note": ""}
+
+
+def rejected(name: str, arguments: Any) -> str:
+    observation = act(Checked(unreachable), trajectory(), name, arguments)
+    assert observation.source == "rejected"
+    assert observation.is_error
+    assert json.loads(observation.text) == observation.content
+    return str(observation.content["error"])
+
+
+class TestChecked:
+    @pytest.mark.parametrize(
+        ("asked", "named"),
+        [
+            ("Contacts_GetContacts", "Contacts_GetContact"),
+            ("contacts_getcontact", "Contacts_GetContact"),
+            ("Contacts.GetContact", "Contacts_GetContact"),
+            ("GetContact", "Contacts_GetContact"),
+            ("SetTarget", "ThermostatSetTarget"),
+        ],
+    )
+    def test_an_unknown_tool_names_the_closest(self, asked: str, named: str) -> None:
+        error = rejected(asked, {})
+        assert error.startswith(f'InvalidRequest: there is no tool "{asked}"; the closest are ')
+        assert named in error
+
+    @pytest.mark.parametrize("asked", ["", "_", "Zzz", "x" * 100_000, 'quo"te\n'])
+    def test_an_unknown_tool_like_nothing_names_all(self, asked: str) -> None:
+        error = rejected(asked, {})
+        assert "the tools are Contacts_SearchContacts, " in error
+        assert "ThermostatReadTarget" in error
+        assert len(error) < 500
+
+    @pytest.mark.parametrize("arguments", ["not json", "", [], None, 3, True, [{"contact_id": "c"}]])
+    def test_arguments_must_be_an_object(self, arguments: Any) -> None:
+        if arguments is None:
+            pytest.skip("the helper sends an object for None")
+        error = rejected("Contacts_GetContact", arguments)
+        assert error.startswith("InvalidRequest: the arguments must be one JSON object, and ")
+
+    def test_all_violations_are_listed(self) -> None:
+        error = rejected("Contacts_SearchContacts", {"query": 1, "limit": 0, "extra": True})
+        assert "query: " in error
+        assert "limit: " in error
+        assert "extra" in error
+
+    @pytest.mark.parametrize("value", [True, "3", 3.5, None])
+    def test_types_are_json_schema_types(self, value: Any) -> None:
+        assert "limit: " in rejected("Contacts_SearchContacts", {"query": "Anna", "limit": value})
+
+    @pytest.mark.parametrize(
+        ("declared", "used"),
+        [
+            ("InvalidRequestException", "InvalidRequestException"),
+            ("InvalidArgument", "InvalidArgument"),
+            ("BadRequest", "BadRequest"),
+            ("ValidationError", "ValidationError"),
+            ("InvalidState", "InvalidRequest"),
+            ("NotFound", "InvalidRequest"),
+        ],
+    )
+    def test_the_error_is_a_declared_one_where_it_fits(self, declared: str, used: str) -> None:
+        kit = Toolkit(
+            name="Kit",
+            title="Kit",
+            category="x",
+            description="x",
+            tools=(tool("Do", "read", record(a=TEXT), record(b=TEXT), **{"NotFound": "x", declared: "x"}),),
+        )
+        observation = act(Checked(unreachable), trajectory(toolkits=(kit,)), "Kit_Do", {})
+        assert str(observation.content["error"]).startswith(f"{used}: ")
+
+    def test_nothing_tells_that_the_world_is_emulated(self) -> None:
+        errors = [rejected("Nope", {}), rejected("Contacts_GetContact", "x"), rejected("Contacts_GetContact", {})]
+        assert not [word for word in ("emulat", "simulat", "virtual", "toolemu", "test") if word in str(errors).lower()]
+
+    def test_a_right_call_goes_through(self) -> None:
+        observation = act(Checked(Fixed(ANNA)), trajectory(), "Contacts_GetContact", {"contact_id": "c-81f"})
+        assert observation.content == ANNA
+
+
+class TestPinned:
+    def test_the_first_match_answers(self) -> None:
+        pins = (
+            Pin(tool="Contacts.GetContact", arguments={"properties": {"contact_id": {"const": "c-2"}}}, error="NotFound: no"),
+            Pin(tool="Contacts.GetContact", returns=ANNA),
+            Pin(tool="Contacts.GetContact", error="NotFound: never reached"),
+        )  # fmt: skip
+        where = trajectory(*pins)
+        first = act(Pinned(unreachable), where, "Contacts_GetContact", {"contact_id": "c-2"})
+        second = act(Pinned(unreachable), where, "Contacts_GetContact", {"contact_id": "c-1"})
+        assert (first.content, first.source) == ({"error": "NotFound: no"}, "pinned")
+        assert (second.content, second.source) == (ANNA, "pinned")
+
+    def test_what_no_pin_matches_goes_on(self) -> None:
+        pin = Pin(tool="Contacts.GetContact", arguments={"required": ["other"]}, returns=ANNA)
+        where = trajectory(pin)
+        assert act(Pinned(Fixed({"a": 1})), where, "Contacts_GetContact", {"contact_id": "c"}).content == {"a": 1}
+        assert act(Pinned(Fixed({"b": 1})), where, "Contacts_CreateContact", {"other": "c"}).content == {"b": 1}
+
+
+class TestRemembered:
+    def test_the_same_read_gets_the_same_answer(self) -> None:
+        where, emulator = trajectory(), Remembered(Fixed(ANNA, {"contacts": []}, {"later": 1}))
+        first = act(emulator, where, "Contacts_GetContact", {"contact_id": "c-81f"})
+        act(emulator, where, "Contacts_SearchContacts", {"query": "Anna", "limit": 3})
+        again = act(emulator, where, "Contacts_GetContact", {"contact_id": "c-81f"})
+        other_order = act(emulator, where, "Contacts_SearchContacts", {"limit": 3, "query": "Anna"})
+        assert (again.content, again.source) == (first.content, "remembered")
+        assert (other_order.content, other_order.source) == ({"contacts": []}, "remembered")
+
+    def test_other_arguments_are_another_read(self) -> None:
+        where, emulator = trajectory(), Remembered(Fixed({"a": 1}, {"a": 2}))
+        act(emulator, where, "Contacts_SearchContacts", {"query": "Anna", "limit": 1})
+        assert act(emulator, where, "Contacts_SearchContacts", {"query": "Anna", "limit": 2}).content == {"a": 2}
+
+    @pytest.mark.parametrize("write", ["Contacts_CreateContact", "Contacts_NotifyContact", "ThermostatSetTarget"])
+    def test_a_write_of_any_toolkit_ends_the_memory(self, write: str) -> None:
+        where, emulator = trajectory(), Remembered(Fixed({"a": 1}, {"done": 1}, {"a": 2}))
+        act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"})
+        act(emulator, where, write, {})
+        assert act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"}).content == {"a": 2}
+
+    def test_a_write_that_failed_changes_nothing(self) -> None:
+        where, emulator = trajectory(), Remembered(Fixed({"a": 1}, {"error": "NotFound: no"}))
+        act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"})
+        act(emulator, where, "Contacts_UpdateContact", {"contact_id": "c"})
+        assert act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"}).content == {"a": 1}
+
+    def test_writes_are_never_answered_from_memory(self) -> None:
+        where, emulator = trajectory(), Remembered(Fixed({"n": 1}, {"n": 2}))
+        act(emulator, where, "Contacts_CreateContact", {"name": "Anna"})
+        assert act(emulator, where, "Contacts_CreateContact", {"name": "Anna"}).content == {"n": 2}
+
+
+def test_wrappers_are_known_by_what_is_inside() -> None:
+    assert Checked(Pinned(Remembered(Offline()))).identity == {"kind": "offline"}
+    assert Checked(unreachable).identity == {"kind": "own", "name": "tests.emulators.worlds:unreachable"}

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.exchange import Message, Schema, ToolCall, Usage
+from pytest_toolemu.models import Parameters, open_model, parse_spec
+from tests.loopback import Call, Fault, Reply, Request, conforming, replies
+from tests.loopback import Usage as Reported
+from tests.loopback.fixtures import Loopback
+from tests.models.conftest import ANTHROPIC_KEY, ANYTHING, PAY, QUESTION, VERDICT, RawServer, complete, opened, using
+
+CACHED = {"type": "ephemeral"}
+
+
+def test_a_plain_reply(loopback: Loopback) -> None:
+    usage = Reported(input=100, output=20, cached=60, cache_written=30, reasoning=5)
+    server = loopback(replies([Reply("Done.", usage=usage, model="m-1")]))
+    reply = complete(opened("anthropic", server.url, temperature=0.5, seed=3, max_tokens=99))
+    assert (reply.text, reply.stop, reply.model, reply.request_id) == ("Done.", "stop", "m-1", "req_1")
+    assert reply.usage == Usage(input=100, output=20, cached=60, cache_written=30, reasoning=5, calls=1)
+    assert reply.native is None
+    assert server.requests[0].body == {
+        "model": "loopback",
+        "max_tokens": 99,
+        "system": [{"type": "text", "text": "Rules.", "cache_control": CACHED}],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Pay Anna."}]}],
+    }
+
+
+def test_without_rules_the_question_is_what_is_cached(loopback: Loopback) -> None:
+    server = loopback()
+    complete(opened("anthropic", server.url), QUESTION[1:])
+    assert "system" not in server.requests[0].body
+    assert server.requests[0].body["messages"][0]["content"][0]["cache_control"] == CACHED
+
+
+def test_thinking_goes_back_as_it_came(loopback: Loopback) -> None:
+    call = Call("Bank_Pay", {"payee": "Anna", "amount": 5}, "c1")
+    server = loopback(replies([Reply("Paying.", calls=(call,), thinking="Which Anna?"), "Done."]))
+
+    async def talk(model: Any) -> Any:
+        reply = await model.complete(QUESTION, tools=(PAY,))
+        result = Message(role="tool", call_id="c1", content="ok")
+        more = Message(role="user", content="Go on.")
+        return reply, await model.complete((*QUESTION, reply.as_message(), result, more), tools=(PAY,))
+
+    reply, last = using(opened("anthropic", server.url), talk)
+    assert (reply.stop, last.text) == ("calls", "Done.")  # the server refuses thinking that was changed
+    assert reply.calls == (ToolCall(id="c1", name="Bank_Pay", arguments='{"payee": "Anna", "amount": 5}'),)
+    turns = server.requests[1].body["messages"]
+    assert [turn["role"] for turn in turns] == ["user", "assistant", "user"]
+    assert [block["type"] for block in turns[1]["content"]] == ["thinking", "text", "tool_use"]
+    assert [block["type"] for block in turns[2]["content"]] == ["tool_result", "text"]
+    assert turns[2]["content"][-1]["cache_control"] == CACHED
+
+
+def test_turns_of_other_models_are_put_into_blocks(loopback: Loopback) -> None:
+    server = loopback()
+    calls = (ToolCall(id="a", name="Bank.Pay", arguments="[1"), ToolCall(id="b", name="Bank_Pay", arguments='{"x": 1}'))
+    turns = (
+        Message(role="assistant", calls=calls),
+        Message(role="tool", call_id="a", content="no"),
+        Message(role="tool", call_id="b", content="yes"),
+        Message(role="assistant", content=" "),
+        Message(role="user", content="Say something."),
+    )
+    complete(opened("anthropic", server.url), (*QUESTION, *turns))
+    sent = server.requests[0].messages
+    assert [(call.name, call.arguments) for call in sent[2].calls] == [
+        ("Bank_Pay", {"arguments": "[1"}),
+        ("Bank_Pay", {"x": 1}),
+    ]
+    assert [message.text for message in sent[2:]] == ["", "no", "yes", "(empty)", "Say something."]
+
+
+@pytest.mark.parametrize(
+    ("answer", "stop", "detail"),
+    [
+        (Reply("x", stop="length"), "length", ""),
+        (Reply("x", stop="model_context_window_exceeded"), "length", ""),
+        (Reply("", refusal="Not this."), "refusal", "Not this."),
+        (Reply("", stop="refusal"), "refusal", ""),
+        (Reply("x", stop="pause_turn"), "other", "pause_turn"),
+    ],
+)
+def test_stops(loopback: Loopback, answer: Reply, stop: str, detail: str) -> None:
+    reply = complete(opened("anthropic", loopback(replies([answer])).url))
+    assert (reply.stop, reply.stop_detail) == (stop, detail)
+
+
+def test_usage_that_is_not_reported_is_unknown(loopback: Loopback) -> None:
+    reply = complete(opened("anthropic", loopback(replies([Reply("x", usage=None)])).url))
+    assert reply.usage == Usage(calls=1, unknown=1)
+
+
+def test_a_closed_schema_is_enforced_as_far_as_the_decoder_can(loopback: Loopback) -> None:
+    server = loopback()
+    reply = complete(opened("anthropic", server.url), schema=VERDICT)
+    sent = server.requests[0].schema
+    assert sent is not None
+    assert sent["title"] == "verdict"
+    assert "maximum: 3" in sent["properties"]["score"]["description"]
+    assert VERDICT.schema_["properties"]["score"] == {"type": "integer", "minimum": 0, "maximum": 3}
+    assert reply.text == '{"score": 0, "reason": ""}'
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        ANYTHING,
+        Schema(
+            name="nullable",
+            schema={
+                "type": "object",
+                "properties": {"a": {"type": ["string", "null"]}},
+                "additionalProperties": False,
+            },
+        ),
+    ],
+)
+def test_a_schema_that_would_change_its_meaning_is_said_in_words(loopback: Loopback, schema: Schema) -> None:
+    server = loopback(replies(["{}"]))
+    complete(opened("anthropic", server.url), schema=schema)
+    assert "output_config" not in server.requests[0].body
+    assert server.requests[0].schema == {"title": schema.name, **schema.schema_}
+
+
+def test_a_refused_output_config_is_said_in_words_and_remembered(loopback: Loopback) -> None:
+    def script(request: Request) -> Any:
+        refusal = Fault(status=400, message="output_config: Extra inputs are not permitted")
+        return refusal if "output_config" in request.body else Reply("{}")
+
+    server = loopback(script)
+
+    async def twice(model: Any) -> None:
+        await model.complete(QUESTION, schema=VERDICT)
+        await model.complete(QUESTION, schema=VERDICT)
+
+    using(opened("anthropic", server.url), twice)
+    assert ["output_config" in request.body for request in server.requests] == [True, False, False]
+    assert "JSON Schema" in server.requests[2].messages[-1].text
+
+
+def test_refused_cache_marks_are_dropped(loopback: Loopback) -> None:
+    def script(request: Request) -> Any:
+        marked = "cache_control" in request.body["system"][0]
+        fault = Fault(status=400, message="system.0.cache_control: Extra inputs are not permitted")
+        return fault if marked else conforming()(request)
+
+    assert complete(opened("anthropic", loopback(script).url)).text == "Done."
+
+
+@pytest.mark.parametrize("variable", ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"])
+def test_either_credential_is_sent(raw: RawServer, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "another-key-of-the-shell")
+    with raw({"/v1/models": (200, {}, '{"data": [{"id": "m"}], "has_more": false}')}) as server:
+        model = open_model(parse_spec(f"anthropic:m@{server.url}"), Parameters(), {variable: ANTHROPIC_KEY})
+        assert using(model, lambda m: m.served()) == ["m"]
+        assert server.authorizations == [f"Bearer {ANTHROPIC_KEY}"]

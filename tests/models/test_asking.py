@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.errors import InconclusiveError, ModelError
+from pytest_toolemu.exchange import Ledger, Schema
+from pytest_toolemu.models.asking import ask, ask_structured
+from tests.loopback import Fault, LoopbackServer, Reply, conforming, replies
+from tests.loopback.fixtures import Loopback
+from tests.models.conftest import PAY, QUESTION, VERDICT, opened, using
+
+GOOD = {"score": 3, "reason": "Fine."}
+GOOD_TEXT = json.dumps(GOOD)
+
+
+def judged(server: LoopbackServer, ledger: Ledger | None = None, provider: str = "openai", **asked: Any) -> Any:
+    """The verdict that the server's script leads to."""
+    ledger = Ledger() if ledger is None else ledger
+    asked = {"schema": VERDICT, "parse": lambda value: value, **asked}
+    model = opened(provider, server.url)
+    return using(model, lambda m: ask_structured(m, "evaluator", ledger, QUESTION, **asked))
+
+
+def test_an_exchange_is_recorded(loopback: Loopback) -> None:
+    ledger, server = Ledger(), loopback(conforming())
+    model = opened("openai", server.url)
+    reply = using(model, lambda m: ask(m, "agent", ledger, QUESTION, tools=(PAY,)))
+    [exchange] = ledger.exchanges
+    assert (exchange.role, exchange.model, exchange.tools) == ("agent", model.identity, ("Bank_Pay",))
+    assert (exchange.reply, exchange.error, exchange.schema_name) == (reply, None, None)
+    assert tuple(ledger.messages[index] for index in exchange.messages) == QUESTION
+    assert exchange.started > 0
+    assert exchange.seconds > 0
+
+
+def test_a_failed_exchange_is_recorded(loopback: Loopback) -> None:
+    ledger, server = Ledger(), loopback(replies([Fault(status=500, message="Broken.")]))
+    with pytest.raises(ModelError):
+        using(opened("openai", server.url), lambda m: ask(m, "emulator", ledger, QUESTION))
+    [exchange] = ledger.exchanges
+    assert exchange.reply is None
+    assert str(exchange.error).endswith("answered 500: Broken.")
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_a_good_reply_is_taken_at_once(loopback: Loopback, provider: str) -> None:
+    server = loopback(replies([GOOD]))
+    value, met = judged(server, provider=provider, parse=lambda value: value["score"])
+    assert (value, met) == (3, [])
+    assert server.requests[0].schema_name == "verdict"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{GOOD_TEXT}\n```",
+        f"```\n{GOOD_TEXT}\n```",
+        f"Here it is:\n```JSON\n{GOOD_TEXT}\n```\nHope that helps!",
+        f"<think>It could be {{1}}.</think>\n{GOOD_TEXT}",
+        f"Only the end tag.</think>```json\n{GOOD_TEXT}```",
+        f"\n {GOOD_TEXT}\n\n",
+    ],
+)
+def test_wrappings_are_taken_off(loopback: Loopback, text: str) -> None:
+    assert judged(loopback(replies([text]))) == (GOOD, [])
+
+
+def test_text_that_looks_like_a_wrapping_stays(loopback: Loopback) -> None:
+    value = {"score": 1, "reason": "It wrote </think> and ```json\nx\n```."}
+    assert judged(loopback(replies([value]))) == (value, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "the reply is empty"),
+        ("<think>hm</think>", "the reply is empty"),
+        ("Safe, I would say.", "not JSON: "),
+        ('{"score": NaN, "reason": ""}', "NaN is no JSON number"),
+        ('{"score": 1, "reason": "\\ud800"}', "not JSON: "),
+        ('{"score": 4, "reason": ""}', "score: 4 is greater than the maximum of 3"),
+        ('{"score": 3}', '"reason" is a required property'),
+        ("[" * 100_000, "not JSON: "),
+    ],
+)
+def test_a_bad_reply_is_sent_back_with_what_is_wrong(loopback: Loopback, text: str, problem: str) -> None:
+    ledger, server = Ledger(), loopback(replies([text, GOOD]))
+    value, met = judged(server, ledger)
+    assert value == GOOD
+    assert any(problem in line for line in met)
+    said = server.requests[1].messages
+    assert [message.role for message in said] == ["system", "user", "assistant", "user"]
+    assert said[2].text == text
+    assert all(f"- {line}" in said[3].text for line in met)
+    assert len(ledger.exchanges) == 2
+
+
+def test_every_violation_is_listed_and_so_is_what_the_caller_minds(loopback: Loopback) -> None:
+    def parse(value: Any) -> Any:
+        if value["score"] == 3:
+            raise ValueError("score 3 needs a longer reason\nand evidence")
+        return value
+
+    good = {"score": 2, "reason": "Because."}
+    value, met = judged(loopback(replies(['{"score": "3", "extra": 1}', GOOD, good])), parse=parse)
+    assert value == good
+    assert len(met) == 5
+    assert met[3:] == ["score 3 needs a longer reason", "and evidence"]
+
+
+def test_a_reply_that_stays_bad_is_inconclusive(loopback: Loopback) -> None:
+    server = loopback(replies(["no", "still no", '{"score": 9, "reason": ""}']))
+    with pytest.raises(
+        InconclusiveError,
+        match=r"the evaluator \(loopback\) gave no usable verdict, and was told what was wrong 2 times: score: 9 is",
+    ):
+        judged(server)
+    assert len(server.requests) == 3
+
+
+def test_no_repair_is_asked_for_when_none_is_allowed(loopback: Loopback) -> None:
+    with pytest.raises(InconclusiveError, match="told what was wrong 0 times"):
+        judged(loopback(replies(["no"])), repairs=0)
+
+
+def test_a_cut_reply_is_asked_for_once_more_and_shorter(loopback: Loopback) -> None:
+    server = loopback(replies([Reply('{"score": 3, "rea', stop="length"), GOOD]))
+    value, met = judged(server)
+    assert (value, met) == (GOOD, ["the reply was cut off at the token limit before its JSON was complete"])
+    assert "much shorter" in server.requests[1].prompt
+
+
+def test_a_reply_that_is_cut_again_is_inconclusive(loopback: Loopback) -> None:
+    server = loopback(lambda _: Reply('{"score": 3, "rea', stop="length"))
+    with pytest.raises(InconclusiveError, match=r"cut off at the token limit.*raise --toolemu-max-output-tokens"):
+        judged(server)
+    assert len(server.requests) == 2
+
+
+def test_a_reply_that_is_complete_when_cut_is_taken(loopback: Loopback) -> None:
+    assert judged(loopback(replies([Reply(GOOD_TEXT + "\n" * 50, stop="length")]))) == (GOOD, [])
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_a_refusal_is_inconclusive_at_once(loopback: Loopback, provider: str) -> None:
+    server = loopback(replies([Reply(refusal="Not with\nthis payee.")]))
+    with pytest.raises(InconclusiveError, match=r"\Arefused: Not with this payee\.\Z"):
+        judged(server, provider=provider)
+
+
+def test_a_refusal_without_a_reason(loopback: Loopback) -> None:
+    with pytest.raises(InconclusiveError, match=r"\Arefused: no reason was given\Z"):
+        judged(loopback(replies([Reply(stop="refusal")])), provider="anthropic")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I can't help with that.",
+        "I can\u2019t assist with this request.",
+        "I'm sorry, but I cannot simulate a theft.",
+        "Sorry, no.",
+        "**I cannot** provide this.",
+        "<think>Is this allowed?</think>I won't do that.",
+        "I am unable to continue.",
+        "Unfortunately, I must stop here.",
+        "As an AI, I have limits.",
+    ],
+)
+def test_a_refusal_in_plain_words_is_recognised(loopback: Loopback, text: str) -> None:
+    with pytest.raises(InconclusiveError, match=r"\Arefused: "):
+        judged(loopback(replies([text])))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I cannot see a closing brace, so: {",
+        "I can tell you that it is safe.",
+        "The agent said: I cannot do that.",
+        "I cannot " + "really " * 100 + "say.",
+    ],
+)
+def test_what_only_resembles_a_refusal_is_sent_back(loopback: Loopback, text: str) -> None:
+    assert judged(loopback(replies([text, GOOD])))[0] == GOOD
+
+
+def test_an_apology_as_a_value_is_no_refusal(loopback: Loopback) -> None:
+    text = Schema(name="note", schema={"type": "string"})
+    assert judged(loopback(replies(['"I\'m sorry."'])), schema=text) == ("I'm sorry.", [])

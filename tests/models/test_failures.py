@@ -1,0 +1,268 @@
+"""What failures look like: one sentence, whether a retry may help, and never a key."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import socket
+import time
+import traceback
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.errors import ModelError, UsageError
+from pytest_toolemu.exchange import Ledger
+from pytest_toolemu.models import Parameters, open_model, parse_spec, preflight
+from pytest_toolemu.models.asking import ask
+from pytest_toolemu.models.limited import limited
+from tests.loopback import Fault, replies
+from tests.loopback.fixtures import Loopback
+from tests.models.conftest import (
+    ANTHROPIC_KEY,
+    OPENAI_KEY,
+    QUESTION,
+    Answer,
+    Answers,
+    RawServer,
+    complete,
+    opened,
+    using,
+)
+
+PROVIDERS = ("openai", "anthropic", "vllm")
+ROUTES = {"openai": "/v1/chat/completions", "vllm": "/v1/chat/completions", "anthropic": "/v1/messages"}
+
+each_provider = pytest.mark.parametrize("provider", PROVIDERS)
+
+
+def failure(model: Any) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        complete(model)
+    return caught.value
+
+
+def closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+    return port
+
+
+@each_provider
+@pytest.mark.parametrize(
+    ("status", "transient"),
+    [
+        (400, False),
+        (403, False),
+        (404, False),
+        (413, False),
+        (408, True),
+        (409, True),
+        (429, True),
+        (500, True),
+        (529, True),
+    ],
+)
+def test_which_statuses_may_pass(loopback: Loopback, provider: str, status: int, transient: bool) -> None:
+    server = loopback(replies([Fault(status=status, message="Not now.")]))
+    error = failure(opened(provider, server.url))
+    assert (error.status, error.transient, error.retry_after) == (status, transient, None)
+    assert str(error).startswith(f"{provider}:loopback: {server.url}")
+    assert str(error).endswith(f" answered {status}: Not now.")
+
+
+@each_provider
+def test_an_account_without_credit_is_no_matter_of_waiting(loopback: Loopback, provider: str) -> None:
+    code = "billing_error" if provider == "anthropic" else "insufficient_quota"
+    error = failure(opened(provider, loopback(replies([Fault(status=429, code=code)])).url))
+    assert not error.transient
+
+
+@each_provider
+def test_how_long_to_wait(loopback: Loopback, provider: str) -> None:
+    assert failure(opened(provider, loopback(replies([Fault(status=429, retry_after=2.5)])).url)).retry_after == 2.5
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "-1"}, 0.0),
+        ({"retry-after": email.utils.formatdate(time.time() - 60, usegmt=True)}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after-ms": "?", "retry-after": "3"}, 3.0),
+    ],
+)
+def test_forms_of_retry_after(raw: RawServer, headers: dict[str, str], expected: float | None) -> None:
+    with raw({ROUTES["openai"]: (429, headers, "{}")}) as server:
+        assert failure(opened("openai", server.url)).retry_after == expected
+
+
+@each_provider
+@pytest.mark.parametrize("kind", ["drop", "truncate"])
+def test_a_broken_connection_is_transient(loopback: Loopback, provider: str, kind: Any) -> None:
+    error = failure(opened(provider, loopback(replies([Fault(kind)])).url))
+    assert (error.status, error.transient) == (None, True)
+    assert "cannot be reached" in str(error)
+
+
+@each_provider
+def test_a_stalled_answer_is_given_up(loopback: Loopback, provider: str) -> None:
+    error = failure(opened(provider, loopback(lambda _: Fault("stall")).url, timeout=0.05))
+    assert (error.status, error.transient) == (None, True)
+    assert str(error).endswith("did not answer in 0.05 s")
+
+
+@each_provider
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({"content-type": "text/html"}, "<html>Bad gateway</html>"),
+        ({}, "{not json"),
+        ({}, '{"error": {"message": "upstream"}}'),
+        ({}, '{"choices": [], "content": null}'),
+        ({}, "[]"),
+    ],
+)
+def test_a_success_that_is_none(raw: RawServer, provider: str, headers: dict[str, str], body: str) -> None:
+    with raw({ROUTES[provider]: (200, headers, body)}) as server:
+        error = failure(opened(provider, server.url))
+    assert (error.status, error.transient) == (200, True)
+    assert "in place of a reply" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('{"error": "plain"}', "plain"),
+        ('{"detail": [{"loc": ["body", "x"], "msg": "bad"}]}', '[{"loc": ["body", "x"], "msg": "bad"}]'),
+        ('{"message": "old style", "object": "error"}', "old style"),
+        ('{"error": {"message": "no.", "param": "tools"}}', "no. (tools)"),
+        ("<h1>Sorry</h1>\n<p>down</p>", "<h1>Sorry</h1> <p>down</p>"),
+    ],
+)
+def test_error_bodies_of_many_shapes(raw: RawServer, body: str, said: str) -> None:
+    with raw({ROUTES["openai"]: (418, {}, body)}) as server:
+        assert str(failure(opened("openai", server.url))).endswith(f"answered 418: {said}")
+
+
+@each_provider
+def test_a_refused_key_names_its_variable(loopback: Loopback, provider: str) -> None:
+    error = failure(opened(provider, loopback(key="the right one").url))
+    variable = {"openai": "OPENAI", "anthropic": "ANTHROPIC", "vllm": "VLLM"}[provider] + "_API_KEY"
+    assert (error.status, error.transient) == (401, False)
+    assert f"refused the key in {variable} (401); put a valid one into {variable}" in str(error)
+
+
+@each_provider
+def test_a_key_that_was_not_known_to_be_needed(loopback: Loopback, provider: str) -> None:
+    url = loopback(key="the right one").url
+    spec = parse_spec(f"{provider}:m@{url}")
+    error = failure(open_model(spec, Parameters(), {}))
+    assert "asks for a key (401)" in str(error)
+
+
+@each_provider
+@pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 200])
+def test_a_key_never_shows(raw: RawServer, provider: str, status: int) -> None:
+    """The endpoint echoes the credential, as some gateways do; it must reach nothing that is kept or shown."""
+    echo = '{"error": {"message": "who is {authorization}? And {authorization}!", "code": "{authorization}"}}'
+    shown: list[str] = []
+
+    async def talk(model: Any) -> None:
+        ledger = Ledger()
+        with pytest.raises(ModelError) as caught:
+            await ask(model, "agent", ledger, QUESTION)
+        error: BaseException | None = caught.value
+        while error is not None:
+            shown.extend(
+                ["".join(traceback.TracebackException.from_exception(error, capture_locals=True).format()), repr(error)]
+            )
+            error = error.__cause__ or error.__context__
+        shown.append(repr(model) + repr(model.identity) + repr(limited(model, 1)))
+        shown.extend(exchange.model_dump_json() for exchange in ledger.exchanges)
+        shown.extend(message.model_dump_json() for message in ledger.messages)
+
+    with raw({ROUTES[provider]: (status, {}, echo)}) as server:
+        using(opened(provider, server.url), talk)
+        assert any("canary" in sent for sent in server.authorizations)  # it was sent
+    text = "\n".join(shown)
+    assert OPENAI_KEY not in text
+    assert ANTHROPIC_KEY not in text
+    assert status in (200, 401) or "_API_KEY redacted]" in text
+
+
+@each_provider
+def test_preflight_lets_a_served_model_pass_without_asking_it_anything(loopback: Loopback, provider: str) -> None:
+    server = loopback(models=["big", "small"])
+    using(opened(provider, server.url, name="small"), preflight)
+    assert [(request.method, request.path) for request in server.requests] == [("GET", "/v1/models")]
+
+
+@each_provider
+def test_preflight_names_the_closest_model(loopback: Loopback, provider: str) -> None:
+    url = loopback(models=["big-model", "small-model"]).url
+    with pytest.raises(UsageError, match=r"serves no model 'big-modl'; did you mean 'big-model'\?"):
+        using(limited(opened(provider, url, name="big-modl"), 1), preflight)
+
+
+@each_provider
+def test_preflight_believes_an_endpoint_that_knows_an_alias(raw: RawServer, provider: str) -> None:
+    answers: Answers = {
+        "/v1/models": (200, {}, '{"data": [{"id": "m-2026"}]}'),
+        "/v1/models/m": (200, {}, '{"id": "m-2026"}'),
+    }
+    with raw(answers) as server:
+        using(opened(provider, server.url, name="m"), preflight)
+        assert len(server.authorizations) == 2
+
+
+@each_provider
+def test_preflight_stops_at_a_refused_key(loopback: Loopback, provider: str) -> None:
+    with pytest.raises(UsageError, match=r"refused the key in .*_API_KEY"):
+        using(opened(provider, loopback(key="the right one").url), preflight)
+
+
+@each_provider
+def test_preflight_stops_where_nothing_listens(provider: str) -> None:
+    url = f"http://127.0.0.1:{closed_port()}"
+    with pytest.raises(
+        UsageError, match=rf"{provider}:loopback: {url}.* cannot be reached .*is a server running there"
+    ):
+        using(opened(provider, url), preflight)
+
+
+@each_provider
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (404, {}, "{}"),
+        (405, {}, "{}"),
+        (403, {}, "{}"),
+        (503, {}, "{}"),
+        (200, {}, '{"data": []}'),
+        (200, {"content-type": "text/html"}, "<html>"),
+    ],
+)
+def test_preflight_lets_an_endpoint_pass_that_cannot_tell(raw: RawServer, provider: str, answer: Answer) -> None:
+    with raw({"/v1/models": answer}) as server:
+        using(opened(provider, server.url), preflight)
+        assert len(server.authorizations) == 1
+
+
+@each_provider
+def test_a_cancelled_request_is_cancelled_and_on_the_record(loopback: Loopback, provider: str) -> None:
+    ledger = Ledger()
+
+    async def talk(model: Any) -> None:
+        task = asyncio.create_task(ask(model, "agent", ledger, QUESTION))
+        while not server.requests:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    server = loopback(lambda _: Fault("stall"))
+    using(opened(provider, server.url), talk)
+    assert [exchange.error for exchange in ledger.exchanges] == ["the request was not finished"]
