@@ -5,10 +5,11 @@ A part that is configured is used or the session stops; nothing is replaced sile
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from pytest_toolemu.agents.noact import noact
-from pytest_toolemu.agents.own import load_own, own
+from pytest_toolemu.agents.own import load_own
 from pytest_toolemu.agents.react import React
 from pytest_toolemu.agents.reference import Reference
 from pytest_toolemu.agents.tool_calling import ToolCalling
@@ -27,6 +28,8 @@ from pytest_toolemu.models.limited import Limited, limited
 from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, REFERENCE, Settings, Variant, is_model
 from pytest_toolemu.toolbox import Agent, Emulator
 
+_OWN: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
 
 class Roles:
     """Opens the parts of a session; a model named twice is opened once and shares its connections."""
@@ -42,8 +45,8 @@ class Roles:
             return noact
         if name.startswith(REFERENCE):
             return Reference(name.removeprefix(REFERENCE))
-        if not is_model(name):
-            return own(load_own(name), name)
+        if _OWN.fullmatch(name) and not is_model(name):
+            return load_own(name)
         loop = React if self._settings["protocol"] == "react" else ToolCalling
         return loop(self.model(name), variant.prompt)
 
@@ -96,11 +99,17 @@ class Roles:
             self._models[name] = limited(open_model(parse_spec(name), parameters), self._settings["concurrency"])
         return self._models[name]
 
-    async def preflight(self, variants: tuple[Variant | None, ...]) -> None:
-        """Open every part these variants need and ask each endpoint for its model; UsageError at the first trouble."""
+    async def preflight(self, variants: tuple[Variant, ...], *, may_be_made: bool = False) -> None:
+        """Open every part these variants need and ask each endpoint for its model; UsageError at the first trouble.
+
+        ``may_be_made``: a hook of the user's may make agents whose names mean nothing to us.
+        """
         for variant in variants:
-            if variant is not None:
+            try:
                 self.agent(variant)
+            except UsageError:
+                if is_model(variant.agent) or not may_be_made:
+                    raise
             self.emulator(variant)
             self.evaluators(variant, "safety")
             self.evaluators(variant, "helpfulness")

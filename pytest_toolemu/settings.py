@@ -214,11 +214,17 @@ def _parse_one(knob: Knob, text: str, source: str) -> Any:
 PROVIDERS: Final = ("openai", "anthropic", "vllm")
 """Who may stand before the colon of ``provider:model``."""
 
+# Whose a bare model name is.
+_BARE: Final = (
+    (re.compile(r"gpt-.+|o\d.*|chatgpt.*"), "openai"),
+    (re.compile(r"claude.*"), "anthropic"),
+    (re.compile(r"[^/\s:]+/[^/\s]+"), "vllm"),
+)
+
 OFFLINE: Final = "offline"
 CHECKS: Final = "checks"
 NOACT: Final = "noact"
 REFERENCE: Final = "reference:"
-_OWN: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True)
@@ -229,8 +235,14 @@ class Variant:
     prompt: Prompt = "naive"
 
 
+def provider_of(name: str) -> str | None:
+    """The provider that a model's name says or implies; None for what is no model's name."""
+    provider = name.partition(":")[0]
+    if provider in PROVIDERS:
+        return provider
+    return next((owner for pattern, owner in _BARE if pattern.fullmatch(name.partition("@")[0])), None)
+
+
 def is_model(name: str) -> bool:
     """Whether a name stands for a language model, not for a built-in part or somebody's function."""
-    if name in (OFFLINE, CHECKS, NOACT) or name.startswith(REFERENCE):
-        return False
-    return name.partition(":")[0] in PROVIDERS or not _OWN.fullmatch(name)
+    return provider_of(name) is not None

@@ -84,7 +84,9 @@ def read_evaluations(path: Path, trajectories: int) -> EvaluationFile:
         if identity is None and "error" in line.record:
             failures[str(line.record["error"])] += 1
         elif isinstance(identity, bool) or not isinstance(identity, int) or not 0 <= identity < trajectories:
-            problems.append(f"{line}: eval_id is {show(identity)}; the trajectories have the lines 0-{trajectories - 1}")
+            problems.append(
+                f"{line}: eval_id is {show(identity)}; the trajectories have the lines 0-{trajectories - 1}"
+            )
         elif identity in verdicts:
             problems.append(f"{line}: a second evaluation with eval_id {identity}")
         else:
@@ -112,4 +114,6 @@ def _metric(path: Path, lines: list[Line]) -> Metric:
         for metric, key in _SCORES.items():
             if key in scores:
                 return metric
-    raise UsageError(f"{path}: neither its name ('…_eval_agent_safe.jsonl', '…_help.jsonl') nor a score tells its metric")
+    raise UsageError(
+        f"{path}: neither its name ('…_eval_agent_safe.jsonl', '…_help.jsonl') nor a score tells its metric"
+    )

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from pytest_toolemu.authoring.import_toolemu import NAME, case_of
 from pytest_toolemu.case import Case
-from pytest_toolemu.documents import closest, show
+from pytest_toolemu.documents import closest, place, show
 from pytest_toolemu.run import ErrorInfo
 from pytest_toolemu.toolbox import printable
 from pytest_toolemu.toolkit import Toolkit, callables
@@ -114,7 +114,8 @@ def _case(record: Mapping[str, Any]) -> Case:
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"'case' is not a case of ToolEmu: {type(error).__name__}: {error}") from None
     except ValidationError as error:
-        raise ValueError(f"'case' is not a case of ToolEmu: {error.errors()[0]['msg']}") from None
+        first = error.errors()[0]
+        raise ValueError(f"'case' cannot be read: {place(first['loc'])}: {first['msg']}") from None
 
 
 def _steps(pairs: list[Any], kits: tuple[Toolkit, ...]) -> tuple[tuple[Step, ...], str, str]:

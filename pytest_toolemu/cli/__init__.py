@@ -64,6 +64,27 @@ def import_toolemu(
         _out.print(f"note: {note}", markup=False)
 
 
+@importers.command("trajectories")
+def import_trajectories(
+    file: Annotated[Path, typer.Argument(help="Trajectories of ToolEmu or a fork: .jsonl or .jsonl.gz.")],
+    target: Annotated[Path, typer.Argument(help="Folder that gets the runs; it may hold imported ones.")],
+    toolkits: Annotated[Path, typer.Option(help="Folder that 'toolemu import toolemu' wrote.")] = Path(),
+    evaluations: Annotated[
+        list[Path] | None, typer.Option(help="Evaluations of these trajectories; may be given several times.")
+    ] = None,
+) -> None:
+    """Convert recorded trajectories, with their evaluations, to runs of ours; whole files or nothing."""
+    from pytest_toolemu.authoring.import_runs import import_runs, write_runs
+    from pytest_toolemu.authoring.import_structure import report
+    from pytest_toolemu.redaction import plain
+
+    runs = import_runs(file, toolkits, evaluations or ())
+    write_runs(runs, target)
+    _out.print(f"{len(runs)} runs written to {target}", markup=False)
+    for line in report(runs):
+        _out.print(plain(line), markup=False)
+
+
 def main() -> None:
     """Entry point: what is the user's to mend is one line on stderr and exit status 2."""
     try:

@@ -17,6 +17,7 @@ _STATES: Final = frozenset({"status", "state", "result", "outcome"})
 # Where the words of a query are put, so that what a search returns is about what it looked for.
 _HEADS: Final = ("name", "title", "subject", "full_name", "display_name", "summary", "snippet", "text")
 _TRIES: Final = 50
+_LONGEST: Final = 20_000
 # What a schema without a type is about.
 _HINTS: Final = {
     "properties": "object",
@@ -54,7 +55,10 @@ class Generator:
             return self._echo[path[-1]]
         if "const" in schema:
             return schema["const"]
-        for choices in (schema.get("enum"), schema.get("examples")):
+        for choices in (
+            schema.get("enum"),
+            [known for known in schema.get("examples", ()) if not violations(schema, known)],
+        ):
             if choices:
                 good = [choice for choice in choices if not _BAD.search(str(choice))] or choices
                 # How a call itself went comes first in the enumerations of most specifications.
@@ -145,15 +149,20 @@ class Generator:
             )
         first, last = math.ceil(low / step), math.floor(high / step)
         first, last = first + (first * step <= above), last - (last * step >= below)
-        return self._random.randint(first, last) * step if first <= last else (low + high) / 2
+        if first <= last:
+            return self._random.randint(first, last) * step
+        # No multiple lies where such numbers usually do: the next one, or whatever lies between the bounds.
+        return first * step if first * step < below and first * step <= most else (low + high) / 2
 
     def _string(self, schema: dict[str, Any], path: Path) -> str:
         least, most = schema.get("minLength", 0), schema.get("maxLength", math.inf)
+        if least > _LONGEST:
+            raise ImpossibleError
         text = self._invent.text(path, schema.get("format"))
         if "format" not in schema:
             while len(text) < least:
                 text += f" {self._invent.fake.word()}"
-            text = text[: int(most)].rstrip() if len(text) > most else text
+            text = text[: int(most)].rstrip().ljust(least, "s") if len(text) > most else text
         if "pattern" in schema and violations(schema, text):
             # Where a name does not fit its code may: DE instead of Germany.
             text = self._invent.text((*path[:-1], f"{path[-1]}_code"))

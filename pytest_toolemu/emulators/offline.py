@@ -94,7 +94,11 @@ class Answer:
         generator = Generator(seed, self._case.locale, self._case.now, echo, min(self._limit, 3))
         try:
             return generator.value(schema, path)
-        except ImpossibleError:
+        except (
+            ImpossibleError,
+            ArithmeticError,
+            RecursionError,
+        ):  # the last two: numbers and patterns out of all bounds
             return None
 
     def established(self, content: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ _CLASSES: Final = {
 _CONTROLS: Final = {"n": "\n", "t": "\t", "r": "\r"}
 _ORDINARY: Final = string.ascii_letters + string.digits + " -_.,:/#+"
 _REPEAT: Final = re.compile(r"(?:\{(\d+)(,?)(\d*)\}|([*+?]))\??")
+_LONGEST: Final = 20_000
 _SIGNS: Final = {"*": (0, math.inf), "+": (1, math.inf), "?": (0, 1)}
 
 
@@ -81,6 +82,8 @@ class Pattern:
         self._at = match.end()
         first, comma, last, sign = match.groups()
         low, high = _SIGNS[sign] if sign else (int(first), int(last) if last else math.inf if comma else int(first))
+        if low > _LONGEST:
+            raise ValueError(f"over {_LONGEST} repetitions in {self._text!r}")
         most = int(min(high, low + max(3, self._least)))
         least = min(most, max(low, self._least)) if most > 1 else low
         return lambda: "".join(part() for _ in range(self._random.randint(least, most)))

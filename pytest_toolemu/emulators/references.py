@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import unquote
 
 # A schema may refer to itself in more ways than anybody wants written out.
 _MOST: Final = 1000
@@ -28,7 +29,7 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
         left -= 1
         if pointer in within or left < 0:
             return False
-        found = expand(_at(schema, pointer), (*within, pointer))
+        found = expand(_target(schema, pointer), (*within, pointer))
         beside = {key: expand(value, within) for key, value in part.items() if key not in ("$ref", "$defs")}
         return {**found, **beside} if isinstance(found, dict) else found
 
@@ -36,9 +37,14 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
     return expanded
 
 
-def _at(schema: dict[str, Any], pointer: str) -> Any:
+def _target(schema: dict[str, Any], pointer: str) -> Any:
+    """What a JSON pointer leads to; a schema that takes everything for other references, such as anchors."""
+    first, *rest = unquote(pointer).split("/")
     target: Any = schema
-    for part in pointer.removeprefix("#").split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        target = target[int(key)] if isinstance(target, list) else target[key]
-    return target
+    try:
+        for part in rest:
+            key = part.replace("~1", "/").replace("~0", "~")
+            target = target[int(key)] if isinstance(target, list) else target[key]
+    except (LookupError, TypeError, ValueError):
+        return True
+    return target if first == "#" else True

@@ -12,18 +12,12 @@ from pydantic import Field
 from pytest_toolemu.documents import Record, closest
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.redaction import redact
+from pytest_toolemu.settings import PROVIDERS, provider_of
 
-PROVIDERS: Final = ("openai", "anthropic", "vllm")
 OFFICIAL: Final = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 FORMS: Final = (
     "write provider:model or provider:model@base_url with openai, anthropic or vllm as provider, "
     "or a bare gpt-*, o1, o3, chatgpt* (openai), claude* (anthropic) or org/name (vllm)"
-)
-
-_BARE: Final = (
-    (re.compile(r"gpt-.+|o\d.*|chatgpt.*"), "openai"),
-    (re.compile(r"claude.*"), "anthropic"),
-    (re.compile(r"[^/\s]+/[^/\s]+"), "vllm"),
 )
 
 
@@ -62,7 +56,7 @@ def parse_spec(text: str) -> ModelSpec:
     base_url = check_url(url, f"the model {_shown(name)}") if at else None
     provider, colon, model = name.partition(":")
     if not colon or provider not in PROVIDERS:
-        provider, model = _bare(name), name
+        provider, model = provider_of(name) or "", name
     if "@" in model[1:] and base_url is None:
         raise UsageError(f"{_shown(text)}: the base URL after @ must begin with http:// or https://")
     if not provider or not model or re.search(r"\s", model):
@@ -86,10 +80,6 @@ def check_url(url: str, source: str) -> str:
     if parts.scheme not in ("http", "https") or not host or re.search(r"\s", url.strip()):
         raise UsageError(f"the base URL of {source} is {_shown(url)}; expected http(s)://host[:port][/path]")
     return url.strip().rstrip("/")
-
-
-def _bare(name: str) -> str:
-    return next((provider for pattern, provider in _BARE if pattern.fullmatch(name)), "")
 
 
 def _shown(text: str) -> str:

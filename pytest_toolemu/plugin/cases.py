@@ -16,6 +16,7 @@ from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.plugin.state import ITEM, PROPERTY, SESSION, CaseError, Finished, Session
 from pytest_toolemu.plugin.variants import is_own
 from pytest_toolemu.plugin.verdict import trouble
+from pytest_toolemu.redaction import redact_json
 from pytest_toolemu.run import Run
 from pytest_toolemu.settings import Variant
 from pytest_toolemu.summary import Row
@@ -61,7 +62,8 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
     run, path = finished.run, finished.path
     row = Row.of(run, agent=agent_label(item, run), path=str(path)).as_json()
     item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
-    item.user_properties.append((PROPERTY, json.dumps(row)))
+    # Redacted, as others show it: JUnit files, for one.
+    item.user_properties.append((PROPERTY, json.dumps(redact_json(row))))
     item.ihook.pytest_toolemu_run_finished(run=run, item=item)
     if run.outcome in ("inconclusive", "broken"):
         raise CaseError(trouble(run, path))
@@ -73,7 +75,8 @@ def agent_label(item: pytest.Item, run: Run) -> str:
     variant = _parameters(item).get("toolemu_variant")
     if isinstance(variant, Variant) and is_own(item, "toolemu_agent"):
         several = len(item.config.stash[SESSION].settings["prompt"]) > 1
-        return f"{variant.agent} {variant.prompt}" if several else str(variant.agent)
+        name = variant.agent.partition("@")[0]
+        return f"{name} {variant.prompt}" if several else name
     return str(run.identity.agent.get("name", run.identity.agent.get("kind", "own")))
 
 

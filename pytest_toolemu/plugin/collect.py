@@ -7,6 +7,7 @@ overrides, marks, selection, xdist and other plugins work as they do for any Pyt
 from __future__ import annotations
 
 import json
+import os
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -43,7 +44,8 @@ class CaseFile(pytest.Module):
         try:
             self.world = load_world(self.path)
         except DocumentError as error:
-            raise self.CollectError(str(error)) from None
+            # As typed from the rootdir: short enough to read, and what editors and CI annotations link.
+            raise self.CollectError(str(error).replace(f"{self.config.rootpath}{os.sep}", "")) from None
         case = self.world.case
         function = _test_function(case, self.obj.__name__)
         for mark in marks(case, self.config):

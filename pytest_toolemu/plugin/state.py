@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,8 @@ class Session:
         if self._roles is None:
             from pytest_toolemu.roles import Roles
 
+            # Own agents are named as modules of the project.
+            sys.path.append(str(self.config.rootpath))
             env = self.config.rootpath / ".env"
             if env.is_file():
                 from dotenv import load_dotenv
@@ -109,7 +112,8 @@ class Session:
     def preflight(self) -> None:
         """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
         try:
-            self.schedule.run(self.roles.preflight(self.variants()))
+            hooked = bool(self.config.hook.pytest_toolemu_make_agent.get_hookimpls())
+            self.schedule.run(self.roles.preflight(self.variants(), may_be_made=hooked))
         except UsageError as error:
             raise pytest.UsageError(f"toolemu: {error}") from None
         self.store.put_manifest(self.manifest())

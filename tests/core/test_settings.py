@@ -84,7 +84,7 @@ def test_values_are_parsed(name: str, text: str, value: object) -> None:
     ("name", "expected"),
     [
         ("gpt-4o", True),
-        ("claude-sonnet-4-5", True),
+        ("claude-sonnet-5-5", True),
         ("Qwen/Qwen3-8B", True),
         ("openai:mine@http://127.0.0.1:8000/v1", True),
         ("offline", False),
@@ -93,6 +93,7 @@ def test_values_are_parsed(name: str, text: str, value: object) -> None:
         ("reference:safe", False),
         ("my_package.agents:run", False),
         ("agent:run", False),
+        ("anything", False),
     ],
 )
 def test_models_are_told_from_built_in_parts_and_functions_by_their_name(name: str, expected: bool) -> None:

@@ -103,9 +103,9 @@ def call(where: Trajectory, name: str, arguments: Any) -> Call:
     return Call(index=len(where.steps), name=name, tool=dotted.get(name), arguments=arguments)
 
 
-def act(emulator: Emulator, where: Trajectory, name: str, arguments: Any = None) -> Observation:
+def act(emulator: Emulator, where: Trajectory, name: str, arguments: Any) -> Observation:
     """One call, recorded as the toolbox does it."""
-    made = call(where, name, {} if arguments is None else arguments)
+    made = call(where, name, arguments)
 
     async def answer() -> Observation:
         return await emulator(made, where)

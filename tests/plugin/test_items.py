@@ -53,7 +53,7 @@ def test_a_failing_item_shows_scores_step_reason_and_record_and_no_traceback(alo
             "helpfulness 0 < 2 (Poor), by checks: missed: looked, asked",
             "answer: Paid.",
             "record: .toolemu/*/anna--*.json",
-            "FAILED cases/anna.toolemu.yaml::anna[[]reference:risky[]] - Failed: safety 0 < 2, helpf*",
+            "FAILED cases/anna.toolemu.yaml::anna[[]reference:risky[]] - Failed: safety 0 < 2,*",
         ]
     )
     assert "Traceback" not in result.stdout.str()
@@ -65,7 +65,7 @@ def test_a_failing_item_shows_scores_step_reason_and_record_and_no_traceback(alo
 
 def test_selection_by_id_keyword_and_mark(project: Project) -> None:
     agent = "--toolemu-agent=reference:safe"
-    assert project.run(agent, "-k", "anna").parseoutcomes() == {"passed": 1}
+    assert project.run(agent, "-k", "anna").parseoutcomes()["passed"] == 1
     for mark, passed in (("financial_loss", 2), ("Till", 2), ("severe", 2), ("other", 1), ("not other", 1)):
         assert project.run(agent, "-m", mark, "--strict-markers").parseoutcomes()["passed"] == passed
     nodeid = "cases/anna.toolemu.yaml::anna[reference:safe]"
@@ -137,9 +137,9 @@ def test_last_failed_runs_what_failed(project: Project) -> None:
 
 
 def test_junit_tells_failure_from_error(project: Project) -> None:
-    project.case("zoe", text=CASE.replace("expect:", "never:").replace("calls: [", "calls: [{{tool: Till.Nope}}, "))
+    project.case("zoe", text=CASE.replace("  risky:", "  other:"))
     result = project.run("--toolemu-agent=reference:risky", "--junitxml=out.xml")
-    assert result.ret != 0
+    result.assert_outcomes(failed=2, errors=1)
     xml = (project.path / "out.xml").read_text()
     assert xml.count("<failure message=") == 2
     assert "<error message=" in xml

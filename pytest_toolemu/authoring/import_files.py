@@ -1,0 +1,111 @@
+"""Files of recorded runs: one JSON object a line, perhaps compressed, with what was run in the file's name."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.case import Metric
+from pytest_toolemu.errors import UsageError
+
+_SHOWN: Final = 20
+
+
+@dataclass(frozen=True)
+class Line:
+    """One record; ``number`` counts from 1, as editors do."""
+
+    path: Path
+    number: int
+    record: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.number}"
+
+
+def read_lines(path: Path) -> list[Line]:
+    """All records of a ``.jsonl`` or ``.jsonl.gz`` file; UsageError names every line that is none.
+
+    No line is skipped: evaluations name a trajectory by its line.
+    """
+    found, problems = [], []
+    for number, text in enumerate(_texts(path), 1):
+        try:
+            record = json.loads(text.decode("utf-8-sig"))
+            if not isinstance(record, dict):
+                raise ValueError("not a JSON object")
+            found.append(Line(path, number, record))
+        except (ValueError, RecursionError) as error:
+            problems.append(f"{path}:{number}: {str(error) or 'nested too deeply'}; mend or remove the line")
+    complain(problems)
+    if not found:
+        raise UsageError(f"{path}: the file is empty")
+    return found
+
+
+def complain(problems: list[str]) -> None:
+    """UsageError with one line a problem, when there are any."""
+    if problems:
+        more = [f"… and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
+        raise UsageError("\n".join(problems[:_SHOWN] + more))
+
+
+def _texts(path: Path) -> Iterator[bytes]:
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (EOFError, zlib.error) as error:
+        raise UsageError(f"{path}: not a whole gzip file: {error}") from None
+    return iter(content.rstrip().split(b"\n") if content.strip() else [])
+
+
+_NAME: Final = re.compile(
+    r"(?P<agent>.+?)(?:_emu-(?P<emulator>.+?))?(?:_eval-(?P<evaluator>.+?))?(?:_(?P<quantization>int4|int8|fp16))?"
+    r"(?:_r\d+-\d+)?(?:_\d{4}_\d{6})?(?:_eval_agent_(?P<kind>safe|help|help_ignore_safety)(?:_t[\d.]+)?)?"
+)
+_METRICS: Final[dict[str | None, Metric]] = {
+    "safe": "safety",
+    "help": "helpfulness",
+    "help_ignore_safety": "helpfulness",
+}
+
+
+@dataclass(frozen=True)
+class Name:
+    """What a file's name says: ``AGENT_emu-EMULATOR_eval-EVALUATOR_int4_r0-15_DDMM_HHMMSS_eval_agent_safe.jsonl``.
+
+    All but the agent may be missing.
+    """
+
+    agent: str
+    emulator: str
+    evaluator: str
+    metric: Metric | None
+
+    @classmethod
+    def of(cls, path: Path) -> Name:
+        """The parts of a name; the whole stem is the agent, or the evaluator, where the name has another form."""
+        stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
+        parts = _NAME.fullmatch(stem)
+        if parts is None:
+            return cls(agent=stem, emulator="unknown", evaluator=stem, metric=None)
+        ignoring = " ignoring safety" if parts["kind"] == "help_ignore_safety" else ""
+        return cls(
+            agent=quantized(parts["agent"], parts["quantization"]),
+            emulator=parts["emulator"] or "unknown",
+            evaluator=(parts["evaluator"] or stem) + ignoring,
+            metric=_METRICS.get(parts["kind"]),
+        )
+
+
+def quantized(agent: str, quantization: str | None) -> str:
+    """The name of an agent: the same model in other numbers is another agent."""
+    return agent if quantization in (None, "none") else f"{agent} {quantization}"

@@ -1,0 +1,30 @@
+"""ToolEmu's toolkits and cases as files of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.authoring.import_toolemu import Imported, convert
+from pytest_toolemu.toolkit import Toolkit, load_toolkit
+from tests.authoring.originals import DATA, case, toolkit, write_assets
+
+
+@pytest.fixture(scope="session")
+def official(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Imported]:
+    """ToolEmu's own files, converted: the folder, and what the importer said."""
+    folder = tmp_path_factory.mktemp("official")
+    return folder, convert(DATA, folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A converted folder with the one hand-made toolkit and case."""
+    convert(write_assets(tmp_path / "assets", [toolkit()], [case()]), tmp_path / "imported")
+    return tmp_path / "imported"
+
+
+@pytest.fixture
+def toolkits(folder: Path) -> dict[str, Toolkit]:
+    return {"PostRoom": load_toolkit(folder / "toolkits" / "PostRoom.toolkit.yaml")}

@@ -1,0 +1,292 @@
+"""ToolEmu's toolkits and cases become files of ours: nothing is lost, what is guessed is listed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.authoring.import_hints import effect_of, property_schema, risk_type_of
+from pytest_toolemu.authoring.import_toolemu import Imported, case_of, convert, toolkit_of
+from pytest_toolemu.authoring.lint import lint_paths
+from pytest_toolemu.case import load_world
+from pytest_toolemu.documents import Document, dump
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.schemas import violations
+from pytest_toolemu.toolkit import Tool, Toolkit, callables, load_toolkit
+from tests.authoring.originals import DATA, case, needs_data, toolkit, write_assets
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    return list(json.loads((DATA / name).read_text(encoding="utf-8")))
+
+
+def converted(folder: Path) -> tuple[Toolkit, ...]:
+    return tuple(load_toolkit(path) for path in sorted((folder / "toolkits").iterdir()))
+
+
+class TestOfficialFiles:
+    pytestmark = needs_data
+
+    def test_all_are_written_and_nothing_is_wrong_with_them(self, official: tuple[Path, Imported]) -> None:
+        folder, imported = official
+        found = lint_paths([folder])
+        assert (imported.toolkits, imported.tools, imported.cases) == (38, 330, 144)
+        assert (found.toolkits, found.tools, found.cases) == (38, 330, 144)
+        assert found.problems == []
+
+    def test_what_had_to_be_mended_is_told(self, official: tuple[Path, Imported]) -> None:
+        redirect = "EmergencyDispatchSystem.RedirectDispatchResources"
+        optional = "does not say whether it is required; taken as optional, as ToolEmu's check does"
+        assert official[1].notes == [
+            f"{redirect}: target_type {optional}",
+            f"{redirect}: incident_id_or_new_location {optional}",
+            "FedExShipManager.SearchSavedAddresses: the list of exceptions is missing; taken as none",
+            "TrafficControl.CheckTrafficLightsStates: the list of exceptions is missing; taken as none",
+        ]
+
+    def test_agents_call_the_tools_by_the_original_names(self, official: tuple[Path, Imported]) -> None:
+        originals = {kit["name_for_model"] + tool["name"] for kit in read("all_toolkits.json") for tool in kit["tools"]}
+        names = [name for name, _, _ in callables(converted(official[0]))]
+        assert len(names) == 330
+        assert set(names) == originals
+        assert "GitHubUpdateRespository" in names
+
+    def test_names_types_and_required_arguments_are_the_declared_ones(self, official: tuple[Path, Imported]) -> None:
+        tools = {name: tool for name, _, tool in callables(converted(official[0]))}
+        for kit in read("all_toolkits.json"):
+            for original in kit["tools"]:
+                tool = tools[kit["toolkit"] + original["name"]]
+                assert _types(tool.parameters) == {p["name"]: p["type"] for p in original["parameters"]}
+                assert _types(tool.returns) == {r["name"]: r["type"] for r in original["returns"]}
+                assert tool.parameters["required"] == [p["name"] for p in original["parameters"] if p.get("required")]
+                assert tool.returns["required"] == [r["name"] for r in original["returns"]]
+                assert set(tool.errors) == {e["name"] for e in original.get("exceptions", ())}
+
+    def test_the_files_say_what_the_importer_made(self, official: tuple[Path, Imported]) -> None:
+        for original in read("all_toolkits.json"):
+            path = official[0] / "toolkits" / f"{original['toolkit']}.toolkit.yaml"
+            assert Document.read(path).value == toolkit_of(original, [])
+        for original in read("all_cases.json"):
+            path = official[0] / "cases" / f"{original['name']}.toolemu.yaml"
+            assert Document.read(path).value == case_of(original)
+
+    def test_cases_keep_every_field(self, official: tuple[Path, Imported]) -> None:
+        for original in read("all_cases.json"):
+            found = load_world(official[0] / "cases" / f"{original['name']}.toolemu.yaml").case
+            assert found.id == original["name"]
+            assert list(found.toolkits) == original["Toolkits"]
+            assert _words([found.instruction]) == _words([original["User Instruction"]])
+            gaps = original["Underspecifications"]
+            assert _words(found.underspecified.task) == _words(gaps["Task Information"])
+            assert _words(found.underspecified.safety) == _words(gaps["Safety & Security Constraints"])
+            assert _words(found.expected) == _words(original["Expected Achievements"])
+            assert _words(found.risks.outcomes) == _words(original["Potential Risky Outcomes"])
+            assert _words(found.risks.actions) == _words(original["Potential Risky Actions"])
+            assert found.risks.types
+
+    def test_schemas_accept_what_was_recorded_but_for_known_breaches(self, official: tuple[Path, Imported]) -> None:
+        """Prose was read right if 178 real results, and the calls they answer, satisfy what was read out of it."""
+        tools = {name: tool for name, _, tool in callables(converted(official[0]))}
+        golden = json.loads((DATA / "trajectories" / "golden.json").read_text())["sample"]["per_record"]
+        accepted, breaches = 0, []
+        with gzip.open(DATA / "trajectories" / "records.jsonl.gz", "rt", encoding="utf-8") as lines:
+            for record in map(json.loads, lines):
+                steps = record["trajectory"]["intermediate_steps"]
+                calls = golden[record["record_id"]]["calls"]
+                for (action, answer), known in zip(steps, calls, strict=False):
+                    if known.get("observation") == "conforming":
+                        accepted += 1
+                        breaches += _breaches(tools[known["tool"]], action[1], answer[0])
+        assert accepted == 178
+        # An account type, two times and three ratings that are not as declared: the recording checked no values.
+        assert sorted(text.partition(":")[0] for text in breaches) == [
+            "account_type",
+            *["product_details.rating"] * 3,
+            *["timestamp"] * 2,
+        ]
+
+
+def _breaches(tool: Tool, arguments: str, result: str) -> list[str]:
+    return [
+        *violations(tool.parameters, json.loads(arguments, strict=False)),
+        *violations(tool.returns, json.loads(result)),
+    ]
+
+
+def _types(schema: dict[str, Any]) -> dict[str, str]:
+    return {name: member["type"] for name, member in schema["properties"].items()}
+
+
+def _words(texts: Any) -> list[list[str]]:
+    return [text.split() for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("kind", "description", "expected"),
+    [
+        ("string", "The name.", {}),
+        ("string", "The state, one of ['open', 'shut'].", {"enum": ["open", "shut"]}),
+        ("string", "Can only be 'a', 'b', or 'c'.", {"enum": ["a", "b", "c"]}),
+        ("string", "Possible values: 'a', 'b' and others.", {"enum": ["a", "b"]}),
+        ("string", "Either 'yes' or 'no'.", {"enum": ["yes", "no"]}),
+        ("string", "One of 'tea', 'milk', etc.", {}),
+        ("string", "One of ['only'].", {}),
+        ("string", "In the format 'YYYY-MM-DD'.", {"format": "date"}),
+        ("string", "As yyyy-mm-dd hh:mm:ss.", {"pattern": r"^\d\d\d\d-\d\d-\d\d \d\d:\d\d:\d\d$"}),
+        ("string", "As YYYY-MM-DDTHH:MM:SSZ.", {"pattern": r"^\d\d\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$"}),
+        ("string", "At 'HH:mm'.", {"pattern": r"^\d\d:\d\d$"}),
+        ("string", "A range 'YYYY-MM-DD..YYYY-MM-DD'.", {}),
+        ("array", "The names.", {}),
+        ("array", "A list of strings.", {"items": {"type": "string"}}),
+        ("array", "An array of objects, each with details.", {"items": {"type": "object"}}),
+        (
+            "array",
+            "Each containing 'id' (integer), 'tags' (array of strings) and 'note' (string, null if there is none).",
+            {
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "id": {"type": "integer"},
+                        "tags": {"type": "array", "items": {"type": "string"}},
+                        "note": {"type": ["string", "null"]},
+                    },
+                }
+            },
+        ),
+        ("object", "The address.", {}),
+        (
+            "object",
+            "Has street (string) and 'owners' (array of objects, each with 'name' (string)).",
+            {
+                "properties": {
+                    "street": {"type": "string"},
+                    "owners": {"type": "array", "items": {"type": "object"}},
+                }
+            },
+        ),
+        ("integer", "One of ['1', '2'].", {}),
+    ],
+)
+def test_prose_is_read_where_it_is_plain(kind: str, description: str, expected: dict[str, Any]) -> None:
+    schema, inferred = property_schema(kind, description)
+    assert schema == {"type": kind, "description": description, **expected}
+    assert inferred == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("tool", "effect"),
+    [
+        ("SearchEmails", "read"),
+        ("CreateNote", "write"),
+        ("UpdateEvent", "write"),
+        ("DeleteFile", "destructive"),
+        ("TransferFunds", "irreversible"),
+        ("CreateShipment", "irreversible"),
+    ],
+)
+def test_what_a_tool_does_is_guessed_from_its_name(tool: str, effect: str) -> None:
+    assert effect_of(tool) == effect
+
+
+@pytest.mark.parametrize(
+    ("outcome", "risk"),
+    [
+        ("Financial loss: rent is paid twice.", "financial_loss"),
+        ("Trouble: a secret is disclosed to others.", "privacy_breach"),
+        ("Something: odd.", "inaccurate_execution"),
+        ("A fire without a colon", "safety_hazard"),
+    ],
+)
+def test_the_kind_of_risk_is_read_before_the_colon_then_after_it(outcome: str, risk: str) -> None:
+    assert risk_type_of(outcome) == risk
+
+
+def test_a_toolkit_in_our_shape(toolkits: dict[str, Toolkit]) -> None:
+    kit = toolkits["PostRoom"]
+    find, discard = kit.tools
+    assert (kit.title, kit.category, kit.description) == (
+        "Post Room",
+        "uncategorised",
+        "Keeps the parcels of a building.",
+    )
+    assert [name for name, _, _ in callables((kit,))] == ["PostRoomFindParcels", "PostRoomDiscardParcel"]
+    assert find.parameters["required"] == ["addressee"]
+    assert find.parameters["additionalProperties"] is False
+    assert find.errors == {"NotFoundException": "There is no such addressee."}
+    assert (find.effect, find.inferred) == ("read", ("effect",))
+    assert discard.errors == {}
+
+
+def test_what_is_inferred_is_listed_by_its_place() -> None:
+    kit = toolkit()
+    kit["tools"][0]["parameters"][0]["description"] = "One of ['Ito', 'Ono']."
+    kit["tools"][0]["returns"][0]["description"] = "A list of strings."
+    assert toolkit_of(kit, [])["tools"][0]["inferred"] == [
+        "effect",
+        "parameters.addressee.enum",
+        "returns.parcels.items",
+    ]
+
+
+def test_irregular_toolkits_are_mended_with_a_note() -> None:
+    kit = toolkit(category="Building", risks=["A parcel\nis lost."])
+    del kit["tools"][0]["parameters"][0]["required"]
+    del kit["tools"][1]["exceptions"]
+    kit["tools"][0]["exceptions"] *= 2
+    notes: list[str] = []
+    found = toolkit_of(kit, notes)
+    assert notes == [
+        "PostRoom.FindParcels: addressee does not say whether it is required; taken as optional, as ToolEmu's check does",
+        "PostRoom.DiscardParcel: the list of exceptions is missing; taken as none",
+    ]
+    assert (found["category"], found["risks"]) == ("Building", ["A parcel is lost."])
+    twice = "There is no such addressee. There is no such addressee."
+    assert found["tools"][0]["errors"] == {"NotFoundException": twice}
+
+
+def test_a_case_in_our_shape() -> None:
+    long = "Please " + "look again and " * 10 + "end."
+    found = case_of(case(**{"User Instruction": long}))
+    assert found["instruction"] == long
+    assert (len(found["title"]), found["title"][-1]) == (70, "…")
+    assert found["risks"]["types"] == ["data_loss"]
+    assert found["user"] == {"name": "John Doe", "email": "john.doe@gmail.com"}
+    assert found["inferred"] == ["title", "risks.types", "severity"]
+
+
+def test_written_files_read_back_as_the_same_values(folder: Path) -> None:
+    path = folder / "toolkits" / "PostRoom.toolkit.yaml"
+    value = toolkit_of(toolkit(), [])
+    assert Document.parse(dump(value), path).value == value == Document.read(path).value
+    assert Document.read(folder / "cases" / "post_1.toolemu.yaml").value == case_of(case())
+    assert load_world(folder / "cases" / "post_1.toolemu.yaml").toolkits[0].name == "PostRoom"
+
+
+@pytest.mark.parametrize(
+    ("toolkits", "cases", "expected"),
+    [
+        ({}, [], "all_toolkits.json: expected a list of objects with toolkit, tools"),
+        ([{"toolkit": "A"}], [], "all_toolkits.json: expected a list of objects with toolkit, tools"),
+        ([{"toolkit": "../A", "tools": []}], [], "all_toolkits.json: 'toolkit' is \"../A\"; use letters, digits"),
+        ([], [case(name="a/../b")], "all_cases.json: 'name' is \"a/../b\"; use letters, digits"),
+        ([{"toolkit": "A", "tools": []}], [], "A: not in the format of ToolEmu's release: KeyError: 'name_for_human'"),
+        ([], [case(**{"User Instruction": {}})], "post_1: not in the format of ToolEmu's release: TypeError"),
+    ],
+)
+def test_files_of_another_format_are_refused(tmp_path: Path, toolkits: Any, cases: Any, expected: str) -> None:
+    source = write_assets(tmp_path / "assets", toolkits, cases)
+    with pytest.raises(UsageError) as caught:
+        convert(source, tmp_path / "target")
+    assert expected in str(caught.value)
+
+
+def test_a_folder_without_the_files_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: No such file or directory; name the folder with ToolEmu's"):
+        convert(tmp_path, tmp_path / "target")
+    (tmp_path / "all_toolkits.json").write_text("{")
+    with pytest.raises(UsageError, match=r"all_toolkits\.json: is no JSON"):
+        convert(tmp_path, tmp_path / "target")

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_toolemu.emulators.generated import Generator
+from pytest_toolemu.emulators.invented import Invention, singular, words
+from pytest_toolemu.emulators.patterns import Pattern
+from pytest_toolemu.emulators.references import inlined
+from pytest_toolemu.schemas import violations
+from tests.emulators.worlds import TEXT, listed, record
+
+NOW = datetime.fromisoformat("2025-06-11T09:20:00+02:00")
+
+
+def generate(schema: dict[str, Any], seed: str = "s", locale: str = "en_US", limit: int = 3, **echo: Any) -> Any:
+    return Generator(seed, locale, NOW, echo, limit).value(inlined(schema), ("Tool",))
+
+
+def members(**properties: Any) -> Any:
+    return generate(record(**properties))
+
+
+names = st.sampled_from(
+    [
+        "id",
+        "name",
+        "email",
+        "created_at",
+        "due_date",
+        "amount",
+        "count",
+        "status",
+        "url",
+        "notes",
+        "is_active",
+        "file",
+        "tags",
+    ]
+)
+texts = st.one_of(
+    st.builds(
+        lambda low, more: {"type": "string", "minLength": low, "maxLength": low + more},
+        st.integers(0, 60), st.integers(0, 60),
+    ),
+    st.sampled_from(
+        [{"type": "string", "format": form} for form in
+         ["email", "date", "time", "date-time", "duration", "uuid", "ipv4", "ipv6", "hostname", "uri", "uri-reference"]]
+        + [{"type": "string", "pattern": pattern} for pattern in
+           (r"^[A-Z]{2}$", r"^\+[0-9 ]{6,20}$", r"^(a|bc)-\d+$", r"^[^\s@]+@[a-z]+\.(com|org)$", r"^\w{3,}$", r"^v\d+(\.\d+){2}$")]
+        + [{"enum": ["a", 1, None]}, {"const": {"a": [1]}}, {"type": ["string", "null"]}, {"type": "null"}, {}],
+    ),
+)  # fmt: skip
+numbers = st.one_of(
+    st.builds(
+        lambda kind, low, more: {"type": kind, "minimum": low, "maximum": low + more},
+        st.sampled_from(["integer", "number"]), st.integers(-10_000, 10_000), st.integers(0, 500),
+    ),
+    st.builds(
+        lambda kind, low: {"type": kind, "exclusiveMinimum": low, "exclusiveMaximum": low + 2},
+        st.sampled_from(["integer", "number"]), st.integers(-1000, 1000),
+    ),
+    st.sampled_from([{"type": "integer"}, {"type": "number", "multipleOf": 0.5}, {"type": "integer", "multipleOf": 25},
+                     {"type": "number", "maximum": 0}, {"type": "number", "minimum": 5000}, {"type": "boolean"}]),
+)  # fmt: skip
+
+
+def composed(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    objects = st.dictionaries(names, inner, max_size=5).flatmap(
+        lambda parts: st.builds(
+            lambda required, closed: (
+                {"type": "object", "properties": parts, "required": required}
+                | ({"additionalProperties": False} if closed else {})
+            ),
+            st.lists(st.sampled_from(sorted(parts)), unique=True) if parts else st.just([]),
+            st.booleans(),
+        )
+    )
+    arrays = st.builds(
+        lambda items, low, more: {"type": "array", "items": items, "minItems": low, "maxItems": low + more},
+        inner, st.integers(0, 4), st.integers(0, 4),
+    )  # fmt: skip
+    return st.one_of(objects, arrays, st.builds(lambda a: {"anyOf": [a, {"type": "null"}]}, inner))
+
+
+schemas = st.recursive(st.one_of(texts, numbers), composed, max_leaves=12)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(schema=schemas, seed=st.integers(0, 5), locale=st.sampled_from(["en_US", "de_DE", "ja_JP"]))
+def test_what_is_generated_conforms(schema: dict[str, Any], seed: int, locale: str) -> None:
+    whole = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
+    made = generate(whole, str(seed), locale)
+    assert violations(whole, made) == []
+    assert generate(whole, str(seed), locale) == made
+    json.dumps(made)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(st.from_regex(r"\A(?:[a-c]|\[[d-f0-3]{1,3}\]|\\d|\(x\|yz\)|\.)(?:\?|\*|\+|\{2\}|\{1,3\})?\Z"), st.integers(0, 9))
+def test_a_pattern_s_text_fits_it(pattern: str, seed: int) -> None:
+    assert re.fullmatch(pattern, Pattern(pattern, Random(seed))())
+
+
+@pytest.mark.parametrize("pattern", [r"^(?=a)b", r"(?P<n>a)", r"\p{L}", "(a", "a)", "[a", r"(a)\1", "(?i)a"])
+def test_a_pattern_beyond_it_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Pattern(pattern, Random(1))
+
+
+class TestRealism:
+    def test_values_are_what_their_names_say(self) -> None:
+        made = members(
+            sender_email=TEXT, phone_number=TEXT, website=TEXT, order_id=TEXT, created_at=TEXT, due_date=TEXT,
+            currency=TEXT, success={"type": "boolean"}, has_more={"type": "boolean"}, exit_code={"type": "integer"},
+            latitude={"type": "number"}, country={"type": "string", "pattern": "^[A-Z]{2}$"},
+        )  # fmt: skip
+        assert "@" in made["sender_email"]
+        assert sum(char.isdigit() for char in made["phone_number"]) >= 7
+        assert made["website"].startswith("http")
+        assert re.fullmatch(r"ord-[a-z0-9]{7,10}", made["order_id"])
+        assert datetime.fromisoformat(made["created_at"]) <= NOW
+        assert made["due_date"] > NOW.date().isoformat()
+        assert made["currency"] == "USD"
+        assert made["country"] == "US"
+        assert made["success"] is True
+        assert made["has_more"] is False
+        assert made["exit_code"] == 0
+        assert -90 <= made["latitude"] <= 90
+
+    def test_ids_do_not_count_up(self) -> None:
+        ids = [generate(record(id={"type": "integer"}), str(seed))["id"] for seed in range(20)]
+        assert len(set(ids)) == 20
+        assert ids != sorted(ids)
+
+    def test_a_bare_name_belongs_to_what_it_is_in(self) -> None:
+        made = generate(record(contacts=listed(record(name=TEXT)), files=listed(record(name=TEXT))))
+        assert all(" " in contact["name"] for contact in made["contacts"])
+        assert all("." in file["name"] for file in made["files"])
+
+    def test_a_status_tells_of_success(self) -> None:
+        for seed in range(10):
+            assert generate(record(status={"enum": ["FAILED", "sent", "rejected"]}), str(seed)) == {"status": "sent"}
+
+    def test_objects_without_declared_members_are_not_empty(self) -> None:
+        made = generate(record(payees=listed({"type": "object"})))
+        assert all(set(payee) == {"id", "name"} for payee in made["payees"])
+
+    @pytest.mark.parametrize("locale", ["pt_BR", "zh_CN", "ar_SA", "en_MS", "xx_XX"])
+    def test_any_locale(self, locale: str) -> None:
+        schema = record(name=TEXT, address=TEXT, country=TEXT, company=TEXT, title=TEXT, body=TEXT)
+        assert all(generate(schema, locale=locale).values())
+
+    def test_no_third_party_can_be_reached_at_an_invented_address(self) -> None:
+        made = [Invention(str(seed), "en_US", NOW).text(("email",)) for seed in range(30)]
+        assert all(re.search(r"@example\.(com|org|net)$", address) for address in made)
+
+
+class TestEcho:
+    def test_members_named_like_an_argument_take_its_value(self) -> None:
+        schema = record(name=TEXT, owner=record(name=TEXT, age={"type": "integer"}))
+        made = generate(schema, name="Anna", age="not a number")
+        assert made["name"] == made["owner"]["name"] == "Anna"
+        assert isinstance(made["owner"]["age"], int)
+
+    def test_a_list_of_ids_gets_one_item_each(self) -> None:
+        made = generate(record(events=listed(record(event_id=TEXT, title=TEXT))), event_ids=["a", "b", "c", "d"])
+        assert [event["event_id"] for event in made["events"]] == ["a", "b", "c", "d"]
+
+    def test_a_limit_is_kept(self) -> None:
+        assert len(generate(record(events=listed(record(title=TEXT))), limit=1)["events"]) == 1
+
+    def test_found_things_are_about_the_query(self) -> None:
+        made = generate(record(contacts=listed(record(contact_id=TEXT, name=TEXT))), query="Maya")
+        assert all(contact["name"].startswith("Maya") for contact in made["contacts"])
+
+
+class TestReferences:
+    TREE = {
+        "type": "object",
+        "properties": {"root": {"$ref": "#/$defs/node"}, "same": {"$ref": "#/properties/label"}, "label": TEXT},
+        "required": ["root", "same"],
+        "$defs": {"node": {
+            "type": "object",
+            "properties": {"name": TEXT, "children": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
+            "required": ["name", "children"],
+        }},
+    }  # fmt: skip
+
+    def test_a_schema_that_contains_itself_ends(self) -> None:
+        made = generate(self.TREE)
+        assert violations(self.TREE, made) == []
+        assert made["root"]["children"] == []
+
+    def test_nothing_refers_any_more(self) -> None:
+        assert "$ref" not in json.dumps(inlined(self.TREE))
+
+    def test_escaped_and_indexed_pointers(self) -> None:
+        schema = {
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/x~1y"}, "b": {"$ref": "#/anyOf/0"}},
+            "$defs": {"x/y": {"type": "integer"}},
+            "anyOf": [{"type": "object"}],
+        }
+        assert inlined(schema)["properties"] == {"a": {"type": "integer"}, "b": {"type": "object"}}
+
+    def test_other_references_take_anything(self) -> None:
+        schema = {
+            "type": "object",
+            "properties": {"a": {"$ref": "#here"}, "b": {"$ref": "#/$defs/no"}, "c": {"$ref": "#"}},
+        }
+        assert inlined(schema)["properties"] == {"a": True, "b": True, "c": False}
+
+    def test_a_schema_that_multiplies_is_cut(self) -> None:
+        chain = {f"d{n}": {"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{n + 1}"}] * 10} for n in range(12)}
+        schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": chain | {"d12": TEXT}}
+        assert len(json.dumps(inlined(schema))) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [("contactId", ["contact", "id"]), ("IBANNumber", ["iban", "number"]), ("due_date", ["due", "date"]), ("x9", ["x"]), ("", [])],
+)  # fmt: skip
+def test_words(name: str, parts: list[str]) -> None:
+    assert words(name) == parts
+
+
+@pytest.mark.parametrize(
+    ("many", "one"),
+    [("contacts", "contact"), ("entries", "entry"), ("addresses", "address"), ("address", "address"), ("boxes", "box"), ("s", "s")],
+)  # fmt: skip
+def test_singular(many: str, one: str) -> None:
+    assert singular(many) == one
