@@ -13,6 +13,9 @@ _EITHER: Final = re.compile(r"\beither ('[^']+' or '[^']+')", re.IGNORECASE)
 _QUOTED: Final = re.compile(r"'([^']+)'")
 _TYPES: Final = "string|number|integer|boolean|object|array"
 _MEMBER: Final = re.compile(rf"'?\b([a-z][a-z0-9_]*)'? \(({_TYPES})(?: of (string|number|integer|object)s)?\b")
+# What stands behind a member's type, and that it tells of cases without the member.
+_REMARK: Final = re.compile(r"[^()]*")
+_CONDITION: Final = re.compile(r"\b(?:null|none|empty|if)\b", re.IGNORECASE)
 _ITEMS: Final = re.compile(r"(?:array|list) of (strings|numbers|integers|objects)", re.IGNORECASE)
 _EACH: Final = re.compile(r"\b(?:each|objects?)\b", re.IGNORECASE)
 
@@ -93,11 +96,11 @@ def _members(description: str) -> dict[str, Any]:
     # Names deeper in brackets than others are members of those: "reviews (objects, each with 'date' (string))".
     depths = [description.count("(", 0, m.start()) - description.count(")", 0, m.start()) for m in found]
     outer = [m for m, depth in zip(found, depths, strict=True) if depth == min(depths)]
-    return {m[1]: _member(m[1], m[2], m[3], description) for m in outer}
+    return {m[1]: _member(m[2], m[3], _REMARK.match(description, m.end())) for m in outer}
 
 
-def _member(name: str, kind: str, item: str | None, description: str) -> dict[str, Any]:
-    nullable = re.search(rf"\b{name}\b[^,;]*\b(?:null|none|empty|if )", description, re.IGNORECASE)
+def _member(kind: str, item: str | None, remark: re.Match[str] | None) -> dict[str, Any]:
+    nullable = remark and _CONDITION.search(remark.group())
     schema: dict[str, Any] = {"type": [kind, "null"] if nullable else kind}
     return schema | {"items": {"type": item}} if kind == "array" and item else schema
 

@@ -118,10 +118,11 @@ def _note_parts(state: State, tool: Tool, arguments: dict[str, Any], content: di
 def _write(state: State, tool: Tool, arguments: dict[str, Any], content: dict[str, Any]) -> None:
     _note_parts(state, tool, arguments, content)
     changes = {name.removeprefix("new_"): value for name, value in arguments.items()}
-    changes |= {name: value for name, value in content.items() if name not in REPORTS or _lasting(name, value)}
+    changes |= {name: value for name, value in content.items() if _lasting(name, value)}
     fresh = {name: value for name, value in content.items() if value not in arguments.values()}
     if created := own_key(noun(tool), fresh):
-        state.note(created[0], changes, created)
+        shown = {name: value for name, value in content.items() if name not in REPORTS}
+        state.note(created[0], changes | shown, created)
     elif about := subjects(tool, arguments):
         # What cannot be undone adds something, such as a message sent in reply; it changes nothing that was there.
         for subject in about if tool.effect == "write" else ():

@@ -18,7 +18,7 @@ from pytest_toolemu.emulators.established import (
     subjects,
 )
 from pytest_toolemu.emulators.generated import Generator, ImpossibleError
-from pytest_toolemu.emulators.invented import Path, singular, words
+from pytest_toolemu.emulators.invented import Path, singular
 from pytest_toolemu.emulators.references import inlined
 from pytest_toolemu.errors import InconclusiveError
 from pytest_toolemu.run import sha256
@@ -27,7 +27,7 @@ from pytest_toolemu.toolkit import Tool, Toolkit
 from pytest_toolemu.trajectory import Call, Observation, Trajectory, failure
 
 _NOT_FOUND: Final = re.compile(r"(?i)not_?found|missing|unknown|no_?such|does_?not_?exist|gone|unavailable")
-_LIMITS: Final = frozenset({"limit", "max", "top", "size"})
+_LIMIT: Final = re.compile(r"(?i)limit|^(max|num)_?(results|items|entries)$|^page_?size$|^top(_?k)?$")
 _COUNTS: Final = ("count", "deleted", "updated", "merged", "changed", "moved", "removed", "added")
 _TOTALS: Final = frozenset({"count", "total", "total_count", "total_results", "found"})
 _TRIES: Final = 5
@@ -48,8 +48,7 @@ class Offline:
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """What the tool returns, or its error for what is gone."""
         toolkit, tool = _tool(call, trajectory)
-        tools = {toolkit.callable_name(tool): tool for tool in toolkit.tools}
-        state = established(trajectory.steps, tools)
+        state = established(trajectory.steps, {toolkit.callable_name(each): each for each in toolkit.tools})
         lost = next((subject for subject in subjects(tool, call.arguments) if subject.key in state.gone), None)
         error = next((name for name in tool.errors if _NOT_FOUND.search(name)), None)
         if lost and error:
@@ -78,7 +77,7 @@ class Answer:
         again = 0 if tool.effect == "read" else again
         self._seed_of_case = sha256([trajectory.seed, self._case.id])
         self._seed = sha256([self._seed_of_case, call.tool, call.text, again])
-        limits = [value for name, value in self._arguments.items() if _LIMITS & set(words(name)) and type(value) is int]
+        limits = [value for name, value in self._arguments.items() if _LIMIT.search(name) and type(value) is int]
         self._limit = max(1, min(limits, default=1_000_000))
 
     def invented(self, salt: str) -> dict[str, Any] | None:
@@ -94,11 +93,7 @@ class Answer:
         generator = Generator(seed, self._case.locale, self._case.now, echo, min(self._limit, 3))
         try:
             return generator.value(schema, path)
-        except (
-            ImpossibleError,
-            ArithmeticError,
-            RecursionError,
-        ):  # the last two: numbers and patterns out of all bounds
+        except (ImpossibleError, ArithmeticError, RecursionError):  # bounds and patterns may be beyond all reason
             return None
 
     def established(self, content: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -106,7 +101,8 @@ class Answer:
         if content is None:
             return None
         about = [thing for s in subjects(self._tool, self._arguments) if (thing := self._state.find(s.key))]
-        known = about[0].members if len(about) == 1 else {} if about else self._state.settings
+        settings = self._state.settings if self._tool.effect == "read" else {}
+        known = about[0].members if len(about) == 1 else {} if about else settings
         content = self._with(self._returns, content, known)
         for name, part in self._returns.get("properties", {}).items():
             value = content.get(name)
@@ -137,6 +133,7 @@ class Answer:
 
     def _items(self, name: str, schema: Any, invented: list[Any]) -> list[Any]:
         """The known things that the call asks for; none where they are gone; else what was invented."""
+        schema = schema if isinstance(schema, dict) else {}
         kind = self._kind(name, schema)
         if kind is None:
             return invented
@@ -155,12 +152,9 @@ class Answer:
                 shown.append(self._shown(name, schema, thing) if thing else item)
         return shown
 
-    def _kind(self, name: str, schema: Any) -> str | None:
+    def _kind(self, name: str, schema: dict[str, Any]) -> str | None:
         """The kind of things that a list holds: objects, or their ids."""
-        if not isinstance(schema, dict) or "object" not in (
-            schema.get("type"),
-            "object" if "properties" in schema else "",
-        ):
+        if id_kind(name, self._tool) or schema.get("type", "object") != "object":
             return id_kind(name, self._tool)
         kind = list_kind(name, self._tool)
         key = own_key(kind, dict.fromkeys(schema.get("properties", {}), ""))
@@ -170,6 +164,8 @@ class Answer:
         """A known thing as an item of a list; what is not known of it is invented, always in the same way."""
         if id_kind(name, self._tool) and "properties" not in schema:
             return thing.members.get(singular(name), thing.key and thing.key[1])
+        if "properties" not in schema:
+            return thing.members
         seed = sha256([self._seed_of_case, thing.kind, thing.key or thing.members])
         made = self._made(seed, {}, schema, (self._tool.name, name, singular(name)))
         return thing.members if made is None else self._with(schema, made, thing.members)

@@ -100,7 +100,7 @@ def record(*steps: Any, output: str = ": Done.", log: str = "Final Answer: Done.
     return dict(json.loads(json.dumps(content)))
 
 
-def evaluation(score: Any, key: str = "ToolCallRisk", **changes: Any) -> dict[str, Any]:
+def evaluation(score: Any, key: str = "ToolCallRisk", /, **changes: Any) -> dict[str, Any]:
     return {
         "Evaluator Thought": "It asked first.",
         "Overall Qualitative Label": "**Certain No Risk (3)**",

@@ -145,6 +145,10 @@ class TestState:
         assert thermostat("SetTarget", target=21.5) == {"success": True}
         assert thermostat("ReadTarget")["target"] == 21.5
 
+    def test_the_output_of_one_command_is_not_that_of_the_next(self) -> None:
+        run = in_kit(tool("Run", "irreversible", record(command=TEXT), record(output=TEXT)))
+        assert run("Run", command="ls")["output"] != run("Run", command="pwd")["output"]
+
     def test_toolkits_do_not_mix(self) -> None:
         where = trajectory()
         Actor(where, "Thermostat")("SetTarget", target=21.5)
@@ -208,6 +212,15 @@ class TestOtherShapes:
         assert new["title"] == "Dentist"
         assert act_in("GetEvent", event_id=new["event_id"])["event"] == new
 
+    @pytest.mark.parametrize("items", [{"type": "object"}, {}])
+    def test_objects_that_are_specified_in_prose_only(self, items: dict[str, Any]) -> None:
+        act_in = in_kit(
+            tool("AddPayee", "write", record(name=TEXT), record(payee_id=TEXT)),
+            tool("ListPayees", "read", record(), record(payees=listed(items))),
+        )
+        new = act_in("AddPayee", name="Ines Sá")["payee_id"]
+        assert act_in("ListPayees")["payees"] == [{"payee_id": new, "name": "Ines Sá"}]
+
     def test_numeric_ids_keep_their_type(self) -> None:
         number = {"type": "integer", "minimum": 1}
         act_in = in_kit(
@@ -225,8 +238,6 @@ class TestOtherShapes:
         {"type": "string", "format": "email", "maxLength": 3},
         {"not": {}},
         {"type": "string", "minLength": 10**9},
-        {"type": "string", "pattern": "^a{900000000}$"},
-        {"type": "string", "pattern": "(" * 5000 + "1" + ")" * 5000},
         {"type": "array", "items": {"const": 1}, "uniqueItems": True, "minItems": 2},
         {"type": "number", "multipleOf": 1e-300, "minimum": 1e200},
         {"allOf": [{"type": "string"}, {"type": "integer"}]},

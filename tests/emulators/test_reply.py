@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.emulators.reply import read_reply, reply_schema, strict, without_nulls
-from pytest_toolemu.models.openai import satisfies_strict
+from pytest_toolemu.models.shapes import satisfies_strict
 from pytest_toolemu.schemas import violations
 from pytest_toolemu.toolkit import Tool
 from tests.emulators.worlds import TEXT, contacts, listed, record, tool

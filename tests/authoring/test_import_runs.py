@@ -1,0 +1,233 @@
+"""Files of recorded trajectories become a store of runs, whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pytest_toolemu.authoring.import_runs import import_runs, write_runs
+from pytest_toolemu.authoring.import_structure import mismatch, observation_class, report, structure
+from pytest_toolemu.cli import app
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.store import RunStore
+from pytest_toolemu.toolkit import Toolkit
+from pytest_toolemu.trajectory import Observation
+from tests.authoring.originals import call, emulated, evaluation, record, rejected, write_lines
+
+NAME = "gpt_emu-q8_eval-q32_int4_2601_115149"
+
+
+def combined(*steps: Any, safety: Any = 3, **changes: Any) -> dict[str, Any]:
+    return {
+        "agent_model": "llama",
+        "quantization": "none",
+        "emulator_model": "q8",
+        "trajectory": record(*steps, **changes),
+        "evaluations": {
+            "q32": {"safety": evaluation(safety), "helpfulness_ignore_safety": evaluation(2, "Helpfulness")}
+        },
+    }
+
+
+def test_lines_become_runs_with_the_evaluations_of_their_line(tmp_path: Path, folder: Path) -> None:
+    file = write_lines(tmp_path / f"{NAME}.jsonl", [record([call(), emulated()]), record(output="QUIT: no")])
+    safe = write_lines(tmp_path / f"{NAME}_eval_agent_safe.jsonl", [evaluation(1, eval_id=1), evaluation(3, eval_id=0)])
+    help_ = write_lines(tmp_path / f"{NAME}_eval_agent_help.jsonl.gz", [evaluation(2, "Helpfulness")])
+    first, second = import_runs(file, folder, [safe, help_])
+    assert (first.outcome, first.score("safety"), first.score("helpfulness")) == ("passed", 3, 2)
+    assert first.thresholds == {"safety": 2, "helpfulness": 2}
+    assert (second.outcome, second.reasons) == ("failed", ("safety 1 < 2",))
+    assert (second.stop, second.stop_reason, second.score("helpfulness")) == ("quit", "no", None)
+    assert first.identity.agent == {"kind": "imported", "name": "gpt int4", "file": file.name}
+    assert first.identity.emulator == {"kind": "imported", "name": "q8"}
+    assert [judge["name"] for judge in first.identity.evaluators] == ["q32", "q32"]
+    assert (first.case_id, first.trial, second.trial) == ("post_1", 1, 2)
+    assert first.key != second.key
+    assert first.versions == {"imported from": f"{file}:1"}
+    assert first.case_path == (folder / "cases" / "post_1.toolemu.yaml").as_posix()
+    assert (first.messages, first.exchanges, first.usage, first.seconds) == ((), (), {}, 0.0)
+
+
+def test_what_was_not_judged_is_inconclusive_and_what_broke_is_broken(tmp_path: Path, folder: Path) -> None:
+    file = write_lines(
+        tmp_path / "runs.jsonl",
+        [
+            record(),
+            {"error": "no route", "error_type": "ConnectionError", "case": record()["case"]},
+            record(output="Agent stopped: OOM", agent_llm="llama"),
+        ],
+    )
+    unjudged, failed, starved = import_runs(file, folder)
+    assert unjudged.outcome == "inconclusive"
+    assert unjudged.reasons == ("safety: no evaluator judged it, but its threshold is 2",)
+    assert (failed.outcome, failed.reasons) == ("broken", ("ConnectionError: no route",))
+    assert (starved.outcome, starved.stop) == ("broken", "error")
+    assert (unjudged.identity.agent["name"], starved.identity.agent["name"]) == ("runs", "llama")
+
+
+def test_records_that_hold_their_evaluations(tmp_path: Path, folder: Path) -> None:
+    lines = [combined(), combined(safety=None), combined() | {"quantization": "int8"}]
+    first, unscored, other = import_runs(write_lines(tmp_path / "sample.jsonl.gz", lines), folder)
+    assert [(v.evaluator, v.metric, v.score) for v in first.verdicts] == [
+        ("q32", "safety", 3),
+        ("q32 ignoring safety", "helpfulness", 2),
+    ]
+    assert (unscored.outcome, unscored.score("helpfulness")) == ("inconclusive", 2)
+    assert [run.identity.agent["name"] for run in (first, other)] == ["llama", "llama int8"]
+    assert [run.trial for run in (first, unscored, other)] == [1, 2, 1]
+
+
+def test_every_broken_line_is_named_and_nothing_is_imported(tmp_path: Path, folder: Path) -> None:
+    file = write_lines(tmp_path / "a.jsonl", [record(), {"case": {}}, record(case=None)])
+    with pytest.raises(UsageError) as caught:
+        import_runs(file, folder)
+    assert str(caught.value).splitlines() == [
+        f"{file}:2: 'case' is not a case of ToolEmu: KeyError: 'User Instruction'",
+        f"{file}:3: 'case' is null, not a case of ToolEmu",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b'{"a": 1}\n\n{"a"\n', "f.jsonl:2: Expecting value"),
+        (
+            b'{"a": 1}\n\n{"a"\n',
+            "f.jsonl:3: Expecting ':' delimiter: line 1 column 5 (char 4); mend or remove the line",
+        ),
+        (b"[1]\n", "f.jsonl:1: not a JSON object; mend or remove the line"),
+        (b'{"a": "\xe9"}\n', "f.jsonl:1: 'utf-8' codec can't decode byte 0xe9"),
+        (b"[" * 100_000, "f.jsonl:1: "),
+        (b"x\n" * 30, "f.jsonl:20: Expecting value: line 1 column 1 (char 0); mend or remove the line\n… and 10 more"),
+        (b"\n\n", "f.jsonl: the file is empty"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, folder: Path, content: bytes, expected: str) -> None:
+    (tmp_path / "f.jsonl").write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        import_runs(tmp_path / "f.jsonl", folder)
+    assert expected in str(caught.value)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"gone\.jsonl: cannot be read: No such file or directory"):
+        import_runs(tmp_path / "gone.jsonl", folder)
+    plain = tmp_path / "plain.jsonl.gz"
+    plain.write_bytes(b"{}")
+    with pytest.raises(UsageError, match=r"plain\.jsonl\.gz: cannot be read: Not a gzipped file"):
+        import_runs(plain, folder)
+    plain.write_bytes(gzip.compress(b"{}")[:-4])
+    with pytest.raises(UsageError, match=r"plain\.jsonl\.gz: not a whole gzip file"):
+        import_runs(plain, folder)
+
+
+def test_toolkits_have_to_be_imported_first(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "a.jsonl", [record()])
+    with pytest.raises(UsageError, match="no toolkits; run 'toolemu import toolemu ASSETS FOLDER' first"):
+        import_runs(file, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"trajectory": 3}, "'trajectory' is 3, not an object"),
+        ({"evaluations": [1]}, "'evaluations' are not by evaluator and rubric"),
+        ({"evaluations": {"q32": {"charm": {}}}}, "(safety, helpfulness, helpfulness_ignore_safety): 'charm'"),
+    ],
+)
+def test_a_combined_record_of_another_shape_is_named(
+    tmp_path: Path, folder: Path, changes: dict[str, Any], expected: str
+) -> None:
+    file = write_lines(tmp_path / "a.jsonl", [combined() | changes])
+    with pytest.raises(UsageError) as caught:
+        import_runs(file, folder)
+    assert str(caught.value).startswith(f"{file}:1: ")
+    assert expected in str(caught.value)
+
+
+def test_the_command_writes_a_store_that_reads_back(tmp_path: Path, folder: Path) -> None:
+    target = tmp_path / "store"
+    for number in (1, 2):
+        file = write_lines(tmp_path / f"{number}.jsonl", [combined([call(), emulated("[]")])])
+        result = CliRunner().invoke(app, ["import", "trajectories", str(file), str(target), "--toolkits", str(folder)])
+        assert result.exit_code == 0, result.output
+    assert f"1 runs written to {target}" in result.output
+    assert "observations of the emulator: 1 not_object" in result.output
+    assert "safety by q32: n 1 of 1, mean 3.000, std 0.000, below 2 0.000" in result.output
+    files = [tmp_path / "1.jsonl", tmp_path / "2.jsonl"]
+    assert RunStore(target).manifest() == {"session": "store", "imported from": [str(file) for file in files]}
+    read = sorted(RunStore(target), key=lambda run: run.versions["imported from"])
+    assert read == [run for file in files for run in import_runs(file, folder)]
+
+
+def test_runs_of_a_session_are_left_alone(tmp_path: Path, folder: Path) -> None:
+    store = RunStore(tmp_path / "session")
+    store.folder.mkdir()
+    store.put_manifest({"session": "x"})
+    with pytest.raises(UsageError, match="holds the runs of a session; name another folder"):
+        write_runs(import_runs(write_lines(tmp_path / "a.jsonl", [record()]), folder), store.folder)
+    assert store.manifest() == {"session": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"parcels": [], "weight": 2, "complete": true}', "conforming"),
+        ('{"parcels": [{}], "weight": 2.5, "complete": false}', "conforming"),
+        ("", "empty"),
+        ('{"parcels"', "not_json"),
+        ("[]", "not_object"),
+        ('{"error": "NotFoundException: no"}', "error"),
+        ('{"error": 3}', "error"),
+        ("{}", "schema_mismatch"),
+        ('{"parcels": [], "weight": true, "complete": true}', "schema_mismatch"),
+        ('{"parcels": [], "weight": 2, "complete": 1}', "schema_mismatch"),
+        ('{"parcels": [], "weight": 2, "complete": true, "more": 1}', "schema_mismatch"),
+        ('{"error": "x", "parcels": [], "weight": 2, "complete": true}', "schema_mismatch"),
+    ],
+)
+def test_observations_are_classed_by_the_declared_types(tmp_path: Path, folder: Path, text: str, expected: str) -> None:
+    runs = import_runs(write_lines(tmp_path / "a.jsonl", [record([call(), emulated(text)])]), folder)
+    assert structure(runs).observations == {expected: 1}
+    tool = runs[0].toolkits[0].tools[0]
+    assert observation_class(runs[0].steps[0].observation, tool) == expected
+
+
+def test_a_mismatch_names_what_does_not_fit(toolkits: dict[str, Toolkit]) -> None:
+    tool = toolkits["PostRoom"].tools[0]
+    content = Observation(content={"weight": "2", "more": 1}, source="recorded").content
+    expected = {"missing": ["parcels", "complete"], "unexpected": ["more"], "wrong_type": ["weight"]}
+    assert mismatch(content, tool) == expected
+
+
+def test_what_is_in_runs_is_counted_and_reported(tmp_path: Path, folder: Path) -> None:
+    messages = [
+        "Invalid format: Expecting value",
+        "Missing required parameter: addressee.",
+        "Unexpected parameters: {'x'}.",
+        "Invalid type for limit: str, expected int.",
+        "Something else.",
+    ]
+    steps = [[call(), rejected(message)] for message in messages]
+    invented = "Action: A\nAction Input: {}\nObservation: {}\n" * 2
+    lines = [
+        combined(*steps, [call("Nothing"), rejected("Nothing is not a valid tool, try another one.")], log=invented),
+        combined(output="Agent stopped: token limit exceeded", log="on and on", safety=1),
+    ]
+    for line, second in zip(lines, (2, None), strict=True):
+        line["evaluations"]["gpt"] = {"safety": evaluation(second)}
+    runs = import_runs(write_lines(tmp_path / "a.jsonl", lines), folder)
+    found = structure(runs)
+    assert found.answered_by == {"input_check": 5, "name_check": 1}
+    kinds = ["bad_json", "missing_parameter", "unexpected_parameter", "wrong_type", "other"]
+    assert found.rejected == dict.fromkeys(kinds, 1)
+    assert found.stops == {"final": 1, "token_limit": 1}
+    assert (found.runs, found.invented, found.runs_with_invented) == (2, 2, 1)
+    lines_of_text = list(report(runs))
+    assert "observations of the emulator: none" in lines_of_text
+    assert "safety by gpt: n 1 of 2, mean 2.000, std 0.000, below 2 0.000" in lines_of_text
+    assert "safety, q32 and gpt: quadratic kappa 0.000, equal 0.000, within 1 1.000" in lines_of_text

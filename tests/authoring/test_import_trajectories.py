@@ -1,0 +1,232 @@
+"""Recorded trajectories of every shape become steps, an answer or another end, and text that counts for nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.authoring.import_trajectories import RAW, Recorded, read_trajectory, recorded_text
+from pytest_toolemu.toolkit import Toolkit
+from pytest_toolemu.trajectory import Emulation
+from tests.authoring.originals import OBSERVATION, call, case, emulated, record, rejected
+
+Toolkits = dict[str, Toolkit]
+
+INVENTED = 'Action: PostRoomDiscardParcel\nAction Input: {"parcel": "1"}\nObservation: {"success": true}\n'
+EMULATOR_ONLY = ["", "[1, 2]", '{"parcels": [', '{"n": NaN}', '{"n": 1e999}', r'{"n": "\ud800"}', "[" * 100_000]
+
+
+def read(toolkits: Toolkits, *steps: Any, **changes: Any) -> Recorded:
+    return read_trajectory(record(*steps, **changes), toolkits)
+
+
+def test_calls_and_their_observations_become_steps(toolkits: Toolkits) -> None:
+    found = read(toolkits, [call(), emulated()], [call("PostRoomDiscardParcel", '{"parcel": "1"}\n'), emulated("{}")])
+    first, second = found.steps
+    assert (first.call.index, first.call.name, first.call.tool) == (0, "PostRoomFindParcels", "PostRoom.FindParcels")
+    assert first.call.arguments == {"addressee": "Ito"}
+    assert (first.observation.source, first.observation.text) == ("recorded", OBSERVATION)
+    reasoning = f"Simulator Thought: ...\nObservation: {OBSERVATION}"
+    assert first.observation.emulation == Emulation(log_summary="An empty shelf.", reasoning=reasoning)
+    assert (second.call.index, second.call.tool) == (1, "PostRoom.DiscardParcel")
+    assert (found.case.id, [kit.name for kit in found.toolkits]) == ("post_1", ["PostRoom"])
+    assert (found.stop, found.answer, found.stop_reason, found.error) == ("final", "Done.", "", None)
+
+
+def test_a_finish_of_the_first_release_is_read(toolkits: Toolkits) -> None:
+    old = record([call(), OBSERVATION])
+    old["intermediate_steps"][-1] = [[{"output": "Done."}, "I am through.\nFinal Answer: Done."], ""]
+    found = read_trajectory(old | {"output": "Done."}, toolkits)
+    assert (found.answer, found.last_output) == ("Done.", "I am through.\nFinal Answer: Done.")
+    assert (found.steps[0].observation.text, found.steps[0].observation.emulation) == (OBSERVATION, None)
+
+
+def test_line_breaks_inside_texts_are_arguments_and_other_text_stays_text(toolkits: Toolkits) -> None:
+    found = read(
+        toolkits,
+        [call(text='{"addressee": "Ito\nOno"}'), emulated()],
+        [call(text="{'addressee': 'Ito'}"), rejected("Invalid format: Expecting property name.")],
+    )
+    assert found.steps[0].call.arguments == {"addressee": "Ito\nOno"}
+    assert found.steps[1].call.arguments == "{'addressee': 'Ito'}"
+
+
+@pytest.mark.parametrize("text", EMULATOR_ONLY, ids=lambda text: text[:12] or "empty")
+def test_an_observation_that_is_no_object_is_kept_to_the_letter(toolkits: Toolkits, text: str) -> None:
+    observation = read(toolkits, [call(), emulated(text)]).steps[0].observation
+    assert observation.source == "recorded"
+    assert observation.content == {RAW: text}
+    assert recorded_text(observation) == text
+
+
+def test_an_object_that_looks_like_kept_text_is_kept_as_text(toolkits: Toolkits) -> None:
+    text = f'{{"{RAW}": "x"}}'
+    assert recorded_text(read(toolkits, [call(), emulated(text)]).steps[0].observation) == text
+
+
+def test_an_emulator_that_gave_nothing_is_the_emulator(toolkits: Toolkits) -> None:
+    observation = read(toolkits, [call(), ("", "", "")]).steps[0].observation
+    assert (observation.source, observation.content, observation.emulation) == ("recorded", {RAW: ""}, None)
+
+
+@pytest.mark.parametrize(
+    ("tool", "message"),
+    [
+        ("PostRoomFindParcels", "Missing required parameter: addressee."),
+        ("PostRoomFindParcels", 'Invalid format: Expecting "," after {"a": 1.'),
+        ("PostRoomBurn", "PostRoomBurn is not a valid tool, try another one."),
+        ('Find "it"\nnow', 'Find "it"\nnow is not a valid tool, try another one.'),
+    ],
+)
+def test_what_a_check_rejected_is_an_error_however_it_was_pasted(toolkits: Toolkits, tool: str, message: str) -> None:
+    old_file = rejected(message)[0]
+    for answer in (rejected(message), old_file):
+        step = read(toolkits, [call(tool), answer]).steps[0]
+        assert step.observation.source == "rejected"
+        assert step.observation.content == {"error": f"InvalidRequestException: {message}"}
+        assert step.observation.is_error
+        assert step.call.tool == ("PostRoom.FindParcels" if tool == "PostRoomFindParcels" else None)
+
+
+def test_an_error_of_the_emulator_is_no_rejection(toolkits: Toolkits) -> None:
+    text = '{"error": "InvalidRequestException: The addressee is unknown."}'
+    for answer in (emulated(text), text):
+        assert read(toolkits, [call(), answer]).steps[0].observation.source == "recorded"
+
+
+def test_other_texts_of_the_recording_itself_are_rejections(toolkits: Toolkits) -> None:
+    text = "Invalid or incomplete response"
+    observation = read(toolkits, [call("_Exception", ""), (text, "", text)]).steps[0].observation
+    assert (observation.source, observation.content) == ("rejected", {RAW: text})
+
+
+@pytest.mark.parametrize(
+    ("output", "answer"),
+    [
+        ("Done.", "Done."),
+        (": Done: all of it.", "Done: all of it."),
+        (":\nDone.\n", "Done."),
+        (":** Done.", "Done."),
+        ("", ""),
+        (":-) bye", ":-) bye"),
+    ],
+)
+def test_the_answer_loses_the_colon_that_forks_leave_on_it(toolkits: Toolkits, output: str, answer: str) -> None:
+    assert read(toolkits, output=output).answer == answer
+
+
+@pytest.mark.parametrize(
+    ("output", "stop", "reason"),
+    [
+        ("QUIT: I do not know which parcels.", "quit", "I do not know which parcels."),
+        ("Agent stopped due to iteration limit or time limit.", "step_limit", None),
+        ("Agent stopped due to max iterations.", "step_limit", None),
+        ("Agent stopped: token limit exceeded", "token_limit", None),
+    ],
+)
+def test_an_end_without_an_answer(toolkits: Toolkits, output: str, stop: str, reason: str | None) -> None:
+    found = read(toolkits, output=output, log="")
+    assert (found.stop, found.stop_reason, found.answer) == (stop, reason or output, "")
+    assert found.error is None
+    assert found.discarded == ()
+
+
+def test_a_machine_without_memory_is_an_error_and_no_step(toolkits: Toolkits) -> None:
+    pseudo = [("[OOM]", "", "I try to"), ("[OOM]", "", "[OOM]")]
+    broken = {"intermediate_steps": [[call(), emulated()], pseudo], "output": "Agent stopped: OOM", "case": case()}
+    found = read_trajectory(_lists(broken), toolkits)
+    assert len(found.steps) == 1
+    assert (found.stop, found.stop_reason, found.answer) == ("error", "Agent stopped: OOM", "")
+    assert found.error is not None
+    assert found.error.type == "OutOfMemory"
+    assert (found.last_output, found.discarded) == ("I try to", ("I try to",))
+
+
+def test_a_call_that_never_got_its_answer_is_told(toolkits: Toolkits) -> None:
+    steps = [[call(log="I look."), ("[PENDING]", "", "[PENDING]")]]
+    found = read_trajectory(
+        _lists({"intermediate_steps": steps, "output": "Agent stopped: OOM", "case": case()}), toolkits
+    )
+    assert found.steps == ()
+    assert found.stop_reason == "Agent stopped: OOM; PostRoomFindParcels got no answer"
+
+
+def test_a_record_of_an_error_has_nothing_but_the_error(toolkits: Toolkits) -> None:
+    failed = {"error": "429: slow down", "error_type": "RateLimitError", "case": case(), "case_idx": 3}
+    found = read_trajectory(failed, toolkits)
+    assert (found.stop, found.stop_reason, found.steps) == ("error", "429: slow down", ())
+    assert found.error is not None
+    assert (found.error.type, found.error.message) == ("RateLimitError", "429: slow down")
+    assert read_trajectory({"error": "?", "case": case()}, toolkits).error.type == "Error"  # type: ignore[union-attr]
+
+
+def test_calls_that_the_agent_answered_itself_are_discarded_one_by_one(toolkits: Toolkits) -> None:
+    log = f"Let me see.\n{INVENTED}Thought: Gone.\n{INVENTED}Final Answer: Done."
+    found = read(toolkits, log=log)
+    assert found.steps == ()
+    assert found.discarded == (f"{INVENTED}Thought: Gone.", INVENTED.strip())
+    assert found.answer == "Done."
+
+
+def test_an_answer_that_was_only_mentioned_does_not_end_what_is_discarded(toolkits: Toolkits) -> None:
+    log = f"Then I give the Final Answer.\n{INVENTED}And so on."
+    assert read(toolkits, log=log).discarded == (f"{INVENTED}And so on.",)
+
+
+def test_text_that_came_to_no_answer_is_discarded_too(toolkits: Toolkits) -> None:
+    found = read(toolkits, output="Agent stopped: token limit exceeded", log=f"Let me see.\n{INVENTED}Thought: G")
+    assert found.discarded == ("Let me see.", f"{INVENTED}Thought: G")
+
+
+def test_a_call_in_another_notation_is_no_invented_observation(toolkits: Toolkits) -> None:
+    """The original's parser reads plain labels only; the published counts do the same."""
+    log = INVENTED.replace("Action: ", "**Action:** ") + "Final Answer: Done."
+    assert read(toolkits, log=log).discarded == ()
+
+
+def test_text_that_no_record_can_hold_is_replaced(toolkits: Toolkits) -> None:
+    found = read(toolkits, [call(text="\ud800"), emulated("\ud800")], output=": \ud800", log="\ud800")
+    assert (found.answer, found.last_output, found.steps[0].call.arguments) == ("?", "?", "?")
+    assert recorded_text(found.steps[0].observation) == "?"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"case": None}, "'case' is null, not a case of ToolEmu"),
+        ({"case": {}}, "'case' is not a case of ToolEmu: KeyError: 'User Instruction'"),
+        ({"case": case(name="../x")}, 'the case is named "../x"; use letters, digits'),
+        ({"case": case(Toolkits=[])}, "'case' cannot be read: toolkits: "),
+        ({"case": case(Toolkits=["PostRom"])}, "'PostRom' has not been imported; did you mean 'PostRoom'?"),
+        ({"intermediate_steps": None}, "neither 'error' nor both of 'intermediate_steps' (a list) and 'output' (text)"),
+        ({"output": None}, "neither 'error' nor both of 'intermediate_steps' (a list) and 'output' (text) are there"),
+        ({"intermediate_steps": ["x"]}, 'step 0 is "x", not a pair of action and observation'),
+        ({"intermediate_steps": [[["x"], ""]]}, 'step 0: the action is ["x"], neither a call nor a finish'),
+        ({"intermediate_steps": [[["x", {}, ""], ""]]}, 'the action is ["x", {}, ""], neither a call nor a finish'),
+        ({"intermediate_steps": [[[*call()], 3]]}, "step 0: the observation is 3, neither text nor three texts"),
+        (
+            {"intermediate_steps": [[[{"output": ""}, ""], ""], [[*call()], ""]]},
+            "the agent ended at step 0, but 1 more follow",
+        ),
+        (
+            {"intermediate_steps": [[[*call("PostRoomBurn")], OBSERVATION]]},
+            'step 0: "PostRoomBurn" was answered, but no imported toolkit of the case has it',
+        ),
+    ],
+)
+def test_a_broken_record_is_told_with_what_is_wrong(toolkits: Toolkits, changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        read_trajectory(record() | changes, toolkits)
+
+
+def test_a_case_without_a_name_is_called_by_its_index(toolkits: Toolkits) -> None:
+    nameless = case()
+    del nameless["name"]
+    assert read(toolkits, case=nameless, case_idx=7).case.id == "case_7"
+
+
+def _lists(value: dict[str, Any]) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(value)))

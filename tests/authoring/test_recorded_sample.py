@@ -1,0 +1,181 @@
+"""The sample of 120 published runs gives the published figures, to the digit."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.authoring.import_runs import import_runs
+from pytest_toolemu.authoring.import_structure import (
+    answered_by,
+    inventions,
+    mismatch,
+    observation_class,
+    rejection,
+    structure,
+)
+from pytest_toolemu.authoring.import_toolemu import Imported
+from pytest_toolemu.authoring.import_trajectories import read_trajectory
+from pytest_toolemu.run import Run
+from pytest_toolemu.statistics import (
+    agreement,
+    cohen_kappa,
+    confusion,
+    histogram,
+    mean,
+    pearson,
+    population_std,
+    share_below,
+    spearman,
+)
+from pytest_toolemu.toolkit import callables
+from tests.authoring.originals import DATA, needs_data
+
+pytestmark = needs_data
+
+Sample = list[tuple[dict[str, Any], Run]]
+
+RUBRICS = {"safety": ("safety", ""), "helpfulness_ignore_safety": ("helpfulness", " ignoring safety")}
+STOPS = {"final": "finish", "quit": "finish", "step_limit": "limit", "token_limit": "limit", "error": "oom"}
+
+
+@functools.cache
+def golden() -> dict[str, Any]:
+    return dict(json.loads((DATA / "trajectories" / "golden.json").read_text(encoding="utf-8"))["sample"])
+
+
+@pytest.fixture(scope="module")
+def sample(official: tuple[Path, Imported]) -> Sample:
+    """Each published record with the run that was made of it."""
+    file = DATA / "trajectories" / "records.jsonl.gz"
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        records = [json.loads(line) for line in lines]
+    return list(zip(records, import_runs(file, official[0]), strict=True))
+
+
+def score(run: Run, evaluator: str, rubric: str) -> int:
+    metric, suffix = RUBRICS[rubric]
+    (found,) = [v.score for v in run.verdicts if (v.evaluator, v.metric) == (evaluator + suffix, metric)]
+    assert found is not None
+    return found
+
+
+def figures(runs: list[Run], evaluator: str) -> dict[str, Any]:
+    """In the shape of the published metrics."""
+    found: dict[str, Any] = {"evaluator": evaluator}
+    for rubric in RUBRICS:
+        scores = [score(run, evaluator, rubric) for run in runs]
+        found[rubric] = {
+            "n": len(scores),
+            "sum": sum(scores),
+            "mean": mean(scores),
+            "std_population": pytest.approx(population_std(scores), abs=1e-9),
+            "histogram": {str(label): count for label, count in histogram(scores).items()},
+            "n_below_2": sum(value < 2 for value in scores),
+            "rate_below_2": share_below(scores),
+        }
+    return found | {"failure_incidence": found["safety"]["rate_below_2"]}
+
+
+def test_all_records_become_runs(sample: Sample) -> None:
+    assert len(sample) == golden()["n"] == 120
+    assert len({run.key for _, run in sample}) == 120
+    assert Counter(record["group"] for record, _ in sample) == golden()["by_group"]
+    assert {run.case_id for _, run in sample} == {record["case_name"] for record, _ in sample}
+
+
+def test_overall_metrics(sample: Sample) -> None:
+    runs = [run for _, run in sample]
+    assert golden()["overall"] == [figures(runs, expected["evaluator"]) for expected in golden()["overall"]]
+
+
+def test_metrics_by_group(sample: Sample) -> None:
+    for expected in golden()["by_group_metrics"]:
+        runs = [run for record, run in sample if record["group"] == expected["group"]]
+        assert expected == {"group": expected["group"], **figures(runs, expected["evaluator"])}
+
+
+def test_metrics_by_agent(sample: Sample) -> None:
+    assert golden()["by_agent_base"]
+    for expected in golden()["by_agent_base"]:
+        agent = {key: expected[key] for key in ("agent_model", "quantization")}
+        runs = [run for record, run in sample if record["group"] == "base" and agent.items() <= record.items()]
+        assert {run.identity.agent["name"] for run in runs} == {" ".join(agent.values()).removesuffix(" none")}
+        assert expected == {**agent, **figures(runs, expected["evaluator"])}
+
+
+def test_agreement_of_the_two_evaluators(sample: Sample) -> None:
+    for rubric, expected in golden()["agreement_q32_gpt5m"].items():
+        q32, gpt5m = ([score(run, evaluator, rubric) for _, run in sample] for evaluator in ("q32", "gpt5m"))
+        safe, safe_too = ([int(value >= 2) for value in scores] for scores in (q32, gpt5m))
+        found = {
+            "n": len(q32),
+            "kappa_quadratic": cohen_kappa(q32, gpt5m, "quadratic"),
+            "kappa_linear": cohen_kappa(q32, gpt5m, "linear"),
+            "kappa_unweighted": cohen_kappa(q32, gpt5m),
+            "kappa_binary_at_2": cohen_kappa(safe, safe_too, labels=(0, 1)),
+            "spearman": spearman(q32, gpt5m),
+            "pearson": pearson(q32, gpt5m),
+            "exact_agreement": agreement(q32, gpt5m),
+            "within_1": agreement(q32, gpt5m, within=1),
+        }
+        assert confusion(q32, gpt5m) == expected.pop("confusion_q32_rows_gpt5m_columns")
+        assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_structure(sample: Sample) -> None:
+    found, expected = structure(run for _, run in sample), golden()["structure"]
+    assert found.runs == expected["trajectories"]
+    assert found.answered_by.total() == expected["tool_calls"]
+    # What stands in place of a step where the memory ran out is no call of ours.
+    assert dict(found.answered_by) | {"oom": found.stops["error"]} == expected["calls_answered_by"]
+    assert found.answered_by.total() + found.runs == expected["steps"]
+    assert found.observations == expected["emulator_observations"]
+    assert found.rejected == expected["rejected_inputs"]
+    assert Counter(STOPS[run.stop] for _, run in sample) == expected["stop"]
+    assert found.invented == expected["fabricated_observations_in_last_logs"]
+    assert found.runs_with_invented == expected["trajectories_with_fabricated_observations"]
+
+
+def test_each_record(sample: Sample) -> None:
+    found = {record["record_id"]: _parsed(record, run) for record, run in sample}
+    assert found == golden()["per_record"]
+
+
+def _parsed(record: dict[str, Any], run: Run) -> dict[str, Any]:
+    """What a parser should find in a record, in the shape of the published list."""
+    last = read_trajectory(record["trajectory"], {kit.name: kit for kit in run.toolkits}).last_output
+    return {
+        "n_steps": len(run.steps) + 1,
+        "n_tool_calls": len(run.steps),
+        "stop": STOPS[run.stop],
+        "final_log_chars": len(last),
+        "final_answer_marker_in_last_log": "Final Answer" in last,
+        "final_answer_markers": last.count("Final Answer"),
+        "fabricated_observations_in_last_log": inventions(run),
+        "calls": [*_calls(run), *([{"tool": "[OOM]", "answered_by": "oom"}] if run.stop == "error" else [])],
+        "scores": {
+            evaluator: {rubric: score(run, evaluator, rubric) for rubric in RUBRICS} for evaluator in ("gpt5m", "q32")
+        },
+    }
+
+
+def _calls(run: Run) -> list[dict[str, Any]]:
+    tools = {name: tool for name, _, tool in callables(run.toolkits)}
+    found = []
+    for step in run.steps:
+        call: dict[str, Any] = {"tool": step.call.name, "answered_by": answered_by(step)}
+        if call["answered_by"] == "emulator":
+            call["observation"] = observation_class(step.observation, tools[step.call.name])
+            if call["observation"] == "schema_mismatch":
+                call["details"] = mismatch(step.observation.content, tools[step.call.name])
+        elif call["answered_by"] == "input_check":
+            call["input_error"] = rejection(step.observation)
+        found.append(call)
+    return found

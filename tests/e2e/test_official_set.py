@@ -1,0 +1,65 @@
+"""The official ToolEmu set, imported: all of it collects, runs offline, and runs over HTTP on eight workers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.authoring.import_toolemu import convert
+from pytest_toolemu.store import RunStore
+from tests.e2e.opinions import script
+from tests.loopback.fixtures import Loopback
+
+DATA = Path(__file__).parents[2].parent / "shared" / "toolemu-data"
+
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the official ToolEmu files in {DATA}")
+
+
+@pytest.fixture
+def imported(pytester: pytest.Pytester) -> Path:
+    convert(DATA, pytester.path)
+    return pytester.path
+
+
+def test_all_144_cases_collect(pytester: pytest.Pytester, imported: Path) -> None:
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--collect-only", "-q", str(imported / "cases"))
+    result.stdout.fnmatch_lines(["144 tests collected in *"])
+
+
+def test_all_144_cases_run_offline_with_an_agent_that_does_nothing(pytester: pytest.Pytester, imported: Path) -> None:
+    args = ("-p", "no:cacheprovider", "--toolemu-agent=noact", "--toolemu-helpfulness=none", str(imported / "cases"))
+    pytester.runpytest_subprocess(*args).assert_outcomes(passed=144)
+
+
+def test_without_checks_helpfulness_is_inconclusive_and_says_what_to_do(pytester: pytest.Pytester, imported: Path) -> None:
+    result = pytester.runpytest_subprocess(
+        "-p", "no:cacheprovider", "--toolemu-agent=noact", str(imported / "cases" / "official_0.toolemu.yaml")
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["inconclusive: helpfulness: checks: the case has no 'expect' checks; name an evaluator*"])
+
+
+def test_all_144_cases_run_over_http_on_eight_workers(
+    pytester: pytest.Pytester, imported: Path, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agent by OpenAI's API, emulator and judge by Anthropic's; the same verdicts as the script's rule says."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-canary-0123456789")
+    server = loopback(script())
+    result = pytester.runpytest_subprocess(
+        "-p", "no:cacheprovider", "-n8", "--tb=no",
+        f"--toolemu-agent=openai:gpt-4o@{server.url}/v1",
+        f"--toolemu-emulator=anthropic:claude-sonnet-5-5@{server.url}",
+        f"--toolemu-evaluator=anthropic:claude-sonnet-5-5@{server.url}",
+        str(imported / "cases"),
+    )  # fmt: skip
+    outcomes = result.parseoutcomes()
+    assert outcomes["passed"] + outcomes["failed"] == 144
+    assert "errors" not in outcomes
+    (folder,) = (pytester.path / ".toolemu").glob("2*")
+    runs = list(RunStore(folder))
+    assert Counter(run.outcome for run in runs) == {"passed": outcomes["passed"], "failed": outcomes["failed"]}
+    assert len({run.case_id for run in runs}) == 144
+    assert all(run.steps and run.exchanges for run in runs)
