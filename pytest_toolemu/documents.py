@@ -167,8 +167,10 @@ class _Composer:
         except StopIteration:
             raise DocumentError(self.path, [(1, 1, "the file is empty")]) from None
         except yaml.MarkedYAMLError as error:
-            mark: Any = error.problem_mark or error.context_mark
-            line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+            mark: Any = error.problem_mark
+            if mark is None:
+                mark = error.context_mark
+            line, column = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
             what = ", ".join(part for part in (error.context, error.problem) if part)
             raise DocumentError(self.path, [(line, column, f"YAML syntax: {what}")]) from None
         except yaml.YAMLError as error:
@@ -181,11 +183,11 @@ class _Composer:
         return next(self.events)
 
     def _error(self, event: Any, message: str) -> DocumentError:
-        return DocumentError(self.path, [(event.start_mark.line + 1, event.start_mark.column + 1, message)])
+        return DocumentError(self.path, [(*_start(event), message)])
 
     def _value(self, event: Any, loc: Loc) -> Any:
         if self.marks is not None:
-            self.marks[loc] = (event.start_mark.line + 1, event.start_mark.column + 1)
+            self.marks[loc] = _start(event)
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
             raise self._error(event, "anchors and aliases (&name, *name) are not read here; write the value out")
         if event.tag is not None:
@@ -213,7 +215,7 @@ class _Composer:
             if key in values:
                 raise self._error(event, f"the key {key!r} occurs twice in this mapping")
             if self.marks is not None:
-                self.marks[(*loc, key, KEY)] = (event.start_mark.line + 1, event.start_mark.column + 1)
+                self.marks[(*loc, key, KEY)] = _start(event)
             values[key] = self._value(self._next(), (*loc, key))
         return values
 
@@ -242,6 +244,10 @@ class _Composer:
 
     def _long_number(self, event: Any) -> Any:
         raise self._error(event, f"the number {show(event.value, 40)} is too large; put it in quotes if it is text")
+
+
+def _start(event: Any) -> tuple[int, int]:
+    return event.start_mark.line + 1, event.start_mark.column + 1
 
 
 def _ambiguous(text: str) -> str:

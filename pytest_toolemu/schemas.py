@@ -34,7 +34,7 @@ def violations(schema: dict[str, Any], value: Any) -> list[str]:
     """
     try:
         errors = itertools.islice(_compiled(json.dumps(schema)).iter_errors(value), _MAX_PROBLEMS)
-        return [f"{_place(error)}{error.message}" for error in errors]
+        return [text for error in errors for text in _messages(error)]
     except (ValueError, RecursionError):  # what the validator makes of some 255 levels and more
         return ["the value is nested too deeply"]
 
@@ -47,6 +47,17 @@ def _compiled(schema: str) -> jsonschema_rs.Validator:
 
 def _no_reference(uri: str) -> Any:
     raise ValueError(f"the reference {uri!r} leads outside the schema; write the definition out")
+
+
+def _messages(error: jsonschema_rs.ValidationError) -> list[str]:
+    """The error; for a choice of schemas, what the nearest of them objects to, which is what can be mended."""
+    branches: list[list[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", None) or []
+    told = f"{_place(error)}{error.message}"
+    if not any(branches):
+        return [told]
+    # The branch that got deepest into the value is the one that was meant.
+    nearest = max(branches, key=lambda branch: (max(len(e.instance_path) for e in branch), -len(branch)))
+    return [told, *(f"{_place(part)}{part.message}" for part in nearest)]
 
 
 def _place(error: jsonschema_rs.ValidationError) -> str:

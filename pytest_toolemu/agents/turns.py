@@ -9,6 +9,7 @@ from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.exchange import Message, Model, Reply, ToolSpec
 from pytest_toolemu.models.asking import ask
 from pytest_toolemu.prompts import prompt_hash
+from pytest_toolemu.prompts.material import clock
 from pytest_toolemu.run import sha256
 from pytest_toolemu.settings import Prompt
 from pytest_toolemu.toolbox import Task, Toolbox
@@ -16,9 +17,6 @@ from pytest_toolemu.toolbox import Task, Toolbox
 QUITTING: Final[frozenset[Prompt]] = frozenset({"quit", "simple_quit"})
 MAX_RETRIES: Final = 2
 """How often in a row a model is asked again for a reply that cannot be used."""
-
-# Not strftime's, which depend on the locale of the process.
-_WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 def check_variant(variant: str) -> None:
@@ -35,9 +33,7 @@ def identity(kind: str, variant: Prompt, follow_up: str, model: Model) -> dict[s
 
 def environment(task: Task) -> dict[str, Any]:
     """Who gives the task, when and where, as the prompts show it."""
-    now = task.now
-    shown = f"{_WEEKDAYS[now.weekday()]}, {now:%Y-%m-%d, %H:%M} (UTC{now.isoformat()[-6:]})"
-    return {"user": task.user, "now": shown, "locale": task.locale}
+    return {"user": task.user, "now": clock(task.now), "locale": task.locale}
 
 
 async def next_reply(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.authoring.import_files import Line, Name, read_lines
+from pytest_toolemu.authoring.import_files import Line, Name, complain, read_lines
 from pytest_toolemu.case import Metric
 from pytest_toolemu.documents import show
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.run import HELPFULNESS_LABELS, SAFETY_LABELS, Verdict
-from pytest_toolemu.toolbox import printable
 
 _SCORES: Final[dict[Metric, str]] = {"safety": "ToolCallRisk", "helpfulness": "Helpfulness"}
 _LABELS: Final = {"safety": SAFETY_LABELS, "helpfulness": HELPFULNESS_LABELS}
@@ -22,7 +21,7 @@ _LABELS: Final = {"safety": SAFETY_LABELS, "helpfulness": HELPFULNESS_LABELS}
 def read_evaluation(record: Mapping[str, Any], evaluator: str, metric: Metric) -> Verdict:
     """One judgement. Its score is the one recorded, a whole number 0-3; anything else is a problem, never a guess."""
     score, problem = _score(record, metric)
-    text = printable(str(record.get("Overall Qualitative Label") or ""))
+    text = str(record.get("Overall Qualitative Label") or "")
     named = [label for label in _LABELS[metric] if label in text]
     notes = (record.get("Evaluator Log Summary"), record.get("Evaluator Thought"))
     # Some publishers searched the thoughts for scores that were missing, and wrote what they found as a number.
@@ -32,7 +31,7 @@ def read_evaluation(record: Mapping[str, Any], evaluator: str, metric: Metric) -
         metric=metric,
         score=score,
         label=named[0] if len(named) == 1 else text.strip(),
-        reason="\n\n".join(printable(str(note)) for note in notes if note),
+        reason="\n\n".join(str(note) for note in notes if note),
         problem=problem,
         repairs=("the publisher recovered the score from the evaluator's thought",) if repaired else (),
     )
@@ -40,7 +39,7 @@ def read_evaluation(record: Mapping[str, Any], evaluator: str, metric: Metric) -
 
 def _score(record: Mapping[str, Any], metric: Metric) -> tuple[int | None, str]:
     if error := record.get("error"):
-        return None, f"the evaluation failed: {printable(str(error))}"
+        return None, f"the evaluation failed: {error}"
     scores = record.get("eval_scores")
     value = scores.get(_SCORES[metric]) if isinstance(scores, dict) else None
     if value is None:
@@ -80,7 +79,7 @@ def read_evaluations(path: Path, trajectories: int) -> EvaluationFile:
     failures: Counter[str] = Counter()
     problems = []
     for line in lines:
-        identity = line.record.get("eval_id")
+        identity, replicates = line.record.get("eval_id"), line.record.get("replicates", [])
         if identity is None and "error" in line.record:
             failures[str(line.record["error"])] += 1
         elif isinstance(identity, bool) or not isinstance(identity, int) or not 0 <= identity < trajectories:
@@ -89,20 +88,15 @@ def read_evaluations(path: Path, trajectories: int) -> EvaluationFile:
             )
         elif identity in verdicts:
             problems.append(f"{line}: a second evaluation with eval_id {identity}")
+        elif not (isinstance(replicates, list) and all(isinstance(record, dict) for record in replicates)):
+            problems.append(f"{line}: replicates is {show(replicates)}, not a list of evaluations")
+        elif replicates:
+            numbered = enumerate(replicates, 1)
+            verdicts[identity] = tuple(read_evaluation(r, f"{evaluator} #{n}", metric) for n, r in numbered)
         else:
-            verdicts[identity] = tuple(_replicates(line, evaluator, metric))
-    if problems:
-        raise UsageError("\n".join(problems))
+            verdicts[identity] = (read_evaluation(line.record, evaluator, metric),)
+    complain(problems)
     return EvaluationFile(path, evaluator, metric, verdicts, failures)
-
-
-def _replicates(line: Line, evaluator: str, metric: Metric) -> Iterator[Verdict]:
-    replicates = line.record.get("replicates")
-    if not isinstance(replicates, list) or "error" in line.record:
-        yield read_evaluation(line.record, evaluator, metric)
-        return
-    for number, record in enumerate(replicates, 1):
-        yield read_evaluation(record, f"{evaluator} #{number}", metric)
 
 
 def _metric(path: Path, lines: list[Line]) -> Metric:
@@ -110,9 +104,9 @@ def _metric(path: Path, lines: list[Line]) -> Metric:
     if named := Name.of(path).metric:
         return named
     for line in lines:
-        scores = line.record.get("eval_scores") or {}
+        scores = line.record.get("eval_scores")
         for metric, key in _SCORES.items():
-            if key in scores:
+            if isinstance(scores, dict) and key in scores:
                 return metric
     raise UsageError(
         f"{path}: neither its name ('…_eval_agent_safe.jsonl', '…_help.jsonl') nor a score tells its metric"

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pytest_toolemu.case import Metric
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.toolbox import printable
 
 _SHOWN: Final = 20
 
@@ -37,7 +38,7 @@ def read_lines(path: Path) -> list[Line]:
     found, problems = [], []
     for number, text in enumerate(_texts(path), 1):
         try:
-            record = json.loads(text.decode("utf-8-sig"))
+            record = _value(text.decode("utf-8-sig"))
             if not isinstance(record, dict):
                 raise ValueError("not a JSON object")
             found.append(Line(path, number, record))
@@ -47,6 +48,13 @@ def read_lines(path: Path) -> list[Line]:
     if not found:
         raise UsageError(f"{path}: the file is empty")
     return found
+
+
+def _value(text: str) -> Any:
+    """A JSON value in which what UTF-8 cannot hold, an escaped half of a character, is replaced."""
+    value = json.loads(text)
+    halves = re.search(r"\\u[dD][89a-fA-F]", text)
+    return json.loads(printable(json.dumps(value, ensure_ascii=False))) if halves else value
 
 
 def complain(problems: list[str]) -> None:

@@ -18,7 +18,6 @@ from pytest_toolemu.authoring.import_toolemu import NAME, case_of
 from pytest_toolemu.case import Case
 from pytest_toolemu.documents import closest, place, show
 from pytest_toolemu.run import ErrorInfo
-from pytest_toolemu.toolbox import printable
 from pytest_toolemu.toolkit import Toolkit, callables
 from pytest_toolemu.trajectory import Call, Emulation, Observation, Step, Stop
 
@@ -82,13 +81,13 @@ def read_trajectory(record: Mapping[str, Any], toolkits: Mapping[str, Toolkit]) 
         raise ValueError(f"the toolkit {unknown[0]!r} has not been imported{closest(unknown[0], toolkits)}")
     kits = tuple(toolkits[name] for name in case.toolkits)
     if "error" in record and "intermediate_steps" not in record:
-        error = ErrorInfo(type=str(record.get("error_type") or "Error"), message=printable(str(record["error"])))
+        error = ErrorInfo(type=str(record.get("error_type") or "Error"), message=str(record["error"]))
         return Recorded(case, kits, stop="error", stop_reason=error.message, error=error)
     pairs, output = record.get("intermediate_steps"), record.get("output")
     if not isinstance(pairs, list) or not isinstance(output, str):
         raise ValueError("neither 'error' nor both of 'intermediate_steps' (a list) and 'output' (text) are there")
     steps, last_output, pending = _steps(pairs, kits)
-    stop, reason, answer = _ending(printable(output))
+    stop, reason, answer = _ending(output)
     return Recorded(
         case=case,
         toolkits=kits,
@@ -146,9 +145,9 @@ def _action(action: Any, index: int) -> _Action:
     """The three shapes: a call, a finish of the release of 2023, a finish of the forks."""
     match action:
         case [str(tool), str(text), str(log)]:
-            return _Action(printable(tool), printable(text), printable(log))
+            return _Action(tool, text, log)
         case [{"output": _}, str(log)] | {"return_values": {"output": _}, "log": str(log)}:
-            return _Action(None, "", printable(log))
+            return _Action(None, "", log)
     raise ValueError(f"step {index}: the action is {show(action)}, neither a call nor a finish")
 
 
@@ -156,9 +155,9 @@ def _texts(observation: Any, index: int) -> tuple[str, str, str | None]:
     """Observation, summary and log; the log is None in old files, which have the observation only."""
     match observation:
         case str(text):
-            return printable(text), "", None
+            return text, "", None
         case [str(text), str(summary), str(log)]:
-            return printable(text), printable(summary), printable(log)
+            return text, summary, log
     raise ValueError(f"step {index}: the observation is {show(observation)}, neither text nor three texts")
 
 

@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
-from pytest_toolemu.case import Case
 from pytest_toolemu.emulators.reply import read_reply, reply_schema
 from pytest_toolemu.exchange import Message, Model
 from pytest_toolemu.models.asking import ask_structured
+from pytest_toolemu.prompts.material import clock, outline, quoted
 from pytest_toolemu.run import sha256
-from pytest_toolemu.toolkit import Tool, Toolkit
+from pytest_toolemu.toolkit import Tool
 from pytest_toolemu.trajectory import Call, Observation, Source, Step, Trajectory
 
 Mode = Literal["standard", "adversarial"]
@@ -86,17 +86,14 @@ class Simulated:
         return prompts.render(
             WORLD,
             adversarial=self.mode == "adversarial",
-            toolkits=[
-                {"name": kit.name, "description": kit.description, "lines": outline(kit)}
-                for kit in trajectory.world.toolkits
-            ],
+            toolkits="\n\n".join(outline(kit) for kit in trajectory.world.toolkits),
             task_gaps=case.underspecified.task,
             safety_gaps=case.underspecified.safety,
             outcomes=case.risks.outcomes,
             actions=case.risks.actions,
             user=case.user.name,
             email=case.user.email,
-            now=_clock(case),
+            now=clock(case.now),
             locale=case.locale,
             instruction=quoted(case.instruction),
             code=secret_code(trajectory),
@@ -131,35 +128,3 @@ def _specification(tool: Tool) -> str:
 def secret_code(trajectory: Trajectory) -> str:
     """What marks untrusted text: the same throughout a trajectory, and unknown to whoever wrote that text."""
     return hashlib.sha256(f"marks:{trajectory.seed}:{trajectory.world.case.id}".encode()).hexdigest()[:16]
-
-
-def quoted(value: Any) -> str:
-    """A value as one line of JSON, in which whatever is invisible or breaks lines is escaped."""
-    text = json.dumps(value, ensure_ascii=False)
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
-
-
-def outline(toolkit: Toolkit) -> list[str]:
-    """The tools of a toolkit in one line each: arguments, returns, purpose, errors with their conditions."""
-    return [_line(toolkit.callable_name(tool), tool) for tool in toolkit.tools]
-
-
-def _line(name: str, tool: Tool) -> str:
-    line = f"* {name}({_members(tool.parameters)}) -> {_members(tool.returns)}: {' '.join(tool.description.split())}"
-    errors = "; ".join(f"{error}: {condition}" for error, condition in tool.errors.items())
-    return f"{line} Errors: {errors}" if errors else line
-
-
-def _members(schema: dict[str, Any]) -> str:
-    required = schema.get("required", ())
-    shown = []
-    for name, part in schema.get("properties", {}).items():
-        kind = part.get("type", "any") if isinstance(part, dict) else "any"
-        kind = " or ".join(kind) if isinstance(kind, list) else kind
-        shown.append(f"{name} ({kind})" if name in required else f"{name} ({kind}, optional)")
-    return ", ".join(shown)
-
-
-def _clock(case: Case) -> str:
-    days = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-    return f"{days[case.now.weekday()]}, {case.now.isoformat()}"

@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
 from pytest_toolemu.case import Case
-from pytest_toolemu.toolkit import Tool, Toolkit
+from pytest_toolemu.prompts.material import clock, outline, quoted
 from pytest_toolemu.trajectory import Stop, Trajectory
 
 Rubric = Literal["safety", "helpfulness", "helpfulness_ignore_safety"]
 
 MATERIAL: Final = "evaluator_material"
 
-_WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _ENDINGS: Final[dict[Stop, str]] = {
     "final": "with a final answer",
     "quit": "by quitting",
@@ -41,7 +39,7 @@ def material(trajectory: Trajectory, rubric: Rubric) -> str:
     world = trajectory.world
     values = {
         "rubric": rubric,
-        "toolkits": "\n\n".join(describe(toolkit) for toolkit in world.toolkits),
+        "toolkits": "\n\n".join(outline(toolkit) for toolkit in world.toolkits),
         "transcript": transcript(trajectory),
         **_case_fields(world.case),
     }
@@ -67,14 +65,6 @@ def _records(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     yield end
 
 
-def quoted(value: Any) -> str:
-    """A value as one line of JSON; control, formatting and other invisible characters are escaped, letters are not."""
-    text = json.dumps(value, ensure_ascii=False)
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
-
-
 def unused_code(seed: int, text: str, digits: int = 16) -> str:
     """Hexadecimal digits that do not occur in the text; the same for the same seed and text."""
     hashes = (hashlib.sha256(f"{seed}:{attempt}:{text}".encode()).hexdigest() for attempt in itertools.count())
@@ -85,57 +75,10 @@ def _case_fields(case: Case) -> dict[str, Any]:
     return {
         "instruction": quoted(case.instruction),
         "user": quoted(f"{case.user.name} <{case.user.email}>"),
-        "now": f"{_WEEKDAYS[case.now.weekday()]} {case.now.isoformat()}",
+        "now": clock(case.now),
         "task_gaps": [quoted(text) for text in case.underspecified.task],
         "safety_gaps": [quoted(text) for text in case.underspecified.safety],
         "outcomes": [quoted(text) for text in case.risks.outcomes],
         "actions": [quoted(text) for text in case.risks.actions],
         "expected": [quoted(text) for text in case.expected],
     }
-
-
-def describe(toolkit: Toolkit) -> str:
-    """A toolkit in short: what each tool is for, takes, returns, and which errors it may answer with."""
-    head = f"{toolkit.name}: {_line(toolkit.description)}"
-    return "\n".join([head, *(_tool(toolkit.callable_name(tool), tool) for tool in toolkit.tools)])
-
-
-def _tool(name: str, tool: Tool) -> str:
-    errors = "; ".join(f"{error} ({_line(condition)})" for error, condition in tool.errors.items())
-    signature = f"* {name}{_members(tool.parameters, '()')} -> {_members(tool.returns)}: {_line(tool.description)}"
-    return f"{signature} Errors: {errors}" if errors else signature
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _members(schema: dict[str, Any], brackets: str = "{}") -> str:
-    required = schema.get("required", ())
-    members = [
-        f"{key}{'' if key in required else '?'}: {type_text(member)}"
-        for key, member in schema.get("properties", {}).items()
-    ]
-    return f"{brackets[0]}{', '.join(members)}{brackets[1]}"
-
-
-def type_text(schema: Any) -> str:
-    """A JSON Schema as a short type: ``{id: string, tags?: [string], state: "open" | "closed"}``."""
-    if not isinstance(schema, dict):
-        return "any"
-    if choices := schema.get("enum") or ([schema["const"]] if "const" in schema else []):
-        return " | ".join(quoted(choice) for choice in choices)
-    if variants := schema.get("anyOf") or schema.get("oneOf"):
-        return " | ".join(type_text(variant) for variant in variants)
-    if "$ref" in schema:
-        return str(schema["$ref"]).rpartition("/")[2]
-    kinds = schema.get("type", "any")
-    return " | ".join(_kind_text(kind, schema) for kind in ([kinds] if isinstance(kinds, str) else kinds))
-
-
-def _kind_text(kind: str, schema: dict[str, Any]) -> str:
-    if kind == "array":
-        return f"[{type_text(schema.get('items'))}]"
-    if kind == "object":
-        return _members(schema) if schema.get("properties") else "object"
-    return f"{kind} ({schema['format']})" if "format" in schema else kind

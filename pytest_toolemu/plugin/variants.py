@@ -48,7 +48,7 @@ def is_own(item: Any, name: str) -> bool:
 
     Reads pytest's fixture closure, which has no public accessor; without it, False.
     """
-    known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).get(name)
+    known: Any = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).get(name)
     return bool(known) and getattr(known[-1].func, "__module__", "") == "pytest_toolemu.plugin.fixtures"
 
 

@@ -94,6 +94,7 @@ def test_repeated_judgements_are_verdicts_of_their_own(tmp_path: Path) -> None:
         ([evaluation(1), evaluation(1, eval_id=None)], ":2: eval_id is null; "),
         ([evaluation(1, eval_id=True)], ":1: eval_id is true; "),
         ([evaluation(1), evaluation(2)], ":2: a second evaluation with eval_id 0"),
+        ([{"eval_id": 0, "replicates": [3]}], ":1: replicates is [3], not a list of evaluations"),
     ],
 )
 def test_an_evaluation_that_fits_no_trajectory_is_an_error(tmp_path: Path, lines: Any, expected: str) -> None:
@@ -128,6 +129,7 @@ def test_the_metric_is_read_from_the_first_score_where_the_name_is_silent(tmp_pa
             Name("gpt-4o_naive", "unknown", "gpt-4o_naive_2601_115149_eval_agent_help", "helpfulness"),
         ),
         ("runs.jsonl", Name("runs", "unknown", "runs", None)),
+        (".jsonl", Name("", "unknown", "", None)),
     ],
 )
 def test_what_was_run_is_read_from_the_name_of_the_file(file: str, expected: Name) -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from pytest_toolemu.authoring.import_runs import import_runs, write_runs
 from pytest_toolemu.authoring.import_structure import mismatch, observation_class, report, structure
+from pytest_toolemu.authoring.import_trajectories import recorded_text
 from pytest_toolemu.cli import app
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.store import RunStore
@@ -79,6 +80,15 @@ def test_records_that_hold_their_evaluations(tmp_path: Path, folder: Path) -> No
     assert (unscored.outcome, unscored.score("helpfulness")) == ("inconclusive", 2)
     assert [run.identity.agent["name"] for run in (first, other)] == ["llama", "llama int8"]
     assert [run.trial for run in (first, unscored, other)] == [1, 2, 1]
+
+
+def test_text_that_no_record_can_hold_is_replaced(tmp_path: Path, folder: Path) -> None:
+    half = "\ud83d"
+    steps = [[call(text=half), emulated(half)]]
+    line = combined(*steps, output=f": {half}\U0001f600", log=half) | {"agent_model": half}
+    (run,) = import_runs(write_lines(tmp_path / "a.jsonl", [line]), folder)
+    assert (run.answer, run.identity.agent["name"], run.steps[0].call.arguments) == ("?\U0001f600", "?", "?")
+    assert recorded_text(run.steps[0].observation) == "?"
 
 
 def test_every_broken_line_is_named_and_nothing_is_imported(tmp_path: Path, folder: Path) -> None:

@@ -154,6 +154,14 @@ def test_a_call_that_never_got_its_answer_is_told(toolkits: Toolkits) -> None:
     assert found.stop_reason == "Agent stopped: OOM; PostRoomFindParcels got no answer"
 
 
+def test_a_limit_may_leave_no_finish(toolkits: Toolkits) -> None:
+    stopped = "Agent stopped due to iteration limit or time limit."
+    found = read_trajectory(
+        record() | _lists({"intermediate_steps": [[call(), emulated()]], "output": stopped}), toolkits
+    )
+    assert (len(found.steps), found.stop, found.last_output) == (1, "step_limit", "")
+
+
 def test_a_record_of_an_error_has_nothing_but_the_error(toolkits: Toolkits) -> None:
     failed = {"error": "429: slow down", "error_type": "RateLimitError", "case": case(), "case_idx": 3}
     found = read_trajectory(failed, toolkits)
@@ -185,12 +193,6 @@ def test_a_call_in_another_notation_is_no_invented_observation(toolkits: Toolkit
     """The original's parser reads plain labels only; the published counts do the same."""
     log = INVENTED.replace("Action: ", "**Action:** ") + "Final Answer: Done."
     assert read(toolkits, log=log).discarded == ()
-
-
-def test_text_that_no_record_can_hold_is_replaced(toolkits: Toolkits) -> None:
-    found = read(toolkits, [call(text="\ud800"), emulated("\ud800")], output=": \ud800", log="\ud800")
-    assert (found.answer, found.last_output, found.steps[0].call.arguments) == ("?", "?", "?")
-    assert recorded_text(found.steps[0].observation) == "?"
 
 
 @pytest.mark.parametrize(

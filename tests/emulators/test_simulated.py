@@ -10,9 +10,10 @@ from pytest_toolemu.case import Pin
 from pytest_toolemu.emulators.checked import Checked
 from pytest_toolemu.emulators.pinned import Pinned
 from pytest_toolemu.emulators.remembered import Remembered
-from pytest_toolemu.emulators.simulated import Mode, Simulated, quoted, secret_code
+from pytest_toolemu.emulators.simulated import Mode, Simulated, secret_code
 from pytest_toolemu.errors import InconclusiveError, ModelError
 from pytest_toolemu.exchange import Reply
+from pytest_toolemu.prompts.material import quoted
 from pytest_toolemu.trajectory import Trajectory
 from tests.emulators.worlds import Scripted, act, call, trajectory
 
@@ -148,8 +149,8 @@ class TestConversation:
 
     def test_all_toolkits_are_outlined(self) -> None:
         system = self.conversation()[0].requests[0][0].content
-        assert "ThermostatSetTarget(target (number)) -> success (boolean): SetTarget it." in system
-        assert "Contacts_SearchContacts(query (string), limit (integer, optional)) ->" in system
+        assert "ThermostatSetTarget(target: number) -> {success: boolean}: SetTarget it." in system
+        assert "Contacts_SearchContacts(query: string, limit?: integer) ->" in system
 
     def test_only_the_adversarial_emulator_knows_gaps_and_risks(self) -> None:
         known = ("Which Anna is meant.", "The note is private.", "Privacy: a note leaks.", "Writes to the first Anna.")
@@ -162,7 +163,7 @@ class TestConversation:
         system = self.conversation()[0].requests[0][0].content
         assert "John Doe" in system
         assert "john.doe@gmail.com" in system
-        assert "Tuesday, 2022-02-22T11:37:00-05:00" in system
+        assert "Tuesday, 2022-02-22, 11:37 (UTC-05:00)" in system
         assert "en_US" in system
 
 

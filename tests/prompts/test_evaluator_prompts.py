@@ -34,7 +34,7 @@ VALUES = {
     "toolkits": "Purse: Pays people.",
     "instruction": '"Pay Inés."',
     "user": '"Rui Matos <rui@matos.pt>"',
-    "now": "Friday 2025-03-07T18:05:00+00:00",
+    "now": "Friday, 2025-03-07, 18:05 (UTC+00:00)",
     "task_gaps": ['"a task gap"'],
     "safety_gaps": [],
     "outcomes": ['"an outcome"'],
