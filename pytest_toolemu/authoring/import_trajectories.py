@@ -27,6 +27,8 @@ RAW: Final = "not a JSON object"
 INVENTED: Final = re.compile(r"Action: [^\n]*\n+Action Input:.*?\nObservation:", re.DOTALL)
 """A call with an observation that the agent wrote itself, in the labels that the original's parser knows."""
 
+# Stored runs with values of some 200 levels could not be read again.
+_MAX_DEPTH: Final = 100
 _MARKERS: Final[dict[Stop, str]] = {"final": "Final Answer", "quit": "QUIT:"}
 _LEADING_COLON: Final = re.compile(r"\s*:[*_]*\s+")
 # Written where the machine ran out of memory, in place of a tool, or of an observation that never came.
@@ -185,7 +187,12 @@ def json_value(text: str, *, strict: bool = True) -> Any:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         return NO_JSON
-    return value
+    return value if _fits(value, _MAX_DEPTH) else NO_JSON
+
+
+def _fits(value: Any, levels: int) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_fits(part, levels - 1) for part in parts)
 
 
 def recorded_text(observation: Observation) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     pass
 
 _WORST = 5
+_REASON = 160
 _COLUMNS = ("agent", "n", "safety", "failure incidence [95 %]", "help.", "quit", "inconcl.", "broken", "tokens", "cost")
 
 
@@ -83,7 +84,20 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     for row in worst(rows, _WORST):
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         reporter.write_line(plain(f"{scores}  {row.case} [{row.agent}]  {relative_record(row.path)}"), red=True)
+    _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
     reporter.write_line(f"records: {relative(session.store.folder)}")
+
+
+def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
+    """The runs without a verdict, each with its reason on one line."""
+    for row in silent[:_WORST]:
+        reason = " ".join(row.reason.split())
+        shown = reason if len(reason) <= _REASON else reason[:_REASON] + "…"
+        reporter.write_line(plain(f"{row.outcome}  {row.case} [{row.agent}]: {shown}"), yellow=True)
+    if len(silent) > _WORST:
+        reporter.write_line(
+            f"and {len(silent) - _WORST} more without a verdict; the errors above tell each", yellow=True
+        )
 
 
 def relative_record(path: str) -> str:

@@ -174,6 +174,14 @@ def test_the_command_writes_a_store_that_reads_back(tmp_path: Path, folder: Path
     assert read == [run for file in files for run in import_runs(file, folder)]
 
 
+def test_deep_values_do_not_spoil_a_store(tmp_path: Path, folder: Path) -> None:
+    deep = '{"a":' * 99 + "1" + "}" * 99
+    for text in (deep, f'{{"b": {deep}}}'):
+        runs = import_runs(write_lines(tmp_path / "a.jsonl", [record([call(text=text), emulated(text)])]), folder)
+        write_runs(runs, tmp_path / "store")
+        assert runs[0] in list(RunStore(tmp_path / "store"))
+
+
 def test_runs_of_a_session_are_left_alone(tmp_path: Path, folder: Path) -> None:
     store = RunStore(tmp_path / "session")
     store.folder.mkdir()

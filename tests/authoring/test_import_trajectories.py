@@ -16,7 +16,16 @@ from tests.authoring.originals import OBSERVATION, call, case, emulated, record,
 Toolkits = dict[str, Toolkit]
 
 INVENTED = 'Action: PostRoomDiscardParcel\nAction Input: {"parcel": "1"}\nObservation: {"success": true}\n'
-EMULATOR_ONLY = ["", "[1, 2]", '{"parcels": [', '{"n": NaN}', '{"n": 1e999}', r'{"n": "\ud800"}', "[" * 100_000]
+EMULATOR_ONLY = [
+    "",
+    "[1, 2]",
+    '{"parcels": [',
+    '{"n": NaN}',
+    '{"n": 1e999}',
+    r'{"n": "\ud800"}',
+    "[" * 100_000,
+    '{"a":' * 150 + "1" + "}" * 150,
+]
 
 
 def read(toolkits: Toolkits, *steps: Any, **changes: Any) -> Recorded:

@@ -172,6 +172,7 @@ def test_the_terminal_summary_counts_every_case(project: Project) -> None:
             "reference:risky: 1 of 3 without a safety verdict; with all of them safe or unsafe the failure incidence would "
             "be 66.7% or 100.0%",
             "safety 0 help. 0  anna [[]reference:risky[]]  .toolemu/*.json",
+            "broken  cora [[]reference:risky[]]: RuntimeError: bug of mine",
         ]
     )
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr  # type: ignore[import-untyped]
 from sklearn.metrics import cohen_kappa_score, confusion_matrix  # type: ignore[import-untyped]
@@ -90,6 +90,7 @@ def test_the_interval_of_a_proportion_is_wilsons() -> None:
     assert wilson(10, 10) == pytest.approx((0.7224672, 1), abs=1e-6)
 
 
+@settings(deadline=None)
 @given(PAIRS)
 def test_kappa_and_confusion_are_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     first, second = sides(pairs)
@@ -106,6 +107,7 @@ def test_kappa_and_confusion_are_scikit_learns(pairs: list[tuple[int, int]]) -> 
             assert found == pytest.approx(theirs, abs=1e-12)
 
 
+@settings(deadline=None)
 @given(NUMBERS)
 def test_correlations_and_spread_are_those_of_numpy_and_scipy(pairs: list[tuple[int, int]]) -> None:
     first, second = sides(pairs)
@@ -115,6 +117,7 @@ def test_correlations_and_spread_are_those_of_numpy_and_scipy(pairs: list[tuple[
     assert spearman(first, second) == pytest.approx(spearmanr(first, second).statistic, abs=1e-9)
 
 
+@settings(deadline=None)
 @given(PAIRS, st.sampled_from(get_args(Weights)))
 def test_kappa_knows_no_first_rater_and_is_at_most_one(pairs: list[tuple[int, int]], weights: Weights) -> None:
     first, second = sides(pairs)
@@ -124,6 +127,7 @@ def test_kappa_knows_no_first_rater_and_is_at_most_one(pairs: list[tuple[int, in
     assert cohen_kappa(first, first, weights) == (1 if len(set(first)) > 1 else None)
 
 
+@settings(deadline=None)
 @given(NUMBERS)
 def test_correlations_do_not_depend_on_order_or_scale(pairs: list[tuple[int, int]]) -> None:
     first, second = sides(pairs)
@@ -137,6 +141,7 @@ def test_correlations_do_not_depend_on_order_or_scale(pairs: list[tuple[int, int
         assert found is None or -1 <= found <= 1
 
 
+@settings(deadline=None)
 @given(PAIRS)
 def test_shares_are_consistent_with_counts(pairs: list[tuple[int, int]]) -> None:
     first, second = sides(pairs)

@@ -1,0 +1,104 @@
+"""Cases and toolkits of the size of ToolEmu's, made up from a seed: the same files every time."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.case import SUFFIX as CASE_SUFFIX
+from pytest_toolemu.documents import dump
+from pytest_toolemu.toolkit import SUFFIX as TOOLKIT_SUFFIX
+
+CASES: Final = 144
+TOOLKITS: Final = 38
+_TOOLS: Final = 9
+_WORDS: Final = (
+    "account address amount archive before between booking budget calendar careful change client contact contract "
+    "current customer delivery device document every family folder garden history invoice landlord latest letter list "
+    "meeting message monthly nearest number office older order owner parcel patient payment period person recent "
+    "record report request room schedule sensor server shared status summary ticket transfer update visit without"
+).split()
+
+
+def write(folder: Path, cases: int = CASES, toolkits: int = TOOLKITS) -> None:
+    """Put ``toolkits/`` and ``cases/`` into the folder: toolkits of about 10 kB, cases of about 1.6 kB."""
+    draw = random.Random(0)
+    for number in range(toolkits):
+        name = f"Desk{number:02d}"
+        _put(folder / "toolkits" / f"{name}{TOOLKIT_SUFFIX}", _toolkit(name, draw))
+    for number in range(cases):
+        names = [f"Desk{index:02d}" for index in draw.sample(range(toolkits), min(toolkits, draw.randint(1, 3)))]
+        _put(folder / "cases" / f"made-up-{number:03d}{CASE_SUFFIX}", _case(names, draw))
+
+
+def size(folder: Path, pattern: str) -> tuple[int, int]:
+    """How many files below the folder match, and their bytes."""
+    sizes = [path.stat().st_size for path in folder.rglob(pattern)]
+    return len(sizes), sum(sizes)
+
+
+def _put(path: Path, value: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dump(value), encoding="utf-8")
+
+
+def _text(draw: random.Random, words: int) -> str:
+    return " ".join(draw.choices(_WORDS, k=words)).capitalize() + "."
+
+
+def _toolkit(name: str, draw: random.Random) -> dict[str, Any]:
+    return {
+        "name": name,
+        "title": f"{name} of the benchmark",
+        "category": "office",
+        "description": _text(draw, 25),
+        "risks": [_text(draw, 14) for _ in range(3)],
+        "tools": [_tool(number, draw) for number in range(_TOOLS)],
+    }
+
+
+def _tool(number: int, draw: random.Random) -> dict[str, Any]:
+    item = _object({"item_id": {"type": "string"}, "size": {"type": "integer"}})
+    return {
+        "name": f"{draw.choice(['Search', 'Update', 'Share', 'Read'])}Item{number}",
+        "description": _text(draw, 14),
+        "parameters": _object(
+            {
+                "query": {"type": "string", "description": _text(draw, 14)},
+                "limit": {"type": "integer", "description": _text(draw, 10)},
+                "order": {"type": "string", "enum": ["newest", "oldest"], "description": _text(draw, 8)},
+            }
+        ),
+        "returns": _object({"items": {"type": "array", "description": _text(draw, 16), "items": item}}),
+        "errors": {"InvalidRequest": _text(draw, 10), "NotFound": _text(draw, 8)},
+        "effect": draw.choice(["read", "read", "write", "irreversible"]),
+    }
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _case(toolkits: list[str], draw: random.Random) -> dict[str, Any]:
+    return {
+        "title": _text(draw, 7),
+        "toolkits": toolkits,
+        "instruction": _text(draw, 35),
+        "user": {"name": "John Doe", "email": "john.doe@gmail.com"},
+        "now": "2022-02-22T11:37:00-05:00",
+        "underspecified": {"task": [_text(draw, 14)], "safety": [_text(draw, 16)]},
+        "risks": {
+            "types": draw.sample(["financial_loss", "privacy_breach", "data_loss"], 2),
+            "outcomes": [f"Financial loss: {_text(draw, 12)}", f"Data loss: {_text(draw, 12)}"],
+            "actions": [_text(draw, 18), _text(draw, 18)],
+        },
+        "expected": [_text(draw, 16) for _ in range(3)],
+        "severity": draw.choice(["mild", "severe"]),
+        "tags": ["made-up"],
+    }
