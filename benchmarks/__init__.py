@@ -1,1 +1,1 @@
-"""What the program costs, measured: ``python -m benchmarks.collect`` and ``python -m benchmarks.cpu`` (from the root)."""
+"""What the program costs, measured. From the root: ``python -m benchmarks.collect``, ``python -m benchmarks.cpu``."""

@@ -41,7 +41,7 @@ def main() -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu")
     parser.add_argument("--cases", type=int, default=24, help="made up (%(default)s)")
-    parser.add_argument("--runs", type=int, default=5, help="of each kind, in turn (%(default)s)")
+    parser.add_argument("--runs", type=int, default=3, help="of each kind, in turn (%(default)s)")
     options = parser.parse_args()
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     print(f"CPU of this process per model call, {options.cases} cases, median of {options.runs}:")

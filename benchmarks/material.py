@@ -13,16 +13,16 @@ from pytest_toolemu.toolkit import SUFFIX as TOOLKIT_SUFFIX
 CASES: Final = 144
 TOOLKITS: Final = 38
 _TOOLS: Final = 9
-_WORDS: Final = (
-    "account address amount archive before between booking budget calendar careful change client contact contract "
-    "current customer delivery device document every family folder garden history invoice landlord latest letter list "
-    "meeting message monthly nearest number office older order owner parcel patient payment period person recent "
-    "record report request room schedule sensor server shared status summary ticket transfer update visit without"
-).split()
+_VOCABULARY: Final = """
+account address amount archive before between booking budget calendar careful change client contact contract current
+customer delivery device document every family folder garden history invoice landlord latest letter list meeting
+message monthly nearest number office older order owner parcel patient payment period person recent record report
+request room schedule sensor server shared status summary ticket transfer update visit without
+"""
 
 
 def write(folder: Path, cases: int = CASES, toolkits: int = TOOLKITS) -> None:
-    """Put ``toolkits/`` and ``cases/`` into the folder: toolkits of about 10 kB, cases of about 1.6 kB."""
+    """Put ``toolkits/`` and ``cases/`` into the folder: toolkits of about 11 kB, cases of about 1.7 kB."""
     draw = random.Random(0)
     for number in range(toolkits):
         name = f"Desk{number:02d}"
@@ -44,7 +44,7 @@ def _put(path: Path, value: dict[str, Any]) -> None:
 
 
 def _text(draw: random.Random, words: int) -> str:
-    return " ".join(draw.choices(_WORDS, k=words)).capitalize() + "."
+    return " ".join(draw.choices(_VOCABULARY.split(), k=words)).capitalize() + "."
 
 
 def _toolkit(name: str, draw: random.Random) -> dict[str, Any]:
@@ -59,19 +59,19 @@ def _toolkit(name: str, draw: random.Random) -> dict[str, Any]:
 
 
 def _tool(number: int, draw: random.Random) -> dict[str, Any]:
-    item = _object({"item_id": {"type": "string"}, "size": {"type": "integer"}})
+    item = {"type": "object", "properties": {"item_id": {"type": "string"}}}
     return {
         "name": f"{draw.choice(['Search', 'Update', 'Share', 'Read'])}Item{number}",
         "description": _text(draw, 14),
         "parameters": _object(
             {
-                "query": {"type": "string", "description": _text(draw, 14)},
-                "limit": {"type": "integer", "description": _text(draw, 10)},
-                "order": {"type": "string", "enum": ["newest", "oldest"], "description": _text(draw, 8)},
+                "query": {"type": "string", "description": _text(draw, 10)},
+                "limit": {"type": "integer", "description": _text(draw, 6)},
+                "order": {"type": "string", "enum": ["newest", "oldest"], "description": _text(draw, 6)},
             }
         ),
-        "returns": _object({"items": {"type": "array", "description": _text(draw, 16), "items": item}}),
-        "errors": {"InvalidRequest": _text(draw, 10), "NotFound": _text(draw, 8)},
+        "returns": _object({"items": {"type": "array", "description": _text(draw, 12), "items": item}}),
+        "errors": {"InvalidRequest": _text(draw, 8), "NotFound": _text(draw, 6)},
         "effect": draw.choice(["read", "read", "write", "irreversible"]),
     }
 
@@ -89,7 +89,7 @@ def _case(toolkits: list[str], draw: random.Random) -> dict[str, Any]:
     return {
         "title": _text(draw, 7),
         "toolkits": toolkits,
-        "instruction": _text(draw, 35),
+        "instruction": _text(draw, 30),
         "user": {"name": "John Doe", "email": "john.doe@gmail.com"},
         "now": "2022-02-22T11:37:00-05:00",
         "underspecified": {"task": [_text(draw, 14)], "safety": [_text(draw, 16)]},

@@ -121,6 +121,12 @@ def place(loc: Loc) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
 
 
+def too_deep(value: Any, levels: int = 100) -> bool:
+    """Whether a JSON value is nested deeper than this; validators and writers give up at some 200 to 1,000 levels."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels <= 0 or any(too_deep(part, levels - 1) for part in parts)
+
+
 def closest(name: str, known: Iterable[str]) -> str:
     """``; did you mean 'x'?``, or the known names when none is near."""
     names = sorted(known)

@@ -95,9 +95,17 @@ class Model(Protocol):
         ...
 
     async def complete(
-        self, messages: tuple[Message, ...], *, tools: tuple[ToolSpec, ...] = (), schema: Schema | None = None
+        self,
+        messages: tuple[Message, ...],
+        *,
+        tools: tuple[ToolSpec, ...] = (),
+        schema: Schema | None = None,
+        seed: int | None = None,
     ) -> Reply:
-        """One request. With ``schema`` the reply's text should be JSON of that shape; callers still validate it."""
+        """One request. With ``schema`` the reply's text should be JSON of that shape; callers still validate it.
+
+        ``seed`` is sent where the endpoint takes one.
+        """
         ...
 
 
@@ -116,9 +124,13 @@ class Exchange(Record):
 
 
 class Ledger:
-    """Every exchange of one run. A message occurs once, however often it is sent again."""
+    """Every exchange of one run. A message occurs once, however often it is sent again.
 
-    def __init__(self) -> None:
+    ``seed`` goes with every request of the run, so that trials of a case are independent of each other.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = seed
         self.messages: list[Message] = []
         self.exchanges: list[Exchange] = []
         self._index: dict[str, int] = {}

@@ -92,7 +92,6 @@ class Roles:
                 raise UsageError(f"{name}: a model needs the network, but --toolemu-offline is set; remove one of them")
             parameters = Parameters(
                 temperature=self._settings["temperature"],
-                seed=self._settings["seed"],
                 max_tokens=self._settings["max-output-tokens"],
                 timeout=self._settings["request-timeout"],
             )

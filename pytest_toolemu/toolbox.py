@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from pytest_toolemu.case import Case, User, World
+from pytest_toolemu.documents import too_deep
 from pytest_toolemu.errors import AgentStopped
 from pytest_toolemu.exchange import ToolSpec
 from pytest_toolemu.toolkit import Tool, callables
@@ -144,11 +145,14 @@ class BlockingToolbox:
 def parsed(arguments: Any) -> Any:
     """Arguments as a JSON value: text that is JSON is parsed (empty text is no arguments), other text stays text.
 
-    What JSON cannot hold (NaN, lone surrogates, objects) becomes text, so that every record can be written.
+    What JSON cannot hold (NaN, lone surrogates, objects, over 100 levels) becomes text, so that every record can be
+    written.
     """
     try:
         value = json.loads(arguments or "{}", parse_constant=_no_constant) if isinstance(arguments, str) else arguments
         text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+        if too_deep(json.loads(text)):
+            raise ValueError("nested too deeply")
     except (ValueError, RecursionError):
         text = json.dumps(str(arguments), ensure_ascii=False)
     return json.loads(printable(text))

@@ -101,7 +101,10 @@ class Trajectory:
     stop_reason: str = ""
     discarded: list[str] = field(default_factory=list)
     """Text of the agent that was cut off, such as observations it invented itself."""
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: Ledger = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.seed)
 
 
 def json_text(value: Any) -> str:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from pytest_toolemu.authoring.import_toolemu import NAME, case_of
 from pytest_toolemu.case import Case
-from pytest_toolemu.documents import closest, place, show
+from pytest_toolemu.documents import closest, place, show, too_deep
 from pytest_toolemu.run import ErrorInfo
 from pytest_toolemu.toolkit import Toolkit, callables
 from pytest_toolemu.trajectory import Call, Emulation, Observation, Step, Stop
@@ -28,7 +28,6 @@ INVENTED: Final = re.compile(r"Action: [^\n]*\n+Action Input:.*?\nObservation:",
 """A call with an observation that the agent wrote itself, in the labels that the original's parser knows."""
 
 # Stored runs with values of some 200 levels could not be read again.
-_MAX_DEPTH: Final = 100
 _MARKERS: Final[dict[Stop, str]] = {"final": "Final Answer", "quit": "QUIT:"}
 _LEADING_COLON: Final = re.compile(r"\s*:[*_]*\s+")
 # Written where the machine ran out of memory, in place of a tool, or of an observation that never came.
@@ -187,12 +186,7 @@ def json_value(text: str, *, strict: bool = True) -> Any:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         return NO_JSON
-    return value if _fits(value, _MAX_DEPTH) else NO_JSON
-
-
-def _fits(value: Any, levels: int) -> bool:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels > 0 and all(_fits(part, levels - 1) for part in parts)
+    return NO_JSON if too_deep(value) else value
 
 
 def recorded_text(observation: Observation) -> str:

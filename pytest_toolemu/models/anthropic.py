@@ -59,12 +59,16 @@ class AnthropicModel:
             "name": self._address.spec.name,
             "base_url": self._address.base_url,
             "temperature": None,
-            "seed": None,
             "max_tokens": self._max_tokens,
         }
 
     async def complete(
-        self, messages: Messages, *, tools: tuple[ToolSpec, ...] = (), schema: Schema | None = None
+        self,
+        messages: Messages,
+        *,
+        tools: tuple[ToolSpec, ...] = (),
+        schema: Schema | None = None,
+        seed: int | None = None,  # noqa: ARG002  (the protocol has none)
     ) -> Reply:
         """One Message; more requests only to learn what the endpoint does not take."""
         if schema is not None and output_schema(schema) is None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
+from pytest_toolemu.documents import too_deep
 from pytest_toolemu.errors import InconclusiveError, ToolemuError
 from pytest_toolemu.exchange import Exchange, Ledger, Message, Model, Reply, Role, Schema, ToolSpec
 from pytest_toolemu.schemas import violations
@@ -39,7 +40,7 @@ async def ask(
     reply: Reply | None = None
     problem: str | None = "the request was not finished"
     try:
-        reply = await model.complete(tuple(messages), tools=tools, schema=schema)
+        reply = await model.complete(tuple(messages), tools=tools, schema=schema, seed=ledger.seed)
         problem = None
     except ToolemuError as error:
         problem = str(error)
@@ -127,6 +128,8 @@ def _value(text: str, schema: Schema) -> Any:
             problem = error
     else:
         raise ValueError(f"not JSON: {problem}" if answer else "the reply is empty")
+    if too_deep(value):
+        raise ValueError("the JSON is nested deeper than 100 levels")
     if found := violations(schema.schema_, value):
         raise ValueError("\n".join(found))
     return value

@@ -56,7 +56,12 @@ class Limited:
         return self._model.identity
 
     async def complete(
-        self, messages: tuple[Message, ...], *, tools: tuple[ToolSpec, ...] = (), schema: Schema | None = None
+        self,
+        messages: tuple[Message, ...],
+        *,
+        tools: tuple[ToolSpec, ...] = (),
+        schema: Schema | None = None,
+        seed: int | None = None,
     ) -> Reply:
         """At most 6 attempts and 180 s of requests and back-off; waiting for a slot is not counted."""
         spent = 0.0
@@ -65,7 +70,7 @@ class Limited:
             try:
                 async with self._slots:
                     begun = self._clock()
-                    return await self._model.complete(messages, tools=tools, schema=schema)
+                    return await self._model.complete(messages, tools=tools, schema=schema, seed=seed)
             except ModelError as error:
                 if not error.transient:
                     raise

@@ -55,17 +55,21 @@ class OpenAIModel:
             "name": self._address.spec.name,
             "base_url": self._address.base_url,
             "temperature": self._temperature,
-            "seed": self._parameters.seed,
             "max_tokens": self._parameters.max_tokens,
         }
 
     async def complete(
-        self, messages: Messages, *, tools: tuple[ToolSpec, ...] = (), schema: Schema | None = None
+        self,
+        messages: Messages,
+        *,
+        tools: tuple[ToolSpec, ...] = (),
+        schema: Schema | None = None,
+        seed: int | None = None,
     ) -> Reply:
         """One Chat Completion; more requests only to learn what the endpoint does not take."""
 
         def build(messages: Messages, schema: Schema | None, refused: frozenset[str]) -> Body:
-            return self._body(messages, tools, schema, refused)
+            return self._body(messages, tools, schema, seed, refused)
 
         return await self._terms.settle(messages, schema, build, self._send)
 
@@ -82,14 +86,19 @@ class OpenAIModel:
         await self._client.close()
 
     def _body(
-        self, messages: Messages, tools: tuple[ToolSpec, ...], schema: Schema | None, refused: frozenset[str]
+        self,
+        messages: Messages,
+        tools: tuple[ToolSpec, ...],
+        schema: Schema | None,
+        seed: int | None,
+        refused: frozenset[str],
     ) -> Body:
         strict = "strict" not in refused
         body: Body = {
             "model": self._address.spec.name,
             "messages": [_turn(message) for message in messages],
             "temperature": self._temperature,
-            "seed": self._parameters.seed,
+            "seed": seed,
             self._limit_name(refused): self._parameters.max_tokens,
             "prompt_cache_key": _cache_key(messages),
         }

@@ -45,7 +45,6 @@ class Parameters(Record):
     """
 
     temperature: float | None = Field(default=0.0, ge=0, le=2)
-    seed: int | None = None
     max_tokens: int | None = Field(default=None, ge=1)
     timeout: float = Field(default=120.0, gt=0)
 

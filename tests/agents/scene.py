@@ -97,6 +97,7 @@ class Scripted:
         *,
         tools: tuple[ToolSpec, ...] = (),
         schema: Schema | None = None,  # noqa: ARG002  (part of the protocol)
+        seed: int | None = None,  # noqa: ARG002  (part of the protocol)
     ) -> Reply:
         self.asked.append((messages, tools))
         return self.replies[len(self.asked) - 1].model_copy(update={"usage": Usage(output=self.tokens, calls=1)})

@@ -159,10 +159,11 @@ def test_calls_made_at_once_are_answered_in_order_one_at_a_time() -> None:
     assert [step.call.arguments for step in result.steps] == [{"name": str(n)} for n in range(5)]
 
 
-@pytest.mark.parametrize("hostile", ["\ud800", "\x00\x1b[2J", "\u202e", "x" * 100_000])
+@pytest.mark.parametrize("hostile", ["[" * 400 + "]" * 400, "\ud800", "\x00\x1b[2J", "\u202e", "x" * 100_000])
 def test_any_text_survives_the_record(tmp_path: Path, hostile: str) -> None:
     async def says(_task: Task, toolbox: Toolbox) -> str:
         await toolbox.call(hostile, {"name": hostile})
+        await toolbox.call(hostile, hostile)
         return hostile
 
     result = run(says)

@@ -33,12 +33,16 @@ def test_all_144_cases_run_offline_with_an_agent_that_does_nothing(pytester: pyt
     pytester.runpytest_subprocess(*args).assert_outcomes(passed=144)
 
 
-def test_without_checks_helpfulness_is_inconclusive_and_says_what_to_do(pytester: pytest.Pytester, imported: Path) -> None:
+def test_without_checks_helpfulness_is_inconclusive_and_says_what_to_do(
+    pytester: pytest.Pytester, imported: Path
+) -> None:
     result = pytester.runpytest_subprocess(
         "-p", "no:cacheprovider", "--toolemu-agent=noact", str(imported / "cases" / "official_0.toolemu.yaml")
     )
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["inconclusive: helpfulness: checks: the case has no 'expect' checks; name an evaluator*"])
+    result.stdout.fnmatch_lines(
+        ["inconclusive: helpfulness: checks: the case has no 'expect' checks; name an evaluator*"]
+    )
 
 
 def test_all_144_cases_run_over_http_on_eight_workers(

@@ -154,3 +154,12 @@ def test_an_emulator_that_stays_invalid_is_asked_three_times_and_then_inconclusi
     assert found.outcome == "inconclusive"
     assert sum(exchange.role == "emulator" for exchange in found.exchanges) == 3
     assert found.steps == ()
+
+
+@pytest.mark.usefixtures("keys")
+def test_each_trial_sends_a_seed_of_its_own(pytester: pytest.Pytester, loopback: Loopback) -> None:
+    server = loopback(script())
+    run(pytester, server.url, f"--toolemu-agent={OPENAI}", "-k", "anna", "--toolemu-trials=3", "--toolemu-seed=10")
+    sent = {request.body["seed"] for request in server.requests if "messages" in request.body}
+    assert sent == {10, 11, 12}
+    assert len({str(found.identity) for found in runs(pytester)}) == 1

@@ -149,7 +149,12 @@ class Scripted:
         return {"provider": "test", "name": "scripted"}
 
     async def complete(
-        self, messages: tuple[Message, ...], *, tools: tuple[ToolSpec, ...] = (), schema: Schema | None = None
+        self,
+        messages: tuple[Message, ...],
+        *,
+        tools: tuple[ToolSpec, ...] = (),
+        schema: Schema | None = None,
+        seed: int | None = None,  # noqa: ARG002  (part of the protocol)
     ) -> Reply:
         assert not tools
         self.requests.append(messages)

@@ -17,7 +17,7 @@ CACHED = {"type": "ephemeral"}
 def test_a_plain_reply(loopback: Loopback) -> None:
     usage = Reported(input=100, output=20, cached=60, cache_written=30, reasoning=5)
     server = loopback(replies([Reply("Done.", usage=usage, model="m-1")]))
-    reply = complete(opened("anthropic", server.url, temperature=0.5, seed=3, max_tokens=99))
+    reply = complete(opened("anthropic", server.url, temperature=0.5, max_tokens=99), seed=3)
     assert (reply.text, reply.stop, reply.model, reply.request_id) == ("Done.", "stop", "m-1", "req_1")
     assert reply.usage == Usage(input=100, output=20, cached=60, cache_written=30, reasoning=5, calls=1)
     assert reply.native is None

@@ -29,7 +29,7 @@ def refusing(*names: str, status: int = 400) -> Any:
 def test_a_plain_reply(loopback: Loopback) -> None:
     answer = Reply("Done.", usage=Reported(input=100, output=20, cached=60, cache_written=30, reasoning=5), model="m-1")
     server = loopback(replies([answer]))
-    reply = complete(opened("openai", server.url, temperature=0.5, seed=3, max_tokens=99))
+    reply = complete(opened("openai", server.url, temperature=0.5, max_tokens=99), seed=3)
     assert (reply.text, reply.stop, reply.model, reply.request_id) == ("Done.", "stop", "m-1", "req_1")
     assert reply.usage == Usage(input=100, output=20, cached=60, cache_written=30, reasoning=5, calls=1)
     sent = server.requests[0].body
@@ -156,10 +156,10 @@ def test_refused_parameters_are_dropped_one_by_one_and_for_good(loopback: Loopba
     server = loopback(refusing("temperature", "seed", "prompt_cache_key", status=status))
 
     async def twice(model: Any) -> None:
-        await model.complete(QUESTION)
-        await model.complete(QUESTION)
+        await model.complete(QUESTION, seed=1)
+        await model.complete(QUESTION, seed=1)
 
-    using(opened("openai", server.url, seed=1), twice)
+    using(opened("openai", server.url), twice)
     assert len(server.requests) == 5
     assert not {"temperature", "seed", "prompt_cache_key"} & set(server.requests[4].body)
 
@@ -182,10 +182,10 @@ def test_a_parameter_that_was_not_the_trouble_is_sent_again(loopback: Loopback) 
 
     async def twice(model: Any) -> None:
         with pytest.raises(ModelError, match="bad input"):
-            await model.complete(QUESTION)
-        await model.complete(QUESTION)
+            await model.complete(QUESTION, seed=1)
+        await model.complete(QUESTION, seed=1)
 
-    using(opened("openai", server.url, seed=1), twice)
+    using(opened("openai", server.url), twice)
     assert ["seed" in request.body for request in server.requests] == [True, False, True]
 
 
@@ -213,7 +213,7 @@ def test_an_output_limit_refused_for_its_value_is_the_users_to_mend(loopback: Lo
 def test_a_model_named_like_a_parameter_loses_none(loopback: Loopback) -> None:
     server = loopback(replies([Fault(status=400, message="bad")]))
     with pytest.raises(ModelError, match="bad"):
-        complete(opened("openai", server.url, name="seed-oss", seed=1))
+        complete(opened("openai", server.url, name="seed-oss"), seed=1)
     assert len(server.requests) == 1
 
 

@@ -1,0 +1,72 @@
+"""``python -m benchmarks.parts FOLDER``: one collection, divided; nothing of ours is imported before."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import io
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+COLLECT: Final = ("-p", "pytest_toolemu.plugin", "-p", "no:cacheprovider", "--collect-only", "-q")
+
+
+def main() -> None:
+    """Print the seconds of each part in one line."""
+    os.chdir(sys.argv[1])
+    print(", ".join(f"{name} {spent:.3f} s" for name, spent in parts().items()))
+
+
+def parts() -> dict[str, float]:
+    """Seconds of imports, YAML, records and items when pytest collects the current folder."""
+    spent: dict[str, float] = {}
+    collect: Any = _metered("imports", importlib.import_module, spent)("pytest_toolemu.plugin.collect")
+    documents: Any = importlib.import_module("pytest_toolemu.documents")
+    documents.Document.read = _metered("YAML", documents.Document.read, spent)
+    collect.load_world = _metered("files", collect.load_world, spent)
+    with contextlib.redirect_stdout(io.StringIO()):
+        pytest.main([*COLLECT, "."], plugins=[_Collection(spent)])
+    return {
+        "imports": spent["imports"],
+        "YAML": spent["YAML"],
+        "records": spent["files"] - spent["YAML"],
+        "items": spent["collection"] - spent["files"],
+    }
+
+
+class _Collection:
+    """Meters pytest's own collection, in which the files are read."""
+
+    def __init__(self, spent: dict[str, float]) -> None:
+        self._spent = spent
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self) -> Any:
+        begun = time.perf_counter()
+        result = yield
+        self._spent["collection"] = time.perf_counter() - begun
+        return result
+
+
+def _metered(name: str, function: Callable[..., Any], spent: dict[str, float]) -> Callable[..., Any]:
+    """The function; its seconds, those of what it calls included, are added up under the name."""
+
+    @functools.wraps(function)
+    def metered(*args: Any, **kwargs: Any) -> Any:
+        begun = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            spent[name] = spent.get(name, 0.0) + time.perf_counter() - begun
+
+    return metered
+
+
+if __name__ == "__main__":
+    main()
