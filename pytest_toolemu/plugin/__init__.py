@@ -46,7 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """What was resolved, and where from; nothing in runs that configure no agent."""
-    return config.stash[SESSION].header()
+    if not config.stash[SESSION].settings["agent"]:
+        return []
+    from pytest_toolemu.plugin import terminal
+
+    return terminal.header(config.stash[SESSION])
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile | None:

@@ -130,19 +130,9 @@ class Session:
             "versions": versions(),
         }
 
-    def header(self) -> list[str]:
-        """Agent, emulator and evaluators as resolved, and where each comes from."""
-        if not self.settings["agent"] or self.is_worker:
-            return []
-        from pytest_toolemu.plugin import terminal
-
-        return terminal.header(self)
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the row that a report carries. A rerun's replaces the former."""
         if any(name == PROPERTY for name, _ in report.user_properties):
-            from pytest_toolemu.plugin.terminal import row_of
-
             row = row_of(report)
             if row is not None:
                 self.rows[report.nodeid] = row
@@ -158,6 +148,17 @@ def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
     """The row in a report's user properties."""
     texts = [value for name, value in pairs if name == PROPERTY]
     return json.loads(str(texts[-1])) if texts else None
+
+
+def row_of(report: pytest.TestReport) -> Row | None:
+    """The row a report carries. A case whose set-up failed before it ran counts as broken."""
+    content = properties(report.user_properties)
+    if content is None or (report.when != "call" and report.passed) or report.skipped:
+        return None
+    from pytest_toolemu.summary import Row
+
+    row = Row(**content)
+    return row if row.outcome else Row(case=row.case, outcome="broken", reason="set-up failed; see the error above")
 
 
 def relative(path: Path) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_toolemu.plugin.state import Session, properties, relative
+from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.summary import Row, Summary, summarize, worst
 
@@ -55,15 +55,6 @@ def _origin(session: Session, name: str, otherwise: str) -> str:
 
 def _shown(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def row_of(report: pytest.TestReport) -> Row | None:
-    """The row a report carries. A case whose set-up failed before it ran counts as broken."""
-    content = properties(report.user_properties)
-    if content is None or (report.when != "call" and report.passed) or report.skipped:
-        return None
-    row = Row(**content)
-    return row if row.outcome else Row(case=row.case, outcome="broken", reason="set-up failed; see the error above")
 
 
 def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> None:
