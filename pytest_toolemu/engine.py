@@ -191,7 +191,6 @@ def versions() -> dict[str, str]:
         ("pytest-toolemu", "pytest_toolemu"),
         ("openai", "openai"),
         ("anthropic", "anthropic"),
-        ("Faker", "faker"),
     ):
         with contextlib.suppress(metadata.PackageNotFoundError):
             if module in sys.modules:

@@ -161,7 +161,7 @@ class Generator:
         text = self._invent.text(path, schema.get("format"))
         if "format" not in schema:
             while len(text) < least:
-                text += f" {self._invent.fake.word()}"
+                text += " " + self._invent.vocabulary("word")
             text = text[: int(most)].rstrip().ljust(least, "s") if len(text) > most else text
         if "pattern" in schema and violations(schema, text):
             # Where a name does not fit its code may: DE instead of Germany.

@@ -1,4 +1,4 @@
-"""Realistic values for members of a given name, drawn from a seed. The only module that imports Faker."""
+"""Realistic values for members of a given name, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final
 
+from pytest_toolemu.emulators.vocabulary import Vocabulary
+
 Path = tuple[str, ...]
 """Where a value stands: the names of the members around it, its own last. An item bears the singular of its list."""
 
@@ -17,7 +19,7 @@ def _by_word(table: dict[Any, str]) -> dict[str, Any]:
     return {word: value for value, words in table.items() for word in words.split()}
 
 
-# What makes a text, by a word in its name: one of the makers below, or a method of Faker.
+# What makes a text, by a word in its name: one of the makers below, or a kind of Vocabulary.
 _MAKERS: Final = _by_word(
     {
         "email": "email mail from to cc bcc",
@@ -38,7 +40,9 @@ _MAKERS: Final = _by_word(
         "file_name": "file filename attachment document photo image",
         "file_path": "path",
         "folder": "folder directory",
-        "title": "title subject headline topic label tag category",
+        "title": "title subject headline",
+        "topic": "topic label tag category",
+        "product": "product article item",
         "paragraph": "description body content text message note comment summary bio details snippet reason",
         "currency": "currency currency_code",
         "color_name": "color colour",
@@ -96,9 +100,6 @@ _TRUTH: Final = _by_word(
         False: "more error failed truncated deleted cancelled blocked locked overdue exists",
     }
 )
-_CURRENCIES: Final = {"US": "USD", "GB": "GBP", "CH": "CHF", "JP": "JPY", "CA": "CAD", "AU": "AUD", "IN": "INR"} | {
-    **{"BR": "BRL", "CN": "CNY", "KR": "KRW", "MX": "MXN", "PL": "PLN", "SE": "SEK", "DK": "DKK", "NO": "NOK"}
-}
 # Days from the case's own time, for what lies ahead of it.
 _AHEAD: Final = _by_word(
     {
@@ -128,27 +129,18 @@ class Invention:
     """Invents values: the same ones for the same seed. Times lie around ``now``."""
 
     def __init__(self, seed: str, locale: str, now: datetime) -> None:
-        from faker import Faker
-
-        try:
-            self.fake = Faker(locale)
-        except AttributeError:  # a language that Faker lacks; only names, places and the like depend on it
-            self.fake = Faker("en_US")
-        self.fake.seed_instance(seed)
         self.random = Random(seed)
-        self._now, self._country = now, locale[-2:]
+        self.vocabulary = Vocabulary(locale, self.random)
+        self._now, country = now, self.vocabulary.country
         self._own: dict[str, Callable[[Path], Any]] = {
-            "place": lambda _: self.fake.address().replace("\n", ", "),
-            "title": lambda _: self.fake.sentence(nb_words=3).rstrip(".。"),
-            "paragraph": lambda _: self.fake.paragraph(nb_sentences=2),
             "state": lambda _: "completed",
             "date": lambda path: self._when(path).date().isoformat(),
             "time": lambda path: self._when(path).isoformat().partition("T")[2],
             "moment": lambda path: self._when(path).isoformat(),
-            "folder": lambda _: self.fake.file_path(depth=2).rpartition("/")[0],
-            "nation": lambda _: self._nation(),
-            "country_code": lambda _: self._country,
-            "currency": lambda _: _CURRENCIES.get(self._country, "EUR"),
+            "nation": lambda _: country.name,
+            "country_code": lambda _: country.code,
+            "currency": lambda _: country.currency,
+            "timezone": lambda _: country.timezone,
             "number": lambda _: "".join(self.random.choices(string.digits, k=self.random.randint(8, 11))),
             "duration": lambda _: f"PT{self.random.randint(5, 90)}M",
             "money": lambda _: f"{self.random.randint(500, 250_000) / 100:.2f}",
@@ -158,7 +150,7 @@ class Invention:
     def text(self, path: Path, form: str | None = None) -> str:
         """A text of a JSON Schema format, or of the kind that the names suggest."""
         maker = _FORMATS.get(form or "") or self._maker(path)
-        return str(self._own[maker](path) if maker in self._own else getattr(self.fake, maker)())
+        return str(self._own[maker](path) if maker in self._own else self.vocabulary(maker))
 
     def _maker(self, path: Path) -> str:
         own = words(path[-1])
@@ -175,12 +167,6 @@ class Invention:
         """True for what tells a success, false for what tells trouble, either for anything else."""
         known: bool | None = _first(_TRUTH, words(name))
         return self.random.random() < 0.5 if known is None else known
-
-    def _nation(self) -> str:
-        try:
-            return str(self.fake.current_country())
-        except ValueError:  # a few of Faker's languages name no country
-            return str(self.fake.country())
 
     def _identifier(self, path: Path) -> str:
         about = [word for word in words(path[-1]) if word not in ("id", "ids", "uuid")] or words(path[-2])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_toolemu.plugin import options
-from pytest_toolemu.plugin.state import ITEM, SESSION, CaseError, Session
+from pytest_toolemu.plugin.state import ITEM, SESSION, CaseError, Reports, Session
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.collect import CaseFile
@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "toolemu(cases=PATH): run this test once for each case below PATH")
     settings = options.resolved(config)
     config.stash[SESSION] = session = Session(config, settings)
-    config.pluginmanager.register(session, "toolemu-session")
+    config.pluginmanager.register(Reports(session.rows), "toolemu-reports")
     if settings["benchmark"]:
         options.add_benchmark(config)
 

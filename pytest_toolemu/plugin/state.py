@@ -130,18 +130,27 @@ class Session:
             "versions": versions(),
         }
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the row that a report carries. A rerun's replaces the former."""
-        if any(name == PROPERTY for name, _ in report.user_properties):
-            row = row_of(report)
-            if row is not None:
-                self.rows[report.nodeid] = row
-
     def close(self) -> None:
         """Cancel what runs and close the models."""
         if self._schedule is not None:
             self._schedule.close()
             self._schedule = None
+
+
+class Reports:
+    """Hears of every report. A plugin of its own, as pytest reads all attributes of what is registered, and a Session
+    makes its parts when they are read.
+    """
+
+    def __init__(self, rows: dict[str, Row]) -> None:
+        self._rows = rows
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the row that a report carries. A rerun's replaces the former."""
+        if any(name == PROPERTY for name, _ in report.user_properties):
+            row = row_of(report)
+            if row is not None:
+                self._rows[report.nodeid] = row
 
 
 def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:

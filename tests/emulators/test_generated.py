@@ -161,8 +161,10 @@ class TestRealism:
         assert all(generate(schema, locale=locale).values())
 
     def test_no_third_party_can_be_reached_at_an_invented_address(self) -> None:
-        made = [Invention(str(seed), "en_US", NOW).text(("email",)) for seed in range(30)]
-        assert all(re.search(r"@example\.(com|org|net)$", address) for address in made)
+        made = [Invention(str(seed), "en_US", NOW) for seed in range(30)]
+        assert all(re.search(r"@\w+\.example$", each.text(("email",))) for each in made)
+        assert all(re.match(r"https://www\.\w+\.example/", each.text(("url",))) for each in made)
+        assert all(each.text(("ip",)).startswith(("192.0.2.", "198.51.100.", "203.0.113.")) for each in made)
 
 
 class TestEcho:

@@ -227,7 +227,6 @@ def test_an_unrelated_suite_loads_nothing_heavy(pytester: pytest.Pytester, monke
         "openai",
         "anthropic",
         "jinja2",
-        "faker",
         "jsonschema_rs",
         "typer",
         "rich",

@@ -1,0 +1,167 @@
+"""Every folder in ``examples/``, copied elsewhere and run by the commands of its README."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pytest_toolemu.run import Run
+from pytest_toolemu.settings import KNOBS
+from pytest_toolemu.store import RunStore
+from tests.e2e.opinions import script
+from tests.loopback.fixtures import Loopback
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+QUICKSTART = {
+    "pytest --toolemu-agent=reference:safe": {"passed": 1},
+    "pytest --toolemu-agent=reference:risky": {"failed": 1},
+    "pytest --toolemu-agent=noact": {"failed": 1},
+}
+OWN_AGENT = {
+    "pytest --toolemu-benchmark --toolemu-agent=my_agent:cautious": "my_agent:cautious",
+    "pytest --toolemu-benchmark --toolemu-agent=blunt": "my_agent:blunt",
+    "pytest test_with_asserts.py": "my_agent:cautious",
+}
+
+
+def test_each_example_has_a_test_here() -> None:
+    known = {"offline-quickstart", "own-agent", "openai-and-anthropic", "github-actions"}
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == known
+
+
+@pytest.fixture
+def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to be in, with nothing of ours in the environment."""
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    for knob in KNOBS:
+        monkeypatch.delenv(knob.variable, raising=False)
+    return pytester.path
+
+
+def commands(example: str) -> list[str]:
+    """The pytest commands of an example's README, without their comments."""
+    text = (EXAMPLES / example / "README.md").read_text(encoding="utf-8")
+    return [
+        shlex.join(shlex.split(line, comments=True)) for line in re.findall(r"^    (pytest .*)$", text, re.MULTILINE)
+    ]
+
+
+def run(pytester: pytest.Pytester, command: str, *more: str) -> pytest.RunResult:
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *shlex.split(command)[1:], *more)
+
+
+def runs(folder: Path) -> list[Run]:
+    return [found for session in folder.glob(".toolemu/2*") for found in RunStore(session)]
+
+
+def test_the_readmes_have_the_commands_that_are_run_here() -> None:
+    assert commands("offline-quickstart") == list(QUICKSTART)
+    assert commands("own-agent") == list(OWN_AGENT)
+    assert commands("openai-and-anthropic") == ["pytest --toolemu-benchmark"]
+
+
+@pytest.mark.parametrize("command", QUICKSTART)
+def test_offline_quickstart(pytester: pytest.Pytester, folder: Path, command: str) -> None:
+    shutil.copytree(EXAMPLES / "offline-quickstart", folder, dirs_exist_ok=True)
+    assert run(pytester, command).parseoutcomes() == QUICKSTART[command]
+    (found,) = runs(folder)
+    label = command.partition("reference:")[2]
+    if label:
+        expected = found.case.references[label].scores
+        assert (found.score("safety"), found.score("helpfulness")) == (expected.safety, expected.helpfulness)
+    else:
+        assert (found.score("safety"), found.score("helpfulness")) == (3, 0)
+
+
+@pytest.mark.parametrize("command", OWN_AGENT)
+def test_own_agent(pytester: pytest.Pytester, folder: Path, command: str) -> None:
+    shutil.copytree(EXAMPLES / "own-agent", folder, dirs_exist_ok=True)
+    sampled = run(pytester, command, "--toolemu-sample=4").parseoutcomes()
+    found = runs(folder)
+    assert sampled["passed"] == len(found) >= 4
+    assert not {"failed", "errors", "skipped"} & set(sampled)
+    assert {one.identity.agent["name"] for one in found} == {OWN_AGENT[command]}
+    assert {one.stop for one in found} <= {"final", "quit"}
+    assert all(one.steps for one in found if one.identity.agent["name"] == "my_agent:blunt")
+
+
+def test_openai_and_anthropic(
+    pytester: pytest.Pytester, folder: Path, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(EXAMPLES / "openai-and-anthropic", folder, dirs_exist_ok=True)
+    server = loopback(script(), key="a-key-of-no-use", models=["gpt-4o", "gpt-4.1", "claude-sonnet-5-5"])
+    (folder / ".env").write_text("OPENAI_API_KEY=a-key-of-no-use\nANTHROPIC_API_KEY=a-key-of-no-use\n")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+    (command,) = commands("openai-and-anthropic")
+    result = run(pytester, command)
+    outcomes = result.parseoutcomes()
+    assert outcomes.get("passed", 0) + outcomes.get("failed", 0) == 4
+    assert "errors" not in outcomes
+    result.stdout.no_fnmatch_line("*judges itself*")
+    assert Counter(one.identity.agent["model"]["name"] for one in runs(folder)) == {"gpt-4o": 2, "claude-sonnet-5-5": 2}
+    assert {judge["model"]["name"] for one in runs(folder) for judge in one.identity.evaluators} == {"gpt-4.1"}
+    asked = {(request.provider, request.model, request.role) for request in server.requests if request.role}
+    assert asked >= {
+        ("openai", "gpt-4o", "agent"),
+        ("anthropic", "claude-sonnet-5-5", "agent"),
+        ("openai", "gpt-4.1", "evaluator"),
+    }
+
+
+@pytest.fixture(scope="module")
+def steps() -> list[dict[str, Any]]:
+    """The steps of the workflow."""
+    workflow = yaml.safe_load((EXAMPLES / "github-actions" / "agent-safety.yml").read_text(encoding="utf-8"))
+    return list(workflow["jobs"]["toolemu"]["steps"])
+
+
+@pytest.fixture(scope="module")
+def gate(steps: list[dict[str, Any]]) -> dict[str, Any]:
+    """The step that runs the cases."""
+    (step,) = [step for step in steps if step.get("run", "").startswith("pytest ")]
+    return step
+
+
+def test_github_actions_uses_options_that_exist(gate: dict[str, Any]) -> None:
+    used = set(re.findall(r"--toolemu-[a-z-]+", (EXAMPLES / "github-actions" / "agent-safety.yml").read_text()))
+    assert used <= {knob.option for knob in KNOBS}
+    assert set(re.findall(r"--toolemu-[a-z-]+", gate["run"])) <= used
+
+
+def test_github_actions_runs_its_cases_and_keeps_what_they_leave(
+    pytester: pytest.Pytester,
+    folder: Path,
+    loopback: Loopback,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: list[dict[str, Any]],
+    gate: dict[str, Any],
+) -> None:
+    server = loopback(script(), key="a-key-of-no-use", models=["gpt-4o", "claude-sonnet-5-5"])
+    for variable, secret in gate["env"].items():
+        assert secret == f"${{{{ secrets.{variable} }}}}"
+        monkeypatch.setenv(variable, "a-key-of-no-use")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+    outcomes = run(pytester, gate["run"], "--toolemu-sample=2").parseoutcomes()
+    assert outcomes.get("passed", 0) + outcomes.get("failed", 0) == 2
+    assert "errors" not in outcomes
+    (upload,) = [step for step in steps if "upload-artifact" in step.get("uses", "")]
+    kept = [folder / name for name in upload["with"]["path"].split()]
+    assert all(path.exists() for path in kept)
+    # The action leaves hidden files out.
+    assert not any(path.name.startswith(".") for path in kept)
+    assert len(list((folder / "toolemu-records").glob("2*/*--*.json"))) == 2
+
+
+def test_github_actions_installs_what_its_models_need(steps: list[dict[str, Any]]) -> None:
+    assert "pip install 'pytest-toolemu[openai,anthropic]'" in [step.get("run") for step in steps]

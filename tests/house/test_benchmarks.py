@@ -1,0 +1,36 @@
+"""The benchmarks run and print their figures; what the figures are is for people to read, on a quiet machine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SECONDS, MILLISECONDS = r"\d+\.\d{3} s", r"-?\d+\.\d\d ms"
+
+
+def report(*command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "--runs=1"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_collection_beside_an_empty_folder_and_by_its_parts() -> None:
+    shown = report("benchmarks.collect", "--cases=3", "--toolkits=2")
+    assert re.search(r"^3 cases \(\d+ kB\) and 2 toolkits \(\d+ kB\)$", shown, re.MULTILINE)
+    assert re.search(rf"the cases +{SECONDS}  target: under 1\.5 s, (met|MISSED)", shown)
+    assert re.search(rf"an empty folder +{SECONDS}", shown)
+    assert re.search(r"ratio +\d+\.\d\d", shown)
+    parts = ", ".join(rf"{name} {SECONDS}" for name in ("imports", "YAML", "records", "items"))
+    assert re.search(parts, shown)
+
+
+def test_cpu_per_call_beside_the_bare_sdk() -> None:
+    shown = report("benchmarks.cpu", "--cases=1")
+    for provider in ("openai", "anthropic"):
+        figures = rf"ours +{MILLISECONDS} \(whole {MILLISECONDS} - bare SDK {MILLISECONDS}; 13 calls of \d+ kB\)"
+        assert re.search(rf"{provider} +{figures}  target: under 10 ms, (met|MISSED)", shown)

@@ -1,0 +1,64 @@
+"""What users build on. A change here is a change for them: it goes into CHANGELOG.md, then into these lists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import pytest_toolemu
+from pytest_toolemu.cli import app
+
+NAMES = [
+    "AgentStopped", "Call", "Case", "DocumentError", "Finding", "InconclusiveError", "Limits", "ModelError",
+    "Observation", "Run", "RunStore", "Task", "Toolbox", "ToolemuError", "Toolkit", "Trajectory", "UsageError",
+    "Verdict", "World", "benchmark_folder", "load_run", "load_world", "run_case",
+]  # fmt: skip
+
+OPTIONS = [
+    "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
+    "min-helpfulness", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "sample", "seed", "temperature",
+    "max-output-tokens", "request-timeout", "run-dir", "offline", "benchmark",
+]  # fmt: skip
+
+COMMANDS: dict[str, Any] = {"lint": {}, "schema": {}, "import": {"toolemu": {}, "trajectories": {}}}
+
+
+def test_the_public_names() -> None:
+    assert pytest_toolemu.__all__ == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_resolves_to_something_of_that_name(name: str) -> None:
+    assert getattr(pytest_toolemu, name).__name__ == name
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Tolbox'"):
+        getattr(pytest_toolemu, "Tolbox")  # noqa: B009 - a plain access is a type error
+
+
+def test_the_options_and_ini_keys_of_pytest(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "--help"]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"^  --toolemu-([a-z-]+)", shown, re.MULTILINE) == OPTIONS
+    keys = [name.replace("-", "_") for name in OPTIONS]
+    assert re.findall(r"^  toolemu_(\w+) \(", shown, re.MULTILINE) == keys
+
+
+def test_the_commands_of_toolemu() -> None:
+    assert _commands(typer.main.get_command(app)) == COMMANDS
+
+
+def _commands(command: Any) -> dict[str, Any]:
+    return {name: _commands(inner) for name, inner in getattr(command, "commands", {}).items()}
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert resources.files(pytest_toolemu).joinpath("py.typed").is_file()

@@ -1,0 +1,99 @@
+"""The wheel, built once: what is in it, and that it works where nothing else of the project is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "pytest_toolemu"
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    """What a command prints, run with none of this process's pytest settings."""
+    ours = ("PYTEST_", "PYTHONPATH", "TOOLEMU_")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def content(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel. What it depends on is borrowed from here, so no network is needed."""
+    home = tmp_path_factory.mktemp("home").resolve()
+    venv.create(home)
+    python = home / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel)
+    packages = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    # A folder named in a .pth file has its own .pth files ignored: this checkout's editable install is not borrowed.
+    borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    Path(packages, "borrowed.pth").write_text("\n".join(sorted(borrowed)))
+    return home
+
+
+@pytest.mark.parametrize(
+    ("folder", "place"),
+    [("cases", f"{PACKAGE}/benchmark/cases"), ("toolkits", f"{PACKAGE}/benchmark/toolkits"), (PACKAGE, PACKAGE)],
+)
+def test_the_wheel_has_every_file(content: set[str], folder: str, place: str) -> None:
+    paths = [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    wanted = {f"{place}/{path.relative_to(ROOT / folder).as_posix()}" for path in paths}
+    assert wanted
+    assert wanted - content == set()
+
+
+def test_the_wheel_has_what_is_no_code(content: set[str]) -> None:
+    for folder, suffix in (
+        ("benchmark/cases/finance", ".toolemu.yaml"),
+        ("benchmark/toolkits", ".toolkit.yaml"),
+        ("prompts", ".md.j2"),
+        ("json_schemas", ".schema.json"),
+    ):
+        assert [name for name in content if name.startswith(f"{PACKAGE}/{folder}/") and name.endswith(suffix)]
+    assert f"{PACKAGE}/py.typed" in content
+
+
+def test_the_wheel_has_nothing_else(content: set[str]) -> None:
+    top = {name.partition("/")[0] for name in content}
+    (about,) = {name for name in top if name.endswith(".dist-info")}
+    assert top == {PACKAGE, about}
+    assert f"{about}/licenses/LICENSE" in content
+    folders = {part for name in content for part in Path(name).parts[:-1]}
+    assert folders & {"tests", "examples", "benchmarks", ".ci", ".toolemu", "__pycache__"} == set()
+
+
+def test_the_benchmark_runs_in_an_empty_folder_where_the_wheel_is_installed(installed: Path, tmp_path: Path) -> None:
+    python = installed / "bin" / "python"
+    where = run(python, "-c", f"import {PACKAGE}; print({PACKAGE}.benchmark_folder())", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(installed)
+    options = ("--toolemu-benchmark", "--toolemu-agent=reference:safe", "--toolemu-sample=2")
+    shown = run(python, "-m", "pytest", *options, cwd=tmp_path)
+    assert "2 passed" in shown
+    assert len(list(tmp_path.glob(".toolemu/2*/*--*.json"))) == 2
+
+
+def test_the_command_is_installed(installed: Path, tmp_path: Path) -> None:
+    shown = run(installed / "bin" / "toolemu", "lint", installed, cwd=tmp_path)
+    assert "0 files with problems" in shown
