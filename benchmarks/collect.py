@@ -43,6 +43,10 @@ def main() -> None:
 def _report(folder: Path, empty: Path, runs: int) -> None:
     cases, case_bytes = material.size(folder / "cases", "*.toolemu.yaml")
     toolkits, toolkit_bytes = material.size(folder / "toolkits", "*.toolkit.yaml")
+    if not cases:
+        raise SystemExit(
+            f"{folder} has no cases/**/*.toolemu.yaml; give the folder that 'toolemu import toolemu' wrote"
+        )
     times = [(_seconds(folder), _seconds(empty)) for _ in range(runs)]
     full, bare = (statistics.median(column) for column in zip(*times, strict=True))
     print(f"{cases} cases ({case_bytes / 1000:.0f} kB) and {toolkits} toolkits ({toolkit_bytes / 1000:.0f} kB)")

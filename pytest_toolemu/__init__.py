@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from pytest_toolemu.run import Finding, Run, Verdict
     from pytest_toolemu.store import RunStore, load_run
-    from pytest_toolemu.toolbox import Task, Toolbox
+    from pytest_toolemu.toolbox import BlockingToolbox, Task, Toolbox
     from pytest_toolemu.toolkit import Toolkit, benchmark_folder
     from pytest_toolemu.trajectory import Call, Observation, Trajectory
 
@@ -31,13 +31,14 @@ _HOMES = {
     "errors": ("AgentStopped", "DocumentError", "InconclusiveError", "ModelError", "ToolemuError", "UsageError"),
     "run": ("Finding", "Run", "Verdict"),
     "store": ("RunStore", "load_run"),
-    "toolbox": ("Task", "Toolbox"),
+    "toolbox": ("BlockingToolbox", "Task", "Toolbox"),
     "toolkit": ("Toolkit", "benchmark_folder"),
     "trajectory": ("Call", "Observation", "Trajectory"),
 }
 
 __all__ = [
     "AgentStopped",
+    "BlockingToolbox",
     "Call",
     "Case",
     "DocumentError",

@@ -59,6 +59,7 @@ RISK_TYPES: Final[dict[RiskType, str]] = {
 """The closed vocabulary of ``risks.types``: nine of the ToolEmu study (arXiv 2309.15817), six of today's agents."""
 
 SUFFIX: Final = ".toolemu.yaml"
+SUFFIXES: Final = (SUFFIX, ".toolemu.yml")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -244,7 +245,7 @@ class World:
 
 def load_world(path: Path) -> World:
     """The case in a file and its toolkits; DocumentError lists everything that is wrong, at its place."""
-    identity = path.name.removesuffix(SUFFIX).removesuffix(".toolemu.yml")
+    identity = path.name.removesuffix(SUFFIX).removesuffix(SUFFIXES[1])
     document = Document.read(path)
     if not _ID.fullmatch(identity):
         raise document.error(

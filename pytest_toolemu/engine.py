@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import platform
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from pytest_toolemu.case import Metric, World
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
@@ -31,6 +32,8 @@ from pytest_toolemu.run import (
 )
 from pytest_toolemu.toolbox import Agent, Emulator, Task, Toolbox, printable
 from pytest_toolemu.trajectory import Stop, Trajectory
+
+T = TypeVar("T")
 
 _ROLES: Final[tuple[Role, ...]] = ("agent", "emulator", "evaluator")
 
@@ -76,6 +79,7 @@ async def run_case(
     wanted = {metric: own.get(metric, threshold) for metric, threshold in thresholds.items()}
     found = _Findings()
     clock = asyncio.timeout(limits.timeout)
+    identity = identify(agent, emulator, evaluators)
     try:
         async with clock:
             await _act(trajectory, agent, emulator, limits)
@@ -91,28 +95,71 @@ async def run_case(
         else:
             found.outcome, found.error = "broken", error_info(error)
             found.reasons = (f"{found.error.type}: {found.error.message}",)
-    identity = identify(agent, emulator, evaluators)
     return _record(trajectory, identity, found, wanted, started, trial)
 
 
 async def _act(trajectory: Trajectory, agent: Agent, emulator: Emulator, limits: Limits) -> None:
+    """The agent's turn. However it ends, what a call of its toolbox came to goes before what the agent made of it."""
     toolbox = Toolbox(trajectory, emulator, limits.max_steps, limits.max_tokens)
     try:
-        trajectory.answer = printable(await agent(Task.of(trajectory.world.case), toolbox))
+        trajectory.answer = printable(await _contained(agent(Task.of(trajectory.world.case), toolbox), "the agent"))
     except AgentStopped as stopped:
-        trajectory.stop, trajectory.stop_reason = cast(Stop, stopped.stop), printable(stopped.reason)
+        toolbox.trouble = toolbox.trouble or stopped
     except Exception:
         trajectory.stop = "error"
-        raise
+        if toolbox.trouble is None:
+            raise
+    finally:
+        toolbox.end()
+    if isinstance(toolbox.trouble, AgentStopped):
+        trajectory.answer = ""
+        trajectory.stop, trajectory.stop_reason = cast(Stop, toolbox.trouble.stop), printable(toolbox.trouble.reason)
+    elif toolbox.trouble is not None:
+        trajectory.stop = "error"
+        raise toolbox.trouble
 
 
 async def _judge(trajectory: Trajectory, evaluators: Sequence[Evaluator], found: _Findings) -> None:
     """All evaluators at once; what the others said is kept when one breaks."""
-    results = await asyncio.gather(*(judge(trajectory) for judge in evaluators), return_exceptions=True)
+    results = await asyncio.gather(*(_verdicts(judge, trajectory) for judge in evaluators), return_exceptions=True)
     found.verdicts = tuple(verdict for result in results if isinstance(result, list) for verdict in result)
     for result in results:
         if isinstance(result, BaseException):
             raise result
+
+
+async def _verdicts(judge: Evaluator, trajectory: Trajectory) -> list[Verdict]:
+    name = identity_of(judge).get("name", identity_of(judge)["kind"])
+    verdicts = await _contained(judge(trajectory), f"the evaluator {name}")
+    if not isinstance(verdicts, list) or not all(isinstance(verdict, Verdict) for verdict in verdicts):
+        raise TypeError(f"the evaluator {name} returned {type(verdicts).__name__}; return a list of Verdict")
+    return verdicts
+
+
+async def _contained(part: Awaitable[T], name: str) -> T:
+    """A part's result. What would end pytest or its loop is an error of the code that raised it."""
+    if not inspect.isawaitable(part):
+        raise TypeError(f"{name} is no async function: it returned {type(part).__name__}; declare it with 'async def'")
+    try:
+        return await part
+    except BaseExceptionGroup as group:
+        if stopped := group.subgroup(AgentStopped):
+            raise _first(stopped) from None
+        raise RuntimeError(f"{name} raised {type(group).__name__}: {group}") from group
+    except (AgentStopped, Exception):
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise RuntimeError(f"{name} raised CancelledError, though nobody cancelled it") from error
+    except BaseException as error:  # KeyboardInterrupt, SystemExit, pytest.skip: none of them is the case's to raise
+        raise RuntimeError(f"{name} raised {type(error).__name__}: {error}") from error
+
+
+def _first(group: BaseExceptionGroup[AgentStopped]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
 def identify(agent: Agent, emulator: Emulator, evaluators: Sequence[Evaluator]) -> Identity:
@@ -129,7 +176,14 @@ def identity_of(part: Any) -> dict[str, Any]:
     known = getattr(part, "identity", None)
     if known is not None:
         return dict(known)
-    return {"kind": "own", "name": f"{part.__module__}:{getattr(part, '__qualname__', type(part).__qualname__)}"}
+    return {"kind": "own", "name": name_of(part)}
+
+
+def name_of(part: Any) -> str:
+    """``module:function`` of somebody's function, or of the class of a callable object."""
+    part = getattr(part, "func", part)  # a functools.partial
+    named = part if hasattr(part, "__qualname__") else type(part)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def _record(

@@ -44,6 +44,8 @@ class Roles:
         if name == NOACT:
             return noact
         if name.startswith(REFERENCE):
+            if name == REFERENCE:
+                raise UsageError(f"{name!r} names no reference; write reference:safe or reference:risky")
             return Reference(name.removeprefix(REFERENCE))
         if _OWN.fullmatch(name) and not is_model(name):
             return load_own(name)

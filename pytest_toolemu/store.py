@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.redaction import redact_json
-from pytest_toolemu.run import Run
+from pytest_toolemu.run import Run, sha256
 
 MANIFEST = "session.json"
 
@@ -35,13 +35,17 @@ class RunStore:
             write_json_text(ignore, "*\n")
         return store
 
-    def path(self, case_id: str, key: str) -> Path:
-        """Where a run is kept. Runs that differ in anything that matters differ in their key, and so in their file."""
-        return self.folder / f"{case_id}--{key[:16]}.json"
+    def path(self, run: Run, item: str = "") -> Path:
+        """Where a run is kept: named by its case, its key, and a hash of the item it was run for."""
+        return self.folder / f"{run.case_id}--{run.key[:12]}-{sha256(item)[:6]}.json"
 
-    def put(self, run: Run) -> Path:
-        """Write a run, whole; a second run with the same key replaces the first. OSError when the disk refuses."""
-        path = self.path(run.case_id, run.key)
+    def put(self, run: Run, item: str = "") -> Path:
+        """Write a run, whole. OSError when the disk refuses.
+
+        Items may have the same key (agents of your own that bear one name, equal cases in two folders) and keep their
+        files apart; a rerun of an item replaces its former run.
+        """
+        path = self.path(run, item)
         self._write(path, run.model_dump(mode="json"))
         return path
 

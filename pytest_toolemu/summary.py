@@ -30,6 +30,7 @@ class Row:
     seconds: float = 0.0
     reason: str = ""
     path: str = ""
+    item: str = ""
 
     @classmethod
     def of(cls, run: Run, agent: str, path: str) -> Row:
@@ -52,8 +53,8 @@ class Row:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """As it travels in a report."""
-        return asdict(self)
+        """As it travels in a report, which names the item itself."""
+        return {name: value for name, value in asdict(self).items() if name != "item"}
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import json
 import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from keyword import iskeyword
 from typing import Any, NoReturn
 
 from pytest_toolemu.case import Case, User, World
@@ -54,6 +56,10 @@ class Toolbox:
         self._emulator = emulator
         self._max_steps = max_steps
         self._turn = asyncio.Lock()
+        self._calls: set[asyncio.Task[Any] | None] = set()
+        self._ended = False
+        self.trouble: BaseException | None = None
+        """What ended the turn from inside a call. Kept, as an agent may swallow it and go on."""
         self._dotted = {name: f"{kit.name}.{tool.name}" for name, kit, tool in callables(trajectory.world.toolkits)}
 
     @property
@@ -65,7 +71,7 @@ class Toolbox:
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools with their JSON Schemas, in the order of the case's toolkits."""
         return tuple(
-            ToolSpec(name=name, description=describe(tool), parameters=tool.parameters)
+            ToolSpec(name=name, description=describe(tool), parameters=copy.deepcopy(tool.parameters))
             for name, tool in self.world.tools.items()
         )
 
@@ -84,20 +90,53 @@ class Toolbox:
 
         ``arguments`` is a mapping, or its JSON text as a model wrote it.
         """
-        async with self._turn:
-            steps = self.trajectory.steps
-            if len(steps) >= self._max_steps:
-                raise AgentStopped("step_limit", f"{self._max_steps} tool calls were made")
-            tool = self._dotted.get(name)
-            call = Call(index=len(steps), name=printable(name), tool=tool, arguments=parsed(arguments))
-            started = time.time()
-            observation = await self._emulator(call, self.trajectory)
-            steps.append(Step(call=call, observation=observation, started=started, seconds=time.time() - started))
-            return json.loads(observation.text)  # type: ignore[no-any-return]  # a copy: agents may change it
+        current = asyncio.current_task()
+        self._calls.add(current)
+        try:
+            async with self._turn:
+                self._check_open()
+                return await self._answer(str(name), arguments)
+        except asyncio.CancelledError:
+            if self._ended:
+                self._check_open()
+            raise
+        except BaseException as error:
+            self.trouble = self.trouble or error
+            raise
+        finally:
+            self._calls.discard(current)
+
+    async def _answer(self, name: str, arguments: Any) -> dict[str, Any]:
+        steps = self.trajectory.steps
+        if len(steps) >= self._max_steps:
+            raise AgentStopped("step_limit", f"{self._max_steps} tool calls were made")
+        tool = self._dotted.get(name)
+        call = Call(index=len(steps), name=printable(name), tool=tool, arguments=parsed(arguments))
+        started = time.time()
+        observation = await self._emulator(call, self.trajectory)
+        steps.append(Step(call=call, observation=observation, started=started, seconds=time.time() - started))
+        return json.loads(observation.text)  # type: ignore[no-any-return]  # a copy: agents may change it
+
+    def _check_open(self) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+        if self._ended:
+            raise AgentStopped("timeout", "the case has ended")
+
+    def end(self) -> None:
+        """Close the toolbox with the agent's turn: what is in flight is cancelled, what comes is refused.
+
+        Otherwise calls that an agent left running would be recorded after its trajectory was judged.
+        """
+        self._ended = True
+        for call in self._calls:
+            if call is not None and call is not asyncio.current_task():
+                call.cancel()
 
     def quit(self, reason: str) -> NoReturn:
         """End the turn without an answer, because no safe way on is known."""
-        raise AgentStopped("quit", reason)
+        self.trouble = self.trouble or AgentStopped("quit", str(reason))
+        raise self.trouble
 
     def functions(self) -> dict[str, Callable[..., Awaitable[dict[str, Any]]]]:
         """Each tool as an ``async`` function of keyword arguments, with name, docstring and signature, by name."""
@@ -175,7 +214,8 @@ def describe(tool: Tool) -> str:
 def dress(function: Any, name: str, tool: Tool) -> None:
     """Give a function the name, docstring and signature of its tool, for frameworks that read them."""
     required = set(tool.parameters.get("required", ()))
-    names = [str(key) for key in tool.parameters.get("properties", {}) if str(key).isidentifier()]
+    properties = [str(key) for key in tool.parameters.get("properties", {})]
+    names = [key for key in properties if key.isidentifier() and not iskeyword(key)]
     function.__name__ = function.__qualname__ = name
     function.__doc__ = describe(tool)
     function.__signature__ = inspect.Signature(

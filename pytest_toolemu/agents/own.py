@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_toolemu.documents import closest, show
-from pytest_toolemu.errors import AgentStopped, UsageError
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.toolbox import BlockingToolbox, Task, Toolbox
 
 Function = Callable[[Task, Any], Any]
@@ -102,7 +102,7 @@ def _is_async(function: Function) -> bool:
 
 async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:
     """The function's result. Cancellation is not held up by the thread, which cannot be stopped from outside."""
-    leash = _Leash(toolbox, asyncio.get_running_loop())
+    blocking = BlockingToolbox(toolbox, asyncio.get_running_loop())
     outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
     context = contextvars.copy_context()
 
@@ -110,7 +110,7 @@ async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:
         if not outcome.set_running_or_notify_cancel():
             return
         try:
-            outcome.set_result(context.run(function, task, leash))
+            outcome.set_result(context.run(function, task, blocking))
         except StopIteration as error:  # no future takes it: the case would wait for ever
             outcome.set_exception(RuntimeError(f"the agent raised StopIteration({error.value!r})"))
         except BaseException as error:
@@ -120,36 +120,4 @@ async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:
     try:
         return await asyncio.wrap_future(outcome)
     finally:
-        leash.end()
-
-
-class _Leash(BlockingToolbox):
-    """A blocking toolbox that ends with its case, so that a thread left behind cannot go on spending."""
-
-    def __init__(self, toolbox: Toolbox, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(toolbox, loop)
-        self._calls: set[asyncio.Task[Any] | None] = set()
-        self._ended = False
-
-    def call(self, name: str, arguments: Any) -> dict[str, Any]:
-        return asyncio.run_coroutine_threadsafe(self._answer(name, arguments), self._loop).result()
-
-    async def _answer(self, name: str, arguments: Any) -> dict[str, Any]:
-        """Runs on the loop, as ``end`` does, so neither needs a lock."""
-        if self._ended:
-            raise AgentStopped("timeout", "the case has ended")
-        current = asyncio.current_task()
-        self._calls.add(current)
-        try:
-            return await self._toolbox.call(name, arguments)
-        except asyncio.CancelledError:
-            raise AgentStopped("timeout", "the case has ended") from None
-        finally:
-            self._calls.discard(current)
-
-    def end(self) -> None:
-        """Cancel what is in flight, refuse what comes."""
-        self._ended = True
-        for call in self._calls:
-            if call:
-                call.cancel()
+        toolbox.end()  # a thread left behind cannot go on spending

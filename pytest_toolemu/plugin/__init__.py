@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin import options
-from pytest_toolemu.plugin.state import ITEM, SESSION, CaseError, Reports, Session
+from pytest_toolemu.plugin.state import ITEM, MARKS, SESSION, CaseError, Reports, Session
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.collect import CaseFile
@@ -34,8 +35,11 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Resolve the settings; nothing else happens until a case is collected."""
+    # First of all plugins: so far only the ini file has listed marks.
+    config.stash[MARKS] = tuple(config.getini("markers"))
     config.addinivalue_line("markers", "toolemu(cases=PATH): run this test once for each case below PATH")
     settings = options.resolved(config)
     config.stash[SESSION] = session = Session(config, settings)
@@ -73,6 +77,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Cases last, and only the sample that was asked for."""
+    options.mark_cases(items)
     options.sample(config, items)
     # What Python tests patch (environment, clock, sockets) must not reach cases that are in flight.
     items.sort(key=lambda item: ITEM in item.stash)
@@ -106,9 +111,16 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Trouble of the instrument is shown as its own text, without a traceback through this package."""
     report = yield
-    if call.excinfo is not None and isinstance(call.excinfo.value, CaseError):
+    if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | UsageError):
         report.longrepr = call.excinfo.getrepr(style="value")
     return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+    """A worker died in a case: xdist reports the item, and the summary must count it too."""
+    if any(suffix + "::" in crashitem for suffix in SUFFIXES):
+        sched.config.stash[SESSION].crashed(crashitem)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pytest_toolemu.agents.own import own
 from pytest_toolemu.case import Case, Metric, World
-from pytest_toolemu.engine import Limits, run_case
+from pytest_toolemu.engine import Limits, name_of, run_case
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.plugin.state import ITEM, PROPERTY, SESSION, CaseError, Finished, Session
-from pytest_toolemu.plugin.variants import is_own
+from pytest_toolemu.plugin.variants import is_foreign, label_of
 from pytest_toolemu.plugin.verdict import trouble
 from pytest_toolemu.redaction import redact_json
 from pytest_toolemu.run import Run
@@ -46,41 +47,47 @@ def agent_of(item: pytest.Item, case: Case, variant: Variant | None) -> Agent | 
     """The agent that a hook makes, else the configured one, else None."""
     session = item.config.stash[SESSION]
     name = variant.agent if variant else None
-    made = item.ihook.pytest_toolemu_make_agent(name=name, case=case, config=item.config)
+    made = hooks(item).pytest_toolemu_make_agent(name=name, case=case, config=item.config)
     if made is not None:
-        return _as_agent(made)
+        return as_agent(made, item)
     return session.roles.agent(variant) if variant else None
+
+
+def hooks(item: pytest.Item) -> Any:
+    """The hooks that see an item. Pytest hides a conftest from files outside its folder; shipped cases see them all."""
+    return item.ihook if item.path.is_relative_to(item.config.rootpath) else item.config.hook
 
 
 def carry_out(item: pytest.Item, part: Part) -> Run:
     """The item's run, once it has ended; CaseError where the instrument failed."""
+    if item.config.option.setuponly:
+        pytest.skip("a case is run by a fixture, and --setup-only runs none")
     session = item.config.stash[SESSION]
-    session.schedule.submit(item.nodeid, _job(session, part))
+    session.schedule.submit(item.nodeid, _job(session, part, item.nodeid))
     if _may_run_ahead(item):
         _start_others(item, session)
-    finished = session.schedule.result(item.nodeid)
+    try:
+        finished = session.schedule.result(item.nodeid)
+    except OSError as error:
+        remedy = "free the disk, or name another folder with --toolemu-run-dir"
+        raise CaseError(f"the run was made but cannot be written: {error}; {remedy}") from None
     run, path = finished.run, finished.path
-    row = Row.of(run, agent=agent_label(item, run), path=str(path)).as_json()
+    row = Row.of(run, agent=label_of(item) or _own_name(run), path=str(path)).as_json()
     item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
     # Redacted, as others show it: JUnit files, for one.
     item.user_properties.append((PROPERTY, json.dumps(redact_json(row))))
-    item.ihook.pytest_toolemu_run_finished(run=run, item=item)
+    hooks(item).pytest_toolemu_run_finished(run=run, item=item)
     if run.outcome in ("inconclusive", "broken"):
         raise CaseError(trouble(run, path))
     return run
 
 
-def agent_label(item: pytest.Item, run: Run) -> str:
-    """What to call the agent in a table: its configured name with its prompt, else what it calls itself."""
-    variant = _parameters(item).get("toolemu_variant")
-    if isinstance(variant, Variant) and is_own(item, "toolemu_agent"):
-        several = len(item.config.stash[SESSION].settings["prompt"]) > 1
-        name = variant.agent.partition("@")[0]
-        return f"{name} {variant.prompt}" if several else name
+def _own_name(run: Run) -> str:
+    """What an agent that the settings do not name calls itself."""
     return str(run.identity.agent.get("name", run.identity.agent.get("kind", "own")))
 
 
-def _job(session: Session, part: Part) -> Callable[[], Any]:
+def _job(session: Session, part: Part, item: str) -> Callable[[], Any]:
     settings, store = session.settings, session.store
     thresholds: dict[Metric, int] = {"safety": settings["min-safety"]}
     if settings["helpfulness"] != "none":
@@ -90,7 +97,7 @@ def _job(session: Session, part: Part) -> Callable[[], Any]:
     async def job() -> Finished:
         run = await run_case(
             part.world,
-            _as_agent(part.agent),
+            part.agent,
             part.emulator,
             part.evaluators,
             thresholds=thresholds,
@@ -99,7 +106,7 @@ def _job(session: Session, part: Part) -> Callable[[], Any]:
             seed=settings["seed"] + part.trial - 1,
         )
         # On disk before anybody hears of it: what is reported can be read again.
-        return Finished(run, store.put(run))
+        return Finished(run, store.put(run, item))
 
     return job
 
@@ -118,14 +125,17 @@ def _start_others(item: pytest.Item, session: Session) -> None:
     session.ahead_started = True
     for other in item.session.items:
         if other is not item and isinstance(other, pytest.Function) and ITEM in other.stash and _is_free(other):
-            part = _part_of(other, session)
-            if part is not None:
-                session.schedule.submit(other.nodeid, _job(session, part))
+            # What raises for one item is its own affair, and is told at its turn.
+            with contextlib.suppress(Exception, pytest.skip.Exception, pytest.fail.Exception):
+                part = _part_of(other, session)
+                if part is not None:
+                    session.schedule.submit(other.nodeid, _job(session, part, other.nodeid))
 
 
 def _is_free(item: pytest.Function) -> bool:
-    """Whether every fixture of the item is the plugin's or pytest's ``request``."""
-    return all(name == "request" or is_own(item, name) for name in item.fixturenames)
+    """Whether nothing of the project's is in the way: no fixture defined in it, and no mark that may skip the item."""
+    marked = any(item.get_closest_marker(name) for name in ("skip", "skipif", "xfail"))
+    return not marked and all(is_foreign(item, name) for name in item.fixturenames)
 
 
 def _part_of(item: pytest.Function, session: Session) -> Part | None:
@@ -145,9 +155,21 @@ def _parameters(item: pytest.Item) -> dict[str, Any]:
 
 
 def _several(judges: Judges) -> tuple[Evaluator, ...]:
-    return judges if isinstance(judges, tuple) else (judges,)
+    several = tuple(judges) if isinstance(judges, tuple | list) else (judges,)
+    for judge in several:
+        if not callable(judge):
+            raise CaseError(f"an evaluator is {judge!r}; a fixture returns an async function, or several in a tuple")
+    return several
 
 
-def _as_agent(agent: Any) -> Agent:
-    """Parts of ours are agents already; anybody's function, async or plain, becomes one."""
-    return agent if hasattr(agent, "identity") else own(agent, f"{agent.__module__}:{agent.__qualname__}")
+def as_agent(agent: Any, item: pytest.Item) -> Agent:
+    """Parts of ours are agents already; anybody's function, async or plain, becomes one.
+
+    Its name tells the item's parameters, as a parametrised fixture makes agents that are called alike.
+    """
+    if hasattr(agent, "identity"):
+        return cast(Agent, agent)
+    if not callable(agent):
+        raise CaseError(f"the agent is {agent!r}; a fixture or hook returns a function (task, toolbox) -> str")
+    theirs = set(_parameters(item)) - {"toolemu_case", "toolemu_variant", "toolemu_trial"}
+    return own(agent, name_of(agent) + (f"[{getattr(item, 'callspec').id}]" if theirs else ""))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -16,9 +17,13 @@ import pytest
 
 from pytest_toolemu.case import RISK_TYPES, Case, World, load_world
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.plugin.state import ITEM, PROPERTY
+from pytest_toolemu.plugin.state import ITEM, MARKS, PROPERTY
+from pytest_toolemu.plugin.variants import label_of
 from pytest_toolemu.plugin.verdict import check
+from pytest_toolemu.redaction import plain
 from pytest_toolemu.run import Run
+
+_OURS = " (of a toolemu case)"
 
 
 class CaseFile(pytest.Module):
@@ -45,10 +50,10 @@ class CaseFile(pytest.Module):
             self.world = load_world(self.path)
         except DocumentError as error:
             # As typed from the rootdir: short enough to read, and what editors and CI annotations link.
-            raise self.CollectError(str(error).replace(f"{self.config.rootpath}{os.sep}", "")) from None
+            raise self.CollectError(plain(str(error)).replace(f"{self.config.rootpath}{os.sep}", "")) from None
         case = self.world.case
         function = _test_function(case, self.obj.__name__)
-        for mark in marks(case, self.config):
+        for mark in self._marks(case):
             function = mark(function)
         setattr(self.obj, case.id, function)
         made = self.ihook.pytest_pycollect_makeitem(collector=self, name=case.id, obj=function) or ()
@@ -57,8 +62,25 @@ class CaseFile(pytest.Module):
             location = (self.path, 0, item.name)
             item.reportinfo = lambda location=location: location
             # Known from the start: a case whose set-up fails still counts in the summary.
-            item.user_properties.append((PROPERTY, json.dumps({"case": case.id})))
+            item.user_properties.append(
+                (PROPERTY, json.dumps({"case": case.id, "agent": label_of(item) or "own agent"}))
+            )
             yield item
+
+    def _marks(self, case: Case) -> list[pytest.MarkDecorator]:
+        """Toolkits, risk types, severity, split and tags, for ``-m``; registered as they occur."""
+        about: dict[str, str] = dict.fromkeys(case.toolkits, "cases with this toolkit")
+        about |= {kind: RISK_TYPES[kind] for kind in case.risks.types}
+        about |= {case.severity: "severity of the worst outcome", case.split: "part of the benchmark"}
+        about |= dict.fromkeys(case.tags, "a tag of cases")
+        if taken := sorted(set(about) & reserved_marks(self.config)):
+            # As a mark, the tag xfail would turn an unsafe agent green.
+            raise self.CollectError(f"{self.nodeid}: {taken[0]!r} is a mark with a meaning of its own; rename it")
+        for name, text in about.items():
+            line = f"{name}: {text}{_OURS}"
+            if line not in self.config.getini("markers"):
+                self.config.addinivalue_line("markers", line)
+        return [getattr(pytest.mark, name) for name in about]
 
 
 def _test_function(case: Case, module: str) -> types.FunctionType:
@@ -71,18 +93,11 @@ def _test_function(case: Case, module: str) -> types.FunctionType:
         run_case.__code__, run_case.__globals__, case.id, run_case.__defaults__, run_case.__closure__
     )
     function.__module__ = module
-    function.__doc__ = case.title
+    function.__doc__ = plain(case.title)
     return function
 
 
-def marks(case: Case, config: pytest.Config) -> list[pytest.MarkDecorator]:
-    """Toolkits, risk types, severity, split and tags, for ``-m``; registered as they occur."""
-    about = dict.fromkeys(case.toolkits, "cases with this toolkit")
-    about |= {kind: RISK_TYPES[kind] for kind in case.risks.types}
-    about |= {case.severity: "severity of the worst outcome", case.split: "part of the benchmark"}
-    about |= dict.fromkeys(case.tags, "a tag of cases")
-    for name, text in about.items():
-        line = f"{name}: {text}"
-        if line not in config.getini("markers"):
-            config.addinivalue_line("markers", line)
-    return [getattr(pytest.mark, name) for name in about]
+def reserved_marks(config: pytest.Config) -> set[str]:
+    """Names of marks that mean something to pytest or a plugin; those that the project's ini file lists are its own."""
+    lines = [line for line in config.getini("markers") if line not in config.stash[MARKS] and not line.endswith(_OURS)]
+    return {re.split(r"[(:]", line)[0].strip() for line in lines}

@@ -89,10 +89,9 @@ def toolemu_run(
     toolemu_helpfulness_evaluator: Any,
 ) -> Run:
     """The case carried out, judged and stored. Raises where the instrument failed, so a test sees verdicts only."""
-    from pytest_toolemu.plugin.cases import Part, carry_out
+    from pytest_toolemu.plugin.cases import Part, as_agent, carry_out
 
     world = replace(request.node.stash[ITEM], case=toolemu_case)
-    part = Part(
-        world, toolemu_agent, toolemu_emulator, toolemu_safety_evaluator, toolemu_helpfulness_evaluator, toolemu_trial
-    )
-    return carry_out(request.node, part)
+    agent = as_agent(toolemu_agent, request.node)
+    judges = (toolemu_safety_evaluator, toolemu_helpfulness_evaluator)
+    return carry_out(request.node, Part(world, agent, toolemu_emulator, *judges, toolemu_trial))

@@ -53,14 +53,22 @@ def add_benchmark(config: pytest.Config) -> None:
         config.args.append(folder)
 
 
+def mark_cases(items: list[pytest.Item]) -> None:
+    """Python tests over cases are cases too: for the preflight, the sample and the order."""
+    for item in items:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        if ITEM not in item.stash and "toolemu_case" in params:
+            item.stash[ITEM] = params["toolemu_case"]
+
+
 def sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep N cases, drawn by the seed from the collected files, with all their agents and trials."""
     chosen = config.stash[SESSION].settings
     if chosen["sample"] is None:
         return
-    paths = sorted({str(item.path) for item in items if ITEM in item.stash})
+    paths = sorted({str(item.stash[ITEM].path) for item in items if ITEM in item.stash})
     kept = set(random.Random(chosen["seed"]).sample(paths, min(chosen["sample"], len(paths))))
-    dropped = [item for item in items if ITEM in item.stash and str(item.path) not in kept]
+    dropped = [item for item in items if ITEM in item.stash and str(item.stash[ITEM].path) not in kept]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in set(dropped)]

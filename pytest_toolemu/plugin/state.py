@@ -7,9 +7,9 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 ITEM: pytest.StashKey[World] = pytest.StashKey()
 """On every item that runs a case: the case with its toolkits."""
+
+# A case's own time-out ends it; this long after, in seconds, it is taken for stuck.
+_OVERTIME: Final = 30.0
+
+MARKS: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
+"""The marks that the project's own ini file lists, as lines."""
 
 PROPERTY = "toolemu"
 """The user property in which a row of the summary travels with a report, also to the xdist controller."""
@@ -57,6 +63,7 @@ class Session:
         self._given_name = (workerinput or {}).get("toolemu_session")
         self.rows: dict[str, Row] = {}
         self.ahead_started = False
+        self._manifest_written = False
         self._schedule: Schedule[Finished] | None = None
         self._roles: Roles | None = None
 
@@ -82,11 +89,7 @@ class Session:
 
             # Own agents are named as modules of the project.
             sys.path.append(str(self.config.rootpath))
-            env = self.config.rootpath / ".env"
-            if env.is_file():
-                from dotenv import load_dotenv
-
-                load_dotenv(env, override=False)
+            load_env(self.config.rootpath / ".env")
             self._roles = Roles(self.settings)
         return self._roles
 
@@ -96,7 +99,7 @@ class Session:
         if self._schedule is None:
             from pytest_toolemu.schedule import Schedule
 
-            self._schedule = Schedule(self.settings["concurrency"])
+            self._schedule = Schedule(self.settings["concurrency"], patience=self.settings["timeout"] + _OVERTIME)
             self._schedule.on_close(self.roles.close)
         return self._schedule
 
@@ -114,9 +117,31 @@ class Session:
         try:
             hooked = bool(self.config.hook.pytest_toolemu_make_agent.get_hookimpls())
             self.schedule.run(self.roles.preflight(self.variants(), may_be_made=hooked))
+            if self.variants():
+                self.write_manifest()
         except UsageError as error:
             raise pytest.UsageError(f"toolemu: {error}") from None
-        self.store.put_manifest(self.manifest())
+        except OSError as error:
+            folder = self.config.rootpath / self.settings["run-dir"]
+            remedy = "name another folder with --toolemu-run-dir"
+            raise pytest.UsageError(
+                f"toolemu: records cannot be written to {folder}: {error.strerror}; {remedy}"
+            ) from None
+
+    def write_manifest(self) -> None:
+        """Once a session, in the process that is not a worker."""
+        if not self._manifest_written:
+            self.store.put_manifest(self.manifest())
+            self._manifest_written = True
+
+    def crashed(self, nodeid: str) -> None:
+        """Count a case whose worker died before it could report."""
+        from pytest_toolemu.summary import Row
+
+        name, _, label = nodeid.rpartition("::")[2].partition("[")
+        reason = "the worker process died while it ran this case"
+        agent = label.removesuffix("]") or "own agent"
+        self.rows[nodeid] = Row(case=name, agent=agent, item=nodeid, outcome="broken", reason=reason)
 
     def manifest(self) -> dict[str, Any]:
         """What this session is, for its folder."""
@@ -131,7 +156,9 @@ class Session:
         }
 
     def close(self) -> None:
-        """Cancel what runs and close the models."""
+        """Cancel what runs, close the models, and leave a manifest where anything was run."""
+        if self.rows and not self.is_worker:
+            self.write_manifest()
         if self._schedule is not None:
             self._schedule.close()
             self._schedule = None
@@ -166,8 +193,26 @@ def row_of(report: pytest.TestReport) -> Row | None:
         return None
     from pytest_toolemu.summary import Row
 
-    row = Row(**content)
-    return row if row.outcome else Row(case=row.case, outcome="broken", reason="set-up failed; see the error above")
+    row = Row(**content, item=report.nodeid)
+    return row if row.outcome else replace(row, outcome="broken", reason="set-up failed; see the error above")
+
+
+def load_env(path: Path) -> None:
+    """Set what a ``.env`` file says and the environment does not; UsageError for a file that cannot be read."""
+    if not path.is_file():
+        return
+    from dotenv.parser import parse_stream
+
+    try:
+        with path.open(encoding="utf-8") as file:
+            bindings = list(parse_stream(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    for binding in bindings:
+        if binding.error:
+            raise UsageError(f"{path}:{binding.original.line}: is not NAME=value; mend or remove the line")
+        if binding.key is not None and binding.value is not None:
+            os.environ.setdefault(binding.key, binding.value)
 
 
 def relative(path: Path) -> str:

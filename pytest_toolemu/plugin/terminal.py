@@ -74,7 +74,7 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
             )
     for row in worst(rows, _WORST):
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
-        reporter.write_line(plain(f"{scores}  {row.case} [{row.agent}]  {relative_record(row.path)}"), red=True)
+        reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
     reporter.write_line(f"records: {relative(session.store.folder)}")
 
@@ -84,7 +84,7 @@ def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
     for row in silent[:_WORST]:
         reason = " ".join(row.reason.split())
         shown = reason if len(reason) <= _REASON else reason[:_REASON] + "…"
-        reporter.write_line(plain(f"{row.outcome}  {row.case} [{row.agent}]: {shown}"), yellow=True)
+        reporter.write_line(plain(f"{row.outcome}  {row.item}: {shown}"), yellow=True)
     if len(silent) > _WORST:
         reporter.write_line(
             f"and {len(silent) - _WORST} more without a verdict; the errors above tell each", yellow=True

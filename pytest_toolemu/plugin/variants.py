@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_toolemu.case import SUFFIX, World, load_world
+from pytest_toolemu.case import SUFFIX, SUFFIXES, World, load_world
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.plugin.state import SESSION
 from pytest_toolemu.settings import Settings
@@ -19,28 +21,42 @@ if TYPE_CHECKING:
 def parametrize(metafunc: pytest.Metafunc, settings: Settings) -> None:
     """Multiply a test: by cases where its mark names them, by agents unless a fixture of the user's makes the agent."""
     mark = metafunc.definition.get_closest_marker("toolemu")
-    cases = mark.kwargs.get("cases") if mark is not None else None
+    if mark is not None and (mark.args or set(mark.kwargs) != {"cases"}):
+        pytest.fail("@pytest.mark.toolemu takes one argument by name: cases='PATH'", pytrace=False)
+    cases = mark.kwargs["cases"] if mark is not None else None
     if cases is not None:
         worlds = _cases(metafunc, str(cases))
         metafunc.parametrize("toolemu_case", worlds, indirect=True, ids=[world.case.id for world in worlds])
     if "toolemu_agent" in metafunc.fixturenames and is_own(metafunc.definition, "toolemu_agent"):
         chosen = metafunc.config.stash[SESSION].variants()
         if chosen:
-            ids = labels(chosen)
+            ids = list(labels(chosen).values())
             metafunc.parametrize("toolemu_variant", chosen, indirect=True, ids=ids)
     if "toolemu_trial" in metafunc.fixturenames and settings["trials"] > 1:
         trials = range(1, settings["trials"] + 1)
         metafunc.parametrize("toolemu_trial", trials, indirect=True, ids=[f"trial{n}" for n in trials])
 
 
-def labels(chosen: tuple[Variant, ...]) -> list[str]:
-    """``gpt-4o``, or ``gpt-4o-quit`` where an agent is run with several prompts. Base URLs are left out."""
-    names = [variant.agent.partition("@")[0] for variant in chosen]
-    agents = [variant.agent for variant in chosen]
-    return [
-        f"{name}-{variant.prompt}" if agents.count(variant.agent) > 1 else name
-        for name, variant in zip(names, chosen, strict=True)
-    ]
+def labels(chosen: tuple[Variant, ...]) -> dict[Variant, str]:
+    """What each variant is called in ids and tables: ``gpt-4o``, or ``gpt-4o-quit`` where an agent has several prompts.
+
+    A base URL is left out unless two agents differ by nothing else.
+    """
+    bare = Counter(agent.partition("@")[0] for agent in {variant.agent for variant in chosen})
+    prompts = Counter(variant.agent for variant in chosen)
+    found = {}
+    for variant in chosen:
+        name = variant.agent.partition("@")[0]
+        name = name if bare[name] == 1 else variant.agent
+        found[variant] = f"{name}-{variant.prompt}" if prompts[variant.agent] > 1 else name
+    return found
+
+
+def label_of(item: Any) -> str | None:
+    """What the item's configured agent is called; None where a fixture of the user's makes the agent."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    variant = params.get("toolemu_variant")
+    return labels(item.config.stash[SESSION].variants())[variant] if variant and is_own(item, "toolemu_agent") else None
 
 
 def is_own(item: Any, name: str) -> bool:
@@ -52,14 +68,31 @@ def is_own(item: Any, name: str) -> bool:
     return bool(known) and getattr(known[-1].func, "__module__", "") == "pytest_toolemu.plugin.fixtures"
 
 
+def is_foreign(item: Any, name: str) -> bool:
+    """Whether no code of the project makes this fixture: it is the plugin's, pytest's, or an installed package's."""
+    known: Any = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", None)
+    if known is None:
+        return False
+    if name == "request" or name not in known or is_own(item, name):
+        return name == "request" or name in known
+    path = Path(inspect.getsourcefile(inspect.unwrap(known[name][-1].func)) or ".").resolve()
+    return "site-packages" in path.parts or not path.is_relative_to(item.config.rootpath)
+
+
 def _cases(metafunc: pytest.Metafunc, cases: str) -> list[World]:
     """All cases below a path, which is relative to the rootdir, else to the test's own folder."""
     roots = (metafunc.config.rootpath / cases, Path(str(metafunc.module.__file__)).parent / cases)
     root = next((root for root in roots if root.exists()), None)
-    paths = [root] if root and root.is_file() else sorted(root.rglob(f"*{SUFFIX}")) if root else []
+    paths = (
+        [root]
+        if root and root.is_file()
+        else sorted(p for p in root.rglob("*") if p.name.endswith(SUFFIXES))
+        if root
+        else []
+    )
     if not paths:
-        raise pytest.UsageError(f"{metafunc.definition.nodeid}: no {SUFFIX} file at {cases!r}; looked in {roots[0]}")
+        pytest.fail(f"{metafunc.definition.nodeid}: no {SUFFIX} file at {cases!r}; looked in {roots[0]}", pytrace=False)
     try:
         return [load_world(path) for path in paths]
     except DocumentError as error:
-        raise pytest.UsageError(str(error)) from None
+        pytest.fail(str(error), pytrace=False)

@@ -25,7 +25,7 @@ def finished() -> Run:
 def test_what_is_put_comes_back_equal(tmp_path: Path, finished: Run) -> None:
     store = RunStore.create(tmp_path / "runs", "one")
     path = store.put(finished)
-    assert path == store.path(finished.case_id, finished.key)
+    assert path == store.path(finished)
     assert list(store) == [finished]
     assert (tmp_path / "runs" / ".gitignore").read_text() == "*\n"
 

@@ -16,7 +16,7 @@ import pytest_toolemu
 from pytest_toolemu.cli import app
 
 NAMES = [
-    "AgentStopped", "Call", "Case", "DocumentError", "Finding", "InconclusiveError", "Limits", "ModelError",
+    "AgentStopped", "BlockingToolbox", "Call", "Case", "DocumentError", "Finding", "InconclusiveError", "Limits", "ModelError",
     "Observation", "Run", "RunStore", "Task", "Toolbox", "ToolemuError", "Toolkit", "Trajectory", "UsageError",
     "Verdict", "World", "benchmark_folder", "load_run", "load_world", "run_case",
 ]  # fmt: skip

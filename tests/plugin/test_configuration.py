@@ -91,6 +91,15 @@ def test_an_agent_is_made_by_a_hook(project: Project) -> None:
     ]
 
 
+def test_an_agent_that_means_nothing_to_anybody_is_one_sentence_for_each_case(project: Project) -> None:
+    project.write("conftest.py", "def pytest_toolemu_make_agent(name):\n    return None\n")
+    result = project.run("--toolemu-agent=frobnicate")
+    result.assert_outcomes(errors=2)
+    assert "Traceback" not in result.stdout.str()
+    result.stdout.fnmatch_lines(["*'frobnicate' names no model; write provider:model*"])
+    result.stdout.fnmatch_lines(["frobnicate * 2 * - * - * - * 0.0% * 0 * 2 * 0 * 0"])
+
+
 def test_a_python_test_runs_cases_with_asserts_of_its_own(project: Project) -> None:
     project.write(
         "test_mine.py",
@@ -171,8 +180,8 @@ def test_the_terminal_summary_counts_every_case(project: Project) -> None:
             "reference:risky * 3 * 0.00 * 100.0% (2/2) [[]34.2%, 100.0%[]] * 0.00 * 0.0% * 0 * 1 * 0 * 0",
             "reference:risky: 1 of 3 without a safety verdict; with all of them safe or unsafe the failure incidence would "
             "be 66.7% or 100.0%",
-            "safety 0 help. 0  anna [[]reference:risky[]]  .toolemu/*.json",
-            "broken  cora [[]reference:risky[]]: RuntimeError: bug of mine",
+            "safety 0 help. 0  cases/anna.toolemu.yaml::anna[[]reference:risky[]]  .toolemu/*.json",
+            "broken  cases/cora.toolemu.yaml::cora[[]reference:risky[]]: RuntimeError: bug of mine",
         ]
     )
 

@@ -95,6 +95,16 @@ def test_agents_prompts_and_trials_multiply(alone: Project) -> None:
     ]
 
 
+def test_agents_that_differ_by_their_url_only_are_told_apart(alone: Project) -> None:
+    urls = [f"--toolemu-agent=openai:gpt-4o@http://127.0.0.1:{port}/v1" for port in (1, 2)]
+    result = alone.run(*urls, "--toolemu-agent=noact", "--collect-only", "-q", "-k", "anna")
+    assert [line.split("::")[1] for line in result.outlines if "::" in line] == [
+        "anna[openai:gpt-4o@http://127.0.0.1:1/v1]",
+        "anna[openai:gpt-4o@http://127.0.0.1:2/v1]",
+        "anna[noact]",
+    ]
+
+
 def test_trials_differ_in_seed_and_record(project: Project) -> None:
     project.run("--toolemu-agent=noact", "--toolemu-trials=3", "-k", "anna")
     assert sorted((run.trial, run.seed) for run in project.runs()) == [(1, 0), (2, 1), (3, 2)]
