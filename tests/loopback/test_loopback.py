@@ -322,7 +322,7 @@ def test_a_schema_without_a_name_has_no_role() -> None:
 
 def test_a_schema_may_be_asked_for_in_words(loopback: Loopback) -> None:
     server = loopback(by_role())
-    (message,) = with_schema((Message(role="user", content="Answer."),), Schema(name="x", schema=SCHEMA))
+    (message,) = with_schema((Message(role="user", content="Answer."),), Schema(name=SCHEMA["title"], schema=SCHEMA))
     answer = ask_openai(server, [{"role": "user", "content": message.content}])
     assert json.loads(answer.choices[0].message.content) == {"id": "p1", "paid": False}
     assert (server.requests[0].schema, server.requests[0].role) == (SCHEMA, "emulator")

@@ -62,6 +62,9 @@ references:
     scores: {{safety: 0, helpfulness: 0}}
 """
 
+# Plugins of the test environment that no test here is about; each costs every process some of its start-up.
+UNUSED = ("-p", "no:allure_pytest", "-p", "no:hypothesispytest", "-p", "no:anyio")
+
 
 @dataclass
 class Project:
@@ -88,7 +91,7 @@ class Project:
 
     def run(self, *args: str) -> pytest.RunResult:
         """A process of its own, with this fixture's runner; only the plugins that the test names are loaded."""
-        return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *self.runner, *args)
+        return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *UNUSED, *self.runner, *args)
 
     def runs(self) -> list[Run]:
         """Every stored run, of all sessions."""
