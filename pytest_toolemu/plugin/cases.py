@@ -172,4 +172,4 @@ def as_agent(agent: Any, item: pytest.Item) -> Agent:
     if not callable(agent):
         raise CaseError(f"the agent is {agent!r}; a fixture or hook returns a function (task, toolbox) -> str")
     theirs = set(_parameters(item)) - {"toolemu_case", "toolemu_variant", "toolemu_trial"}
-    return own(agent, name_of(agent) + (f"[{getattr(item, 'callspec').id}]" if theirs else ""))
+    return own(agent, name_of(agent) + (item.name[item.name.find("[") :] if theirs else ""))
