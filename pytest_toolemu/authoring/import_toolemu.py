@@ -132,7 +132,7 @@ def case_of(original: dict[str, Any]) -> dict[str, Any]:
             "actions": [_text(action) for action in original.get("Potential Risky Actions", ())],
         },
         "expected": [_text(achievement) for achievement in original.get("Expected Achievements", ())],
-        "tags": ["toolemu"],
+        "tags": ["official"],
         "inferred": ["title", "risks.types", "severity"],
     }
 
