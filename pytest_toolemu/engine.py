@@ -9,7 +9,7 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -31,7 +31,7 @@ from pytest_toolemu.run import (
     sha256,
 )
 from pytest_toolemu.toolbox import Agent, Emulator, Task, Toolbox, printable
-from pytest_toolemu.trajectory import Stop, Trajectory
+from pytest_toolemu.trajectory import Call, Observation, Stop, Trajectory
 
 T = TypeVar("T")
 
@@ -100,9 +100,10 @@ async def run_case(
 
 async def _act(trajectory: Trajectory, agent: Agent, emulator: Emulator, limits: Limits) -> None:
     """The agent's turn. However it ends, what a call of its toolbox came to goes before what the agent made of it."""
-    toolbox = Toolbox(trajectory, emulator, limits.max_steps, limits.max_tokens)
+    toolbox = Toolbox(trajectory, _checked(emulator), limits.max_steps, limits.max_tokens)
+    task = Task.of(trajectory.world.case)
     try:
-        trajectory.answer = printable(await _contained(agent(Task.of(trajectory.world.case), toolbox), "the agent"))
+        trajectory.answer = printable(await _contained(lambda: agent(task, toolbox), "the agent"))
     except AgentStopped as stopped:
         toolbox.trouble = toolbox.trouble or stopped
     except Exception:
@@ -119,6 +120,18 @@ async def _act(trajectory: Trajectory, agent: Agent, emulator: Emulator, limits:
         raise toolbox.trouble
 
 
+def _checked(emulator: Emulator) -> Emulator:
+    """The emulator, as anybody's code: what it does amiss is told as its own error."""
+
+    async def checked(call: Call, trajectory: Trajectory) -> Observation:
+        observation = await _contained(lambda: emulator(call, trajectory), "the emulator")
+        if not isinstance(observation, Observation):
+            raise TypeError(f"the emulator returned {type(observation).__name__}; return an Observation")
+        return observation
+
+    return checked
+
+
 async def _judge(trajectory: Trajectory, evaluators: Sequence[Evaluator], found: _Findings) -> None:
     """All evaluators at once; what the others said is kept when one breaks."""
     results = await asyncio.gather(*(_verdicts(judge, trajectory) for judge in evaluators), return_exceptions=True)
@@ -130,31 +143,32 @@ async def _judge(trajectory: Trajectory, evaluators: Sequence[Evaluator], found:
 
 async def _verdicts(judge: Evaluator, trajectory: Trajectory) -> list[Verdict]:
     name = identity_of(judge).get("name", identity_of(judge)["kind"])
-    verdicts = await _contained(judge(trajectory), f"the evaluator {name}")
+    verdicts = await _contained(lambda: judge(trajectory), f"the evaluator {name}")
     if not isinstance(verdicts, list) or not all(isinstance(verdict, Verdict) for verdict in verdicts):
         raise TypeError(f"the evaluator {name} returned {type(verdicts).__name__}; return a list of Verdict")
     return verdicts
 
 
-async def _contained(part: Awaitable[T], name: str) -> T:
+async def _contained(part: Callable[[], Awaitable[T]], name: str) -> T:
     """A part's result. What would end pytest or its loop is an error of the code that raised it."""
-    if not inspect.isawaitable(part):
-        raise TypeError(f"{name} is no async function: it returned {type(part).__name__}; declare it with 'async def'")
     try:
-        return await part
-    except BaseExceptionGroup as group:
-        if stopped := group.subgroup(AgentStopped):
-            raise _first(stopped) from None
-        raise RuntimeError(f"{name} raised {type(group).__name__}: {group}") from group
+        found = part()
+        if not inspect.isawaitable(found):
+            raise TypeError(
+                f"{name} is no async function: it returned {type(found).__name__}; declare it with 'async def'"
+            )
+        return await found
     except (AgentStopped, Exception):
         raise
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise RuntimeError(f"{name} raised CancelledError, though nobody cancelled it") from error
     except BaseException as error:  # KeyboardInterrupt, SystemExit, pytest.skip: none of them is the case's to raise
-        raise RuntimeError(f"{name} raised {type(error).__name__}: {error}") from error
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        if isinstance(error, BaseExceptionGroup) and (stopped := error.subgroup(AgentStopped)):
+            raise _first(stopped) from None
+        told = RuntimeError(f"{name} raised {type(error).__name__}: {error}")
+        # With the lines it was raised on: ours are not shown.
+        raise told.with_traceback(error.__traceback__) from None
 
 
 def _first(group: BaseExceptionGroup[AgentStopped]) -> BaseException:
@@ -229,12 +243,18 @@ def _record(
 def error_info(error: BaseException) -> ErrorInfo:
     """An exception as a record: our own frames and asyncio's are left out, local variables never shown."""
     shown = traceback.TracebackException.from_exception(error)
+    _leave_out_ours(shown)
+    text = "".join(shown.format()) if shown.stack else ""
+    return ErrorInfo(type=type(error).__name__, message=printable(str(error)), traceback=printable(text))
+
+
+def _leave_out_ours(shown: traceback.TracebackException) -> None:
     ours = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent))
     shown.stack = traceback.StackSummary.from_list(
         [frame for frame in shown.stack if not frame.filename.startswith(ours)]
     )
-    text = "".join(shown.format()) if shown.stack else ""
-    return ErrorInfo(type=type(error).__name__, message=printable(str(error)), traceback=printable(text))
+    for inner in shown.exceptions or ():  # those of a group
+        _leave_out_ours(inner)
 
 
 @cache

@@ -192,7 +192,7 @@ def parsed(arguments: Any) -> Any:
         text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
         if too_deep(json.loads(text)):
             raise ValueError("nested too deeply")
-    except (ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError):
         text = json.dumps(str(arguments), ensure_ascii=False)
     return json.loads(printable(text))
 

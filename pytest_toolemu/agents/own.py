@@ -41,7 +41,8 @@ class Own:
             else:
                 answer = await _in_thread(self.function, task, toolbox)
         except SystemExit as error:  # it would end the event loop, and all other cases with it
-            raise RuntimeError(f"the agent {self.name} raised SystemExit({error.code!r}); return an answer") from error
+            told = RuntimeError(f"the agent {self.name} raised SystemExit({error.code!r}); return an answer")
+            raise told.with_traceback(error.__traceback__) from None
         if isinstance(answer, str):
             return str(answer)
         remedy = "return the final answer as str"
@@ -111,8 +112,9 @@ async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:
             return
         try:
             outcome.set_result(context.run(function, task, blocking))
-        except StopIteration as error:  # no future takes it: the case would wait for ever
-            outcome.set_exception(RuntimeError(f"the agent raised StopIteration({error.value!r})"))
+        except (StopIteration, GeneratorExit) as error:  # no future takes the one, no coroutine the other
+            told = RuntimeError(f"the agent raised {error!r}")
+            outcome.set_exception(told.with_traceback(error.__traceback__))
         except BaseException as error:
             outcome.set_exception(error)
 

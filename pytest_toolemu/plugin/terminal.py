@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _WORST = 5
 _REASON = 160
+_LOG_WIDTH = 10_000
 _COLUMNS = ("agent", "n", "safety", "failure incidence [95 %]", "help.", "quit", "inconcl.", "broken", "tokens", "cost")
 
 
@@ -62,7 +63,9 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     rows = list(session.rows.values())
     reporter.section("toolemu")
     found = summarize(rows)
-    for line in table([_COLUMNS, *(_cells(summary) for summary in found)]):
+    # A log may be as wide as it likes.
+    width = session.config.get_terminal_writer().fullwidth if reporter.isatty else _LOG_WIDTH
+    for line in table([_COLUMNS, *(_cells(summary) for summary in found)], width):
         reporter.write_line(line)
     for summary in found:
         if summary.incidence.missing:
@@ -98,13 +101,16 @@ def relative_record(path: str) -> str:
     return relative(Path(path)) if path else ""
 
 
-def table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Columns aligned: the first to the left, figures to the right."""
+def table(rows: list[tuple[str, ...]], width: int) -> list[str]:
+    """Columns aligned, the first to the left, figures to the right; a sentence for each row where they are too wide."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    if sum(widths) + 2 * len(widths) > width:
+        head, *body = rows
+        return [f"{row[0]}: " + ", ".join(map(" ".join, zip(head[1:], row[1:], strict=True))) for row in body]
     return [
         "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(wide) if column == 0 else cell.rjust(wide)
+            for column, (cell, wide) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]

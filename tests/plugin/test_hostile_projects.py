@@ -1,0 +1,422 @@
+"""Projects that misuse the plugin, or merely use pytest to the full: one clear message, and nothing miscounted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.conftest import CASE, TOOLKIT, Project
+
+SAFE = "--toolemu-agent=reference:safe"
+
+RAISES = """
+import asyncio, pytest
+
+class Odd(BaseException):
+    pass
+
+ERRORS = {
+    "Anna": pytest.skip.Exception("no"), "Bert": pytest.fail.Exception("no"), "Cora": KeyboardInterrupt("no"),
+    "Dora": SystemExit(3), "Emil": asyncio.CancelledError("no"), "Fred": Odd("no"),
+}
+
+def ending(task):
+    for name, error in ERRORS.items():
+        if name in task:
+            raise error
+    return "Shall I?"
+
+async def waiting(task, toolbox):
+    await toolbox.call("Till_Look", {"who": "x"})
+    return ending(task)
+
+def blocking(task, toolbox):
+    toolbox.call("Till_Look", {"who": "x"})
+    return ending(task)
+"""
+
+
+def text_of(result: pytest.RunResult) -> str:
+    return result.stdout.str() + result.stderr.str()
+
+
+def by_fixture(body: str) -> str:
+    """A conftest whose fixture makes the agent."""
+    return f"import asyncio, functools, os, pytest\n@pytest.fixture\ndef toolemu_agent():\n{body}"
+
+
+def assert_no_innards(text: str) -> None:
+    """Neither a traceback nor a line of this package's code."""
+    assert "Traceback" not in text
+    assert "INTERNALERROR" not in text
+    assert "pytest_toolemu/plugin" not in text
+
+
+# Agents
+
+
+@pytest.mark.parametrize("agent", ["waiting", "blocking"])
+def test_what_an_agent_raises_is_a_broken_run_with_a_record_and_the_rest_goes_on(project: Project, agent: str) -> None:
+    project.write("my_agents.py", RAISES)
+    for name in ("cora", "dora", "emil", "fred", "gina"):
+        project.case(name)
+    result = project.run(f"--toolemu-agent=my_agents:{agent}")
+    assert result.parseoutcomes() == {"passed": 1, "errors": 6}
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    outcomes = {run.case_id: run.outcome for run in project.runs()}
+    assert outcomes == dict.fromkeys(("anna", "bert", "cora", "dora", "emil", "fred"), "broken") | {"gina": "passed"}
+    result.stdout.fnmatch_lines([f"my_agents:{agent} * 7 * 3.00 * 0.0% (0/1) * 0 * 6 * 0 * 0"])
+
+
+def test_agents_of_a_parametrised_fixture_are_told_apart(alone: Project) -> None:
+    alone.write(
+        "conftest.py",
+        "import pytest\n@pytest.fixture(params=['bold', 'shy'])\ndef toolemu_agent(request):\n"
+        "    async def agent(task, toolbox):\n        return f'I am {request.param}.'\n    return agent\n",
+    )
+    alone.write("test_mine.py", "import pytest\n@pytest.mark.toolemu(cases='cases')\ndef test_a(toolemu_run):\n    pass\n")
+    result = alone.run("--toolemu-trials=2")
+    name = "conftest:toolemu_agent.<locals>.agent"
+    told = [(run.identity.agent["name"], run.answer, run.trial) for run in alone.runs()]
+    assert sorted(told) == sorted(
+        [(f"{name}[{kind}]", f"I am {kind}.", trial) for kind in ("bold", "shy") for trial in (1, 2)] * 4
+    )
+    table = [line.split() for line in result.outlines if line.startswith(name)]
+    assert sorted((row[0], row[1]) for row in table) == [(f"{name}[bold]", "8"), (f"{name}[shy]", "8")]
+
+
+def test_equal_cases_in_two_folders_keep_two_records(project: Project) -> None:
+    text = CASE.format(who="Anna", tag="plain")
+    for folder in ("a", "b"):
+        project.write(f"cases/{folder}/anna.toolemu.yaml", text)
+    project.run(SAFE, "cases/a", "cases/b").assert_outcomes(passed=2)
+    assert sorted(Path(run.case_path).parent.name for run in project.runs()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "    class Agent:\n        async def __call__(self, task, toolbox):\n            return 'Shall I?'\n    return Agent()\n",
+        "    class Agent:\n        def __call__(self, task, toolbox):\n            return 'Shall I?'\n    return Agent()\n",
+        "    async def agent(n, task, toolbox):\n        return 'Shall I?'\n    return functools.partial(agent, 1)\n",
+        "    def agent(n, task, toolbox):\n        return 'Shall I?'\n    return functools.partial(agent, 1)\n",
+    ],
+    ids=["async object", "plain object", "async partial", "plain partial"],
+)
+def test_whatever_can_be_called_is_an_agent(alone: Project, made: str) -> None:
+    alone.write("conftest.py", by_fixture(made))
+    alone.run("-k", "anna").assert_outcomes(failed=1)
+    (run,) = alone.runs()
+    assert (run.answer, run.outcome) == ("Shall I?", "failed")
+    assert re.fullmatch(r"conftest:toolemu_agent\.<locals>\.(A|a)gent", run.identity.agent["name"])
+
+
+@pytest.mark.parametrize("made", ["None", "'gpt-4o'", "3"])
+def test_what_is_no_agent_is_one_sentence(alone: Project, made: str) -> None:
+    alone.write("conftest.py", by_fixture(f"    return {made}\n"))
+    result = alone.run("-k", "anna")
+    result.assert_outcomes(errors=1)
+    assert f"the agent is {made}; a fixture or hook returns a function (task, toolbox) -> str" in result.stdout.str()
+    assert_no_innards(text_of(result))
+
+
+def test_what_is_no_agent_from_a_hook_is_one_sentence_for_its_case_only(alone: Project) -> None:
+    alone.write(
+        "conftest.py",
+        "def pytest_toolemu_make_agent(case):\n    return 'gpt-4o' if case.id == 'bert' else None\n",
+    )
+    result = alone.run(SAFE)
+    result.assert_outcomes(passed=1, errors=1)
+    assert "the agent is 'gpt-4o'; a fixture or hook returns a function" in result.stdout.str()
+    assert_no_innards(text_of(result))
+
+
+def test_a_case_whose_process_dies_is_counted(project: Project) -> None:
+    if project.runner[0] != "-n":
+        pytest.skip("without workers the whole session dies")
+    project.write(
+        "my_agents.py",
+        "import os\nasync def dies(task, toolbox):\n    if 'Anna' in task:\n        os._exit(3)\n    return 'Shall I?'\n",
+    )
+    result = project.run("--toolemu-agent=my_agents:dies")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "my_agents:dies * 2 * 3.00 * 0.0% (0/1) * 0 * 1 * 0 * 0",
+            "broken  cases/anna.toolemu.yaml::anna[[]my_agents:dies[]]: the worker process died while it ran this case",
+        ]
+    )
+
+
+# Marks
+
+
+@pytest.mark.parametrize("tag", ["xfail", "skip", "skipif", "parametrize", "usefixtures", "timeout", "toolemu"])
+def test_a_tag_that_is_a_mark_with_a_meaning_is_one_collection_error(alone: Project, tag: str) -> None:
+    alone.case("bert", tag=tag)
+    result = alone.run("--toolemu-agent=reference:risky", "--strict-markers")
+    result.assert_outcomes(errors=1)
+    assert f"cases/bert.toolemu.yaml: '{tag}' is a mark with a meaning of its own; rename it" in result.stdout.str()
+    assert_no_innards(text_of(result))
+
+
+def test_a_toolkit_that_is_a_mark_with_a_meaning_is_one_collection_error(alone: Project) -> None:
+    alone.write("toolkits/xfail.toolkit.yaml", TOOLKIT.replace("name: Till", "name: xfail"))
+    alone.case("bert", text=CASE.replace("Till", "xfail"))
+    result = alone.run("--toolemu-agent=reference:risky", "--continue-on-collection-errors")
+    result.assert_outcomes(failed=1, errors=1)
+    assert "'xfail' is a mark with a meaning of its own; rename it" in result.stdout.str()
+
+
+def test_a_mark_of_the_projects_own_may_be_a_tag(project: Project) -> None:
+    project.write("pytest.ini", "[pytest]\nmarkers =\n    slow: mine\n    plain: mine too\n")
+    project.case("bert", tag="slow")
+    project.run(SAFE, "--strict-markers", "-m", "slow").assert_outcomes(passed=1, deselected=1)
+
+
+# What runs ahead
+
+
+TOGETHER = """
+import asyncio
+
+both = asyncio.Event()
+arrived = []
+
+async def agent(task, toolbox):
+    arrived.append(task)
+    if len(arrived) == 2:
+        both.set()
+    await both.wait()
+    await toolbox.call("Till_Look", {"who": "x"})
+    return "Shall I?"
+"""
+
+
+def test_a_plugins_autouse_fixture_does_not_make_cases_wait_for_each_other(
+    alone: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.joinpath("some_plugin.py").write_text("import pytest\n@pytest.fixture(autouse=True)\ndef seen():\n    yield\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    alone.write("my_agents.py", TOGETHER)
+    # Serial cases would wait for ever; the time-out only ends such a failure.
+    alone.run("-p", "some_plugin", "--toolemu-agent=my_agents:agent", "--toolemu-timeout=20").assert_outcomes(passed=2)
+
+
+def test_a_case_that_is_skipped_is_not_run(alone: Project) -> None:
+    alone.write(
+        "conftest.py",
+        "import pytest\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    items[1].add_marker(pytest.mark.skip(reason='not today'))\n"
+        "def pytest_toolemu_make_agent(case):\n    open('made', 'a').write(case.id)\n",
+    )
+    alone.run(SAFE).assert_outcomes(passed=1, skipped=1)
+    assert [run.case_id for run in alone.runs()] == ["anna"]
+    assert (alone.path / "made").read_text() == "anna"
+
+
+@pytest.mark.parametrize("hook", ["pytest_toolemu_make_agent(case)", "pytest_toolemu_run_finished(run)"])
+def test_a_hook_that_raises_for_one_case_fails_that_case_only(project: Project, hook: str) -> None:
+    project.case("cora")
+    about = "case.id" if "case" in hook else "run.case_id"
+    project.write(
+        "conftest.py", f"def {hook}:\n    if {about} == 'bert':\n        raise RuntimeError('a bug in the hook')\n"
+    )
+    result = project.run(SAFE, "-rE")
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["ERROR cases/bert.toolemu.yaml::bert* RuntimeError: a bug in the hook"])
+    result.stdout.fnmatch_lines(["reference:safe * 3 *"])
+
+
+# Evaluators
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("def judge(t):\n        return [1]", "judge is no async function: it returned list; declare it with 'async def'"),
+        ("async def judge(t):\n        return (1,)", "judge returned tuple; return a list of Verdict"),
+        ("async def judge(t):\n        pass", "judge returned NoneType; return a list of Verdict"),
+        ("judge = 'gpt-4o'", "an evaluator is 'gpt-4o'; a fixture returns an async function, or several in a tuple"),
+        ("judge = None", "an evaluator is None; a fixture returns an async function, or several in a tuple"),
+    ],
+    ids=["plain def", "tuple", "nothing", "text", "None"],
+)
+def test_an_evaluator_that_is_none_is_told_and_never_passes(alone: Project, body: str, message: str) -> None:
+    alone.write(
+        "conftest.py", f"import pytest\n@pytest.fixture\ndef toolemu_safety_evaluator():\n    {body}\n    return judge\n"
+    )
+    result = alone.run(SAFE, "-k", "anna")
+    result.assert_outcomes(errors=1)
+    assert message in result.stdout.str()
+    assert_no_innards(text_of(result))
+    result.stdout.fnmatch_lines(["reference:safe * 1 * 0 * 1 * 0 * 0"])
+
+
+def test_several_evaluators_may_come_in_a_list(alone: Project) -> None:
+    alone.write(
+        "conftest.py",
+        "import pytest\nfrom pytest_toolemu import Verdict\n"
+        "@pytest.fixture\ndef toolemu_safety_evaluator():\n"
+        "    async def one(t):\n        return [Verdict(evaluator='one', metric='safety', score=3)]\n"
+        "    async def two(t):\n        return [Verdict(evaluator='two', metric='safety', score=1)]\n"
+        "    return [one, two]\n",
+    )
+    alone.run(SAFE, "-k", "anna").assert_outcomes(failed=1)
+    assert [verdict.evaluator for verdict in alone.runs()[0].verdicts][:2] == ["one", "two"]
+
+
+# Python tests over cases
+
+
+def mine(mark: str = "cases='cases'", body: str = "pass") -> str:
+    return f"import pytest\n@pytest.mark.toolemu({mark})\ndef test_mine(toolemu_run):\n    {body}\n"
+
+
+def test_a_missing_key_is_one_sentence_also_for_python_tests(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-canary-0123456789")
+    project.write("test_mine.py", mine())
+    result = project.run("test_mine.py", "--toolemu-agent=gpt-4o", "--showlocals", "-rE")
+    text = text_of(result)
+    assert_no_innards(text)
+    assert "0123456789" not in text
+    assert "environ" not in text.replace("environment", "")
+    told = [line for line in text.splitlines() if "OPENAI_API_KEY" in line and not line.startswith("ERROR test_")]
+    if project.runner[0] == "-n":
+        result.assert_outcomes(errors=2)
+        assert sum(line.startswith(("E ", "UsageError", "pytest_toolemu")) or "ERROR" not in line for line in told) >= 2
+    else:
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert len(told) == 1
+
+
+def test_a_sample_is_drawn_from_the_cases_of_python_tests_too(project: Project) -> None:
+    project.case("cora")
+    project.write("test_mine.py", mine())
+    result = project.run("test_mine.py", SAFE, "--toolemu-sample=1")
+    assert result.parseoutcomes()["passed"] == 1
+    assert len(project.runs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ("'cases'", "@pytest.mark.toolemu takes one argument by name: cases='PATH'"),
+        ("", "@pytest.mark.toolemu takes one argument by name: cases='PATH'"),
+        ("case='cases'", "@pytest.mark.toolemu takes one argument by name: cases='PATH'"),
+        ("cases='cases', agent='noact'", "@pytest.mark.toolemu takes one argument by name: cases='PATH'"),
+        ("cases='nowhere'", "no .toolemu.yaml file at 'nowhere'; looked in "),
+        ("cases='broken'", "bad.toolemu.yaml:1:1: unknown key 'titel'; did you mean 'title'?"),
+    ],
+)
+def test_a_mark_misused_is_one_message(alone: Project, mark: str, message: str) -> None:
+    alone.write("broken/bad.toolemu.yaml", "titel: x\n")
+    alone.write("test_mine.py", mine(mark))
+    result = alone.run("test_mine.py", SAFE)
+    result.assert_outcomes(errors=1)
+    assert message in text_of(result)
+    assert_no_innards(text_of(result))
+
+
+def test_a_python_test_without_a_case_says_what_to_do(alone: Project) -> None:
+    alone.write("test_mine.py", "def test_mine(toolemu_run):\n    pass\n")
+    result = alone.run("test_mine.py", SAFE)
+    result.assert_outcomes(errors=1)
+    assert "names no case; mark it with @pytest.mark.toolemu(cases='cases/...')" in result.stdout.str()
+    assert_no_innards(text_of(result))
+
+
+def test_a_mark_finds_both_suffixes(alone: Project) -> None:
+    alone.write("others/cora.toolemu.yml", CASE.format(who="Cora", tag="plain"))
+    alone.write("others/deep/dora.toolemu.yaml", CASE.format(who="Dora", tag="plain"))
+    alone.write("test_mine.py", mine("cases='others'"))
+    alone.run("test_mine.py", SAFE).assert_outcomes(passed=2)
+    assert sorted(run.case_id for run in alone.runs()) == ["cora", "dora"]
+
+
+# Settings and files
+
+
+def test_a_folder_for_records_that_cannot_be_made_stops_the_session(project: Project) -> None:
+    project.write("taken", "a file")
+    result = project.run(SAFE, "--toolemu-run-dir=taken/below")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    text = text_of(result)
+    assert f"records cannot be written to {project.path}/taken/below" in text
+    assert "name another folder with --toolemu-run-dir" in text
+    assert_no_innards(text)
+
+
+def test_a_reference_without_a_name_stops_the_session(project: Project) -> None:
+    result = project.run("--toolemu-agent=reference:")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "'reference:' names no reference; write reference:safe or reference:risky" in text_of(result)
+    assert_no_innards(text_of(result))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"A=1\nNAME=\xff\xfe\n", ".env: cannot be read: "), (b"A=1\nthis is 'no line\n", ".env:2: is not NAME=value")],
+    ids=["no UTF-8", "no assignment"],
+)
+@pytest.mark.parametrize("more", [(), ("--collect-only",)])
+def test_a_dotenv_file_that_cannot_be_read_is_one_sentence(
+    project: Project, content: bytes, message: str, more: tuple[str, ...]
+) -> None:
+    (project.path / ".env").write_bytes(content)
+    result = project.run(SAFE, *more)
+    text = text_of(result)
+    assert_no_innards(text)
+    if not more:
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert text.count(f"{project.path}/{message}") == 1
+
+
+@pytest.mark.parametrize("option", ["--setup-only", "--setup-plan", "--collect-only", "--fixtures-per-test"])
+def test_what_only_shows_runs_nothing(alone: Project, option: str) -> None:
+    alone.write("my_agents.py", "def ran(task, toolbox):\n    open('ran', 'w').close()\n    return ''\n")
+    result = alone.run("--toolemu-agent=my_agents:ran", option)
+    assert result.ret in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    assert_no_innards(text_of(result))
+    assert not (alone.path / "ran").exists()
+    assert alone.runs() == []
+
+
+def test_without_an_agent_no_folder_appears(project: Project) -> None:
+    project.run().assert_outcomes(skipped=2)
+    assert not (project.path / ".toolemu").exists()
+
+
+def test_a_title_shows_no_control_characters(alone: Project) -> None:
+    alone.case("bert", text=CASE.replace("title: Pay {who}", r'title: "Pay\e[31m\e]0;x\a\u202e"'))
+    result = alone.run(SAFE, "--collect-only", "-vv")
+    assert "Pay" in result.stdout.str()
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", result.stdout.str())
+
+
+# The table
+
+
+def test_a_case_whose_set_up_fails_counts_for_its_agent(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        "import pytest\n@pytest.fixture(autouse=True)\ndef database(request):\n"
+        "    if 'bert' in request.node.name:\n        raise RuntimeError('down')\n",
+    )
+    result = project.run(SAFE)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["reference:safe * 2 * 3.00 * 0.0% (0/1) * 0 * 1 * 0 * 0"])
+
+
+def test_a_case_that_pytest_timeout_ended_counts_for_its_agent(alone: Project) -> None:
+    alone.write(
+        "my_agents.py", "import asyncio\nasync def hangs(task, toolbox):\n    await asyncio.Event().wait()\n"
+    )
+    result = alone.run("--toolemu-agent=my_agents:hangs", "--timeout=1", "-k", "anna")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["my_agents:hangs * 1 * - * - * - * 0 * 1 * 0 * 0"])
