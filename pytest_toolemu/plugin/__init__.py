@@ -54,7 +54,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         return []
     from pytest_toolemu.plugin import terminal
 
-    return terminal.header(config.stash[SESSION])
+    try:
+        return terminal.header(config.stash[SESSION])
+    except UsageError as error:  # a .env file that cannot be read
+        raise pytest.UsageError(f"toolemu: {error}") from None
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile | None:

@@ -163,13 +163,25 @@ def _several(judges: Judges) -> tuple[Evaluator, ...]:
 
 
 def as_agent(agent: Any, item: pytest.Item) -> Agent:
-    """Parts of ours are agents already; anybody's function, async or plain, becomes one.
-
-    Its name tells the item's parameters, as a parametrised fixture makes agents that are called alike.
-    """
+    """Parts of ours are agents already; anybody's function, async or plain, becomes one."""
     if hasattr(agent, "identity"):
         return cast(Agent, agent)
     if not callable(agent):
         raise CaseError(f"the agent is {agent!r}; a fixture or hook returns a function (task, toolbox) -> str")
-    theirs = set(_parameters(item)) - {"toolemu_case", "toolemu_variant", "toolemu_trial"}
-    return own(agent, name_of(agent) + (item.name[item.name.find("[") :] if theirs else ""))
+    return own(agent, name_of(agent) + _parametrised(item))
+
+
+def _parametrised(item: pytest.Item) -> str:
+    """``[ID]`` of the project's own parameters, as a parametrised fixture makes agents that are called alike.
+
+    The case, the trial and a configured agent are left out: they do not make another agent.
+    """
+    params = _parameters(item)
+    ours = {"toolemu_case": item.stash[ITEM].case.id, "toolemu_trial": f"trial{params.get('toolemu_trial')}"}
+    ours["toolemu_variant"] = label_of(item) or ""
+    if not set(params) - set(ours):
+        return ""
+    found = f"-{item.name.partition('[')[2].removesuffix(']')}-"
+    for name in set(ours) & set(params):
+        found = found.replace(f"-{ours[name]}-", "-", 1)
+    return f"[{found.strip('-')}]"

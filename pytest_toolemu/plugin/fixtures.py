@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.state import ITEM, SESSION, Session
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def toolemu_case(request: pytest.FixtureRequest) -> Case:
     world: World | None = request.node.stash.get(ITEM, None)
     if world is None:
         remedy = "mark it with @pytest.mark.toolemu(cases='cases/...')"
-        raise pytest.UsageError(f"toolemu_case: the test {request.node.name} names no case; {remedy}")
+        raise UsageError(f"toolemu_case: the test {request.node.name} names no case; {remedy}")
     return world.case
 
 

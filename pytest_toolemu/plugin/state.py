@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -74,12 +75,24 @@ class Session:
 
         return self._given_name or session_id()
 
+    @property
+    def folder(self) -> Path:
+        """Where this session's runs are written; it need not exist yet."""
+        return self.config.rootpath / str(self.settings["run-dir"]) / self.name
+
     @functools.cached_property
     def store(self) -> RunStore:
-        """Where runs are written; the folder is made here."""
+        """Where runs are written; the folder is made here. UsageError where it cannot be."""
         from pytest_toolemu.store import RunStore
 
-        return RunStore.create(self.config.rootpath / self.settings["run-dir"], self.name)
+        try:
+            return RunStore.create(self.folder.parent, self.name)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> UsageError:
+        remedy = "name another folder with --toolemu-run-dir"
+        return UsageError(f"records cannot be written to {self.folder.parent}: {error.strerror}; {remedy}")
 
     @property
     def roles(self) -> Roles:
@@ -121,17 +134,14 @@ class Session:
                 self.write_manifest()
         except UsageError as error:
             raise pytest.UsageError(f"toolemu: {error}") from None
-        except OSError as error:
-            folder = self.config.rootpath / self.settings["run-dir"]
-            remedy = "name another folder with --toolemu-run-dir"
-            raise pytest.UsageError(
-                f"toolemu: records cannot be written to {folder}: {error.strerror}; {remedy}"
-            ) from None
 
     def write_manifest(self) -> None:
-        """Once a session, in the process that is not a worker."""
+        """Once a session, in the process that is not a worker. UsageError where it cannot be written."""
         if not self._manifest_written:
-            self.store.put_manifest(self.manifest())
+            try:
+                self.store.put_manifest(self.manifest())
+            except OSError as error:
+                raise self._unwritable(error) from None
             self._manifest_written = True
 
     def crashed(self, nodeid: str) -> None:
@@ -158,7 +168,8 @@ class Session:
     def close(self) -> None:
         """Cancel what runs, close the models, and leave a manifest where anything was run."""
         if self.rows and not self.is_worker:
-            self.write_manifest()
+            with contextlib.suppress(UsageError):  # each case has told it
+                self.write_manifest()
         if self._schedule is not None:
             self._schedule.close()
             self._schedule = None

@@ -79,7 +79,7 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
-    reporter.write_line(f"records: {relative(session.store.folder)}")
+    reporter.write_line(f"records: {relative(session.folder)}")
 
 
 def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:

@@ -38,7 +38,10 @@ async def carried_out(agent: Any, emulate: Any = emulator, judges: Any = (conten
 
 
 def run(agent: Any, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:
-    return asyncio.run(carried_out(agent, emulate, judges, **limits))
+    try:
+        return asyncio.run(carried_out(agent, emulate, judges, **limits))
+    except BaseException as error:  # some of them would skip the test, or end the session
+        raise AssertionError(f"{type(error).__name__} escaped") from error
 
 
 async def calm(_task: Task, toolbox: Toolbox) -> str:
