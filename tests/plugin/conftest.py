@@ -109,10 +109,13 @@ def runner(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, runner: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> Project:
+def alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """Run in one process: for behaviour that has nothing to do with workers."""
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "TOOLEMU_AGENT"):
         monkeypatch.delenv(name, raising=False)
-    made = Project(pytester, runner)
+    for name in ("CI", "BUILD_NUMBER"):  # with either, pytest does not shorten its summary
+        monkeypatch.delenv(name, raising=False)
+    made = Project(pytester, ("-p", "no:xdist"))
     made.write("pytest.ini", "[pytest]\naddopts = -p no:randomly\n")
     made.write("toolkits/Till.toolkit.yaml", TOOLKIT)
     made.case("anna")
@@ -121,7 +124,7 @@ def project(pytester: pytest.Pytester, runner: tuple[str, ...], monkeypatch: pyt
 
 
 @pytest.fixture
-def alone(project: Project) -> Project:
-    """For behaviour that has nothing to do with workers."""
-    project.runner = ("-p", "no:xdist")
-    return project
+def project(alone: Project, runner: tuple[str, ...]) -> Project:
+    """Run in one process, and again over two workers."""
+    alone.runner = runner
+    return alone
