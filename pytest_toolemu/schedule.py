@@ -7,6 +7,7 @@ of them ahead of their item's turn, and an item merely waits for its own result.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
@@ -65,6 +66,7 @@ class Schedule(Generic[T]):
 
     def close(self) -> None:
         """Cancel what runs, clean up, and end the thread; what does not end by then is left behind in its daemon."""
+        atexit.unregister(self.close)
         loop, thread = self._loop, self._thread
         self._loop = self._thread = None
         self._jobs.clear()
@@ -95,6 +97,8 @@ class Schedule(Generic[T]):
             # A daemon: whatever happens to pytest, this thread never keeps the process alive.
             self._thread = threading.Thread(target=self._loop.run_forever, name="toolemu-cases", daemon=True)
             self._thread.start()
+            # For a process that is interrupted before anybody closes this: a loop that still runs complains when it dies.
+            atexit.register(self.close)
         return self._loop
 
     def _wait(self, future: Future[R], key: Hashable = None) -> R:
