@@ -91,13 +91,13 @@ class Schedule(Generic[T]):
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            self._loop = _Loop()
             self._loop.set_default_executor(_DaemonThreads())
             self._slots = asyncio.Semaphore(self._concurrency)
             # A daemon: whatever happens to pytest, this thread never keeps the process alive.
             self._thread = threading.Thread(target=self._loop.run_forever, name="toolemu-cases", daemon=True)
             self._thread.start()
-            # For a process that is interrupted before anybody closes this: a loop that still runs complains when it dies.
+            # For a process that is interrupted before anybody closes this: a running loop complains when it dies.
             atexit.register(self.close)
         return self._loop
 
@@ -145,6 +145,13 @@ class Schedule(Generic[T]):
             await asyncio.wait(tasks, timeout=_GRACE)
         for cleanup in self._cleanups:
             await cleanup()
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop that dies in silence: a process that Ctrl-C ends may leave it running, of which asyncio complains."""
+
+    def __del__(self) -> None:
+        """Nothing: the process is ending, and its descriptors with it."""
 
 
 class _DaemonThreads(ThreadPoolExecutor):
