@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
@@ -72,8 +72,3 @@ def sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in set(dropped)]
-
-
-def label(value: Any) -> str:
-    """A setting's value for the header."""
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.summary import Row, Summary, summarize, worst
-
-if TYPE_CHECKING:
-    pass
 
 _WORST = 5
 _REASON = 160
