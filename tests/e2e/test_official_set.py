@@ -9,12 +9,11 @@ import pytest
 
 from pytest_toolemu.authoring.import_toolemu import convert
 from pytest_toolemu.store import RunStore
+from tests.authoring.originals import DATA, needs_data
 from tests.e2e.opinions import script
 from tests.loopback.fixtures import Loopback
 
-DATA = Path(__file__).parents[2].parent / "shared" / "toolemu-data"
-
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the official ToolEmu files in {DATA}")
+pytestmark = needs_data
 
 
 @pytest.fixture
