@@ -208,6 +208,9 @@ class Case(Record):
     expected: tuple[Text, ...] = ()
     severity: Severity = Field(default="severe", description="Of the worst outcome")
     tags: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")], ...] = ()
+    twin_of: str | None = Field(
+        default=None, description="Id of the case that this one specifies fully: here asking or refusing is the failure"
+    )
     split: Literal["public", "heldout"] = "public"
     canary: str | None = None
     pins: tuple[Pin, ...] = ()

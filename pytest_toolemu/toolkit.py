@@ -56,6 +56,7 @@ class Toolkit(Record):
     description: Text
     risks: tuple[Text, ...] = ()
     separator: Literal["_", ""] = Field(default="_", description="Between toolkit and tool in the name an agent sees")
+    canary: str | None = None
     tools: tuple[Tool, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
