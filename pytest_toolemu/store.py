@@ -37,7 +37,7 @@ class RunStore:
 
     def path(self, run: Run, item: str = "") -> Path:
         """Where a run is kept: named by its case, its key, and a hash of the item it was run for."""
-        return self.folder / f"{run.case_id}--{run.key[:12]}-{sha256(item)[:6]}.json"
+        return self.folder / run_file(run.case_id, run.key, item)
 
     def put(self, run: Run, item: str = "") -> Path:
         """Write a run, whole. OSError when the disk refuses.
@@ -53,18 +53,31 @@ class RunStore:
         """Write what the session was: settings, versions, what was selected."""
         self._write(self.folder / MANIFEST, content)
 
+    def put_recordings(self, content: dict[str, Any]) -> None:
+        """Write what of the recordings the session used."""
+        self._write(self.folder / "recordings.json", content)
+
     def manifest(self) -> dict[str, Any]:
         """What ``put_manifest`` wrote; empty when the session wrote none."""
         path = self.folder / MANIFEST
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
+    def paths(self) -> Iterator[Path]:
+        """The files of all runs, by name; half-written ones are called otherwise."""
+        yield from sorted(self.folder.glob("*--*.json"))
+
     def __iter__(self) -> Iterator[Run]:
-        for path in sorted(self.folder.glob("*--*.json")):
+        for path in self.paths():
             yield load_run(path)
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
         # Escaped to ASCII: no text of a model can make the file unreadable.
         write_json_text(path, json.dumps(redact_json(content), indent=1) + "\n")
+
+
+def run_file(case_id: str, key: str, item: str) -> str:
+    """The name of a run's file, known before the run is made."""
+    return f"{case_id}--{key[:12]}-{sha256(item)[:6]}.json"
 
 
 def load_run(path: Path) -> Run:

@@ -31,6 +31,15 @@ class Row:
     reason: str = ""
     path: str = ""
     item: str = ""
+    source: str = "live"
+    saved: int = 0
+    """Tokens that were not used now: of recorded replies, and of runs that an earlier session made."""
+    recording: dict[str, Any] | None = None
+
+    @property
+    def spent(self) -> int:
+        """Tokens used by this session."""
+        return self.tokens - self.saved
 
     @classmethod
     def of(cls, run: Run, agent: str, path: str) -> Row:
@@ -50,6 +59,13 @@ class Row:
             seconds=run.seconds,
             reason="; ".join(run.reasons)[:500],
             path=path,
+            source=run.source,
+            saved=sum(
+                exchange.reply.usage.total
+                for exchange in run.exchanges
+                if exchange.reply is not None and (exchange.replayed or run.source == "resumed")
+            ),
+            recording=run.recording.model_dump(mode="json") if run.recording else None,
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_toolemu.case import Pin
-from pytest_toolemu.emulators import identity_of
+from pytest_toolemu.identity import identity_of
 from pytest_toolemu.schemas import violations
 from pytest_toolemu.toolbox import Emulator
 from pytest_toolemu.trajectory import Call, Observation, Trajectory, failure

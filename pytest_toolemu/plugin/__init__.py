@@ -13,7 +13,7 @@ import pytest
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin import options
-from pytest_toolemu.plugin.state import ITEM, MARKS, SESSION, CaseError, Reports, Session
+from pytest_toolemu.plugin.state import ITEM, MARKS, SESSION, CaseError, Reports, Session, status
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.collect import CaseFile
@@ -88,8 +88,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker which session it belongs to."""
-    node.workerinput["toolemu_session"] = node.config.stash[SESSION].name
+    """Tell an xdist worker which session it belongs to, and which one that resumes."""
+    try:
+        node.workerinput |= node.config.stash[SESSION].for_worker
+    except UsageError as error:  # nothing to resume in the folder that was named
+        raise pytest.UsageError(f"toolemu: {error}") from None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -117,6 +120,12 @@ def pytest_runtest_makereport(
     if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | UsageError):
         report.longrepr = call.excinfo.getrepr(style="value")
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """``PASSED (resumed)`` in verbose output; pytest's own words for all else."""
+    return status(report)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -12,8 +12,10 @@ import pytest
 
 from pytest_toolemu.agents.own import own
 from pytest_toolemu.case import Case, Metric, World
-from pytest_toolemu.engine import Limits, name_of, run_case
+from pytest_toolemu.engine import Limits
 from pytest_toolemu.evaluators import Evaluator
+from pytest_toolemu.identity import name_of
+from pytest_toolemu.plugin.attempts import Plan, found_before, made_now
 from pytest_toolemu.plugin.state import ITEM, PROPERTY, SESSION, CaseError, Finished, Session
 from pytest_toolemu.plugin.variants import is_foreign, label_of
 from pytest_toolemu.plugin.verdict import trouble
@@ -94,17 +96,11 @@ def _job(session: Session, part: Part, item: str) -> Callable[[], Any]:
         thresholds["helpfulness"] = settings["min-helpfulness"]
     limits = Limits(settings["max-steps"], settings["max-tokens"], settings["timeout"])
 
+    seed = settings["seed"] + part.trial - 1
+    plan = Plan(part.world, part.agent, part.emulator, part.evaluators, thresholds, limits, part.trial, seed)
+
     async def job() -> Finished:
-        run = await run_case(
-            part.world,
-            part.agent,
-            part.emulator,
-            part.evaluators,
-            thresholds=thresholds,
-            limits=limits,
-            trial=part.trial,
-            seed=settings["seed"] + part.trial - 1,
-        )
+        run = found_before(session, plan, item) or await made_now(session, plan, item)
         # On disk before anybody hears of it: what is reported can be read again.
         return Finished(run, store.put(run, item))
 

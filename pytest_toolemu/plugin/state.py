@@ -19,6 +19,9 @@ from pytest_toolemu.settings import Settings, Variant, is_model
 
 if TYPE_CHECKING:
     from pytest_toolemu.case import World
+    from pytest_toolemu.recordings.library import Library
+    from pytest_toolemu.recordings.report import Report
+    from pytest_toolemu.resume import Earlier
     from pytest_toolemu.roles import Roles
     from pytest_toolemu.run import Run
     from pytest_toolemu.schedule import Schedule
@@ -61,8 +64,10 @@ class Session:
         self.settings = settings
         workerinput = getattr(config, "workerinput", None)
         self.is_worker = workerinput is not None
-        self._given_name = (workerinput or {}).get("toolemu_session")
+        self._workerinput = workerinput or {}
         self.rows: dict[str, Row] = {}
+        self.attempted: set[str] = set()
+        """Items for which an earlier session's run was looked for."""
         self.ahead_started = False
         self._manifest_written = False
         self._schedule: Schedule[Finished] | None = None
@@ -73,7 +78,13 @@ class Session:
         """The session's name, the same in all xdist workers."""
         from pytest_toolemu.store import session_id
 
-        return self._given_name or session_id()
+        return self._workerinput.get("toolemu_session") or session_id()
+
+    @property
+    def for_worker(self) -> dict[str, Any]:
+        """What xdist workers are told, so that they belong to this session and resume the same one."""
+        folders = self.earlier.folders if self.earlier else ()
+        return {"toolemu_session": self.name, "toolemu_resume": [str(folder) for folder in folders]}
 
     @property
     def folder(self) -> Path:
@@ -89,6 +100,38 @@ class Session:
             return RunStore.create(self.folder.parent, self.name)
         except OSError as error:
             raise self._unwritable(error) from None
+
+    @functools.cached_property
+    def earlier(self) -> Earlier | None:
+        """Whose runs are taken over; None for nobody's. UsageError for a folder that is no session's."""
+        if self.settings["resume"] is None:
+            return None
+        from pytest_toolemu.resume import Earlier, earlier
+
+        if self.is_worker:
+            return Earlier.of(map(Path, self._workerinput["toolemu_resume"]), self.settings)
+        return earlier(self.folder.parent, self.config.rootpath, self.settings)
+
+    @functools.cached_property
+    def library(self) -> Library | None:
+        """The recordings that are played or written; None where neither is."""
+        chosen = self.settings.recording
+        if chosen is None:
+            return None
+        from pytest_toolemu.recordings.library import Library
+
+        mode, folder = chosen
+        return Library(self.config.rootpath / folder, mode)
+
+    @property
+    def recordings(self) -> Report | None:
+        """What of the recordings was used so far, by all processes; None where there are none."""
+        if self.library is None:
+            return None
+        from pytest_toolemu.recordings.report import report_on
+
+        uses = [row.recording for row in self.rows.values() if row.recording]
+        return report_on(self.library, uses, self.config.rootpath)
 
     def _unwritable(self, error: OSError) -> UsageError:
         remedy = "name another folder with --toolemu-run-dir"
@@ -128,6 +171,11 @@ class Session:
     def preflight(self) -> None:
         """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
         try:
+            if self.settings.plays_only and self.library is not None and not self.library.files():
+                raise UsageError(
+                    f"there are no recordings in {self.library.folder} to play; make them with --toolemu-record=once, "
+                    "or name their folder with --toolemu-replay"
+                )
             hooked = bool(self.config.hook.pytest_toolemu_make_agent.get_hookimpls())
             self.schedule.run(self.roles.preflight(self.variants(), may_be_made=hooked))
             if self.variants():
@@ -163,6 +211,8 @@ class Session:
             "arguments": list(self.config.invocation_params.args),
             "rootdir": str(self.config.rootpath),
             "versions": versions(),
+            "resumed_from": self.earlier.names(self.folder.parent) if self.earlier else [],
+            "models": self.library.mode_in_words if self.library else "live",
         }
 
     def close(self) -> None:
@@ -170,6 +220,9 @@ class Session:
         if self.rows and not self.is_worker:
             with contextlib.suppress(UsageError):  # each case has told it
                 self.write_manifest()
+            if self.recordings is not None:
+                with contextlib.suppress(OSError):
+                    self.store.put_recordings(self.recordings.as_json())
         if self._schedule is not None:
             self._schedule.close()
             self._schedule = None
@@ -206,6 +259,20 @@ def row_of(report: pytest.TestReport) -> Row | None:
 
     row = Row(**content, item=report.nodeid)
     return row if row.outcome else replace(row, outcome="broken", reason="set-up failed; see the error above")
+
+
+def status(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Category, letter and word of a report that is about a run which was not made now; None for any other."""
+    word = {("call", "passed"): "PASSED", ("call", "failed"): "FAILED", ("setup", "failed"): "ERROR"}
+    shown = word.get((report.when, report.outcome))
+    if shown is None or hasattr(report, "wasxfail") or PROPERTY not in dict(report.user_properties):
+        return None
+    row = properties(report.user_properties) or {}
+    source = row.get("source", "live")
+    if source == "live":
+        return None
+    category, letter = ("error", "E") if shown == "ERROR" else (report.outcome, "." if report.passed else "F")
+    return category, letter, f"{shown} ({source})"
 
 
 def load_env(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_toolemu.plugin import provenance
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.summary import Row, Summary, summarize, worst
@@ -35,11 +36,12 @@ def header(session: Session) -> list[str]:
     others = [
         f"{name} {_shown(setting.value)} ({setting.source})"
         for name, setting in settings.chosen.items()
-        if name not in ("agent", "emulator", "evaluator")
+        if name not in ("agent", "emulator", "evaluator", "resume", "record", "replay")
     ]
     bounds = f"passes with safety >= {settings['min-safety']}"
     if settings["helpfulness"] != "none":
         bounds += f" and helpfulness >= {settings['min-helpfulness']}"
+    lines += provenance.header(session)
     lines.append("toolemu: " + "; ".join([bounds, *others, f"records in {settings['run-dir']}/{session.name}"]))
     return lines
 
@@ -74,6 +76,8 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
+    for line in provenance.summary(session, rows):
+        reporter.write_line(line)
     reporter.write_line(f"records: {relative(session.folder)}")
 
 
