@@ -154,7 +154,7 @@ def in_force(case: Case, thresholds: Mapping[Metric, int]) -> dict[Metric, int]:
 
 def source_of(exchanges: Iterable[Exchange]) -> RunSource:
     """Whether these replies were recorded before, or some of them; live without any."""
-    kinds = {bool(exchange.replayed) for exchange in exchanges}
+    kinds = {bool(exchange.replayed) for exchange in exchanges if exchange.reply is not None}
     return "live" if True not in kinds else "replayed" if kinds == {True} else "partly replayed"
 
 

@@ -54,7 +54,7 @@ def summary(session: Session, rows: list[Row]) -> list[str]:
 
 def _recordings(report: Report) -> list[str]:
     unused, stale = (sum(map(len, found.values())) for found in (report.unused, report.stale))
-    lines = [f"recordings: {report.played} exchanges played, {report.added} added, {unused} unused, {stale} stale"]
+    lines = [f"recordings: exchanges: {report.played} played, {report.added} added, {unused} unused, {stale} stale"]
     lines += [f"unused: {file}: {_numbers(found)}" for file, found in report.unused.items()][:_LISTED]
     lines += [
         f"stale: {file}: {_numbers(found)}: the model, its parameters, the prompt or the tools have changed"

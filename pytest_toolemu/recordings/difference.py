@@ -17,15 +17,14 @@ _BEFORE: Final = 25
 _REMEDY: Final = "record what is missing with --toolemu-record=new, or everything again with --toolemu-record=all"
 
 
-def explain_miss(asked: Request, file: str, entries: Sequence[tuple[Place, Entry]]) -> str:
-    """A sentence or two for somebody whose replay has no reply to this request; ``file`` is the item's own."""
+def explain_miss(asked: Request, own: str, entries: Sequence[tuple[Place, Entry]]) -> str:
+    """A sentence for somebody whose replay has no reply to this request; ``own`` is the item's recording."""
     ours = [(where, entry) for where, entry in entries if entry.request.role == asked.role]
     head = f"no recording answers this request of the {asked.role}"
     if not ours:
-        held = f"only {len(entries)} of other roles" if entries else "none"
-        return f"{head}: of its requests there are {held} in {file}; {_REMEDY}"
-    (name, number), nearest = max(ours, key=lambda found: _nearness(asked, found[1].request))
-    return f"{head}; the nearest is number {number} in {name}: {_first_difference(nearest.request, asked)}; {_REMEDY}"
+        return f"{head}: {own} holds none of its requests; {_REMEDY}"
+    (file, number), nearest = max(ours, key=lambda found: _nearness(asked, found[1].request))
+    return f"{head}: {_first_difference(nearest.request, asked)} (nearest: exchange {number} in {file}); {_REMEDY}"
 
 
 def _nearness(asked: Request, recorded: Request) -> tuple[int, ...]:
@@ -37,26 +36,27 @@ def _nearness(asked: Request, recorded: Request) -> tuple[int, ...]:
 
 
 def _first_difference(recorded: Request, asked: Request) -> str:
-    """What differs, what explains the most first: a model or seed that changed shows in the texts as well."""
-    for name, before, now in (
-        ("model", recorded.asked, asked.asked),
-        ("seed", recorded.seed, asked.seed),
-        ("trial", recorded.trial, asked.trial),
-        ("tools", list(recorded.tools), list(asked.tools)),
-        ("schema", recorded.schema, asked.schema),
-    ):
+    """What differs, what explains the most first: a seed or a prompt that changed shows in later texts as well."""
+    for name in ("asked", "trial", "seed"):
+        before, now = getattr(recorded, name), getattr(asked, name)
         if before != now:
-            return _difference(before, now, (name,))
+            return _difference(before, now, ("the model" if name == "asked" else f"the {name}",))
     common = _common(recorded.messages, asked.messages)
-    counts = f"{len(recorded.messages)} messages were recorded, {len(asked.messages)} are sent"
+    turns = recorded.messages[common : common + 1], asked.messages[common : common + 1]
+    if not any(turn[0]["role"] == "system" for turn in turns if turn):
+        for name in ("tools", "schema"):
+            before, now = getattr(recorded, name), getattr(asked, name)
+            if before != now:
+                return _difference(before, now, (name,))
+    counts = f"{len(asked.messages)} messages are sent, {len(recorded.messages)} were recorded"
     if common == len(asked.messages) == len(recorded.messages):
-        return "it is the same, but was not asked for so often"
+        return "it is recorded, but not so often as it is asked for"
     if common == len(recorded.messages):
         return f"{counts}; the first new one is {_quoted(asked.messages[common])}"
     if common == len(asked.messages):
         return f"{counts}; the first left out is {_quoted(recorded.messages[common])}"
     before, now = recorded.messages[common], asked.messages[common]
-    return f"message {common + 1} ({now['role']}): {_difference(before, now, ())}"
+    return _difference(before, now, (f"message {common + 1} ({now['role']})",))
 
 
 def _difference(before: Any, now: Any, loc: tuple[str | int, ...]) -> str:
@@ -67,8 +67,9 @@ def _difference(before: Any, now: Any, loc: tuple[str | int, ...]) -> str:
                 what = "is new" if key in now else "is gone"
                 return f"{place((*loc, key))} {what}: {show((now if key in now else before)[key], _SHOWN)}"
             if before[key] != now[key]:
-                return _difference(before[key], now[key], (*loc, key))
-    if isinstance(before, list) and isinstance(now, list):
+                # A message is its content, as far as a reader is concerned.
+                return _difference(before[key], now[key], loc if key == "content" else (*loc, key))
+    if isinstance(before, list | tuple) and isinstance(now, list | tuple):
         for index, (old, new) in enumerate(zip(before, now, strict=False)):
             if old != new:
                 return _difference(old, new, (*loc, index))
@@ -81,7 +82,7 @@ def _difference(before: Any, now: Any, loc: tuple[str | int, ...]) -> str:
 def _text_difference(before: str, now: str, loc: tuple[str | int, ...]) -> str:
     at = _shared(before, now)
     line = now.count("\n", 0, at) + 1
-    where = f"line {line} of {place(loc)}" if "\n" in before + now else place(loc)
+    where = f"{place(loc)}, line {line}," if "\n" in before + now else place(loc)
     return f"{where} is {_around(now, at)}, recorded was {_around(before, at)}"
 
 

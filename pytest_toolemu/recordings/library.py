@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import re
@@ -67,14 +68,22 @@ class Library:
                 return name, entries[nth]
         return None
 
+    def of_case(self, case: str) -> list[tuple[str, Recording]]:
+        """All recordings of a case, with the names of their files, whoever acted in it."""
+        return [(name, recording) for name, recording in self._all.items() if recording.case == case]
+
+    @functools.cached_property
+    def _all(self) -> dict[str, Recording]:
+        found = {}
+        for path in self.files():
+            with contextlib.suppress(OSError, ValueError):  # its own item tells
+                found[path.name] = decode(path.read_text(encoding="utf-8"))
+        return found
+
     @functools.cached_property
     def _by_key(self) -> dict[str, dict[str, list[Entry]]]:
         found: dict[str, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
-        for path in self.files():
-            try:
-                entries = decode(path.read_text(encoding="utf-8")).entries
-            except (OSError, ValueError):
-                continue  # its own item tells
-            for entry in entries:
-                found[entry.request.key][path.name].append(entry)
+        for name, recording in self._all.items():
+            for entry in recording.entries:
+                found[entry.request.key][name].append(entry)
         return found

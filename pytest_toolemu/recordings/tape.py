@@ -112,9 +112,15 @@ class RunTape:
         return self._library.elsewhere(key, nth) if self._library.mode == "none" else None
 
     def _explained(self, request: Request) -> str:
-        file = self._library.file(self._item)
-        own = [((file, number), entry) for number, entry in enumerate(self._old.entries if self._old else (), 1)]
-        return explain_miss(request, f"{self._library.folder.name}/{file}", own)
+        """The miss, beside the item's own recording; beside others of the case where it has none of the role."""
+        own = self._library.file(self._item)
+        found = [(own, self._old)] if self._old else []
+        if self._library.mode == "none" and not any(
+            e.request.role == request.role for _, r in found for e in r.entries
+        ):
+            found = self._library.of_case(self._case)
+        numbered = [((name, number), entry) for name, r in found for number, entry in enumerate(r.entries, 1)]
+        return explain_miss(request, f"{self._library.folder.name}/{own}", numbered)
 
     def _is_news(self, complete: bool) -> bool:
         """Whether the file has to be written: something was added, or an incomplete recording is complete now."""
