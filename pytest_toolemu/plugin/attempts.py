@@ -59,4 +59,8 @@ async def made_now(session: Session, plan: Plan, item: str) -> Run:
     finally:
         # Also when cancelled: what was answered was paid for.
         use = tape.finish(ended) if tape else None
-    return run.model_copy(update={"recording": use}) if use else run
+    if use is None:
+        return run
+    # Where the very first request had no recording nobody answered, so nothing of it is live.
+    source = "replayed" if session.settings.plays_only and run.exchanges else run.source
+    return run.model_copy(update={"recording": use, "source": source})

@@ -115,9 +115,8 @@ class RunTape:
         """The miss, beside the item's own recording; beside others of the case where it has none of the role."""
         own = self._library.file(self._item)
         found = [(own, self._old)] if self._old else []
-        if self._library.mode == "none" and not any(
-            e.request.role == request.role for _, r in found for e in r.entries
-        ):
+        known = any(entry.request.role == request.role for _, old in found for entry in old.entries)
+        if self._library.mode == "none" and not known:
             found = self._library.of_case(self._case)
         numbered = [((name, number), entry) for name, r in found for number, entry in enumerate(r.entries, 1)]
         return explain_miss(request, f"{self._library.folder.name}/{own}", numbered)

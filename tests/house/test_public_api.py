@@ -24,7 +24,8 @@ NAMES = [
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
     "min-helpfulness", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "sample", "seed", "temperature",
-    "max-output-tokens", "request-timeout", "run-dir", "offline", "benchmark",
+    "max-output-tokens", "request-timeout", "run-dir", "resume", "resume-again", "record", "replay", "offline",
+    "benchmark",
 ]  # fmt: skip
 
 COMMANDS: dict[str, Any] = {"lint": {}, "schema": {}, "import": {"toolemu": {}, "trajectories": {}}}
