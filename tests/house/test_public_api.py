@@ -28,7 +28,7 @@ OPTIONS = [
     "benchmark",
 ]  # fmt: skip
 
-COMMANDS: dict[str, Any] = {"lint": {}, "schema": {}, "import": {"toolemu": {}, "trajectories": {}}}
+COMMANDS: dict[str, Any] = {"lint": {}, "schema": {}, "pin": {}, "import": {"toolemu": {}, "trajectories": {}}}
 
 
 def test_the_public_names() -> None:
