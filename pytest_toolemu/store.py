@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.redaction import redact_json
 from pytest_toolemu.run import Run, sha256
@@ -83,12 +81,12 @@ def run_file(case_id: str, key: str, item: str) -> str:
 def load_run(path: Path) -> Run:
     """A stored run; UsageError when the file is no record of this version."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        content["case"]["id"] = content["case_id"]
-        return Run.model_validate_json(json.dumps(content))
-    except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
+        run = Run.model_validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:  # pydantic's errors are ValueErrors
         reason = str(error).splitlines()[0]
         raise UsageError(f"{path}: not a record of a run that this version reads ({reason})") from None
+    # The id is the file's name in a case file, and so no part of a case's content.
+    return run.model_copy(update={"case": run.case.model_copy(update={"id": run.case_id})})
 
 
 def session_id() -> str:

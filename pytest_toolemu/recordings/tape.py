@@ -71,9 +71,10 @@ class RunTape:
         self._open += 1
         reply = await model.complete(messages, tools=tools, schema=schema, seed=seed)
         self._open -= 1
-        self._made[place] = Entry(request, as_json(reply, self._known))
+        self._made[place] = entry = Entry(request, as_json(reply, self._known))
         self._adds += 1
-        return reply, ""
+        # The run goes on with what is recorded, or what follows from a credential in it could not be played.
+        return reply_of(entry).model_copy(update={"request_id": reply.request_id}), ""
 
     def finish(self, ended: bool) -> RecordingUse:
         """Write what is new, and say what was used. ``ended``: the run came to its end, however it was judged.

@@ -62,7 +62,9 @@ def verdicts(runs: list[Run]) -> list[tuple[str, int, str, object]]:
 def test_a_replay_asks_nobody_and_comes_to_the_same(recorded: Callable[..., Project], runner: tuple[str, ...]) -> None:
     project = recorded()
     project.runner = runner
-    result = project.run(*MODELS, "--toolemu-replay=recordings", "--toolemu-trials=2", "-v")
+    # pytest-rerunfailures has its workers connect to each other.
+    quiet = ("-p", "no:rerunfailures")
+    result = project.run(*MODELS, "--toolemu-replay=recordings", "--toolemu-trials=2", "-v", *quiet)
     live, replayed = sessions(project)
     assert len(live) == 4
     assert verdicts(live) == verdicts(replayed)
