@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -95,7 +96,7 @@ def session_id() -> str:
 
 
 def write_json_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all: into a sibling, to the disk, then renamed over it."""
+    """Write a file whole or not at all: into a sibling, to the disk, then renamed over it. It outlasts a power cut."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as file:
@@ -106,3 +107,14 @@ def write_json_text(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    _settle(path.parent)
+
+
+def _settle(folder: Path) -> None:
+    """Have a folder's names on the disk too: a power cut after this takes no file away. Not every system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
