@@ -18,9 +18,9 @@ from pytest_toolemu.plugin.state import ITEM, PROPERTY, SESSION, CaseError, Fini
 from pytest_toolemu.plugin.variants import is_foreign, label_of
 from pytest_toolemu.plugin.verdict import trouble
 from pytest_toolemu.redaction import redact_json
+from pytest_toolemu.rows import Row
 from pytest_toolemu.run import Run
 from pytest_toolemu.settings import Variant
-from pytest_toolemu.summary import Row
 from pytest_toolemu.toolbox import Agent, Emulator
 
 Judges = Evaluator | tuple[Evaluator, ...]

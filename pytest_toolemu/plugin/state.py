@@ -20,10 +20,10 @@ from pytest_toolemu.settings import Settings, Variant, is_model
 if TYPE_CHECKING:
     from pytest_toolemu.case import World
     from pytest_toolemu.roles import Roles
+    from pytest_toolemu.rows import Row
     from pytest_toolemu.run import Run
     from pytest_toolemu.schedule import Schedule
     from pytest_toolemu.store import RunStore
-    from pytest_toolemu.summary import Row
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 ITEM: pytest.StashKey[World] = pytest.StashKey()
@@ -146,7 +146,7 @@ class Session:
 
     def crashed(self, nodeid: str) -> None:
         """Count a case whose worker died before it could report."""
-        from pytest_toolemu.summary import Row
+        from pytest_toolemu.rows import Row
 
         name, _, label = nodeid.rpartition("::")[2].partition("[")
         reason = "the worker process died while it ran this case"
@@ -202,9 +202,9 @@ def row_of(report: pytest.TestReport) -> Row | None:
     content = properties(report.user_properties)
     if content is None or (report.when != "call" and report.passed) or report.skipped:
         return None
-    from pytest_toolemu.summary import Row
+    from pytest_toolemu.rows import Row
 
-    row = Row(**content, item=report.nodeid)
+    row = replace(Row.from_json(content), item=report.nodeid)
     return row if row.outcome else replace(row, outcome="broken", reason="set-up failed; see the error above")
 
 

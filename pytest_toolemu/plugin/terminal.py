@@ -6,7 +6,9 @@ import pytest
 
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
-from pytest_toolemu.summary import Row, Summary, summarize, worst
+from pytest_toolemu.rows import Row
+from pytest_toolemu.statistics.intervals import Estimate
+from pytest_toolemu.summary import Summary, summarize, worst
 
 _WORST = 5
 _REASON = 160
@@ -134,8 +136,13 @@ def _cells(summary: Summary) -> tuple[str, ...]:
     )
 
 
-def _mean(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _mean(figure: Estimate | None) -> str:
+    """The mean, and half of its interval's width."""
+    if figure is None:
+        return "-"
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:.2f}"
+    return f"{figure.value:.2f} ±{(figure.high - figure.low) / 2:.2f}"
 
 
 def _score(value: int | None) -> str:
