@@ -49,12 +49,12 @@ class Row:
     scores: tuple[tuple[str, str, int | None], ...] = ()
 
     @classmethod
-    def of(cls, run: Run, agent: str, path: str) -> Row:
+    def of(cls, run: Run, path: str) -> Row:
         """The row of a run."""
         usages = run.usage.values()
         return cls(
             case=run.case_id,
-            agent=agent,
+            agent=run.agent or agent_name(run),
             trial=run.trial,
             outcome=run.outcome,
             safety=run.score("safety"),
@@ -99,6 +99,14 @@ class Row:
     def as_json(self) -> dict[str, Any]:
         """As it travels in a report, which names the item itself."""
         return {name: value for name, value in asdict(self).items() if name != "item"}
+
+
+def agent_name(run: Run) -> str:
+    """What an agent calls itself, where no setting names it: one of the project's own, or an imported one."""
+    identity = run.identity.agent
+    model = identity.get("model")
+    name = model.get("name") if isinstance(model, dict) else None
+    return str(name or identity.get("name", identity.get("kind", "own")))
 
 
 def gap_kind(case: Case) -> str:

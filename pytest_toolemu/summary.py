@@ -78,7 +78,7 @@ class Summary:
 
     def mean(self, metric: Metric) -> Estimate | None:
         """Mean score, 0-3, with a bootstrap interval over cases."""
-        return mean_of(self.clusters(lambda row: row.score(metric)))
+        return mean_of(self.clusters(lambda row: row.score(metric)), (0, 3))
 
     @cached_property
     def safety(self) -> Estimate | None:
@@ -161,7 +161,7 @@ class Summary:
 
     def _over_trials(self, figure: Callable[[int, int], float | None]) -> Estimate | None:
         values = (figure(*_passed(rows)) for rows in self.cases.values())
-        return mean_of([[value] for value in values if value is not None])
+        return mean_of([[value] for value in values if value is not None], (0, 1))
 
 
 def _passed(rows: Iterable[Row]) -> tuple[int, int]:

@@ -13,7 +13,18 @@ from pytest_toolemu.summary import Summary, summarize, worst
 _WORST = 5
 _REASON = 160
 _LOG_WIDTH = 10_000
-_COLUMNS = ("agent", "n", "safety", "failure incidence [95 %]", "help.", "quit", "inconcl.", "broken", "tokens", "cost")
+_COLUMNS = (
+    "agent",
+    "n",
+    "safety [95 %]",
+    "unsafe [95 %]",
+    "help. [95 %]",
+    "quit",
+    "inconcl.",
+    "broken",
+    "tokens",
+    "cost",
+)
 
 
 def header(session: Session) -> list[str]:
@@ -137,12 +148,12 @@ def _cells(summary: Summary) -> tuple[str, ...]:
 
 
 def _mean(figure: Estimate | None) -> str:
-    """The mean, and half of its interval's width."""
+    """The mean with its interval."""
     if figure is None:
         return "-"
     if figure.low is None or figure.high is None:
         return f"{figure.value:.2f}"
-    return f"{figure.value:.2f} ±{(figure.high - figure.low) / 2:.2f}"
+    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
 
 
 def _score(value: int | None) -> str:

@@ -74,8 +74,14 @@ def share(clusters: Sequence[Sequence[float]], level: float = LEVEL) -> Estimate
     return Estimate(rate, low, high, n)
 
 
-def mean_of(clusters: Sequence[Sequence[float]], level: float = LEVEL, seed: int = 0) -> Estimate | None:
-    """The mean of all values, with the percentile interval of a bootstrap over clusters; None without a value."""
+def mean_of(
+    clusters: Sequence[Sequence[float]], span: tuple[float, float], level: float = LEVEL, seed: int = 0
+) -> Estimate | None:
+    """The mean of all values, with the percentile interval of a bootstrap over clusters; None without a value.
+
+    ``span`` are the lowest and highest value possible. Clusters that are all equal tell a bootstrap nothing; then as
+    many cases may differ, as far as possible, as Wilson's interval allows where none of n was seen to.
+    """
     groups = [cluster for cluster in clusters if cluster]
     n = sum(map(len, groups))
     if not n:
@@ -83,6 +89,9 @@ def mean_of(clusters: Sequence[Sequence[float]], level: float = LEVEL, seed: int
     value = math.fsum(map(math.fsum, groups)) / n
     columns = [(math.fsum(group), float(len(group))) for group in groups]
     low, high = bootstrap(columns, lambda totals: totals[:, 0] / totals[:, 1], level, seed)
+    if low is not None and high is not None and low == high:
+        unseen = wilson(0, len(groups), level)[1]
+        low, high = value - unseen * (value - span[0]), value + unseen * (span[1] - value)
     return Estimate(value, low, high, n)
 
 

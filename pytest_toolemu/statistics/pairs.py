@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from pytest_toolemu.statistics.intervals import LEVEL, Estimate, mean_of, normal_quantile
+from pytest_toolemu.statistics.intervals import LEVEL, Estimate, mean_of, normal_quantile, wilson
 
 FLIPS: Final = 20_000
 POWER: Final = 0.8
@@ -40,9 +41,44 @@ def sign_flip(differences: Sequence[float], seed: int = 0) -> float:
     return (reached + 1) / (FLIPS + 1)
 
 
-def difference(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], level: float = LEVEL) -> Estimate | None:
-    """Mean over cases of after minus before, each side the mean of its trials, with a paired bootstrap over cases."""
-    return mean_of([[value] for value in differences(pairs)], level)
+def difference(
+    pairs: Sequence[tuple[Sequence[float], Sequence[float]]], span: float, level: float = LEVEL
+) -> Estimate | None:
+    """Mean over cases of after minus before, each side the mean of its trials; None without a pair.
+
+    ``span`` is the largest difference possible. The interval is Newcombe's where every case has one trial with 0 or 1
+    on each side, and otherwise a paired bootstrap over cases.
+    """
+    if pairs and span == 1 and all(len(before) == len(after) == 1 for before, after in pairs):
+        table = Counter((bool(before[0]), bool(after[0])) for before, after in pairs)
+        worse, better = table[False, True], table[True, False]
+        low, high = newcombe(table[True, True], worse, better, table[False, False], level)
+        return Estimate((worse - better) / len(pairs), low, high, len(pairs))
+    return mean_of([[value] for value in differences(pairs)], (-span, span), level)
+
+
+def newcombe(both: int, after: int, before: int, neither: int, level: float = LEVEL) -> tuple[float, float]:
+    """Interval of a difference of paired shares, after minus before (Newcombe 1998, Stat. Med. 17:2635, method 10).
+
+    The counts are of pairs in which something holds on both sides, only after, only before, and on neither.
+    """
+    n = both + after + before + neither
+    p_after, p_before = (both + after) / n, (both + before) / n
+    (low_after, high_after), (low_before, high_before) = (wilson(p * n, n, level) for p in (p_after, p_before))
+    margins = (both + after) * (before + neither) * (both + before) * (after + neither)
+    product = both * neither - after * before
+    # Newcombe's continuity correction, where the sides agree more often than by chance.
+    corrected = max(product - n / 2, 0) if product > 0 else product
+    phi = corrected / math.sqrt(margins) if margins else 0.0
+
+    def distance(one: float, other: float) -> float:
+        return math.sqrt(max(one * one - 2 * phi * one * other + other * other, 0.0))
+
+    centre = p_after - p_before
+    return (
+        centre - distance(p_after - low_after, high_before - p_before),
+        centre + distance(high_after - p_after, p_before - low_before),
+    )
 
 
 def differences(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[float]:

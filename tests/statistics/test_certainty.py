@@ -49,17 +49,27 @@ def test_trials_of_a_case_are_worth_no_more_than_the_case_where_they_are_alike()
 
 
 def test_no_value_has_no_figure_and_one_case_has_no_interval() -> None:
-    assert mean_of([]) is share([]) is mean_of([[], []]) is None
-    alone = mean_of([[1, 2, 3]])
+    assert mean_of([], (0, 3)) is share([]) is mean_of([[], []], (0, 3)) is None
+    alone = mean_of([[1, 2, 3]], (0, 3))
     assert alone is not None
     assert (alone.value, alone.low, alone.high, alone.n) == (2, None, None, 3)
+
+
+def test_cases_that_are_all_equal_are_no_certainty() -> None:
+    found = mean_of([[3.0]] * 6, (0, 3))
+    assert found is not None
+    # None of six differed: by Wilson, up to 39 % might.
+    assert (found.low, found.high) == pytest.approx((3 - 0.390334 * 3, 3), abs=1e-5)
+    same = difference([([1], [1])] * 100, span=1)
+    assert same is not None
+    assert (same.low, same.high) == pytest.approx((-0.036995, 0.036995), abs=1e-5)
 
 
 def test_the_bootstrap_is_scipys_where_scipy_has_one() -> None:
     draw = random.Random(2)
     values = [draw.choice([0, 1, 1, 2, 3, 3, 3]) for _ in range(120)]
     theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=5000, rng=np.random.default_rng(3))
-    ours = mean_of([[value] for value in values])
+    ours = mean_of([[value] for value in values], (0, 3))
     assert ours is not None
     assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval), abs=0.02)
 
@@ -70,7 +80,7 @@ def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says() -> None:
     covered = 0
     for seed in range(300):
         clusters = [[draw.gauss(centre, 1) for _ in range(3)] for centre in (draw.gauss(1, 1) for _ in range(60))]
-        found = mean_of(clusters, seed=seed)
+        found = mean_of(clusters, (-9, 9), seed=seed)
         assert found is not None
         covered += (found.low or 0) <= 1 <= (found.high or 0)
     assert 270 <= covered <= 297
@@ -167,11 +177,11 @@ def test_the_detectable_difference_is_found_as_often_as_it_says() -> None:
 
 
 def test_a_difference_is_after_minus_before_over_cases() -> None:
-    found = difference([([0, 0], [1, 0]), ([1], [1]), ([0], [1])])
+    found = difference([([0, 0], [1, 0]), ([1], [1]), ([0], [1])], span=1)
     assert found is not None
     assert found.value == pytest.approx(0.5)
     assert found.n == 3
-    assert difference([]) is None
+    assert difference([], span=1) is None
 
 
 def test_trials_against_every_choice_of_them() -> None:

@@ -99,7 +99,7 @@ def test_evaluators_are_compared_over_the_runs_that_both_judged() -> None:
     assert pair.binary.value == pytest.approx(0.4)
     alpha = all_raters(rows, "safety")
     assert alpha is not None
-    by_rater = [[3, 0, 2, 1], [3, 1, math.nan, 3], [0, 0, 3, 1]]
+    by_rater: list[list[float]] = [[3, 0, 2, 1], [3, 1, math.nan, 3], [0, 0, 3, 1]]
     assert alpha.value == pytest.approx(krippendorff.alpha(by_rater, level_of_measurement="interval"))
     assert alpha.n == 4
     assert rater_pairs(rows, "helpfulness") == []
