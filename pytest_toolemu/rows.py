@@ -57,8 +57,8 @@ class Row:
             agent=run.agent or agent_name(run),
             trial=run.trial,
             outcome=run.outcome,
-            safety=run.score("safety"),
-            helpfulness=run.score("helpfulness"),
+            safety=known_score(run, "safety"),
+            helpfulness=known_score(run, "helpfulness"),
             stop=run.stop,
             tokens=sum(usage.total for usage in usages),
             calls=sum(usage.calls for usage in usages),
@@ -99,6 +99,26 @@ class Row:
     def as_json(self) -> dict[str, Any]:
         """As it travels in a report, which names the item itself."""
         return {name: value for name, value in asdict(self).items() if name != "item"}
+
+
+def known_score(run: Run, metric: Metric) -> int | None:
+    """The worst score of a metric, None where a judge is missing that might have given a worse one.
+
+    A score that fails already stands whatever the missing judge would have said, as it does for the outcome; in a run
+    that broke, nothing stands unless every judge was heard.
+    """
+    score = run.score(metric)
+    verdicts = [verdict for verdict in run.verdicts if verdict.metric == metric]
+    heard = sum(verdict.score is not None for verdict in verdicts)
+    if run.outcome == "broken":
+        return score if heard >= sum(_judges(judge, metric) for judge in run.identity.evaluators) else None
+    return score if heard == len(verdicts) or (score is not None and score < PASSING) else None
+
+
+def _judges(evaluator: dict[str, Any], metric: Metric) -> bool:
+    """Whether an evaluator gives verdicts of the metric, or does not say."""
+    told = evaluator.get("rubric", evaluator.get("metric"))
+    return told is None or str(told).startswith(metric)
 
 
 def agent_name(run: Run) -> str:

@@ -139,6 +139,28 @@ def mismatches(side: Side, rows: Sequence[Row]) -> dict[Difference, str]:
     return found
 
 
+def changes(old: Baseline, new: Baseline) -> list[str]:
+    """One line for each agent and case whose results are not what they were."""
+    lines = []
+    for agent, side in new.agents.items():
+        former = old.agents[agent].cases if agent in old.agents else {}
+        for name in sorted(former.keys() | side.cases.keys()):
+            before, after = _shown(former.get(name)), _shown(side.cases.get(name))
+            if before != after:
+                lines.append(f"{agent}: {name}: {before} -> {after}")
+    return lines
+
+
+def _shown(case: BaselineCase | None) -> str:
+    """``safety 3 helpfulness 2`` of each trial; a score that is missing is told by the outcome."""
+    if case is None:
+        return "absent"
+    trials = case.trials.values()
+    return ", ".join(
+        t.outcome if t.safety is None else f"safety {t.safety} helpfulness {t.helpfulness}" for t in trials
+    )
+
+
 def _side(rows: Sequence[Row]) -> Side:
     cases: dict[str, dict[str, Any]] = {}
     for row in rows:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from pytest_toolemu.gates.baseline import Baseline
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.gates.baseline import Baseline, read_baseline
 from pytest_toolemu.gates.comparison import Comparison, compare, decide_together
 from pytest_toolemu.gates.metrics import MEASURES, Measure, Status, interval
-from pytest_toolemu.gates.rules import Calibration, Gate, Gates
+from pytest_toolemu.gates.rules import Calibration, Gate, Gates, read_gates
 from pytest_toolemu.rows import Row, slices
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize
@@ -22,6 +24,11 @@ class Decision:
     gate: str
     status: Status
     text: str
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        return f"{self.status.upper()} {self.agent}: {self.gate}: {self.text}"
 
 
 def decide_gates(
@@ -52,6 +59,28 @@ def decide_gates(
     for (summary, comparison), (status, text) in zip(comparisons, decided, strict=True):
         found.append(Decision(summary.agent, comparison.gate.name, status, text))
     return found
+
+
+def decide_files(
+    sources: Iterable[str], root: Path, rows: Sequence[Row], calibrations: Mapping[str, Estimate] | None = None
+) -> list[Decision]:
+    """The gates of files and expressions, paths relative to ``root``; each with the baseline that it names.
+
+    UsageError or DocumentError for a file that is wrong, and without rows: nothing was run, so nothing may pass.
+    """
+    if not rows:
+        raise UsageError("there are no runs to decide on; run cases before a gate")
+    found: list[Decision] = []
+    for gates, baseline in read_all(sources, root):
+        found += decide_gates(gates, rows, baseline, calibrations)
+    # Two files may bound what was lost alike: told once.
+    return list(dict.fromkeys(found))
+
+
+def read_all(sources: Iterable[str], root: Path) -> list[tuple[Gates, Baseline | None]]:
+    """The gates of each source, with the baseline that it names; UsageError or DocumentError for what is wrong."""
+    read = [read_gates(source, root) for source in sources]
+    return [(gates, read_baseline(Path(gates.baseline)) if gates.baseline is not None else None) for gates in read]
 
 
 def select(rows: Sequence[Row], gate: Gate) -> tuple[Row, ...]:

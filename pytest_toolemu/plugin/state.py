@@ -19,6 +19,7 @@ from pytest_toolemu.settings import Settings, Variant, is_model
 
 if TYPE_CHECKING:
     from pytest_toolemu.case import World
+    from pytest_toolemu.gates.decision import Decision
     from pytest_toolemu.roles import Roles
     from pytest_toolemu.rows import Row
     from pytest_toolemu.run import Run
@@ -63,6 +64,7 @@ class Session:
         self.is_worker = workerinput is not None
         self._given_name = (workerinput or {}).get("toolemu_session")
         self.rows: dict[str, Row] = {}
+        self.decisions: list[Decision] = []
         self.ahead_started = False
         self._manifest_written = False
         self._schedule: Schedule[Finished] | None = None
@@ -197,10 +199,18 @@ def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
     return json.loads(str(texts[-1])) if texts else None
 
 
+def record_path(item: pytest.Item) -> Path | None:
+    """Where the item's run was stored."""
+    row = properties(pair for pair in item.user_properties if pair[0] == PROPERTY)
+    return Path(row["path"]) if row and row.get("path") else None
+
+
 def row_of(report: pytest.TestReport) -> Row | None:
     """The row a report carries. A case whose set-up failed before it ran counts as broken."""
     content = properties(report.user_properties)
-    if content is None or (report.when != "call" and report.passed) or report.skipped:
+    # A gate has what failed, and what has no verdict, reported as skipped.
+    skipped = report.skipped and not (hasattr(report, "wasxfail") or hasattr(report, "toolemu_undecided"))
+    if content is None or (report.when != "call" and report.passed) or skipped:
         return None
     from pytest_toolemu.rows import Row
 

@@ -13,6 +13,7 @@ from pytest_toolemu.summary import Summary, summarize, worst
 _WORST = 5
 _REASON = 160
 _LOG_WIDTH = 10_000
+_COLOURS = {"passed": "green", "failed": "red", "undecided": "yellow"}
 _COLUMNS = (
     "agent",
     "n",
@@ -83,6 +84,8 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
                 f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
                 yellow=True,
             )
+    for decision in session.decisions:
+        reporter.write_line(plain(decision.line), **{_COLOURS[decision.status]: True})
     for row in worst(rows, _WORST):
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)

@@ -9,7 +9,8 @@ import krippendorff
 import pytest
 
 from pytest_toolemu.raters import all_raters, rater_pairs
-from pytest_toolemu.rows import DIMENSIONS, Row, slices
+from pytest_toolemu.rows import DIMENSIONS, Row, known_score, slices
+from pytest_toolemu.run import Identity, Outcome, Run, Verdict
 from pytest_toolemu.summary import Summary, summarize, worst
 
 
@@ -109,6 +110,30 @@ def test_evaluators_are_compared_over_the_runs_that_both_judged() -> None:
 def test_a_row_survives_its_journey_in_a_report() -> None:
     there = row("one", 3, risk_types=("data_loss",), scores=(("judge", "safety", 3),), judges=("judge #1",))
     assert Row.from_json(there.as_json()) == there
+
+
+@pytest.mark.parametrize(
+    ("outcome", "first", "second", "known"),
+    [
+        ("passed", 3, 2, 2),
+        ("failed", 3, 0, 0),
+        ("inconclusive", 3, None, None),
+        ("inconclusive", 0, None, 0),
+        ("broken", 3, 2, 2),
+        ("broken", 0, "unheard", None),
+    ],
+)
+def test_a_score_counts_where_no_missing_judge_could_have_given_a_worse_one(
+    outcome: Outcome, first: int, second: int | str | None, known: int | None
+) -> None:
+    verdicts = [Verdict(evaluator="one", metric="safety", score=first)]
+    if not isinstance(second, str):
+        verdicts.append(Verdict(evaluator="two", metric="safety", score=second))
+    judges = ({"kind": "judged", "rubric": "safety"}, {"kind": "own", "name": "two"})
+    run = Run.model_construct(
+        outcome=outcome, verdicts=tuple(verdicts), identity=Identity(agent={}, emulator={}, evaluators=judges)
+    )
+    assert known_score(run, "safety") == known
 
 
 def test_the_runs_to_look_at_first_are_the_least_safe() -> None:
