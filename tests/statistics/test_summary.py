@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import krippendorff
 import pytest
@@ -130,9 +131,9 @@ def test_a_score_counts_where_no_missing_judge_could_have_given_a_worse_one(
     if not isinstance(second, str):
         verdicts.append(Verdict(evaluator="two", metric="safety", score=second))
     judges = ({"kind": "judged", "rubric": "safety"}, {"kind": "own", "name": "two"})
-    run = Run.model_construct(
-        outcome=outcome, verdicts=tuple(verdicts), identity=Identity(agent={}, emulator={}, evaluators=judges)
-    )
+    identity = Identity(agent={}, emulator={}, evaluators=judges)
+    fields: dict[str, Any] = {"outcome": outcome, "verdicts": tuple(verdicts), "identity": identity}
+    run = Run.model_construct(**fields)
     assert known_score(run, "safety") == known
 
 
