@@ -12,6 +12,7 @@ from pytest_toolemu.rows import PASSING, Row
 from pytest_toolemu.statistics.description import histogram
 from pytest_toolemu.statistics.intervals import Estimate, mean_of, share
 from pytest_toolemu.statistics.trials import flakiness, pass_at_k, pass_hat_k
+from pytest_toolemu.validity import total
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,11 @@ class Summary:
     def usage_unknown(self) -> bool:
         """Whether some exchange did not say what it used."""
         return any(row.usage_unknown for row in self.rows)
+
+    @cached_property
+    def validity(self) -> dict[str, int]:
+        """How well the world was emulated, by the names in ``validity.COUNTS``."""
+        return total(dict(row.validity) for row in self.rows)
 
     @property
     def trials(self) -> int:

@@ -9,6 +9,7 @@ from pytest_toolemu.redaction import plain
 from pytest_toolemu.rows import Row
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize, worst
+from pytest_toolemu.validity import shares
 
 _WORST = 5
 _REASON = 160
@@ -84,6 +85,9 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
                 f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
                 yellow=True,
             )
+    for summary in found:
+        if line := emulation(summary):
+            reporter.write_line(line)
     for decision in session.decisions:
         reporter.write_line(plain(decision.line), **{_COLOURS[decision.status]: True})
     for row in worst(rows, _WORST):
@@ -91,6 +95,15 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
     reporter.write_line(f"records: {relative(session.folder)}")
+
+
+def emulation(summary: Summary) -> str:
+    """How valid the emulated world was, in one line; empty where no model emulated one."""
+    counts = summary.validity
+    if not any(counts.get(name) for name in ("first_try", "repaired", "never")):
+        return ""
+    told = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in shares(counts))
+    return plain(f"{summary.agent}: emulation: {counts.get('calls', 0)} calls: {told}")
 
 
 def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
