@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli import gates
+from pytest_toolemu.cli import gates, results
 from pytest_toolemu.cli.terminal import err, out
 from pytest_toolemu.errors import ToolemuError
 
@@ -15,6 +15,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 importers = typer.Typer(no_args_is_help=True, help="Bring in the files of other projects.")
 app.add_typer(importers, name="import")
 app.command("gate")(gates.gate)
+app.command("compare")(results.compare)
 app.add_typer(gates.baseline, name="baseline")
 
 

@@ -31,6 +31,7 @@ COMMANDS: dict[str, Any] = {
     "lint": {},
     "schema": {},
     "gate": {},
+    "compare": {},
     "import": {"toolemu": {}, "trajectories": {}},
     "baseline": {"update": {}, "show": {}},
 }
