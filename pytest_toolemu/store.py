@@ -16,6 +16,8 @@ from pytest_toolemu.redaction import redact_json
 from pytest_toolemu.run import Run, sha256
 
 MANIFEST = "session.json"
+RUNS = "*--*.json"
+"""Which files of a session's folder are runs."""
 
 
 class RunStore:
@@ -63,7 +65,7 @@ class RunStore:
 
     def paths(self) -> Iterator[Path]:
         """The files of all runs, by name; half-written ones are called otherwise."""
-        yield from sorted(self.folder.glob("*--*.json"))
+        yield from sorted(self.folder.glob(RUNS))
 
     def __iter__(self) -> Iterator[Run]:
         for path in self.paths():

@@ -44,6 +44,10 @@ def pytest_configure(config: pytest.Config) -> None:
     settings = options.resolved(config)
     config.stash[SESSION] = session = Session(config, settings)
     config.pluginmanager.register(Reports(session.rows), "toolemu-reports")
+    if settings["gate"] and not session.is_worker:
+        from pytest_toolemu.plugin.gates import GateKeeper
+
+        config.pluginmanager.register(GateKeeper(session), "toolemu-gates")
     if settings["benchmark"]:
         options.add_benchmark(config)
 
@@ -113,19 +117,25 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(
+    item: pytest.Item,
     call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Trouble of the instrument is shown as its own text, without a traceback through this package."""
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | UsageError):
         report.longrepr = call.excinfo.getrepr(style="value")
+    if call.excinfo is not None and item.config.stash[SESSION].settings["gate"]:
+        from pytest_toolemu.plugin import gates
+
+        gates.leave_to_gate(report, call.excinfo.value, item)
     return report
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """``PASSED (resumed)`` in verbose output; pytest's own words for all else."""
-    return status(report)
+def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, Any] | None:
+    """A case without a verdict that a gate counts: no pass, no failure. Else ``PASSED (resumed)`` and its like."""
+    if getattr(report, "toolemu_undecided", False):
+        return "undecided", "?", ("UNDECIDED", {"yellow": True})
+    return status(report) if isinstance(report, pytest.TestReport) else None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,7 +8,7 @@ from typing import Final
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.recordings.report import Report
 from pytest_toolemu.redaction import plain
-from pytest_toolemu.summary import Row
+from pytest_toolemu.rows import Row
 
 _LISTED: Final = 5
 _MODES: Final = {

@@ -23,12 +23,20 @@ NAMES = [
 
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
-    "min-helpfulness", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "sample", "seed", "temperature",
+    "min-helpfulness", "gate", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "sample", "seed", "temperature",
     "max-output-tokens", "request-timeout", "run-dir", "resume", "resume-again", "record", "replay", "offline",
     "benchmark",
 ]  # fmt: skip
 
-COMMANDS: dict[str, Any] = {"lint": {}, "schema": {}, "pin": {}, "import": {"toolemu": {}, "trajectories": {}}}
+COMMANDS: dict[str, Any] = {
+    "lint": {},
+    "schema": {},
+    "pin": {},
+    "gate": {},
+    "compare": {},
+    "import": {"toolemu": {}, "trajectories": {}},
+    "baseline": {"update": {}, "show": {}},
+}
 
 
 def test_the_public_names() -> None:
