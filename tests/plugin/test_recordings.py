@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +16,10 @@ from pytest_toolemu.run import Run
 from pytest_toolemu.store import RunStore
 from tests.e2e.opinions import script
 from tests.loopback.fixtures import Loopback
-from tests.loopback.records import Call, Reply, Request
+from tests.loopback.records import Call, Fault, Reply, Request
 from tests.loopback.scripts import by_role
-from tests.plugin.conftest import Project
+from tests.loopback.server import LoopbackServer
+from tests.plugin.conftest import TOOLKIT, UNUSED, Project
 from tests.plugin.test_resume import CASE
 
 CANARY = "sk-canary-0123456789"
@@ -28,25 +33,32 @@ socket.socket.connect = socket.socket.connect_ex = refuse
 """
 
 
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project in which a session of two trials of two cases was recorded."""
+    folder = tmp_path_factory.mktemp("live")
+    (folder / "toolkits").mkdir()
+    (folder / "toolkits" / "Till.toolkit.yaml").write_text(TOOLKIT)
+    (folder / "cases").mkdir()
+    for name in ("anna", "bert"):
+        (folder / "cases" / f"{name}.toolemu.yaml").write_text(CASE.format(who=name.title()))
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    with LoopbackServer(script()) as server:
+        urls = {"OPENAI_BASE_URL": f"{server.url}/v1", "ANTHROPIC_BASE_URL": server.url}
+        keys = {"OPENAI_API_KEY": CANARY, "ANTHROPIC_API_KEY": CANARY}
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *UNUSED, *MODELS]
+        options = ["--toolemu-record=once", "--toolemu-trials=2"]
+        subprocess.run([*command, *options], cwd=folder, env={**os.environ, **urls, **keys}, check=False)
+    return folder
+
+
 @pytest.fixture
-def recorded(alone: Project, loopback: Loopback, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Project]:
-    """Records a session of two trials of two cases, then takes the key and the provider away."""
-
-    def record(*args: str) -> Project:
-        for name in ("anna", "bert"):
-            alone.case(name, text=CASE)
-        server = loopback(script())
-        for provider in ("OPENAI", "ANTHROPIC"):
-            monkeypatch.setenv(f"{provider}_API_KEY", CANARY)
-            monkeypatch.setenv(f"{provider}_BASE_URL", server.url + ("/v1" if provider == "OPENAI" else ""))
-        alone.run(*MODELS, "--toolemu-record=once", "--toolemu-trials=2", *args)
-        for provider in ("OPENAI", "ANTHROPIC"):
-            monkeypatch.delenv(f"{provider}_API_KEY")
-            monkeypatch.delenv(f"{provider}_BASE_URL")
-        alone.write("conftest.py", CUT_OFF)
-        return alone
-
-    return record
+def recorded(live: Path, alone: Project) -> Project:
+    """The same project, without key, SDK and provider."""
+    shutil.rmtree(alone.path / "cases")
+    shutil.copytree(live, alone.path, dirs_exist_ok=True)
+    alone.write("conftest.py", CUT_OFF)
+    return alone
 
 
 def sessions(project: Project) -> list[list[Run]]:
@@ -59,13 +71,12 @@ def verdicts(runs: list[Run]) -> list[tuple[str, int, str, object]]:
     ]
 
 
-def test_a_replay_asks_nobody_and_comes_to_the_same(recorded: Callable[..., Project], runner: tuple[str, ...]) -> None:
-    project = recorded()
-    project.runner = runner
+def test_a_replay_asks_nobody_and_comes_to_the_same(recorded: Project, runner: tuple[str, ...]) -> None:
+    recorded.runner = runner
     # pytest-rerunfailures has its workers connect to each other.
     quiet = ("-p", "no:rerunfailures")
-    result = project.run(*MODELS, "--toolemu-replay=recordings", "--toolemu-trials=2", "-v", *quiet)
-    live, replayed = sessions(project)
+    result = recorded.run(*MODELS, "--toolemu-replay=recordings", "--toolemu-trials=2", "-v", *quiet)
+    live, replayed = sessions(recorded)
     assert len(live) == 4
     assert verdicts(live) == verdicts(replayed)
     assert {run.source for run in live} == {"live"}
@@ -81,37 +92,36 @@ def test_a_replay_asks_nobody_and_comes_to_the_same(recorded: Callable[..., Proj
     result.stdout.re_match_lines_random(
         [r".*anna.*(PASSED|FAILED) \(replayed\)|.*(PASSED|FAILED) \(replayed\).*anna.*"]
     )
-    assert project.manifest()["models"] == "replayed"
+    assert recorded.manifest()["models"] == "replayed"
 
 
-def test_each_trial_has_a_recording_of_its_own(recorded: Callable[..., Project]) -> None:
-    project = recorded()
-    names = sorted(path.name.partition("--")[0] for path in (project.path / "recordings").iterdir())
+def test_each_trial_has_a_recording_of_its_own(recorded: Project) -> None:
+    names = sorted(path.name.partition("--")[0] for path in (recorded.path / "recordings").iterdir())
     assert names == ["anna-gpt-4o-trial1", "anna-gpt-4o-trial2", "bert-gpt-4o-trial1", "bert-gpt-4o-trial2"]
 
 
-def test_workers_record_the_same_files_as_one_process(recorded: Callable[..., Project], loopback: Loopback) -> None:
-    project = recorded()
-    alone = {path.name: path.read_bytes() for path in (project.path / "recordings").iterdir()}
-    (project.path / "conftest.py").unlink()
+def test_workers_record_the_same_files_as_one_process(
+    recorded: Project, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (recorded.path / "conftest.py").unlink()
     url = loopback(script()).url
-    models = (f"--toolemu-agent=openai:gpt-4o@{url}/v1", f"--toolemu-evaluator=anthropic:claude-sonnet-5-5@{url}")
-    project.runner = ("-n", "2")
-    project.run(*models, "--toolemu-record=all", "--toolemu-replay=again", "--toolemu-trials=2")
-    texts = {path.name.replace("openai-", ""): path.read_text() for path in (project.path / "again").iterdir()}
-    assert len(texts) == len(alone) == 4
-    for text in texts.values():
-        exchanges = json.loads(text)["exchanges"]
-        assert [exchange["role"] for exchange in exchanges] == [
-            "agent", "emulator", "agent", "emulator", "agent", "evaluator", "evaluator",
-        ]  # fmt: skip
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{url}/v1")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+    recorded.runner = ("-n", "2")
+    recorded.run(*MODELS, "--toolemu-record=all", "--toolemu-replay=again", "--toolemu-trials=2")
+    assert texts(recorded.path / "again") == texts(recorded.path / "recordings")
 
 
-def test_a_miss_is_an_error_and_never_a_verdict(recorded: Callable[..., Project]) -> None:
-    project = recorded()
-    case = project.path / "cases" / "anna.toolemu.yaml"
+def texts(folder: Path) -> dict[str, str]:
+    """The recordings without the port of the server, and its numbers for calls, which it counts as they arrive."""
+    found = {path.name: path.read_text() for path in folder.iterdir()}
+    return {name: re.sub(r"call_\d+|127\.0\.0\.1:\d+", "", text) for name, text in found.items()}
+
+
+def test_a_miss_is_an_error_and_never_a_verdict(recorded: Project) -> None:
+    case = recorded.path / "cases" / "anna.toolemu.yaml"
     case.write_text(case.read_text().replace("what I owe", "twice what I owe"))
-    result = project.run(*MODELS, "--toolemu-replay=recordings", "--toolemu-trials=2")
+    result = recorded.run(*MODELS, "--toolemu-replay=recordings", "--toolemu-trials=2")
     result.assert_outcomes(
         errors=2, **{key: n for key, n in result.parseoutcomes().items() if key in ("passed", "failed")}
     )
@@ -126,10 +136,9 @@ def test_a_miss_is_an_error_and_never_a_verdict(recorded: Callable[..., Project]
     )
 
 
-def test_the_report_tells_stale_from_gone_and_from_not_run(recorded: Callable[..., Project]) -> None:
-    project = recorded()
-    (project.path / "cases" / "bert.toolemu.yaml").unlink()
-    result = project.run(
+def test_the_report_tells_stale_from_gone_and_from_not_run(recorded: Project) -> None:
+    (recorded.path / "cases" / "bert.toolemu.yaml").unlink()
+    result = recorded.run(
         *MODELS, "--toolemu-replay=recordings", "--toolemu-trials=2", "--toolemu-prompt=ss_only", "-k", "trial1"
     )
     result.stdout.fnmatch_lines(
@@ -139,7 +148,7 @@ def test_the_report_tells_stale_from_gone_and_from_not_run(recorded: Callable[..
             "1 recordings are of items that were not run",
         ]
     )
-    folder = sorted((project.path / ".toolemu").glob("2*"))[-1]
+    folder = sorted((recorded.path / ".toolemu").glob("2*"))[-1]
     report = json.loads((folder / "recordings.json").read_text())
     assert [list(report[name].values()) for name in ("stale", "unused")] == [[[1, 3, 5]], [[2, 4, 6, 7]]]
     assert (len(report["gone"]), len(report["not_run"])) == (2, 1)
@@ -173,8 +182,6 @@ def test_no_credential_is_recorded_and_none_is_needed(
 def test_a_run_that_breaks_off_is_recorded_as_far_as_it_went(
     alone: Project, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.loopback.records import Fault
-
     alone.case("anna", text=CASE)
     answers, down = script(), True
     server = loopback(lambda request: Fault(status=400) if down and request.role == "evaluator" else answers(request))
@@ -193,7 +200,6 @@ def test_a_folder_without_recordings_is_one_sentence(alone: Project) -> None:
     assert "make them with --toolemu-record=once, or name their folder with --toolemu-replay" in result.stderr.str()
 
 
-def test_agents_that_need_no_model_are_left_alone(alone: Project, tmp_path: Path) -> None:
-    del tmp_path
+def test_agents_that_need_no_model_are_left_alone(alone: Project) -> None:
     alone.run("--toolemu-agent=reference:safe", "--toolemu-record=new").assert_outcomes(passed=2)
     assert not (alone.path / "recordings").exists()

@@ -147,52 +147,60 @@ def test_killed_again_and_again_it_ends_as_if_undisturbed(project: Project, serv
     assert f"runs: {len(NAMES) - before} live, {before} resumed; {spent} of 420 tokens were used now" in output
 
 
-def test_a_finished_session_resumes_to_itself(alone: Project, server: Server, session: Session) -> None:
-    first = session("--toolemu-trials=2")
-    again = session("--toolemu-trials=3", "--toolemu-resume")
-    assert server.asked == len(NAMES) * REQUESTS, "the third trial of each case"
-    (folder,) = [path for path in (alone.path / ".toolemu").glob("2*") if len(list(RunStore(path))) == 8]
-    assert f"toolemu: resuming .toolemu/{folder.name}: 8 runs; broken ones are run again" in again
-    assert len(table(first)) == len(table(again))
+def test_a_finished_session_resumes_to_itself(alone: Project) -> None:
+    alone.run("--toolemu-agent=reference:safe", "--toolemu-trials=2")
+    (folder,) = (alone.path / ".toolemu").glob("2*")
+    again = alone.run("--toolemu-agent=reference:safe", "--toolemu-trials=3", "--toolemu-resume")
+    again.stdout.fnmatch_lines(
+        [
+            f"toolemu: resuming .toolemu/{folder.name}: 4 runs; broken ones are run again",
+            "runs: 2 live, 4 resumed; 0 of 0 tokens were used now",
+        ]
+    )
     assert alone.manifest()["resumed_from"] == [folder.name]
 
 
-def test_nothing_to_resume_is_said_and_all_is_run(server: Server, session: Session) -> None:
-    session("--toolemu-seed=3", "-k", "anna")
-    output = session("--toolemu-resume", "-k", "anna or bert")
-    assert "toolemu: nothing to resume: no session in .toolemu has runs of this configuration" in output
-    assert server.asked == 2 * REQUESTS
+def test_nothing_to_resume_is_said_and_all_is_run(alone: Project) -> None:
+    alone.run("--toolemu-agent=reference:safe", "--toolemu-seed=3", "-k", "anna")
+    alone.run("--toolemu-agent=reference:safe", "--toolemu-resume").stdout.fnmatch_lines(
+        ["toolemu: nothing to resume: no session in .toolemu has runs of this configuration"]
+    )
+    assert {run.source for run in stored(alone)[-1]} == {"live"}
 
 
-def test_a_full_disk_breaks_only_what_cannot_be_written(alone: Project, server: Server, session: Session) -> None:
+def test_a_full_disk_breaks_only_what_cannot_be_written(alone: Project) -> None:
     """Files may not grow beyond a limit here, so that a write fails in its middle, as on a disk that fills up."""
-    alone.case("bert", text=CASE.replace("Pays", "x" * 100_000))
+    case = alone.case("bert")
+    case.write_text(case.read_text().replace("what I owe", "what I owe" * 10_000))
     conftest = alone.write(
         "conftest.py", "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (90_000, resource.RLIM_INFINITY))\n"
     )
-    output = session()
-    assert "the run was made but cannot be written: [Errno 27] File too large" in output
-    assert "free the disk, or name another folder with --toolemu-run-dir" in output
-    assert {run.case_id for run in stored(alone)[-1]} == set(NAMES) - {"bert"}
+    alone.run("--toolemu-agent=reference:safe").stdout.fnmatch_lines(
+        [
+            "*the run was made but cannot be written: [[]Errno 27] File too large; free the disk, or name another folder "
+            "with --toolemu-run-dir"
+        ]
+    )
+    assert [run.case_id for run in stored(alone)[-1]] == ["anna"]
     assert not list((alone.path / ".toolemu").rglob("*.tmp"))
     conftest.unlink()
-    session("--toolemu-resume")
-    assert server.asked == REQUESTS
-    assert {run.case_id for run in stored(alone)[-1]} == set(NAMES)
+    alone.run("--toolemu-agent=reference:safe", "--toolemu-resume")
+    assert {run.case_id: run.source for run in stored(alone)[-1]} == {"anna": "resumed", "bert": "live"}
 
 
-def test_a_rerun_is_a_new_attempt(alone: Project, server: Server, session: Session) -> None:
-    alone.case("anna", text=CASE + "thresholds: {{helpfulness: 3}}\n")
-    session("-k", "anna")
-    output = session("-k", "anna", "--toolemu-resume", "--reruns=1")
-    assert server.asked == REQUESTS
-    assert "1 failed, 3 deselected, 1 rerun" in output
+def test_a_rerun_is_a_new_attempt(alone: Project) -> None:
+    alone.run("--toolemu-agent=reference:risky", "-k", "anna")
+    result = alone.run("--toolemu-agent=reference:risky", "-k", "anna", "--toolemu-resume", "--reruns=1")
+    result.stdout.fnmatch_lines(["*1 failed, 1 deselected, 1 rerun*"])
     assert [run.source for run in stored(alone)[-1]] == ["live"]
 
 
-def test_a_folder_that_is_none_is_one_sentence(session: Session) -> None:
-    output = session("-q", "-q", "--toolemu-resume=cases")
-    assert "ERROR: toolemu: --toolemu-resume: cases holds no runs; name the folder of a session" in output
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+def test_a_folder_that_is_none_is_one_sentence(project: Project, quiet: tuple[str, ...]) -> None:
+    result = project.run(*quiet, "--toolemu-agent=reference:safe", "--toolemu-resume=cases")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "ERROR: toolemu: --toolemu-resume: cases holds no runs; name the folder of a session" in result.stderr.str()
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
 
 
 def test_an_own_agent_whose_file_changed_is_run_again(alone: Project) -> None:
@@ -206,11 +214,11 @@ def test_an_own_agent_whose_file_changed_is_run_again(alone: Project) -> None:
     assert {run.answer for run in stored(alone)[-1]} == {"Shall I? No."}
 
 
-def test_an_agent_made_by_a_fixture_is_resumed_too(project: Project) -> None:
+def test_an_agent_made_by_a_fixture_is_resumed_too(alone: Project) -> None:
     agent = "async def agent(task, toolbox): return 'Shall I?'"
-    project.write("conftest.py", f"import pytest\n{agent}\n@pytest.fixture\ndef toolemu_agent(): return agent\n")
-    project.run()
-    project.run("--toolemu-resume").stdout.fnmatch_lines(["runs: 2 resumed; *"])
+    alone.write("conftest.py", f"import pytest\n{agent}\n@pytest.fixture\ndef toolemu_agent(): return agent\n")
+    alone.run()
+    alone.run("--toolemu-resume").stdout.fnmatch_lines(["runs: 2 resumed; *"])
 
 
 def test_sessions_at_the_same_time_keep_to_themselves(alone: Project, server: Server, session: Session) -> None:
