@@ -140,7 +140,7 @@ def test_a_refused_output_config_is_said_in_words_and_remembered(loopback: Loopb
 
     using(opened("anthropic", server.url), twice)
     assert ["output_config" in request.body for request in server.requests] == [True, False, False]
-    assert "JSON Schema" in server.requests[2].messages[-1].text
+    assert "JSON Schema" in server.requests[2].messages[0].text
 
 
 def test_refused_cache_marks_are_dropped(loopback: Loopback) -> None:

@@ -231,15 +231,15 @@ def test_a_refused_response_format_is_said_in_words(loopback: Loopback, status: 
 
     using(opened("openai", server.url), twice)
     assert ["response_format" in request.body for request in server.requests] == [True, False, False]
-    assert server.requests[1].messages[-1].text.startswith("Pay Anna.\n\nReply with one JSON value")
-    assert '"maximum": 3' in server.requests[1].messages[-1].text
+    assert server.requests[1].messages[0].text.startswith("Rules.\n\nReply with one JSON value")
+    assert '"maximum": 3' in server.requests[1].messages[0].text
 
 
-def test_a_schema_in_words_is_a_message_of_its_own_after_a_result(loopback: Loopback) -> None:
+def test_without_rules_a_schema_in_words_is_a_message_of_its_own_after_a_result(loopback: Loopback) -> None:
     server = loopback(refusing("response_format"))
     call = ToolCall(id="c", name="Find", arguments="{}")
     turns = (Message(role="assistant", calls=(call,)), Message(role="tool", call_id="c", content="nothing"))
-    complete(opened("openai", server.url), (*QUESTION, *turns), schema=VERDICT)
+    complete(opened("openai", server.url), (QUESTION[1], *turns), schema=VERDICT)
     last = server.requests[1].messages[-1]
     assert (last.role, last.text.startswith("Reply with one JSON value")) == ("user", True)
 
