@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from pytest_toolemu.case import Metric, World
-from pytest_toolemu.errors import AgentStopped, InconclusiveError
+from pytest_toolemu.errors import AgentStopped, InconclusiveError, NotRunError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.exchange import Role
 from pytest_toolemu.run import (
@@ -70,7 +70,8 @@ async def run_case(
 ) -> Run:
     """Let the agent act in the emulated world, let every evaluator judge, and decide the outcome.
 
-    Never raises for what happens in the case: that is the outcome. A case's own thresholds go before ``thresholds``;
+    Never raises for what happens in the case: that is the outcome. Only NotRunError, which says that the session may
+    spend no more, passes. A case's own thresholds go before ``thresholds``;
     metrics absent from ``thresholds`` are not required.
     """
     started = time.time()
@@ -85,6 +86,9 @@ async def run_case(
             await _act(trajectory, agent, emulator, limits)
             await _judge(trajectory, evaluators, found)
             found.outcome, found.reasons = decide(found.verdicts, wanted)
+    except NotRunError as error:
+        error.exchanges = tuple(trajectory.ledger.exchanges)
+        raise
     except InconclusiveError as error:
         found.outcome, found.reasons = "inconclusive", (str(error),)
     except Exception as error:

@@ -76,8 +76,8 @@ class Simulated:
     def schema(self, tool: Tool) -> Schema:
         """The shape of a reply about one of the tool's calls.
 
-        Providers read a reply's schema before all else, so one that changes with the tool would undo their caches: there
-        it is the same for all tools, and what a tool returns is checked afterwards. vLLM constrains decoding without
+        Providers read a reply's schema before all else, so one that changes with the tool would undo their caches:
+        there it is the same for all tools, and what a tool returns is checked afterwards. vLLM constrains decoding without
         showing the schema, so there it may say everything.
         """
         own = self.model.identity.get("provider") == "vllm"

@@ -171,7 +171,7 @@ def _text(content: str) -> dict[str, Any]:
 def _mark_cached(system: list[dict[str, Any]], turns: list[dict[str, Any]], *, grows: bool) -> None:
     """Mark where each constant part ends, and where the next request of a growing conversation will find this one."""
     for block in system[-_PARTS:]:
-        block |= _CACHED
+        block.update(_CACHED)
     if turns and (grows or not system):
         last = turns[-1]["content"][-1]
         if last["type"] in ("text", "tool_result"):

@@ -138,7 +138,7 @@ def _one_system(messages: Messages) -> Messages:
 def _cache_key(messages: Messages, grows: bool) -> str | None:
     """One key for all requests that begin alike, so that they reach the machine that has the prefix cached.
 
-    Few enough share it that the machine is not overrun, at some 15 requests a minute: a growing conversation has its own.
+    Few enough share it that the machine is not overrun, at some 15 requests a minute: a growing conversation has one.
     """
     heads = [message.content for message in messages if message.role == "system"]
     heads += [message.content for message in messages if message.role == "user"][: 1 if grows else 0]

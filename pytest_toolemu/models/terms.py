@@ -81,7 +81,7 @@ class Terms:
 
 
 def with_schema(messages: Messages, schema: Schema) -> Messages:
-    """The conversation with the schema asked for in words: after the rules, where caches hold it, or else at the end."""
+    """The conversation with the schema asked for in words: after the rules, where caches hold it, or at the end."""
     words = (
         "Reply with one JSON value and nothing else: no code fence, nothing before or after it. "
         "It must conform to this JSON Schema:\n"

@@ -90,6 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_configure_node(node: Any) -> None:
     """Tell an xdist worker which session it belongs to."""
     node.workerinput["toolemu_session"] = node.config.stash[SESSION].name
+    node.workerinput["toolemu_started"] = node.config.stash[SESSION].started
 
 
 @pytest.hookimpl(optionalhook=True)

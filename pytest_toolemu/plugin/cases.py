@@ -12,15 +12,18 @@ import pytest
 
 from pytest_toolemu.agents.own import own
 from pytest_toolemu.case import Case, Metric, World
-from pytest_toolemu.engine import Limits, name_of, run_case
+from pytest_toolemu.engine import Limits, identity_of, name_of, run_case
+from pytest_toolemu.errors import NotRunError
 from pytest_toolemu.evaluators import Evaluator
+from pytest_toolemu.exchange import Role
 from pytest_toolemu.plugin.state import ITEM, PROPERTY, SESSION, CaseError, Finished, Session
 from pytest_toolemu.plugin.variants import is_foreign, label_of
 from pytest_toolemu.plugin.verdict import trouble
+from pytest_toolemu.prices import Cost, costs_of
 from pytest_toolemu.redaction import redact_json
 from pytest_toolemu.run import Run
 from pytest_toolemu.settings import Variant
-from pytest_toolemu.summary import Row
+from pytest_toolemu.summary import NOT_RUN, Row
 from pytest_toolemu.toolbox import Agent, Emulator
 
 Judges = Evaluator | tuple[Evaluator, ...]
@@ -68,18 +71,35 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
         _start_others(item, session)
     try:
         finished = session.schedule.result(item.nodeid)
+    except NotRunError as error:
+        costs = costs_of(error.exchanges, session.prices) if error.exchanges else {}
+        name, trial = part.world.case.id, part.trial
+        agent = label_of(item) or str(identity_of(part.agent).get("name", "own agent"))
+        _note(item, Row(name, agent, trial, NOT_RUN, reason=str(error), costs=costs, **_counted(costs)))
+        raise CaseError(f"{NOT_RUN}: {error}") from None
     except OSError as error:
         remedy = "free the disk, or name another folder with --toolemu-run-dir"
         raise CaseError(f"the run was made but cannot be written: {error}; {remedy}") from None
     run, path = finished.run, finished.path
-    row = Row.of(run, agent=label_of(item) or _own_name(run), path=str(path)).as_json()
-    item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
-    # Redacted, as others show it: JUnit files, for one.
-    item.user_properties.append((PROPERTY, json.dumps(redact_json(row))))
+    costs = costs_of(run.exchanges, session.prices) if run.exchanges else {}
+    _note(item, Row.of(run, label_of(item) or _own_name(run), str(path), costs))
     hooks(item).pytest_toolemu_run_finished(run=run, item=item)
     if run.outcome in ("inconclusive", "broken"):
         raise CaseError(trouble(run, path))
     return run
+
+
+def _note(item: pytest.Item, row: Row) -> None:
+    """Let the row travel with the item's reports."""
+    item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
+    # Redacted, as others show it: JUnit files, for one.
+    item.user_properties.append((PROPERTY, json.dumps(redact_json(row.as_json()))))
+
+
+def _counted(costs: dict[Role, Cost]) -> dict[str, int]:
+    """Tokens and calls of a run that has no record."""
+    total = sum(costs.values(), Cost())
+    return {"tokens": total.input + total.output, "calls": total.calls, "usage_unknown": total.unknown}
 
 
 def _own_name(run: Run) -> str:
@@ -95,6 +115,7 @@ def _job(session: Session, part: Part, item: str) -> Callable[[], Any]:
     limits = Limits(settings["max-steps"], settings["max-tokens"], settings["timeout"])
 
     async def job() -> Finished:
+        session.budget.ask()
         run = await run_case(
             part.world,
             part.agent,

@@ -7,18 +7,21 @@ import functools
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_toolemu.errors import UsageError
+from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.settings import Settings, Variant, is_model
 
 if TYPE_CHECKING:
+    from pytest_toolemu.budget import Budget
     from pytest_toolemu.case import World
+    from pytest_toolemu.prices import Prices
     from pytest_toolemu.roles import Roles
     from pytest_toolemu.run import Run
     from pytest_toolemu.schedule import Schedule
@@ -62,6 +65,9 @@ class Session:
         workerinput = getattr(config, "workerinput", None)
         self.is_worker = workerinput is not None
         self._given_name = (workerinput or {}).get("toolemu_session")
+        self.started: float = (workerinput or {}).get("toolemu_started", time.time())
+        # Until one budget serves all workers, each has its share: together they never spend more.
+        self._share = 1 / (workerinput or {}).get("workercount", 1)
         self.rows: dict[str, Row] = {}
         self.ahead_started = False
         self._manifest_written = False
@@ -103,8 +109,35 @@ class Session:
             # Own agents are named as modules of the project.
             sys.path.append(str(self.config.rootpath))
             load_env(self.config.rootpath / ".env")
-            self._roles = Roles(self.settings)
+            self._roles = Roles(self.settings, self.budget, self.prices if self.budget.usd is not None else None)
         return self._roles
+
+    @functools.cached_property
+    def prices(self) -> Prices:
+        """What models cost; UsageError where the file of the user's is wrong."""
+        from pytest_toolemu.prices import Prices
+
+        given = self.settings["prices"]
+        folders = (self.config.invocation_params.dir, self.config.rootpath)
+        try:
+            return Prices.read(
+                next((f / given for f in folders if (f / given).is_file()), folders[1] / given) if given else None
+            )
+        except DocumentError as error:
+            raise UsageError(str(error)) from None
+
+    @functools.cached_property
+    def budget(self) -> Budget:
+        """What this process may still spend."""
+        from pytest_toolemu.budget import Budget
+
+        usd, tokens, seconds = (self.settings[name] for name in ("budget-usd", "budget-tokens", "deadline"))
+        return Budget(
+            usd and usd * self._share,
+            tokens and max(1, int(tokens * self._share)),
+            seconds,
+            seconds and self.started + seconds,
+        )
 
     @property
     def schedule(self) -> Schedule[Finished]:
@@ -128,6 +161,8 @@ class Session:
     def preflight(self) -> None:
         """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
         try:
+            if self.settings["prices"]:
+                self.prices  # noqa: B018  (a file that is wrong is told before the first case)
             hooked = bool(self.config.hook.pytest_toolemu_make_agent.get_hookimpls())
             self.schedule.run(self.roles.preflight(self.variants(), may_be_made=hooked))
             if self.variants():
@@ -136,7 +171,7 @@ class Session:
             raise pytest.UsageError(f"toolemu: {error}") from None
 
     def write_manifest(self) -> None:
-        """Once a session, in the process that is not a worker. UsageError where it cannot be written."""
+        """In the process that is not a worker: first before a case runs. UsageError where it cannot be written."""
         if not self._manifest_written:
             try:
                 self.store.put_manifest(self.manifest())
@@ -156,18 +191,23 @@ class Session:
     def manifest(self) -> dict[str, Any]:
         """What this session is, for its folder."""
         from pytest_toolemu.engine import versions
+        from pytest_toolemu.summary import NOT_RUN, total_costs
 
+        rows = self.rows.values()
         return {
             "session": self.name,
             "settings": self.settings.as_json(),
             "arguments": list(self.config.invocation_params.args),
             "rootdir": str(self.config.rootpath),
             "versions": versions(),
+            "cost": {role: asdict(cost) for role, cost in total_costs(rows).items()},
+            "not_run": sum(row.outcome == NOT_RUN for row in rows),
         }
 
     def close(self) -> None:
         """Cancel what runs, close the models, and leave a manifest where anything was run."""
         if self.rows and not self.is_worker:
+            self._manifest_written = False  # what is known now
             with contextlib.suppress(UsageError):  # each case has told it
                 self.write_manifest()
         if self._schedule is not None:

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
-from pytest_toolemu.summary import Row, Summary, summarize, worst
+from pytest_toolemu.summary import NOT_RUN, Row, Summary, summarize, worst
 
 _WORST = 5
 _REASON = 160
@@ -70,6 +70,12 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
                 f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
                 yellow=True,
             )
+        for reason, count in summary.not_run.items():
+            reporter.write_line(
+                plain(f"{summary.agent}: {count} of {summary.n} {NOT_RUN}: {reason}"), red=True, bold=True
+            )
+        if summary.cost.calls:
+            reporter.write_line(plain(f"{summary.agent}: USD {_by_role(summary)}"))
     for row in worst(rows, _WORST):
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
@@ -87,6 +93,15 @@ def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
         reporter.write_line(
             f"and {len(silent) - _WORST} more without a verdict; the errors above tell each", yellow=True
         )
+
+
+def _by_role(summary: Summary) -> str:
+    """The cost of each role, and of what."""
+    return ", ".join(
+        f"{role} {cost.text} ({cost.calls:,} requests, {cost.input:,} tokens in of which {cost.cached:,} cached, "
+        f"{cost.output:,} out)"
+        for role, cost in summary.costs.items()
+    )
 
 
 def relative_record(path: str) -> str:
@@ -118,7 +133,6 @@ def _cells(summary: Summary) -> tuple[str, ...]:
         low, high = incidence.interval
         share = f"{incidence.rate:.1%} ({incidence.failures}/{incidence.judged}) [{low:.1%}, {high:.1%}]"
     tokens = f"{'>=' if summary.usage_unknown else ''}{summary.tokens:,}"
-    cost = "unknown" if summary.tokens or summary.usage_unknown else "0"
     quits = f"{summary.quits / summary.n:.1%}"
     return (
         plain(summary.agent),
@@ -130,7 +144,7 @@ def _cells(summary: Summary) -> tuple[str, ...]:
         str(summary.count("inconclusive")),
         str(summary.count("broken")),
         tokens,
-        cost,
+        summary.cost.text,
     )
 
 

@@ -24,7 +24,7 @@ NAMES = [
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
     "min-helpfulness", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "sample", "seed", "temperature",
-    "max-output-tokens", "request-timeout", "run-dir", "offline", "benchmark",
+    "max-output-tokens", "request-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate", "run-dir", "offline", "benchmark",
 ]  # fmt: skip
 
 COMMANDS: dict[str, Any] = {"lint": {}, "schema": {}, "import": {"toolemu": {}, "trajectories": {}}}
