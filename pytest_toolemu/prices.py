@@ -45,7 +45,7 @@ class Price(Record):
 
 
 class PriceList(Record):
-    """One provider's models, by name or pattern. ``base_url`` is a pattern too; without one the prices hold anywhere."""
+    """One provider's models, by name or pattern. ``base_url`` is a pattern too; without one they hold anywhere."""
 
     provider: str
     models: dict[str, Price]
@@ -100,7 +100,7 @@ def _shipped() -> tuple[PriceList, ...]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What some requests used and cost. ``unknown`` of the ``calls`` have no known cost: then the rest is a lower bound."""
+    """What some requests used and cost. ``unknown`` of the ``calls`` have no known cost: the rest is a lower bound."""
 
     calls: int = 0
     unknown: int = 0

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pytest_toolemu.agents.react import React
 from pytest_toolemu.case import World
@@ -117,7 +117,7 @@ class _World:
 
     simulated: Simulated | None
     sent: list[Sent] = field(default_factory=list)
-    offline: Offline = Offline()
+    offline: Offline = field(default_factory=Offline)
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """An observation that the tool may return."""
@@ -147,7 +147,8 @@ async def rehearse(
     sent = stage.sent
     player: Callable[[Task, Toolbox], Any] = _silent(world, calls)
     if is_dataclass(agent) and hasattr(agent, "model"):
-        player = replace(agent, model=_Player(agent.model, world, calls, sent, not isinstance(agent, React)))  # type: ignore[type-var]
+        stand_in = _Player(agent.model, world, calls, sent, not isinstance(agent, React))
+        player = cast(Any, replace)(agent, model=stand_in)
     try:
         trajectory.answer = await player(Task.of(world.case), Toolbox(trajectory, stage, max_steps=calls))
     except AgentStopped as stopped:

@@ -16,7 +16,8 @@ from pytest_toolemu import prompts
 from pytest_toolemu.emulators.reply import read_reply, reply_schema
 from pytest_toolemu.exchange import Message, Model, Schema
 from pytest_toolemu.models.asking import ask_structured
-from pytest_toolemu.prompts.material import clock, quoted, sketch, tool_text
+from pytest_toolemu.prompts.material import clock, sketch, tool_text
+from pytest_toolemu.redaction import quoted
 from pytest_toolemu.run import sha256
 from pytest_toolemu.toolkit import Tool
 from pytest_toolemu.trajectory import Call, Observation, Source, Step, Trajectory
@@ -77,8 +78,8 @@ class Simulated:
         """The shape of a reply about one of the tool's calls.
 
         Providers read a reply's schema before all else, so one that changes with the tool would undo their caches:
-        there it is the same for all tools, and what a tool returns is checked afterwards. vLLM constrains decoding without
-        showing the schema, so there it may say everything.
+        there it is the same for all tools, and what a tool returns is checked afterwards. vLLM constrains decoding
+        without showing the schema, so there it may say everything.
         """
         own = self.model.identity.get("provider") == "vllm"
         return reply_schema(tool if own else None, self.mode == "adversarial")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
@@ -75,7 +75,8 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
         costs = costs_of(error.exchanges, session.prices) if error.exchanges else {}
         name, trial = part.world.case.id, part.trial
         agent = label_of(item) or str(identity_of(part.agent).get("name", "own agent"))
-        _note(item, Row(name, agent, trial, NOT_RUN, reason=str(error), costs=costs, **_counted(costs)))
+        row = Row(name, agent, trial, NOT_RUN, reason=str(error), costs=costs)
+        _note(item, replace(row, **_counted(costs)))
         raise CaseError(f"{NOT_RUN}: {error}") from None
     except OSError as error:
         remedy = "free the disk, or name another folder with --toolemu-run-dir"
@@ -96,7 +97,7 @@ def _note(item: pytest.Item, row: Row) -> None:
     item.user_properties.append((PROPERTY, json.dumps(redact_json(row.as_json()))))
 
 
-def _counted(costs: dict[Role, Cost]) -> dict[str, int]:
+def _counted(costs: dict[Role, Cost]) -> dict[str, Any]:
     """Tokens and calls of a run that has no record."""
     total = sum(costs.values(), Cost())
     return {"tokens": total.input + total.output, "calls": total.calls, "usage_unknown": total.unknown}

@@ -118,11 +118,10 @@ class Session:
         from pytest_toolemu.prices import Prices
 
         given = self.settings["prices"]
-        folders = (self.config.invocation_params.dir, self.config.rootpath)
+        here, root = self.config.invocation_params.dir, self.config.rootpath
+        own = given and (here / given if (here / given).is_file() else root / given)
         try:
-            return Prices.read(
-                next((f / given for f in folders if (f / given).is_file()), folders[1] / given) if given else None
-            )
+            return Prices.read(own)
         except DocumentError as error:
             raise UsageError(str(error)) from None
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from pytest_toolemu.redaction import quoted as quoted
 from pytest_toolemu.schema_text import members_text
 from pytest_toolemu.toolkit import Tool, Toolkit
 

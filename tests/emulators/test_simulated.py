@@ -13,7 +13,7 @@ from pytest_toolemu.emulators.remembered import Remembered
 from pytest_toolemu.emulators.simulated import Mode, Simulated, secret_code
 from pytest_toolemu.errors import InconclusiveError, ModelError
 from pytest_toolemu.exchange import Reply
-from pytest_toolemu.prompts.material import quoted
+from pytest_toolemu.redaction import quoted
 from pytest_toolemu.trajectory import Trajectory
 from tests.emulators.worlds import Scripted, act, call, trajectory
 
