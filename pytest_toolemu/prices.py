@@ -122,7 +122,7 @@ class Cost:
 
 def usd_text(usd: float) -> str:
     """USD with as many digits as say something: ``12.35``, ``0.0123``, ``0``."""
-    return "0" if not usd else f"{usd:,.2f}" if usd >= 1 else f"{usd:.4f}" if usd >= 0.0001 else f"{usd:.1g}"
+    return "0" if not usd else f"{usd:,.2f}" if usd >= 0.1 else f"{usd:.2g}"
 
 
 def costs_of(exchanges: Iterable[Exchange], prices: Prices) -> dict[Role, Cost]:

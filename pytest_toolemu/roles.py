@@ -5,6 +5,7 @@ A part that is configured is used or the session stops; nothing is replaced sile
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.evaluators.checks import Checks
 from pytest_toolemu.evaluators.judged import Judged
-from pytest_toolemu.models import Endpoint, Parameters, open_model, parse_spec, preflight
+from pytest_toolemu.models import KEYS, Endpoint, Parameters, open_model, parse_spec, preflight
 from pytest_toolemu.models.limited import Limited, limited
 from pytest_toolemu.models.metered import Metered
 from pytest_toolemu.prices import Prices
@@ -102,7 +103,10 @@ class Roles:
                 max_tokens=self._settings["max-output-tokens"],
                 timeout=self._settings["request-timeout"],
             )
-            model = self._metered(open_model(parse_spec(name), parameters))
+            environ = dict(os.environ)
+            if self._settings["estimate"]:  # nothing is sent, so no key is needed
+                environ |= dict.fromkeys(KEYS, "not-needed") | os.environ
+            model = self._metered(open_model(parse_spec(name), parameters, environ))
             self._models[name] = limited(model, self._settings["concurrency"])
         return self._models[name]
 

@@ -149,7 +149,7 @@ def _start_others(item: pytest.Item, session: Session) -> None:
         if other is not item and isinstance(other, pytest.Function) and ITEM in other.stash and _is_free(other):
             # What raises for one item is its own affair, and is told at its turn.
             with contextlib.suppress(Exception, pytest.skip.Exception, pytest.fail.Exception):
-                part = _part_of(other, session)
+                part = part_of(other, session)
                 if part is not None:
                     session.schedule.submit(other.nodeid, _job(session, part, other.nodeid))
 
@@ -160,7 +160,8 @@ def _is_free(item: pytest.Function) -> bool:
     return not marked and all(is_foreign(item, name) for name in item.fixturenames)
 
 
-def _part_of(item: pytest.Function, session: Session) -> Part | None:
+def part_of(item: pytest.Function, session: Session) -> Part | None:
+    """What the item's run would be made of by the settings and hooks; None where they name no agent."""
     params = _parameters(item)
     variant: Variant | None = params.get("toolemu_variant")
     world = item.stash[ITEM]

@@ -76,6 +76,12 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
             )
         if summary.cost.calls:
             reporter.write_line(plain(f"{summary.agent}: USD {_by_role(summary)}"))
+    if sample := session.settings["sample"]:
+        cases = len({row.case for row in rows})
+        seed = session.settings["seed"]
+        reporter.write_line(
+            f"a sample of {cases} cases (--toolemu-sample={sample}, seed {seed}): figures are of these only"
+        )
     for row in worst(rows, _WORST):
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)

@@ -206,3 +206,14 @@ def test_identity_tells_mode_prompts_and_model() -> None:
     assert standard["model"] == {"provider": "test", "name": "scripted"}
     assert (standard["mode"], adversarial["mode"]) == ("standard", "adversarial")
     assert standard["prompt"] != adversarial["prompt"]
+
+
+@pytest.mark.parametrize(("provider", "same"), [("openai", True), ("anthropic", True), ("vllm", False)])
+def test_the_schema_changes_with_the_tool_only_where_no_cache_minds(provider: str, same: bool) -> None:
+    model = Scripted()
+    model.provider = provider
+    tools = trajectory().world.tools
+    first, second = (
+        Simulated(model).schema(tools[name]) for name in ("Contacts_GetContact", "Contacts_SearchContacts")
+    )
+    assert (first == second) == same

@@ -29,6 +29,12 @@ def test_a_plain_reply(loopback: Loopback) -> None:
     }
 
 
+def test_each_constant_part_is_cached_by_itself(loopback: Loopback) -> None:
+    server = loopback(replies(["Done."]))
+    complete(opened("anthropic", server.url), (Message(role="system", content="First."), *QUESTION))
+    assert [block["cache_control"] for block in server.requests[0].body["system"]] == [CACHED, CACHED]
+
+
 def test_without_rules_the_question_is_what_is_cached(loopback: Loopback) -> None:
     server = loopback()
     complete(opened("anthropic", server.url), QUESTION[1:])

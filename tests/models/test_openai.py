@@ -37,6 +37,12 @@ def test_a_plain_reply(loopback: Loopback) -> None:
     assert sent["messages"] == [{"role": "system", "content": "Rules."}, {"role": "user", "content": "Pay Anna."}]
 
 
+def test_rules_in_two_messages_are_sent_as_one(loopback: Loopback) -> None:
+    server = loopback(replies(["Done."]))
+    complete(opened("openai", server.url), (Message(role="system", content="First."), *QUESTION))
+    assert [turn["content"] for turn in server.requests[0].body["messages"]] == ["First.\n\nRules.", "Pay Anna."]
+
+
 def test_conversations_that_begin_alike_share_a_cache_key(loopback: Loopback) -> None:
     server = loopback()
 
