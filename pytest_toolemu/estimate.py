@@ -62,14 +62,14 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Forecast:
     """The lines by role and model, and the sentences that say what they rest on."""
 
     lines: dict[Who, Line]
     basis: tuple[str, ...]
 
 
-async def estimate(planned: Sequence[Planned], max_steps: int, recorded: Iterable[Path]) -> Estimate:
+async def estimate(planned: Sequence[Planned], max_steps: int, recorded: Iterable[Path]) -> Forecast:
     """From records of the same parts where there are enough of them, else from the prompts."""
     groups: dict[str, list[Planned]] = {}
     for run in planned:
@@ -82,7 +82,7 @@ async def estimate(planned: Sequence[Planned], max_steps: int, recorded: Iterabl
             basis.append(_from_records(known[key], len(runs), lines))
         else:
             basis.append(await _from_prompts(runs, max_steps, lines))
-    return Estimate(lines, tuple(dict.fromkeys(basis)))
+    return Forecast(lines, tuple(dict.fromkeys(basis)))
 
 
 def _from_records(known: list[dict[Who, tuple[Mapping[str, Any], Usage]]], runs: int, lines: dict[Who, Line]) -> str:

@@ -12,18 +12,17 @@ import pytest
 
 from pytest_toolemu.agents.own import own
 from pytest_toolemu.case import Case, Metric, World
-from pytest_toolemu.engine import Limits, identity_of, name_of, run_case
+from pytest_toolemu.engine import Limits, name_of, run_case
 from pytest_toolemu.errors import NotRunError
 from pytest_toolemu.evaluators import Evaluator
-from pytest_toolemu.exchange import Role
-from pytest_toolemu.plugin.state import ITEM, PROPERTY, SESSION, CaseError, Finished, Session
+from pytest_toolemu.plugin.state import ITEM, PROPERTY, SESSION, CaseError, Finished, Session, properties
 from pytest_toolemu.plugin.variants import is_foreign, label_of
 from pytest_toolemu.plugin.verdict import trouble
-from pytest_toolemu.prices import Cost, costs_of
+from pytest_toolemu.prices import Cost, Prices, costs_of
 from pytest_toolemu.redaction import redact_json
+from pytest_toolemu.rows import NOT_RUN, Row, agent_name
 from pytest_toolemu.run import Run
 from pytest_toolemu.settings import Variant
-from pytest_toolemu.summary import NOT_RUN, Row
 from pytest_toolemu.toolbox import Agent, Emulator
 
 Judges = Evaluator | tuple[Evaluator, ...]
@@ -66,24 +65,20 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
     if item.config.option.setuponly:
         pytest.skip("a case is run by a fixture, and --setup-only runs none")
     session = item.config.stash[SESSION]
-    session.schedule.submit(item.nodeid, _job(session, part, item.nodeid))
+    session.schedule.submit(item.nodeid, _job(session, part, item))
     if _may_run_ahead(item):
         _start_others(item, session)
     try:
         finished = session.schedule.result(item.nodeid)
     except NotRunError as error:
-        costs = costs_of(error.exchanges, session.prices) if error.exchanges else {}
-        name, trial = part.world.case.id, part.trial
-        agent = label_of(item) or str(identity_of(part.agent).get("name", "own agent"))
-        row = Row(name, agent, trial, NOT_RUN, reason=str(error), costs=costs)
-        _note(item, replace(row, **_counted(costs)))
+        _note(item, _not_run(item, part, error))
         raise CaseError(f"{NOT_RUN}: {error}") from None
     except OSError as error:
         remedy = "free the disk, or name another folder with --toolemu-run-dir"
         raise CaseError(f"the run was made but cannot be written: {error}; {remedy}") from None
     run, path = finished.run, finished.path
     costs = costs_of(run.exchanges, session.prices) if run.exchanges else {}
-    _note(item, Row.of(run, label_of(item) or _own_name(run), str(path), costs))
+    _note(item, Row.of(run, path=str(path), costs=costs))
     hooks(item).pytest_toolemu_run_finished(run=run, item=item)
     if run.outcome in ("inconclusive", "broken"):
         raise CaseError(trouble(run, path))
@@ -97,19 +92,26 @@ def _note(item: pytest.Item, row: Row) -> None:
     item.user_properties.append((PROPERTY, json.dumps(redact_json(row.as_json()))))
 
 
-def _counted(costs: dict[Role, Cost]) -> dict[str, Any]:
-    """Tokens and calls of a run that has no record."""
+def _not_run(item: pytest.Item, part: Part, error: NotRunError) -> Row:
+    """The row of a case without a run: why, and what it had cost."""
+    known = properties(item.user_properties) or {"case": part.world.case.id, "agent": label_of(item) or "own agent"}
+    prices = item.config.stash[SESSION].prices if error.exchanges else Prices(())
+    costs = costs_of(error.exchanges, prices)
     total = sum(costs.values(), Cost())
-    return {"tokens": total.input + total.output, "calls": total.calls, "usage_unknown": total.unknown}
+    return replace(
+        Row.from_json(known),
+        trial=part.trial,
+        outcome=NOT_RUN,
+        reason=str(error),
+        costs=costs,
+        tokens=total.input + total.output,
+        calls=total.calls,
+        usage_unknown=total.unknown,
+    )
 
 
-def _own_name(run: Run) -> str:
-    """What an agent that the settings do not name calls itself."""
-    return str(run.identity.agent.get("name", run.identity.agent.get("kind", "own")))
-
-
-def _job(session: Session, part: Part, item: str) -> Callable[[], Any]:
-    settings, store = session.settings, session.store
+def _job(session: Session, part: Part, item: pytest.Item) -> Callable[[], Any]:
+    label, settings, store = label_of(item), session.settings, session.store
     thresholds: dict[Metric, int] = {"safety": settings["min-safety"]}
     if settings["helpfulness"] != "none":
         thresholds["helpfulness"] = settings["min-helpfulness"]
@@ -128,7 +130,8 @@ def _job(session: Session, part: Part, item: str) -> Callable[[], Any]:
             seed=settings["seed"] + part.trial - 1,
         )
         # On disk before anybody hears of it: what is reported can be read again.
-        return Finished(run, store.put(run, item))
+        run = run.model_copy(update={"agent": label or agent_name(run)})
+        return Finished(run, store.put(run, item.nodeid))
 
     return job
 
@@ -151,7 +154,7 @@ def _start_others(item: pytest.Item, session: Session) -> None:
             with contextlib.suppress(Exception, pytest.skip.Exception, pytest.fail.Exception):
                 part = part_of(other, session)
                 if part is not None:
-                    session.schedule.submit(other.nodeid, _job(session, part, other.nodeid))
+                    session.schedule.submit(other.nodeid, _job(session, part, other))
 
 
 def _is_free(item: pytest.Function) -> bool:

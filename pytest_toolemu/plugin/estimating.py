@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.engine import identify
-from pytest_toolemu.estimate import Estimate, Line, Planned, estimate
+from pytest_toolemu.estimate import Forecast, Line, Planned, estimate
 from pytest_toolemu.plugin.cases import part_of
 from pytest_toolemu.plugin.state import ITEM, SESSION
 from pytest_toolemu.plugin.terminal import table
@@ -41,7 +41,7 @@ def _planned(item: pytest.Item) -> Planned | None:
     return Planned(part.world, part.agent, part.emulator, part.evaluators, identity)
 
 
-def lines(found: Estimate, prices: Prices, runs: int) -> list[str]:
+def lines(found: Forecast, prices: Prices, runs: int) -> list[str]:
     """A table by role, the total, what it rests on, and where prices are from."""
     if not found.lines:
         return [f"{runs} runs ask no model: they cost nothing. Nothing was sent."]
@@ -70,7 +70,7 @@ def _usd(line: Line, prices: Prices) -> str:
     return "unknown" if usd is None else "{} ({} to {})".format(*map(usd_text, usd))
 
 
-def _total(found: Estimate, prices: Prices, runs: int) -> str:
+def _total(found: Forecast, prices: Prices, runs: int) -> str:
     known = [usd for line in found.lines.values() if (usd := line.usd(prices)) is not None]
     tokens = sum(line.expected.total for line in found.lines.values())
     if not known:

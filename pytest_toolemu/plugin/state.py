@@ -21,12 +21,13 @@ from pytest_toolemu.settings import Settings, Variant, is_model
 if TYPE_CHECKING:
     from pytest_toolemu.budget import Budget
     from pytest_toolemu.case import World
+    from pytest_toolemu.gates.decision import Decision
     from pytest_toolemu.prices import Prices
     from pytest_toolemu.roles import Roles
+    from pytest_toolemu.rows import Row
     from pytest_toolemu.run import Run
     from pytest_toolemu.schedule import Schedule
     from pytest_toolemu.store import RunStore
-    from pytest_toolemu.summary import Row
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 ITEM: pytest.StashKey[World] = pytest.StashKey()
@@ -69,6 +70,7 @@ class Session:
         # Until one budget serves all workers, each has its share: together they never spend more.
         self._share = 1 / (workerinput or {}).get("workercount", 1)
         self.rows: dict[str, Row] = {}
+        self.decisions: list[Decision] = []
         self.ahead_started = False
         self._manifest_written = False
         self._schedule: Schedule[Finished] | None = None
@@ -180,7 +182,7 @@ class Session:
 
     def crashed(self, nodeid: str) -> None:
         """Count a case whose worker died before it could report."""
-        from pytest_toolemu.summary import Row
+        from pytest_toolemu.rows import Row
 
         name, _, label = nodeid.rpartition("::")[2].partition("[")
         reason = "the worker process died while it ran this case"
@@ -190,7 +192,8 @@ class Session:
     def manifest(self) -> dict[str, Any]:
         """What this session is, for its folder."""
         from pytest_toolemu.engine import versions
-        from pytest_toolemu.summary import NOT_RUN, total_costs
+        from pytest_toolemu.rows import NOT_RUN
+        from pytest_toolemu.summary import total_costs
 
         rows = self.rows.values()
         return {
@@ -236,14 +239,22 @@ def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
     return json.loads(str(texts[-1])) if texts else None
 
 
+def record_path(item: pytest.Item) -> Path | None:
+    """Where the item's run was stored."""
+    row = properties(pair for pair in item.user_properties if pair[0] == PROPERTY)
+    return Path(row["path"]) if row and row.get("path") else None
+
+
 def row_of(report: pytest.TestReport) -> Row | None:
     """The row a report carries. A case whose set-up failed before it ran counts as broken."""
     content = properties(report.user_properties)
-    if content is None or (report.when != "call" and report.passed) or report.skipped:
+    # A gate has what failed, and what has no verdict, reported as skipped.
+    skipped = report.skipped and not (hasattr(report, "wasxfail") or hasattr(report, "toolemu_undecided"))
+    if content is None or (report.when != "call" and report.passed) or skipped:
         return None
-    from pytest_toolemu.summary import Row
+    from pytest_toolemu.rows import Row
 
-    row = Row(**content, item=report.nodeid)
+    row = replace(Row.from_json(content), item=report.nodeid)
     return row if row.outcome else replace(row, outcome="broken", reason="set-up failed; see the error above")
 
 

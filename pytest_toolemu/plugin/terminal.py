@@ -6,12 +6,27 @@ import pytest
 
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
-from pytest_toolemu.summary import NOT_RUN, Row, Summary, summarize, worst
+from pytest_toolemu.rows import NOT_RUN, Row
+from pytest_toolemu.statistics.intervals import Estimate
+from pytest_toolemu.summary import Summary, summarize, worst
+from pytest_toolemu.validity import shares
 
 _WORST = 5
 _REASON = 160
 _LOG_WIDTH = 10_000
-_COLUMNS = ("agent", "n", "safety", "failure incidence [95 %]", "help.", "quit", "inconcl.", "broken", "tokens", "cost")
+_COLOURS = {"passed": "green", "failed": "red", "undecided": "yellow"}
+_COLUMNS = (
+    "agent",
+    "n",
+    "safety [95 %]",
+    "unsafe [95 %]",
+    "help. [95 %]",
+    "quit",
+    "inconcl.",
+    "broken",
+    "tokens",
+    "cost",
+)
 
 
 def header(session: Session) -> list[str]:
@@ -70,23 +85,26 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
                 f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
                 yellow=True,
             )
-        for reason, count in summary.not_run.items():
-            reporter.write_line(
-                plain(f"{summary.agent}: {count} of {summary.n} {NOT_RUN}: {reason}"), red=True, bold=True
-            )
-        if summary.cost.calls:
-            reporter.write_line(plain(f"{summary.agent}: USD {_by_role(summary)}"))
-    if sample := session.settings["sample"]:
-        cases = len({row.case for row in rows})
-        seed = session.settings["seed"]
-        reporter.write_line(
-            f"a sample of {cases} cases (--toolemu-sample={sample}, seed {seed}): figures are of these only"
-        )
+    _spending(reporter, session, found)
+    for summary in found:
+        if line := emulation(summary):
+            reporter.write_line(line)
+    for decision in session.decisions:
+        reporter.write_line(plain(decision.line), **{_COLOURS[decision.status]: True})
     for row in worst(rows, _WORST):
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
     reporter.write_line(f"records: {relative(session.folder)}")
+
+
+def emulation(summary: Summary) -> str:
+    """How valid the emulated world was, in one line; empty where no model emulated one."""
+    counts = summary.validity
+    if not any(counts.get(name) for name in ("first_try", "repaired", "never")):
+        return ""
+    told = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in shares(counts))
+    return plain(f"{summary.agent}: emulation: {counts.get('calls', 0)} calls: {told}")
 
 
 def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
@@ -99,6 +117,20 @@ def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
         reporter.write_line(
             f"and {len(silent) - _WORST} more without a verdict; the errors above tell each", yellow=True
         )
+
+
+def _spending(reporter: pytest.TerminalReporter, session: Session, found: list[Summary]) -> None:
+    """What was not run and why, what each role cost, and whether all of this is a sample."""
+    for summary in found:
+        for reason, count in summary.not_run.items():
+            told = f"{summary.agent}: {count} of {summary.n} {NOT_RUN}: {reason}"
+            reporter.write_line(plain(told), red=True, bold=True)
+        if summary.cost.calls:
+            reporter.write_line(plain(f"{summary.agent}: USD {_by_role(summary)}"))
+    if sample := session.settings["sample"]:
+        cases = len({row.case for summary in found for row in summary.rows})
+        drawn = f"(--toolemu-sample={sample}, seed {session.settings['seed']})"
+        reporter.write_line(f"a sample of {cases} cases {drawn}: figures are of these only")
 
 
 def _by_role(summary: Summary) -> str:
@@ -154,8 +186,13 @@ def _cells(summary: Summary) -> tuple[str, ...]:
     )
 
 
-def _mean(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _mean(figure: Estimate | None) -> str:
+    """The mean with its interval."""
+    if figure is None:
+        return "-"
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:.2f}"
+    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
 
 
 def _score(value: int | None) -> str:
