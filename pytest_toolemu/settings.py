@@ -43,24 +43,21 @@ def _whole(low: int, high: int | None = None) -> Callable[[str], int]:
     return parse
 
 
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (number > 0 and math.isfinite(number)):
-        raise ValueError("a number of seconds above 0")
-    return number
+def _above_zero(expected: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not (number > 0 and math.isfinite(number)):
+            raise ValueError(expected)
+        return number
+
+    return parse
 
 
-def _amount(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (number > 0 and math.isfinite(number)):
-        raise ValueError("an amount of USD above 0")
-    return number
+_seconds: Final = _above_zero("a number of seconds above 0")
+_amount: Final = _above_zero("an amount of USD above 0")
 
 
 def _temperature(text: str) -> float | None:
