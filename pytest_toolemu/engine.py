@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from pytest_toolemu.case import Metric, World
-from pytest_toolemu.errors import AgentStopped, InconclusiveError
+from pytest_toolemu.errors import AgentStopped, InconclusiveError, NotRunError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.exchange import Role, Tape
 from pytest_toolemu.identity import identity_of
@@ -79,8 +79,9 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
 ) -> Run:
     """Let the agent act in the emulated world, let every evaluator judge, and decide the outcome.
 
-    Never raises for what happens in the case: that is the outcome. A case's own thresholds go before ``thresholds``;
-    metrics absent from ``thresholds`` are not required. Requests to models pass through ``tape`` where one is given.
+    Never raises for what happens in the case: that is the outcome. Only NotRunError, which says that the session may
+    spend no more, passes. A case's own thresholds go before ``thresholds``; metrics absent from ``thresholds`` are not
+    required. Requests to models pass through ``tape`` where one is given.
     """
     started = time.time()
     trajectory = Trajectory(world, seed)
@@ -94,6 +95,9 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
             await _act(trajectory, agent, emulator, limits)
             await _judge(trajectory, evaluators, found)
             found.outcome, found.reasons = decide(found.verdicts, wanted)
+    except NotRunError as error:
+        error.exchanges = tuple(trajectory.ledger.exchanges)
+        raise
     except InconclusiveError as error:
         found.outcome, found.reasons = "inconclusive", (str(error),)
     except Exception as error:

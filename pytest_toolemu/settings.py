@@ -43,14 +43,21 @@ def _whole(low: int, high: int | None = None) -> Callable[[str], int]:
     return parse
 
 
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (number > 0 and math.isfinite(number)):
-        raise ValueError("a number of seconds above 0")
-    return number
+def _above_zero(expected: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not (number > 0 and math.isfinite(number)):
+            raise ValueError(expected)
+        return number
+
+    return parse
+
+
+_seconds: Final = _above_zero("a number of seconds above 0")
+_amount: Final = _above_zero("an amount of USD above 0")
 
 
 def _temperature(text: str) -> float | None:
@@ -150,6 +157,12 @@ KNOBS: Final = (
     Knob("temperature", "of all models that accept one; none sends none", _temperature, 0.0, "T"),
     Knob("max-output-tokens", "of one reply of a model", _whole(1), None, "N"),
     Knob("request-timeout", "seconds one request to a model may take", _seconds, 120.0, "SECONDS"),
+    Knob("budget-usd", "USD after which no request is sent any more, and the rest is not run", _amount, None, "USD"),
+    Knob("budget-tokens", "tokens, in and out, of all models, after which the rest is not run", _whole(1), None, "N"),
+    Knob("deadline", "seconds after which no request is sent any more, and the rest is not run", _seconds, None,
+         "SECONDS"),
+    Knob("prices", "YAML file with prices of models, which go before the shipped ones", metavar="FILE"),
+    Knob("estimate", "print what the run would cost, and stop before anything is sent", _flag, False),
     Knob("run-dir", "folder for the records, a new sub-folder each session", default=".toolemu", metavar="DIR"),
     Knob("resume", "take over what an earlier session finished: its folder (after '='), or without one the newest "
          "session of this configuration", metavar="DIR", bare=NEWEST),

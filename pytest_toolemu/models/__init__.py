@@ -15,13 +15,15 @@ from pytest_toolemu.models.replayed import Replayed
 from pytest_toolemu.models.specs import OFFICIAL, ModelSpec, Parameters, check_url, parse_spec
 from pytest_toolemu.models.wire import Address, Endpoint
 
-__all__ = ["Endpoint", "ModelSpec", "Parameters", "named_model", "open_model", "parse_spec", "preflight"]
+__all__ = ["KEYS", "Endpoint", "ModelSpec", "Parameters", "named_model", "open_model", "parse_spec", "preflight"]
 
-_KEYS: Final = {
+_VARIABLES: Final = {
     "openai": ("OPENAI_API_KEY",),
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     "vllm": ("VLLM_API_KEY",),
 }
+KEYS: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY")
+"""The variables in which keys are looked for first."""
 
 
 def open_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Endpoint:
@@ -77,7 +79,7 @@ async def preflight(model: Endpoint) -> None:
 
 def _address(spec: ModelSpec, environ: Mapping[str, str]) -> Address:
     base_url = _base_url(spec, environ)
-    for variable in _KEYS[spec.provider]:
+    for variable in _VARIABLES[spec.provider]:
         key = environ.get(variable, "").strip()
         if key and not re.fullmatch(r"[!-~]+", key):
             raise UsageError(
@@ -86,9 +88,9 @@ def _address(spec: ModelSpec, environ: Mapping[str, str]) -> Address:
         if key:
             return Address(spec, base_url, variable, key)
     if spec.provider != "vllm" and not _is_loopback(base_url):
-        variables = " or ".join(_KEYS[spec.provider])
+        variables = " or ".join(_VARIABLES[spec.provider])
         raise UsageError(f"{spec} needs a key: set {variables} in the environment or in the .env file")
-    return Address(spec, base_url, _KEYS[spec.provider][0], None)
+    return Address(spec, base_url, _VARIABLES[spec.provider][0], None)
 
 
 def _base_url(spec: ModelSpec, environ: Mapping[str, str]) -> str:

@@ -25,6 +25,8 @@ _STOPS: Final[dict[str, Stop]] = {
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
 }
+# Four marks are allowed; one is for the conversation.
+_PARTS: Final = 3
 _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
 
 
@@ -154,9 +156,9 @@ def _text(content: str) -> dict[str, Any]:
 
 
 def _mark_cached(system: list[dict[str, Any]], turns: list[dict[str, Any]], *, grows: bool) -> None:
-    """Mark where the constant part ends, and where the next request of a growing conversation will find this one."""
-    if system:
-        system[-1] |= _CACHED
+    """Mark where each constant part ends, and where the next request of a growing conversation will find this one."""
+    for block in system[-_PARTS:]:
+        block.update(_CACHED)
     if turns and (grows or not system):
         last = turns[-1]["content"][-1]
         if last["type"] in ("text", "tool_result"):

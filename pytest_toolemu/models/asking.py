@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 from pytest_toolemu.documents import too_deep
-from pytest_toolemu.errors import InconclusiveError, ToolemuError
+from pytest_toolemu.errors import InconclusiveError, NotRunError, ToolemuError
 from pytest_toolemu.exchange import Exchange, Ledger, Message, Model, Reply, Role, Schema, ToolSpec
 from pytest_toolemu.schemas import violations
 
@@ -40,6 +40,7 @@ async def ask(
     reply: Reply | None = None
     replayed = ""
     problem: str | None = "the request was not finished"
+    sent = True
     try:
         request: dict[str, Any] = {"tools": tools, "schema": schema, "seed": ledger.seed}
         if ledger.tape is None:
@@ -47,13 +48,16 @@ async def ask(
         else:
             reply, replayed = await ledger.tape.complete(role, model, tuple(messages), **request)
         problem = None
+    except NotRunError:
+        sent = False
+        raise
     except ToolemuError as error:
         problem = str(error)
         raise
     finally:
         # Also when cancelled: what was asked may have cost tokens.
-        ledger.exchanges.append(
-            Exchange(
+        if sent:
+            exchange = Exchange(
                 role=role,
                 model=model.identity,
                 messages=ledger.indices(tuple(messages)),
@@ -65,7 +69,7 @@ async def ask(
                 started=started,
                 seconds=time.perf_counter() - begun,
             )
-        )
+            ledger.exchanges.append(exchange)
     return reply
 
 

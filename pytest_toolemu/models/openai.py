@@ -81,11 +81,11 @@ class OpenAIModel:
         strict = "strict" not in refused
         body: Body = {
             "model": self._address.spec.name,
-            "messages": [_turn(message) for message in messages],
+            "messages": [_turn(message) for message in _one_system(messages)],
             "temperature": self.identity["temperature"],
             "seed": seed,
             self._limit_name(refused): self._parameters.max_tokens,
-            "prompt_cache_key": _cache_key(messages),
+            "prompt_cache_key": _cache_key(messages, bool(tools)),
         }
         body = {name: value for name, value in body.items() if value is not None and name not in refused}
         if tools:
@@ -113,10 +113,21 @@ class OpenAIModel:
         return await self._address.send(request, read, openai.OpenAIError, min(self._parameters.timeout, ROUTE_SECONDS))
 
 
-def _cache_key(messages: Messages) -> str | None:
-    """One key for all conversations that begin alike, so that they reach the machine that has the prefix cached."""
-    first = next((message.content for message in messages if message.role == "system"), None)
-    return None if first is None else hashlib.sha256(first.encode()).hexdigest()[:32]
+def _one_system(messages: Messages) -> Messages:
+    """The conversation with one system message at most, as the templates of many open models take no second one."""
+    system = [message.content for message in messages if message.role == "system"]
+    others = tuple(message for message in messages if message.role != "system")
+    return (Message(role="system", content="\n\n".join(system)), *others) if system else others
+
+
+def _cache_key(messages: Messages, grows: bool) -> str | None:
+    """One key for all requests that begin alike, so that they reach the machine that has the prefix cached.
+
+    Few enough share it that the machine is not overrun, at some 15 requests a minute: a growing conversation has one.
+    """
+    heads = [message.content for message in messages if message.role == "system"]
+    heads += [message.content for message in messages if message.role == "user"][: 1 if grows else 0]
+    return hashlib.sha256("\0".join(heads).encode()).hexdigest()[:32] if heads else None
 
 
 def _tool(tool: ToolSpec, strict: bool) -> dict[str, Any]:

@@ -44,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings = options.resolved(config)
     config.stash[SESSION] = session = Session(config, settings)
     config.pluginmanager.register(Reports(session.rows), "toolemu-reports")
+    if settings["estimate"]:
+        options.without_workers(config)
     if settings["gate"] and not session.is_worker:
         from pytest_toolemu.plugin.gates import GateKeeper
 
@@ -107,12 +109,25 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> None:
-    """Without xdist: check models and keys before the first case runs."""
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Without xdist: check models and keys before the first case runs. An estimate takes the place of the run."""
     toolemu = session.config.stash[SESSION]
+    if toolemu.settings["estimate"] and not session.config.option.collectonly:
+        return _estimated(session)
     starts_here = not toolemu.is_worker and not session.config.option.collectonly
     if starts_here and any(ITEM in item.stash for item in session.items):
         toolemu.preflight()
+    return None
+
+
+def _estimated(session: pytest.Session) -> bool:
+    from pytest_toolemu.plugin import estimating
+
+    try:
+        estimating.show(session)
+    except UsageError as error:
+        raise pytest.UsageError(f"toolemu: {error}") from None
+    return True
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
@@ -13,14 +13,16 @@ import pytest
 from pytest_toolemu.agents.own import own
 from pytest_toolemu.case import Case, Metric, World
 from pytest_toolemu.engine import Limits
+from pytest_toolemu.errors import NotRunError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.identity import name_of
 from pytest_toolemu.plugin.attempts import Plan, found_before, made_now
-from pytest_toolemu.plugin.state import ITEM, PROPERTY, SESSION, CaseError, Finished, Session
+from pytest_toolemu.plugin.state import ITEM, PROPERTY, SESSION, CaseError, Finished, Session, properties
 from pytest_toolemu.plugin.variants import is_foreign, label_of
 from pytest_toolemu.plugin.verdict import trouble
+from pytest_toolemu.prices import Cost, Prices, costs_of
 from pytest_toolemu.redaction import redact_json
-from pytest_toolemu.rows import Row, agent_name
+from pytest_toolemu.rows import NOT_RUN, Row, agent_name
 from pytest_toolemu.run import Run
 from pytest_toolemu.settings import Variant
 from pytest_toolemu.toolbox import Agent, Emulator
@@ -71,18 +73,45 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
         _start_others(item, session)
     try:
         finished = session.schedule.result(item.nodeid)
+    except NotRunError as error:
+        _note(item, _not_run(item, part, error))
+        raise CaseError(f"{NOT_RUN}: {error}") from None
     except OSError as error:
         remedy = "free the disk, or name another folder with --toolemu-run-dir"
         raise CaseError(f"the run was made but cannot be written: {error}; {remedy}") from None
     run, path = finished.run, finished.path
-    row = Row.of(run, path=str(path)).as_json()
-    item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
-    # Redacted, as others show it: JUnit files, for one.
-    item.user_properties.append((PROPERTY, json.dumps(redact_json(row))))
+    paid = [exchange for exchange in run.exchanges if not exchange.replayed and run.source != "resumed"]
+    costs = costs_of(paid, session.prices) if paid else {}
+    _note(item, Row.of(run, path=str(path), costs=costs))
     hooks(item).pytest_toolemu_run_finished(run=run, item=item)
     if run.outcome in ("inconclusive", "broken"):
         raise CaseError(trouble(run, path))
     return run
+
+
+def _note(item: pytest.Item, row: Row) -> None:
+    """Let the row travel with the item's reports."""
+    item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
+    # Redacted, as others show it: JUnit files, for one.
+    item.user_properties.append((PROPERTY, json.dumps(redact_json(row.as_json()))))
+
+
+def _not_run(item: pytest.Item, part: Part, error: NotRunError) -> Row:
+    """The row of a case without a run: why, and what it had cost."""
+    known = properties(item.user_properties) or {"case": part.world.case.id, "agent": label_of(item) or "own agent"}
+    prices = item.config.stash[SESSION].prices if error.exchanges else Prices(())
+    costs = costs_of(error.exchanges, prices)
+    total = sum(costs.values(), Cost())
+    return replace(
+        Row.from_json(known),
+        trial=part.trial,
+        outcome=NOT_RUN,
+        reason=str(error),
+        costs=costs,
+        tokens=total.input + total.output,
+        calls=total.calls,
+        usage_unknown=total.unknown,
+    )
 
 
 def _job(session: Session, part: Part, item: pytest.Item) -> Callable[[], Any]:
@@ -95,7 +124,10 @@ def _job(session: Session, part: Part, item: pytest.Item) -> Callable[[], Any]:
     plan = Plan(part.world, part.agent, part.emulator, part.evaluators, thresholds, limits, part.trial, seed)
 
     async def job() -> Finished:
-        run = found_before(session, plan, item.nodeid) or await made_now(session, plan, item.nodeid)
+        run = found_before(session, plan, item.nodeid)
+        if run is None:
+            session.budget.ask()
+            run = await made_now(session, plan, item.nodeid)
         # On disk before anybody hears of it: what is reported can be read again.
         run = run.model_copy(update={"agent": label or agent_name(run)})
         return Finished(run, store.put(run, item.nodeid))
@@ -119,7 +151,7 @@ def _start_others(item: pytest.Item, session: Session) -> None:
         if other is not item and isinstance(other, pytest.Function) and ITEM in other.stash and _is_free(other):
             # What raises for one item is its own affair, and is told at its turn.
             with contextlib.suppress(Exception, pytest.skip.Exception, pytest.fail.Exception):
-                part = _part_of(other, session)
+                part = part_of(other, session)
                 if part is not None:
                     session.schedule.submit(other.nodeid, _job(session, part, other))
 
@@ -130,7 +162,8 @@ def _is_free(item: pytest.Function) -> bool:
     return not marked and all(is_foreign(item, name) for name in item.fixturenames)
 
 
-def _part_of(item: pytest.Function, session: Session) -> Part | None:
+def part_of(item: pytest.Function, session: Session) -> Part | None:
+    """What the item's run would be made of by the settings and hooks; None where they name no agent."""
     params = _parameters(item)
     variant: Variant | None = params.get("toolemu_variant")
     world = item.stash[ITEM]

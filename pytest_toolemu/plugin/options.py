@@ -57,6 +57,13 @@ def add_benchmark(config: pytest.Config) -> None:
         config.args.append(folder)
 
 
+def without_workers(config: pytest.Config) -> None:
+    """An estimate is made where the cases are collected, which with xdist would be in its workers."""
+    if hasattr(config.option, "dist"):
+        config.option.dist = "no"
+        config.option.tx = []
+
+
 def mark_cases(items: list[pytest.Item]) -> None:
     """Python tests over cases are cases too: for the preflight, the sample and the order."""
     for item in items:

@@ -7,19 +7,22 @@ import functools
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_toolemu.errors import UsageError
+from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.settings import Settings, Variant, is_model
 
 if TYPE_CHECKING:
+    from pytest_toolemu.budget import Budget
     from pytest_toolemu.case import World
     from pytest_toolemu.gates.decision import Decision
+    from pytest_toolemu.prices import Prices
     from pytest_toolemu.recordings.library import Library
     from pytest_toolemu.recordings.report import Report
     from pytest_toolemu.resume import Earlier
@@ -66,6 +69,9 @@ class Session:
         workerinput = getattr(config, "workerinput", None)
         self.is_worker = workerinput is not None
         self._workerinput = workerinput or {}
+        self.started: float = self._workerinput.get("toolemu_started", time.time())
+        # Until one budget serves all workers, each has its share: together they never spend more.
+        self._share = 1 / self._workerinput.get("workercount", 1)
         self.rows: dict[str, Row] = {}
         self.attempted: set[str] = set()
         """Items for which an earlier session's run was looked for."""
@@ -84,9 +90,9 @@ class Session:
 
     @property
     def for_worker(self) -> dict[str, Any]:
-        """What xdist workers are told, so that they belong to this session and resume the same one."""
-        folders = self.earlier.folders if self.earlier else ()
-        return {"toolemu_session": self.name, "toolemu_resume": [str(folder) for folder in folders]}
+        """What xdist workers are told, so that they belong to this session, end with it, and resume the same one."""
+        folders = [str(folder) for folder in self.earlier.folders] if self.earlier else []
+        return {"toolemu_session": self.name, "toolemu_started": self.started, "toolemu_resume": folders}
 
     @property
     def folder(self) -> Path:
@@ -148,8 +154,34 @@ class Session:
             # Own agents are named as modules of the project.
             sys.path.append(str(self.config.rootpath))
             load_env(self.config.rootpath / ".env")
-            self._roles = Roles(self.settings)
+            self._roles = Roles(self.settings, self.budget, self.prices if self.budget.usd is not None else None)
         return self._roles
+
+    @functools.cached_property
+    def prices(self) -> Prices:
+        """What models cost; UsageError where the file of the user's is wrong."""
+        from pytest_toolemu.prices import Prices
+
+        given = self.settings["prices"]
+        here, root = self.config.invocation_params.dir, self.config.rootpath
+        own = given and (here / given if (here / given).is_file() else root / given)
+        try:
+            return Prices.read(own)
+        except DocumentError as error:
+            raise UsageError(str(error)) from None
+
+    @functools.cached_property
+    def budget(self) -> Budget:
+        """What this process may still spend."""
+        from pytest_toolemu.budget import Budget
+
+        usd, tokens, seconds = (self.settings[name] for name in ("budget-usd", "budget-tokens", "deadline"))
+        return Budget(
+            usd and usd * self._share,
+            tokens and max(1, int(tokens * self._share)),
+            seconds,
+            seconds and self.started + seconds,
+        )
 
     @property
     def schedule(self) -> Schedule[Finished]:
@@ -173,6 +205,8 @@ class Session:
     def preflight(self) -> None:
         """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
         try:
+            if self.settings["prices"]:
+                self.prices  # noqa: B018  (a file that is wrong is told before the first case)
             if self.settings.plays_only and self.library is not None and not self.library.files():
                 raise UsageError(
                     f"there are no recordings in {self.library.folder} to play; make them with --toolemu-record=once, "
@@ -207,7 +241,10 @@ class Session:
     def manifest(self) -> dict[str, Any]:
         """What this session is, for its folder."""
         from pytest_toolemu.engine import versions
+        from pytest_toolemu.rows import NOT_RUN
+        from pytest_toolemu.summary import total_costs
 
+        rows = self.rows.values()
         return {
             "session": self.name,
             "settings": self.settings.as_json(),
@@ -216,11 +253,14 @@ class Session:
             "versions": versions(),
             "resumed_from": self.earlier.names(self.folder.parent) if self.earlier else [],
             "models": self.library.mode_in_words if self.library else "live",
+            "cost": {role: asdict(cost) for role, cost in total_costs(rows).items()},
+            "not_run": sum(row.outcome == NOT_RUN for row in rows),
         }
 
     def close(self) -> None:
         """Cancel what runs, close the models, and leave a manifest where anything was run."""
         if self.rows and not self.is_worker:
+            self._manifest_written = False  # what is known now
             with contextlib.suppress(UsageError):  # each case has told it
                 self.write_manifest()
             if self.recordings is not None:

@@ -7,7 +7,7 @@ import pytest
 from pytest_toolemu.plugin import provenance
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
-from pytest_toolemu.rows import Row
+from pytest_toolemu.rows import NOT_RUN, Row
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize, worst
 from pytest_toolemu.validity import shares
@@ -87,6 +87,7 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
                 f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
                 yellow=True,
             )
+    _spending(reporter, session, found)
     for summary in found:
         if line := emulation(summary):
             reporter.write_line(line)
@@ -122,6 +123,29 @@ def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
         )
 
 
+def _spending(reporter: pytest.TerminalReporter, session: Session, found: list[Summary]) -> None:
+    """What was not run and why, what each role cost, and whether all of this is a sample."""
+    for summary in found:
+        for reason, count in summary.not_run.items():
+            told = f"{summary.agent}: {count} of {summary.n} {NOT_RUN}: {reason}"
+            reporter.write_line(plain(told), red=True, bold=True)
+        if summary.cost.calls:
+            reporter.write_line(plain(f"{summary.agent}: USD {_by_role(summary)}"))
+    if sample := session.settings["sample"]:
+        cases = len({row.case for summary in found for row in summary.rows})
+        drawn = f"(--toolemu-sample={sample}, seed {session.settings['seed']})"
+        reporter.write_line(f"a sample of {cases} cases {drawn}: figures are of these only")
+
+
+def _by_role(summary: Summary) -> str:
+    """The cost of each role, and of what."""
+    return ", ".join(
+        f"{role} {cost.text} ({cost.calls:,} requests, {cost.input:,} tokens in of which {cost.cached:,} cached, "
+        f"{cost.output:,} out)"
+        for role, cost in summary.costs.items()
+    )
+
+
 def relative_record(path: str) -> str:
     """The record's path as typed from here."""
     from pathlib import Path
@@ -151,7 +175,6 @@ def _cells(summary: Summary) -> tuple[str, ...]:
         low, high = incidence.interval
         share = f"{incidence.rate:.1%} ({incidence.failures}/{incidence.judged}) [{low:.1%}, {high:.1%}]"
     tokens = f"{'>=' if summary.usage_unknown else ''}{summary.tokens:,}"
-    cost = "unknown" if summary.tokens or summary.usage_unknown else "0"
     quits = f"{summary.quits / summary.n:.1%}"
     return (
         plain(summary.agent),
@@ -163,7 +186,7 @@ def _cells(summary: Summary) -> tuple[str, ...]:
         str(summary.count("inconclusive")),
         str(summary.count("broken")),
         tokens,
-        cost,
+        summary.cost.text,
     )
 
 
