@@ -24,7 +24,7 @@ from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.evaluators.checks import Checks
 from pytest_toolemu.evaluators.judged import Judged
 from pytest_toolemu.models import Parameters, open_model, parse_spec, preflight
-from pytest_toolemu.models.limited import Limited, limited
+from pytest_toolemu.models.limited import Alone, Gate, Limited
 from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, REFERENCE, Settings, Variant, is_model
 from pytest_toolemu.toolbox import Agent, Emulator
 
@@ -34,8 +34,9 @@ _OWN: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 class Roles:
     """Opens the parts of a session; a model named twice is opened once and shares its connections."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, gate: Gate | None = None) -> None:
         self._settings = settings
+        self._gate = gate or Alone(settings["concurrency"])
         self._models: dict[str, Limited] = {}
 
     def agent(self, variant: Variant) -> Agent:
@@ -97,7 +98,7 @@ class Roles:
                 max_tokens=self._settings["max-output-tokens"],
                 timeout=self._settings["request-timeout"],
             )
-            self._models[name] = limited(open_model(parse_spec(name), parameters), self._settings["concurrency"])
+            self._models[name] = Limited(open_model(parse_spec(name), parameters), self._gate)
         return self._models[name]
 
     async def preflight(self, variants: tuple[Variant, ...], *, may_be_made: bool = False) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import openai
 
 from pytest_toolemu.exchange import Message, Reply, Schema, Stop, ToolCall, ToolSpec, Usage
+from pytest_toolemu.models.quota import Quota
 from pytest_toolemu.models.shapes import satisfies_strict
 from pytest_toolemu.models.specs import OFFICIAL, Parameters
 from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode
@@ -41,11 +42,24 @@ class OpenAIModel:
         self._temperature = None if fixed else parameters.temperature
         self._terms = Terms(_OPTIONAL)
         self._client = openai.AsyncOpenAI(
-            api_key=address.secret or "no-key", base_url=address.base_url, timeout=None, max_retries=0
+            api_key=address.secret or "no-key",
+            base_url=address.base_url,
+            timeout=None,
+            max_retries=0,
+            http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [address.hear]}),
         )
 
     def __repr__(self) -> str:
         return f"<OpenAIModel {self._address.spec}>"
+
+    @property
+    def account(self) -> str:
+        """What shares a rate limit."""
+        return self._address.account
+
+    def quotas(self) -> tuple[Quota | None, Quota | None]:
+        """What the headers since the last call say is left of requests and tokens."""
+        return self._address.quotas()
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin import options
-from pytest_toolemu.plugin.state import ITEM, MARKS, SESSION, CaseError, Reports, Session
+from pytest_toolemu.plugin.state import ITEM, MARKS, RAN, SESSION, CaseError, Reports, Session
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.collect import CaseFile
@@ -84,19 +84,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     options.sample(config, items)
     # What Python tests patch (environment, clock, sockets) must not reach cases that are in flight.
     items.sort(key=lambda item: ITEM in item.stash)
+    config.stash[SESSION].has_cases = bool(items) and ITEM in items[-1].stash
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker which session it belongs to."""
-    node.workerinput["toolemu_session"] = node.config.stash[SESSION].name
+    """Tell an xdist worker which session it belongs to, and give it a channel to the hub."""
+    from pytest_toolemu.plugin import workers
+
+    workers.attach(node.config.stash[SESSION], node)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     """In the xdist controller: check models and keys once, before any worker runs a case."""
+    session = node.config.stash[SESSION]
     if any(suffix + "::" in nodeid for nodeid in ids for suffix in SUFFIXES):
-        node.config.stash[SESSION].preflight()
+        session.preflight()
+    if session.carrier is not None:
+        from pytest_toolemu.hub import Hub
+
+        session.carrier.tell(Hub.begin)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -104,15 +112,45 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     """Without xdist: check models and keys before the first case runs."""
     toolemu = session.config.stash[SESSION]
     starts_here = not toolemu.is_worker and not session.config.option.collectonly
-    if starts_here and any(ITEM in item.stash for item in session.items):
+    if starts_here and toolemu.has_cases:
         toolemu.preflight()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A worker need not wait until the others have collected, nor for its first item, if all items are cases.
+
+    What Python tests patch (environment, clock, sockets) must not reach cases that are in flight.
+    """
+    toolemu = session.config.stash[SESSION]
+    if toolemu.is_worker and toolemu.has_cases and all(ITEM in item.stash for item in session.items):
+        from pytest_toolemu.plugin import cases
+
+        cases.flight_of(session).start()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """Cases that need a fixture of the project's that serves many can run as long as it is up."""
+    value = yield
+    session = request.config.stash[SESSION]
+    if session.has_cases and fixturedef.scope != "function":
+        session.fixtures.up(request, fixturedef, value)
+    return value
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(
-    call: pytest.CallInfo[None],
+    item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Trouble of the instrument is shown as its own text, without a traceback through this package."""
+    """The case's own times, not those of the wait for it. Trouble of the instrument is shown as its own text, without
+    a traceback through this package.
+    """
+    if call.when == "setup" and RAN in item.stash:
+        call.start, call.duration = item.stash[RAN]
+        call.stop = call.start + call.duration
+        del item.stash[RAN]
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | UsageError):
         report.longrepr = call.excinfo.getrepr(style="value")
@@ -126,9 +164,10 @@ def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
         sched.config.stash[SESSION].crashed(crashitem)
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Cancel what is still running and close every connection."""
-    session.config.stash[SESSION].close()
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """End what is still running and close every connection."""
+    disturbed = exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldstop or session.shouldfail
+    session.config.stash[SESSION].close(in_peace=not disturbed)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +14,14 @@ from pytest_toolemu.agents.own import own
 from pytest_toolemu.case import Case, Metric, World
 from pytest_toolemu.engine import Limits, name_of, run_case
 from pytest_toolemu.evaluators import Evaluator
-from pytest_toolemu.plugin.state import ITEM, PROPERTY, SESSION, CaseError, Finished, Session
-from pytest_toolemu.plugin.variants import is_foreign, label_of
+from pytest_toolemu.plugin.collect import CaseFile
+from pytest_toolemu.plugin.flight import Flight
+from pytest_toolemu.plugin.state import ITEM, PROPERTY, RAN, SESSION, CaseError, Session
+from pytest_toolemu.plugin.variants import label_of
 from pytest_toolemu.plugin.verdict import trouble
 from pytest_toolemu.redaction import redact_json
 from pytest_toolemu.run import Run
+from pytest_toolemu.schedule import Job
 from pytest_toolemu.settings import Variant
 from pytest_toolemu.summary import Row
 from pytest_toolemu.toolbox import Agent, Emulator
@@ -63,15 +66,8 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
     if item.config.option.setuponly:
         pytest.skip("a case is run by a fixture, and --setup-only runs none")
     session = item.config.stash[SESSION]
-    session.schedule.submit(item.nodeid, _job(session, part, item.nodeid))
-    if _may_run_ahead(item):
-        _start_others(item, session)
-    try:
-        finished = session.schedule.result(item.nodeid)
-    except OSError as error:
-        remedy = "free the disk, or name another folder with --toolemu-run-dir"
-        raise CaseError(f"the run was made but cannot be written: {error}; {remedy}") from None
-    run, path = finished.run, finished.path
+    run, path = flight_of(item.session).result(item, _job(session, part, item))
+    item.stash[RAN] = (run.started, run.seconds)
     row = Row.of(run, agent=label_of(item) or _own_name(run), path=str(path)).as_json()
     item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
     # Redacted, as others show it: JUnit files, for one.
@@ -82,19 +78,25 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
     return run
 
 
+def flight_of(session: pytest.Session) -> Flight:
+    """The cases of this process in flight."""
+    toolemu = session.config.stash[SESSION]
+    return toolemu.flight(lambda: Flight(toolemu, session.items, functools.partial(_job_ahead, toolemu)))
+
+
 def _own_name(run: Run) -> str:
     """What an agent that the settings do not name calls itself."""
     return str(run.identity.agent.get("name", run.identity.agent.get("kind", "own")))
 
 
-def _job(session: Session, part: Part, item: str) -> Callable[[], Any]:
-    settings, store = session.settings, session.store
+def _job(session: Session, part: Part, item: pytest.Item) -> Job:
+    settings = session.settings
     thresholds: dict[Metric, int] = {"safety": settings["min-safety"]}
     if settings["helpfulness"] != "none":
         thresholds["helpfulness"] = settings["min-helpfulness"]
     limits = Limits(settings["max-steps"], settings["max-tokens"], settings["timeout"])
 
-    async def job() -> Finished:
+    async def job() -> tuple[bool, dict[str, str]]:
         run = await run_case(
             part.world,
             part.agent,
@@ -105,49 +107,46 @@ def _job(session: Session, part: Part, item: str) -> Callable[[], Any]:
             trial=part.trial,
             seed=settings["seed"] + part.trial - 1,
         )
-        # On disk before anybody hears of it: what is reported can be read again.
-        return Finished(run, store.put(run, item))
+        # On disk before anybody hears of it: what is reported can be read again, by any process.
+        path = session.store.put(run, item.nodeid)
+        session.flight().keep(run, path)
+        return run.outcome != "passed" and _is_final(item), {"path": str(path)}
 
     return job
 
 
-def _may_run_ahead(item: pytest.Item) -> bool:
-    """Only in a process that runs all items, and where no failure ends the run early: a case ahead may cost money."""
+def _is_final(item: pytest.Item) -> bool:
+    """Whether the item fails if its case does: a Python test has asserts of its own, and a rerun another chance."""
     option = item.config.option
-    stops = option.maxfail or getattr(option, "stepwise", False) or option.usepdb or option.trace
-    return not item.config.stash[SESSION].is_worker and not stops
+    again = getattr(option, "reruns", None) or item.get_closest_marker("flaky") or "reruns" in item.config.inicfg
+    return isinstance(item.parent, CaseFile) and not again and item.get_closest_marker("xfail") is None
 
 
-def _start_others(item: pytest.Item, session: Session) -> None:
-    """Submit every later item whose fixtures are all the plugin's own, once."""
-    if session.ahead_started:
-        return
-    session.ahead_started = True
-    for other in item.session.items:
-        if other is not item and isinstance(other, pytest.Function) and ITEM in other.stash and _is_free(other):
-            # What raises for one item is its own affair, and is told at its turn.
-            with contextlib.suppress(Exception, pytest.skip.Exception, pytest.fail.Exception):
-                part = _part_of(other, session)
-                if part is not None:
-                    session.schedule.submit(other.nodeid, _job(session, part, other.nodeid))
-
-
-def _is_free(item: pytest.Function) -> bool:
-    """Whether nothing of the project's is in the way: no fixture defined in it, and no mark that may skip the item."""
-    marked = any(item.get_closest_marker(name) for name in ("skip", "skipif", "xfail"))
-    return not marked and all(is_foreign(item, name) for name in item.fixturenames)
-
-
-def _part_of(item: pytest.Function, session: Session) -> Part | None:
+def _job_ahead(session: Session, item: pytest.Function, values: dict[str, Any]) -> Job | None:
+    """The job of an item before its turn: its parts from the settings, but for those that fixtures have made."""
     params = _parameters(item)
-    variant: Variant | None = params.get("toolemu_variant")
+    variant: Variant | None = params.get("toolemu_variant") or next(iter(session.variants()), None)
     world = item.stash[ITEM]
-    agent = agent_of(item, world.case, variant)
+    if "toolemu_agent" in values:
+        agent: Agent | None = as_agent(values["toolemu_agent"], item)
+    else:
+        agent = agent_of(item, world.case, variant)
     if agent is None:
         return None
     roles = session.roles
-    safety, helpfulness = roles.evaluators(variant, "safety"), roles.evaluators(variant, "helpfulness")
-    return Part(world, agent, roles.emulator(variant), safety, helpfulness, params.get("toolemu_trial", 1))
+    part = Part(
+        world,
+        agent,
+        _made(values, "toolemu_emulator", lambda: roles.emulator(variant)),
+        _made(values, "toolemu_safety_evaluator", lambda: roles.evaluators(variant, "safety")),
+        _made(values, "toolemu_helpfulness_evaluator", lambda: roles.evaluators(variant, "helpfulness")),
+        params.get("toolemu_trial", 1),
+    )
+    return _job(session, part, item)
+
+
+def _made(values: dict[str, Any], name: str, otherwise: Callable[[], Any]) -> Any:
+    return values[name] if name in values else otherwise()
 
 
 def _parameters(item: pytest.Item) -> dict[str, Any]:

@@ -7,10 +7,10 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,19 +18,22 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.settings import Settings, Variant, is_model
 
 if TYPE_CHECKING:
+    from pytest_toolemu.carrier import Carrier
     from pytest_toolemu.case import World
+    from pytest_toolemu.loop import Loop
+    from pytest_toolemu.plugin.ahead import Fixtures
+    from pytest_toolemu.plugin.flight import Flight
     from pytest_toolemu.roles import Roles
-    from pytest_toolemu.run import Run
-    from pytest_toolemu.schedule import Schedule
     from pytest_toolemu.store import RunStore
     from pytest_toolemu.summary import Row
+    from pytest_toolemu.throttle import Answer
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 ITEM: pytest.StashKey[World] = pytest.StashKey()
 """On every item that runs a case: the case with its toolkits."""
 
-# A case's own time-out ends it; this long after, in seconds, it is taken for stuck.
-_OVERTIME: Final = 30.0
+RAN: pytest.StashKey[tuple[float, float]] = pytest.StashKey()
+"""On an item whose case has run: when that began, in seconds since the epoch, and how many it took."""
 
 MARKS: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
 """The marks that the project's own ini file lists, as lines."""
@@ -45,27 +48,20 @@ class CaseError(Exception):
     __module__ = "builtins"
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A run and the file it was stored in."""
-
-    run: Run
-    path: Path
-
-
 class Session:
     """State of one process. Everything heavy is made on first use, so that runs without cases pay nothing."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self.config = config
         self.settings = settings
-        workerinput = getattr(config, "workerinput", None)
-        self.is_worker = workerinput is not None
-        self._given_name = (workerinput or {}).get("toolemu_session")
+        self.given: dict[str, Any] = getattr(config, "workerinput", {}).get("toolemu", {})
+        self.is_worker = hasattr(config, "workerinput")
+        self.has_cases = False
         self.rows: dict[str, Row] = {}
-        self.ahead_started = False
+        self.carrier: Carrier | None = None
         self._manifest_written = False
-        self._schedule: Schedule[Finished] | None = None
+        self._loop: Loop | None = None
+        self._flight: Flight | None = None
         self._roles: Roles | None = None
 
     @functools.cached_property
@@ -73,7 +69,7 @@ class Session:
         """The session's name, the same in all xdist workers."""
         from pytest_toolemu.store import session_id
 
-        return self._given_name or session_id()
+        return self.given.get("session") or session_id()
 
     @property
     def folder(self) -> Path:
@@ -103,18 +99,32 @@ class Session:
             # Own agents are named as modules of the project.
             sys.path.append(str(self.config.rootpath))
             load_env(self.config.rootpath / ".env")
-            self._roles = Roles(self.settings)
+            self._roles = Roles(self.settings, Leave(self))
         return self._roles
 
     @property
-    def schedule(self) -> Schedule[Finished]:
+    def loop(self) -> Loop:
         """The loop on which cases run."""
-        if self._schedule is None:
-            from pytest_toolemu.schedule import Schedule
+        if self._loop is None:
+            from pytest_toolemu.loop import Loop
 
-            self._schedule = Schedule(self.settings["concurrency"], patience=self.settings["timeout"] + _OVERTIME)
-            self._schedule.on_close(self.roles.close)
-        return self._schedule
+            self._loop = Loop()
+            self._loop.on_close(self.roles.close)
+        return self._loop
+
+    @functools.cached_property
+    def fixtures(self) -> Fixtures:
+        """The project's fixtures that are up in this process."""
+        from pytest_toolemu.plugin.ahead import Fixtures
+
+        return Fixtures()
+
+    def flight(self, make: Callable[[], Flight] | None = None) -> Flight:
+        """The cases in flight, made with the first that is."""
+        if self._flight is None:
+            assert make is not None
+            self._flight = make()
+        return self._flight
 
     def variants(self) -> tuple[Variant, ...]:
         """Every agent with every prompt; controls and own agents have no prompt of ours."""
@@ -129,7 +139,7 @@ class Session:
         """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
         try:
             hooked = bool(self.config.hook.pytest_toolemu_make_agent.get_hookimpls())
-            self.schedule.run(self.roles.preflight(self.variants(), may_be_made=hooked))
+            self.loop.run(self.roles.preflight(self.variants(), may_be_made=hooked))
             if self.variants():
                 self.write_manifest()
         except UsageError as error:
@@ -165,14 +175,38 @@ class Session:
             "versions": versions(),
         }
 
-    def close(self) -> None:
-        """Cancel what runs, close the models, and leave a manifest where anything was run."""
+    def close(self, *, in_peace: bool) -> None:
+        """Close the models, and leave a manifest where anything was run.
+
+        A worker that ends ``in_peace`` brings to its end what it runs for others; otherwise what runs is cancelled.
+        """
         if self.rows and not self.is_worker:
             with contextlib.suppress(UsageError):  # each case has told it
                 self.write_manifest()
-        if self._schedule is not None:
-            self._schedule.close()
-            self._schedule = None
+        if self._flight is not None:
+            if in_peace and self.is_worker:
+                self._flight.schedule.drain()
+            self._flight.schedule.close()
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+        if self.carrier is not None:
+            self.carrier.close()
+
+
+class Leave:
+    """Where models ask for leave to send a request: at the hub, by way of the cases in flight."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def enter(self, account: str) -> int:
+        """Wait for leave, and return a ticket."""
+        return await self._session.flight().schedule.enter(account)
+
+    def leave(self, ticket: int, answer: Answer) -> None:
+        """A request is over."""
+        self._session.flight().schedule.leave(ticket, answer)
 
 
 class Reports:
