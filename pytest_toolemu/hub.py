@@ -9,7 +9,8 @@ workers. Times are seconds of any clock that only goes forward.
     able(indices)  unable(indices)        result(index, result)    none(index, kind, reason)
     want(index)    abandon(index)         grant(ticket)            refuse(ticket, reason)
     done(index, attempt, failed, result)
-    dropped(index, attempt)
+    dropped(index, attempt)               (it was cancelled)
+    declined(index, attempt)              (it has to wait its turn)
     ask(account, ticket)  back(ticket, answer)
     notice(text)   leave()
 """
@@ -184,6 +185,8 @@ class Hub:
                 self._done(index, failed, result)
             case ("dropped", index, attempt) if self._runs(worker, index, attempt):
                 self._dropped(index)
+            case ("declined", index, attempt) if self._runs(worker, index, attempt):
+                self._declined(index)
             case ("notice", text) if text not in self.notices:
                 self.notices.append(text)
 
@@ -237,6 +240,14 @@ class Hub:
             self._drop(index)
         else:
             self._finish(index, ("none", index, "broken", "its run was cancelled, by its agent or an emulator"))
+
+    def _declined(self, index: int) -> None:
+        case = self._case(index)
+        self._workers[case.runner].running.discard(index)
+        self.running -= 1
+        for worker in self._workers.values():
+            worker.able.discard(index)
+        self._drop(index) if case.unwanted else self._free(index)
 
     # ---- decisions
 

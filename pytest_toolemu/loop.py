@@ -29,6 +29,7 @@ class Loop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._asked: float | None = None
+        self._turn: asyncio.Lock | None = None
 
     def on_close(self, cleanup: Callable[[], Awaitable[None]]) -> None:
         """Call this on the loop before it ends, after all tasks."""
@@ -40,10 +41,10 @@ class Loop:
         return self._thread is not None and not self._thread.is_alive()
 
     def call(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call a function on the loop: at once from there, else as soon as it comes round. Nothing once it is gone."""
+        """Call a function on the loop when it comes round, in the order of these calls. Nothing once it is gone."""
         loop, thread = self._start()
         if thread is threading.current_thread():
-            function(*args)
+            loop.call_soon(function, *args)
         else:
             with contextlib.suppress(RuntimeError):  # closed meanwhile
                 loop.call_soon_threadsafe(function, *args)
@@ -51,6 +52,13 @@ class Loop:
     def run(self, job: Coroutine[Any, Any, R]) -> R:
         """Run something and wait for it, from another thread."""
         return wait(asyncio.run_coroutine_threadsafe(job, self._start()[0]))
+
+    async def apart(self, function: Callable[[], R]) -> R:
+        """What a plain function returns, called in a thread beside the loop; one such call after the other."""
+        if self._turn is None:
+            self._turn = asyncio.Lock()
+        async with self._turn:
+            return await asyncio.to_thread(function)
 
     def unanswered(self) -> float:
         """Seconds for which the loop has not answered. To be asked again and again."""

@@ -27,6 +27,10 @@ _BLOCKED: Final = 1.0
 _DEAD: Final = "the loop that runs cases has ended: an agent stopped it, or raised KeyboardInterrupt in a task"
 
 
+class NotAheadError(Exception):
+    """A job says that it cannot be run before its turn after all."""
+
+
 class NoResultError(Exception):
     """There will be no result: ``stopped``, ``halted``, ``cut`` or ``broken``, and why."""
 
@@ -73,7 +77,7 @@ class Schedule:
 
     def offer(self, jobs: Mapping[int, Job]) -> None:
         """These may be run before their turn."""
-        fresh = {index: job for index, job in jobs.items() if index not in self._offered}
+        fresh = {index: job for index, job in jobs.items() if index not in self._offered | self._results.keys()}
         self._jobs |= fresh
         self._offered |= set(fresh)
         if fresh:
@@ -92,7 +96,7 @@ class Schedule:
         """Run no more for others, and bring what runs to its end."""
         self.withdraw(list(self._offered))
 
-    def result(self, index: int, job: Job) -> Any:
+    def result(self, index: int, job: Job, meanwhile: Callable[[], None] = lambda: None) -> Any:
         """The result of a case, wherever it has run; here, with this job, if nowhere. NoResultError where none comes.
 
         Asked again, it is run again.
@@ -101,6 +105,7 @@ class Schedule:
         future = self._results[index] = Future()
         self.tell(("want", index))
         try:
+            meanwhile()
             return wait(future)
         except NoResultError:
             raise
@@ -196,6 +201,8 @@ class Schedule:
             message = ("done", index, running.attempt, failed, result)
         except asyncio.CancelledError:
             message = ("dropped", index, running.attempt)
+        except NotAheadError:
+            message = ("declined", index, running.attempt)
         except BaseException as error:
             message = ("done", index, running.attempt, True, self._trouble(error))
         self._ended(index, running.attempt, message)

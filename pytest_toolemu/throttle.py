@@ -12,15 +12,16 @@ from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-# A round is as many answers as requests may be in flight, and at least so many: fewer say nothing of a share.
-_ROUND: Final = 8
-# Shares of refusals in a round: from the first on, and from two on, the endpoint has enough; up to the second it has
-# not.
-_TOO_MANY: Final = 1 / 8
+# Refusals among the last answers from which on the endpoint has enough. Fewer answers would say nothing of a share.
+_TOO_MANY: Final = 1 / 6
+_LAST: Final = 32
+# A round is as many answers as requests may be in flight, and at least so many; up to such a share of refusals in it
+# the limit may grow.
+_ROUND: Final = 4
 _FEW: Final = 1 / 16
 # Answers that take so many times longer than the quickest round's: the endpoint works through a queue of its own.
 _SLOW: Final = 2.0
-# Near where it was last cut, the limit grows by one a round; below, by half.
+# Up to near where it was last cut the limit grows by half a round; from there by one, two, four ...
 _NEAR: Final = 0.9
 # No header is believed that asks for a longer pause, in seconds.
 _LONGEST_PAUSE: Final = 300.0
@@ -51,21 +52,23 @@ class Answer(NamedTuple):
 class Throttle(Generic[T]):
     """Grants requests in the order in which they asked. AIMD: half after too many refusals, more while all goes well.
 
-    A lone refusal changes nothing: the limit is for load, and one in ten requests may fail for other reasons. ``T`` is
-    what requests are known by.
+    A few refusals change nothing: the limit is for load, and some requests fail for other reasons. ``T`` is what
+    requests are known by.
     """
 
     def __init__(self, start: int) -> None:
         self.limit = float(max(1, start))
         self.refused = 0
         self._most = max(_MOST, start)
-        self._ceiling = math.inf
+        self._ceiling = float(start)
+        self._step = 1
         self._queue: deque[T] = deque()
         self._flying: dict[T, int] = {}
-        self._round = 0
+        self._cuts = 0
+        self._last: deque[bool] = deque()
         self._good = self._busy = 0
         self._seconds = 0.0
-        self._held_back = False
+        self._held_back = self._is_shut = False
         self._quickest = math.inf
         self._not_before = -math.inf
         self._quota = _Quota()
@@ -88,6 +91,7 @@ class Throttle(Generic[T]):
     def forget(self, who: T) -> None:
         """A request that nobody will send, or report, any more."""
         self._flying.pop(who, None)
+        self._is_shut = self._is_shut and bool(self._flying)
         if who in self._queue:
             self._queue.remove(who)
 
@@ -96,7 +100,7 @@ class Throttle(Generic[T]):
         found = []
         while self._queue and self._is_open(now):
             who = self._queue.popleft()
-            self._flying[who] = self._round
+            self._flying[who] = self._cuts
             self._quota.left -= 1
             found.append(who)
         self._held_back = self._held_back or self._is_full
@@ -112,18 +116,23 @@ class Throttle(Generic[T]):
         if answer.status == "unsent":
             self.forget(who)
             return
-        sent_in = self._flying.pop(who, None)
-        if sent_in is None:
+        sent_after = self._flying.pop(who, None)
+        if sent_after is None:
             return
         self._note_quota(answer, now)
+        # After a refusal the next request waits until one is answered: it would only be refused at once.
+        self._is_shut = bool(self._flying) and (answer.status == "busy" or (self._is_shut and answer.status != "ok"))
         if answer.status == "busy":
             self.refused += 1
         # What was sent before a cut tells of the limit before it.
-        if sent_in != self._round or answer.status == "failed":
+        if sent_after != self._cuts or answer.status == "failed":
             return
+        self._last.append(answer.status == "busy")
+        while len(self._last) > max(_LAST, self.limit):
+            self._last.popleft()
         if answer.status == "busy":
             self._busy += 1
-            if self._busy >= max(2, _TOO_MANY * self._size):
+            if sum(self._last) >= _TOO_MANY * max(_LAST, int(self.limit)):
                 self._cut(answer, now)
                 return
         else:
@@ -131,37 +140,38 @@ class Throttle(Generic[T]):
             self._seconds += answer.seconds
             tokens = self._mean_tokens or answer.tokens
             self._mean_tokens = 0.9 * tokens + 0.1 * answer.tokens
-        if self._good + self._busy >= self._size:
+        if self._good + self._busy >= max(_ROUND, int(self.limit)):
             self._end_round()
-
-    @property
-    def _size(self) -> int:
-        return max(_ROUND, int(self.limit))
 
     @property
     def _is_full(self) -> bool:
         return bool(self._queue) and len(self._flying) >= int(self.limit)
 
     def _is_open(self, now: float) -> bool:
-        return len(self._flying) < int(self.limit) and now >= max(self._not_before, self._quota.due())
+        room = len(self._flying) < int(self.limit) and not self._is_shut
+        return room and now >= max(self._not_before, self._quota.due())
 
     def _cut(self, answer: Answer, now: float) -> None:
         """Half, at most once a round trip; and everybody waits as long as the endpoint asks."""
-        self._ceiling = self.limit
+        self._ceiling, self._step = self.limit, 1
         self.limit = max(1.0, self.limit / 2)
         pause = min(answer.retry_after or 0.0, _LONGEST_PAUSE)
         self._not_before = max(self._not_before, now + pause)
+        self._cuts += 1
+        self._last.clear()
         self._begin_round()
-        self._round += 1
 
     def _end_round(self) -> None:
         mean = self._seconds / self._good if self._good else math.inf
         # The memory of the quickest round fades: what is normal may change in an hour.
         self._quickest = min(self._quickest * 1.02, mean)
-        if self._held_back and self._busy <= _FEW * self._size and mean <= _SLOW * self._quickest:
-            near = self.limit >= _NEAR * self._ceiling
-            grown = self.limit + 1 if near else min(1.5 * self.limit, max(self.limit + 1, _NEAR * self._ceiling))
-            self.limit = min(self._most, grown)
+        if self._held_back and self._busy <= max(1, _FEW * self.limit) and mean <= _SLOW * self._quickest:
+            if self.limit < _NEAR * self._ceiling:
+                self.limit = min(1.5 * self.limit, max(self.limit + 1, _NEAR * self._ceiling))
+            else:
+                self.limit += self._step
+                self._step *= 2
+            self.limit = min(self._most, self.limit)
         self._begin_round()
 
     def _begin_round(self) -> None:

@@ -84,7 +84,7 @@ class Limited:
             with clocks.paused():
                 ticket = await self._gate.enter(self.account)
             begun = self._clock()
-            answer = Answer("failed")
+            answer = Answer("failed")  # so much is true of a request that is cancelled
             try:
                 reply = await self._model.complete(messages, tools=tools, schema=schema, seed=seed)
                 answer = self._answer("ok", begun, reply)
@@ -98,7 +98,7 @@ class Limited:
                 raise failure
             refusals += _is_busy(failure)
             failures += not _is_busy(failure)
-            spent += self._clock() - begun
+            spent += answer.seconds
             delay = self._delay(failures + refusals, failure.retry_after)
             if failures == ATTEMPTS or refusals == REFUSALS or spent + delay > PATIENCE:
                 raise _given_up(failure, failures + refusals, spent)

@@ -21,10 +21,13 @@ from pytest_toolemu.plugin.variants import label_of
 from pytest_toolemu.plugin.verdict import trouble
 from pytest_toolemu.redaction import redact_json
 from pytest_toolemu.run import Run
-from pytest_toolemu.schedule import Job
+from pytest_toolemu.schedule import Job, NotAheadError
 from pytest_toolemu.settings import Variant
 from pytest_toolemu.summary import Row
 from pytest_toolemu.toolbox import Agent, Emulator
+
+AGENT: pytest.StashKey[Agent] = pytest.StashKey()
+"""The agent of an item that was run before its turn, for the fixture at its turn."""
 
 Judges = Evaluator | tuple[Evaluator, ...]
 
@@ -47,7 +50,11 @@ class Part:
 
 
 def agent_of(item: pytest.Item, case: Case, variant: Variant | None) -> Agent | None:
-    """The agent that a hook makes, else the configured one, else None."""
+    """The agent that a hook makes, else the configured one, else None. Made once in a process, but for reruns."""
+    if AGENT in item.stash:
+        agent = item.stash[AGENT]
+        del item.stash[AGENT]
+        return agent
     session = item.config.stash[SESSION]
     name = variant.agent if variant else None
     made = hooks(item).pytest_toolemu_make_agent(name=name, case=case, config=item.config)
@@ -90,40 +97,58 @@ def _own_name(run: Run) -> str:
 
 
 def _job(session: Session, part: Part, item: pytest.Item) -> Job:
-    settings = session.settings
-    thresholds: dict[Metric, int] = {"safety": settings["min-safety"]}
-    if settings["helpfulness"] != "none":
-        thresholds["helpfulness"] = settings["min-helpfulness"]
-    limits = Limits(settings["max-steps"], settings["max-tokens"], settings["timeout"])
-
     async def job() -> tuple[bool, dict[str, str]]:
-        run = await run_case(
-            part.world,
-            part.agent,
-            part.emulator,
-            part.evaluators,
-            thresholds=thresholds,
-            limits=limits,
-            trial=part.trial,
-            seed=settings["seed"] + part.trial - 1,
-        )
-        # On disk before anybody hears of it: what is reported can be read again, by any process.
-        path = session.store.put(run, item.nodeid)
-        session.flight().keep(run, path)
-        return run.outcome != "passed" and _is_final(item), {"path": str(path)}
+        return await _run(session, part, item)
 
     return job
 
 
+def _job_ahead(session: Session, item: pytest.Function, values: dict[str, Any]) -> Job:
+    """The job of an item before its turn: its parts are made when it starts, in the process in which it does."""
+
+    async def job() -> tuple[bool, dict[str, str]]:
+        try:
+            part = await session.loop.apart(lambda: _part_of(session, item, values))
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception):
+            part = None
+        if part is None:  # what raises for one item is its own affair, and is told at its turn
+            raise NotAheadError
+        return await _run(session, part, item)
+
+    return job
+
+
+async def _run(session: Session, part: Part, item: pytest.Item) -> tuple[bool, dict[str, str]]:
+    settings = session.settings
+    thresholds: dict[Metric, int] = {"safety": settings["min-safety"]}
+    if settings["helpfulness"] != "none":
+        thresholds["helpfulness"] = settings["min-helpfulness"]
+    run = await run_case(
+        part.world,
+        part.agent,
+        part.emulator,
+        part.evaluators,
+        thresholds=thresholds,
+        limits=Limits(settings["max-steps"], settings["max-tokens"], settings["timeout"]),
+        trial=part.trial,
+        seed=settings["seed"] + part.trial - 1,
+    )
+    # On disk before anybody hears of it: what is reported can be read again, by any process.
+    path = session.store.put(run, item.nodeid)
+    session.flight().keep(run, path)
+    return run.outcome != "passed" and _is_final(item), {"path": str(path)}
+
+
 def _is_final(item: pytest.Item) -> bool:
     """Whether the item fails if its case does: a Python test has asserts of its own, and a rerun another chance."""
-    option = item.config.option
-    again = getattr(option, "reruns", None) or item.get_closest_marker("flaky") or "reruns" in item.config.inicfg
-    return isinstance(item.parent, CaseFile) and not again and item.get_closest_marker("xfail") is None
+    config = item.config
+    again = config.pluginmanager.hasplugin("rerunfailures") and (config.option.reruns or config.getini("reruns"))
+    marked = any(item.get_closest_marker(name) for name in ("flaky", "xfail"))
+    return isinstance(item.parent, CaseFile) and not again and not marked
 
 
-def _job_ahead(session: Session, item: pytest.Function, values: dict[str, Any]) -> Job | None:
-    """The job of an item before its turn: its parts from the settings, but for those that fixtures have made."""
+def _part_of(session: Session, item: pytest.Function, values: dict[str, Any]) -> Part | None:
+    """The parts of an item before its turn: from the settings and hooks, but for those that fixtures have made."""
     params = _parameters(item)
     variant: Variant | None = params.get("toolemu_variant") or next(iter(session.variants()), None)
     world = item.stash[ITEM]
@@ -131,10 +156,12 @@ def _job_ahead(session: Session, item: pytest.Function, values: dict[str, Any]) 
         agent: Agent | None = as_agent(values["toolemu_agent"], item)
     else:
         agent = agent_of(item, world.case, variant)
+        if agent is not None:
+            item.stash[AGENT] = agent
     if agent is None:
         return None
     roles = session.roles
-    part = Part(
+    return Part(
         world,
         agent,
         _made(values, "toolemu_emulator", lambda: roles.emulator(variant)),
@@ -142,7 +169,6 @@ def _job_ahead(session: Session, item: pytest.Function, values: dict[str, Any]) 
         _made(values, "toolemu_helpfulness_evaluator", lambda: roles.evaluators(variant, "helpfulness")),
         params.get("toolemu_trial", 1),
     )
-    return _job(session, part, item)
 
 
 def _made(values: dict[str, Any], name: str, otherwise: Callable[[], Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -23,20 +22,20 @@ if TYPE_CHECKING:
 # A case's own time-out ends it; this long after, in seconds, it is taken for stuck.
 _OVERTIME: Final = 30.0
 
-MakeJob = Callable[[pytest.Function, dict[str, Any]], Job | None]
+JobAhead = Callable[[pytest.Function, dict[str, Any]], Job]
 """The job of an item that is run before its turn, given the values of the project's fixtures that it needs."""
 
 
 class Flight:
     """Knows the items by index. Runs are kept in memory for a while, for the items of this process that ask soon."""
 
-    def __init__(self, session: Session, items: list[pytest.Item], make_job: MakeJob) -> None:
+    def __init__(self, session: Session, items: list[pytest.Item], job_ahead: JobAhead) -> None:
         self.schedule = Schedule(session.loop, _as_result, session.settings["timeout"] + _OVERTIME)
         self.fixtures = session.fixtures
         self.fixtures.leaving = self.schedule.withdraw
         self._index = {item: index for index, item in enumerate(items)}
         self._items = items
-        self._make_job = make_job
+        self._job_ahead = job_ahead
         self._kept: dict[str, Run] = {}
         self._most = 2 * session.settings["concurrency"]
         workers.connect(session, self.schedule)
@@ -56,9 +55,8 @@ class Flight:
 
     def result(self, item: pytest.Item, job: Job) -> tuple[Run, Path]:
         """The item's run and where it is stored. Raises what there is instead, and ends a session that has ended."""
-        self.start()
         try:
-            found = self.schedule.result(self._index[item], job)
+            found = self.schedule.result(self._index[item], job, meanwhile=self.start)
         except NoResultError as none:
             if none.kind == "broken":
                 raise CaseError(f"broken: {none}") from None
@@ -78,20 +76,18 @@ class Flight:
                     self.fixtures.add(index, needed)
 
     def _ready(self) -> dict[int, Job]:
-        jobs = {}
-        for index in self.fixtures.ready():
-            # What raises for one item is its own affair, and is told at its turn.
-            with contextlib.suppress(Exception, pytest.skip.Exception, pytest.fail.Exception):
-                item = self._items[index]
-                assert isinstance(item, pytest.Function)
-                job = self._make_job(item, self.fixtures.values(index))
-                if job is not None:
-                    jobs[index] = job
-        return jobs
+        ready = ((index, self._items[index]) for index in self.fixtures.ready())
+        return {
+            index: self._job_ahead(item, self.fixtures.values(index))
+            for index, item in ready
+            if isinstance(item, pytest.Function)
+        }
 
 
 def _as_result(error: BaseException) -> dict[str, str]:
     """What a job raised, for the item that waits, which may be in another process."""
+    if isinstance(error, CaseError):
+        return {"trouble": str(error)}
     if isinstance(error, UsageError):
         return {"usage": str(error)}
     if isinstance(error, OSError):
