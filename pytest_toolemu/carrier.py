@@ -6,9 +6,11 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from pytest_toolemu.hub import Hub, Message, Order
+
+T = TypeVar("T")
 
 _TICK: Final = 0.25
 
@@ -16,11 +18,12 @@ _TICK: Final = 0.25
 class Carrier:
     """Holds the hub. Nothing here waits for a worker, so nothing here can hang."""
 
-    def __init__(self, hub: Hub, on_tick: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, hub: Hub, on_tick: Callable[[], object] = lambda: None) -> None:
         self._hub = hub
         self._on_tick = on_tick
         self._lock = threading.RLock()
         self._sends: dict[str, Callable[[Message], None]] = {}
+        self._lost: dict[str, list[int]] = {}
         self._kick = threading.Event()
         self._over = False
         self._due: float | None = None
@@ -33,8 +36,19 @@ class Carrier:
             self._sends[worker] = send
             self._hub.join(worker)
 
+    def ask(self, question: Callable[[Hub], T]) -> T:
+        """What the hub knows."""
+        with self._lock:
+            return question(self._hub)
+
+    def was_running(self, worker: str) -> list[int]:
+        """The cases that a worker runs, or ran when it went."""
+        with self._lock:
+            return self._lost.get(worker) or self._hub.running_on(worker)
+
     def disconnect(self, worker: str) -> None:
         """A worker is gone."""
+        self._lost[worker] = self.was_running(worker)
         self.tell(lambda hub: hub.leave(worker))
         self._sends.pop(worker, None)
 

@@ -74,7 +74,6 @@ class Hub:
         self._begun = False
         self._concurrency = concurrency
         self._maxfail = maxfail
-        self._failures_elsewhere = 0
         self._failed: set[int] = set()
         self._workers: dict[str, _Worker] = {}
         self._cases: dict[int, _Case] = {}
@@ -152,11 +151,9 @@ class Hub:
                     self._answer(index, kind, reason)
         return self._flush()
 
-    def reported(self, index: int | None, failed: bool) -> list[Order]:
-        """pytest has reported an item; ``index`` is None for a test that is no case, and not the hub's to foresee."""
-        if index is None:
-            self._failures_elsewhere += failed
-        elif failed:
+    def reported(self, index: int, failed: bool) -> list[Order]:
+        """pytest has reported an item, which may be a test that is no case."""
+        if failed:
             self._failed.add(index)
         else:
             self._failed.discard(index)
@@ -314,9 +311,8 @@ class Hub:
 
     def _cut(self) -> None:
         """Find the last case that can matter; cancel what runs beyond it, let go what waits before it."""
-        needed = max(1, self._maxfail - self._failures_elsewhere)
-        known = self._maxfail and len(self._failed) >= needed
-        self.cutoff = sorted(self._failed)[needed - 1] if known else None
+        known = 0 < self._maxfail <= len(self._failed)
+        self.cutoff = sorted(self._failed)[self._maxfail - 1] if known else None
         for worker in self._workers.values():
             for index in worker.running:
                 if not self._matters(index) and not self._case(index).unwanted:

@@ -13,7 +13,8 @@ import pytest
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin import options
-from pytest_toolemu.plugin.state import ITEM, MARKS, RAN, SESSION, CaseError, Reports, Session
+from pytest_toolemu.plugin.reports import Reports
+from pytest_toolemu.plugin.state import ITEM, MARKS, RAN, SESSION, CaseError, Session
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.collect import CaseFile
@@ -43,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "toolemu(cases=PATH): run this test once for each case below PATH")
     settings = options.resolved(config)
     config.stash[SESSION] = session = Session(config, settings)
-    config.pluginmanager.register(Reports(session.rows), "toolemu-reports")
+    config.pluginmanager.register(Reports(session), "toolemu-reports")
     if settings["benchmark"]:
         options.add_benchmark(config)
 
@@ -102,9 +103,9 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     if any(suffix + "::" in nodeid for nodeid in ids for suffix in SUFFIXES):
         session.preflight()
     if session.carrier is not None:
-        from pytest_toolemu.hub import Hub
+        from pytest_toolemu.plugin import workers
 
-        session.carrier.tell(Hub.begin)
+        workers.begin(session, ids)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -114,6 +115,9 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     starts_here = not toolemu.is_worker and not session.config.option.collectonly
     if starts_here and toolemu.has_cases:
         toolemu.preflight()
+        from pytest_toolemu.plugin import workers
+
+        workers.lead(toolemu)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -158,10 +162,13 @@ def pytest_runtest_makereport(
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
     """A worker died in a case: xdist reports the item, and the summary must count it too."""
     if any(suffix + "::" in crashitem for suffix in SUFFIXES):
         sched.config.stash[SESSION].crashed(crashitem)
+        from pytest_toolemu.plugin import workers
+
+        report.longrepr = f"{report.longrepr}{workers.in_flight(sched.config.stash[SESSION], report.node)}"
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -172,7 +179,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """The table of agents and the worst cases."""
-    if config.stash[SESSION].rows:
+    if config.stash[SESSION].rows or config.stash[SESSION].carrier:
         from pytest_toolemu.plugin import terminal
 
         terminal.summarize_terminal(terminalreporter, config.stash[SESSION])

@@ -38,6 +38,8 @@ class Flight:
         self._job_ahead = job_ahead
         self._kept: dict[str, Run] = {}
         self._most = 2 * session.settings["concurrency"]
+        if not session.is_worker:
+            session.nodeids = [item.nodeid for item in items]
         workers.connect(session, self.schedule)
         self.schedule.tell(("plan", sum(ITEM in item.stash for item in items)))
         if workers.runs_ahead(session.config, session):

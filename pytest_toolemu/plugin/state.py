@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.loop import Loop
     from pytest_toolemu.plugin.ahead import Fixtures
     from pytest_toolemu.plugin.flight import Flight
+    from pytest_toolemu.plugin.progress import Progress
     from pytest_toolemu.roles import Roles
     from pytest_toolemu.store import RunStore
     from pytest_toolemu.summary import Row
@@ -58,7 +59,9 @@ class Session:
         self.is_worker = hasattr(config, "workerinput")
         self.has_cases = False
         self.rows: dict[str, Row] = {}
+        self.nodeids: list[str] = []
         self.carrier: Carrier | None = None
+        self.progress: Progress | None = None
         self._manifest_written = False
         self._loop: Loop | None = None
         self._flight: Flight | None = None
@@ -175,6 +178,11 @@ class Session:
             "versions": versions(),
         }
 
+    def tick(self) -> None:
+        """A moment has passed; called on a thread of its own."""
+        if self.progress is not None:
+            self.progress.tick()
+
     def close(self, *, in_peace: bool) -> None:
         """Close the models, and leave a manifest where anything was run.
 
@@ -183,6 +191,8 @@ class Session:
         if self.rows and not self.is_worker:
             with contextlib.suppress(UsageError):  # each case has told it
                 self.write_manifest()
+        if self.progress is not None:
+            self.progress.close()
         if self._flight is not None:
             if in_peace and self.is_worker:
                 self._flight.schedule.drain()
@@ -207,22 +217,6 @@ class Leave:
     def leave(self, ticket: int, answer: Answer) -> None:
         """A request is over."""
         self._session.flight().schedule.leave(ticket, answer)
-
-
-class Reports:
-    """Hears of every report. A plugin of its own, as pytest reads all attributes of what is registered, and a Session
-    makes its parts when they are read.
-    """
-
-    def __init__(self, rows: dict[str, Row]) -> None:
-        self._rows = rows
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the row that a report carries. A rerun's replaces the former."""
-        if any(name == PROPERTY for name, _ in report.user_properties):
-            row = row_of(report)
-            if row is not None:
-                self._rows[report.nodeid] = row
 
 
 def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:

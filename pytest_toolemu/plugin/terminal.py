@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.summary import Row, Summary, summarize, worst
+
+if TYPE_CHECKING:
+    from pytest_toolemu.hub import Hub
 
 _WORST = 5
 _REASON = 160
@@ -74,7 +79,21 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
+    if session.carrier is not None:
+        for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))):
+            reporter.write_line(plain(line), yellow=True)
     reporter.write_line(f"records: {relative(session.folder)}")
+
+
+def _of_the_hub(hub: Hub, reported: int) -> list[str]:
+    """What the workers had to say, and what was run and not reported, as the session ended before."""
+    lines = list(hub.notices)
+    if hub.finished > reported:
+        lines.append(
+            f"{hub.finished} of {hub.total} cases were run to their end, of which {hub.finished - reported} are not in "
+            "the table, as the session ended before their turn; all are in the records"
+        )
+    return lines
 
 
 def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_toolemu.carrier import Carrier
 from pytest_toolemu.hub import Hub, Message
+from pytest_toolemu.plugin import progress
 from pytest_toolemu.plugin.state import Session
 from pytest_toolemu.schedule import Schedule
 
@@ -20,7 +21,10 @@ def lead(session: Session) -> Carrier:
     """The hub of this process, made on first use."""
     if session.carrier is None:
         concurrency = session.given.get("concurrency", session.settings["concurrency"])
-        session.carrier = Carrier(Hub(concurrency, maxfail(session.config)))
+        hub = Hub(concurrency, maxfail(session.config))
+        session.carrier = Carrier(hub, on_tick=session.tick)
+        if not session.is_worker and progress.wanted(session.config):
+            session.progress = progress.Progress(session.config, hub)
     return session.carrier
 
 
@@ -44,6 +48,24 @@ def attach(session: Session, node: Any) -> None:
 
         channel.setcallback(hear, endmarker=None)
     node.workerinput["toolemu"] = given
+
+
+def begin(session: Session, nodeids: list[str]) -> None:
+    """In the controller: models and keys have been checked, so cases may start."""
+    session.nodeids = nodeids
+    lead(session).tell(Hub.begin)
+
+
+def in_flight(session: Session, node: Any) -> str:
+    """In the controller: a sentence about the cases that a worker ran when it died."""
+    found = session.carrier.was_running(node.gateway.id) if session.carrier else []
+    if not found:
+        return ""
+    names = ", ".join(session.nodeids[index] for index in found)
+    return (
+        f"\nThat worker ran these cases, any of which may have ended it; they run again elsewhere, once: {names}. "
+        "An agent must not end its process (os._exit, a crash in an extension)."
+    )
 
 
 def connect(session: Session, schedule: Schedule) -> None:

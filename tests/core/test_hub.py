@@ -143,9 +143,9 @@ def test_what_was_cut_off_goes_on_when_the_failure_turns_out_to_be_none() -> Non
 def test_failures_of_other_tests_count_too() -> None:
     told = Told(concurrency=1, maxfail=2)
     told.join("a")
-    told.says("a", "able", [0, 1])
-    told.hub.reported(None, failed=True)
-    assert runs(told.says("a", "done", 0, 1, True, "bad")) == []
+    told.says("a", "able", [1, 2])
+    told.hub.reported(0, failed=True)
+    assert runs(told.says("a", "done", 1, 1, True, "bad")) == []
 
 
 def test_an_item_beyond_the_end_is_let_go_when_nothing_happens_any_more() -> None:
@@ -324,8 +324,8 @@ class Session(RuleBasedStateMachine):
             self.deaths[run[0]] = self.deaths.get(run[0], 0) + 1
         self.obey(self.hub.leave(worker))
 
-    @rule(index=st.one_of(st.none(), st.integers(0, CASES - 1)), failed=st.booleans())
-    def report(self, index: int | None, failed: bool) -> None:
+    @rule(index=st.integers(0, CASES - 1), failed=st.booleans())
+    def report(self, index: int, failed: bool) -> None:
         self.obey(self.hub.reported(index, failed))
 
     @rule()

@@ -23,7 +23,7 @@ NAMES = [
 
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
-    "min-helpfulness", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "sample", "seed", "temperature",
+    "min-helpfulness", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead", "sample", "seed", "temperature",
     "max-output-tokens", "request-timeout", "run-dir", "offline", "benchmark",
 ]  # fmt: skip
 

@@ -195,7 +195,7 @@ def test_waiting_for_leave_and_backing_off_do_not_count_as_running(loopback: Loo
         async def case() -> float:
             clock = clocks.begin()
             async with clock.limit(0.5):
-                await Limited(model, gate, draw=lambda low, high: 1.0).complete(QUESTION)
+                await Limited(model, gate, draw=lambda *_: 1.0).complete(QUESTION)
             return clock.seconds
 
         task = asyncio.create_task(case())
