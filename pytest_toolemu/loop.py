@@ -82,20 +82,23 @@ class Loop:
             frame = frame.f_back
         return ""
 
-    def close(self) -> None:
+    def close(self, hurry: threading.Event | None = None) -> None:
         """Cancel what runs, clean up, and end the thread; what does not end by then is left behind in its daemon.
 
-        Ctrl-C ends the wait.
+        Nothing is waited for once ``hurry`` is set.
         """
         atexit.unregister(self.close)
         loop, thread = self._loop, self._thread
         self._loop = self._thread = None
         if loop is None or thread is None or not thread.is_alive():
             return
-        try:
-            asyncio.run_coroutine_threadsafe(self._end(), loop).result(3 * _GRACE)
-        except (NotYet, KeyboardInterrupt):
-            return
+        ended = asyncio.run_coroutine_threadsafe(self._end(), loop)
+        deadline = time.monotonic() + 3 * _GRACE
+        while not ended.done():
+            if time.monotonic() > deadline or (hurry is not None and hurry.is_set()):
+                return
+            with contextlib.suppress(NotYet):
+                ended.result(TICK / 5)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -36,8 +36,11 @@ class Reports:
         if self._session.carrier is not None:
             self._tell(report)
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """Start nothing more."""
+        """Start nothing more, and let a second Ctrl-C end the wait for what runs instead of ending it all anywhere."""
+        if self._session.has_cases or self._session.carrier is not None:
+            self._session.hurry_on_interrupt()
         if self._session.carrier is not None:
             self._session.carrier.tell(lambda hub: hub.end("stopped", "interrupted"))
 

@@ -6,10 +6,13 @@ import contextlib
 import functools
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -62,6 +65,7 @@ class Session:
         self.nodeids: list[str] = []
         self.carrier: Carrier | None = None
         self.progress: Progress | None = None
+        self._hurry = threading.Event()
         self._manifest_written = False
         self._loop: Loop | None = None
         self._flight: Flight | None = None
@@ -178,6 +182,18 @@ class Session:
             "versions": versions(),
         }
 
+    def hurry_on_interrupt(self) -> None:
+        """From now on Ctrl-C only says that nobody wants to wait; once more, and it ends the process as ever."""
+
+        def hurry(number: int, frame: FrameType | None) -> None:
+            del number, frame
+            self._hurry.set()
+            signal.signal(signal.SIGINT, before)
+
+        with contextlib.suppress(ValueError):  # not the main thread
+            before = signal.signal(signal.SIGINT, hurry)
+            self.config.add_cleanup(lambda: _restore(before))
+
     def tick(self) -> None:
         """A moment has passed; called on a thread of its own."""
         if self.progress is not None:
@@ -198,7 +214,7 @@ class Session:
                 self._flight.schedule.drain()
             self._flight.schedule.close()
         if self._loop is not None:
-            self._loop.close()
+            self._loop.close(self._hurry)
             self._loop = None
         if self.carrier is not None:
             self.carrier.close()
@@ -234,6 +250,10 @@ def row_of(report: pytest.TestReport) -> Row | None:
 
     row = Row(**content, item=report.nodeid)
     return row if row.outcome else replace(row, outcome="broken", reason="set-up failed; see the error above")
+
+
+def _restore(handler: Any) -> None:
+    signal.signal(signal.SIGINT, handler)
 
 
 def load_env(path: Path) -> None:
