@@ -123,7 +123,10 @@ class AnthropicModel:
         return body
 
     async def _send(self, body: Body) -> Reply:
-        request = self._client.messages.create(**body)
+        # As an extra body: what is given as parameters the SDK walks through type by type, which for the schemas of
+        # tools takes longer than all the rest of a request.
+        head = {"model": body["model"], "max_tokens": body["max_tokens"], "messages": []}
+        request = self._client.messages.create(**head, extra_body=body)
         return await self._address.send(request, _reply, anthropic.AnthropicError, self._timeout)
 
     async def _route(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:

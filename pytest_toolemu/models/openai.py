@@ -135,7 +135,9 @@ class OpenAIModel:
         return names[names[0] in refused]
 
     async def _send(self, body: Body) -> Reply:
-        request = self._client.chat.completions.create(**body)
+        # As an extra body: what is given as parameters the SDK walks through type by type, which for the schemas of
+        # tools takes longer than all the rest of a request.
+        request = self._client.chat.completions.create(model=body["model"], messages=[], extra_body=body)
         return await self._address.send(request, _reply, openai.OpenAIError, self._parameters.timeout)
 
     async def _route(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:
