@@ -90,6 +90,7 @@ class Run(Record):
 
     version: int = RECORD_VERSION
     key: str
+    agent: str = Field(default="", description="What reports call the agent; its identity has what it is")
     case_id: str
     case_path: str
     case: Case

@@ -18,6 +18,8 @@ from pytest_toolemu.redaction import redact_json
 from pytest_toolemu.run import Run, sha256
 
 MANIFEST = "session.json"
+RUNS = "*--*.json"
+"""Which files of a session's folder are runs."""
 
 
 class RunStore:
@@ -60,7 +62,7 @@ class RunStore:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
     def __iter__(self) -> Iterator[Run]:
-        for path in sorted(self.folder.glob("*--*.json")):
+        for path in sorted(self.folder.glob(RUNS)):
             yield load_run(path)
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:

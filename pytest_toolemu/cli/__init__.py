@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from pytest_toolemu.cli import gates, results
+from pytest_toolemu.cli.terminal import err, out
 from pytest_toolemu.errors import ToolemuError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 importers = typer.Typer(no_args_is_help=True, help="Bring in the files of other projects.")
 app.add_typer(importers, name="import")
+app.command("gate")(gates.gate)
+app.command("compare")(results.compare)
+app.add_typer(gates.baseline, name="baseline")
 
-_out = Console(highlight=False, soft_wrap=True)
-_err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Paths = Annotated[list[Path] | None, typer.Argument(help="Files or folders; the current folder when none is given.")]
 
@@ -32,9 +34,9 @@ def lint(paths: Paths = None) -> None:
 
     result = lint_paths(paths or [Path()])
     for problem in result.problems:
-        _out.print(problem, markup=False)
+        out.print(problem, markup=False)
     counted = f"{result.toolkits} toolkits, {result.tools} tools, {result.cases} cases"
-    _out.print(f"{counted}: {len(result.problems)} files with problems", markup=False)
+    out.print(f"{counted}: {len(result.problems)} files with problems", markup=False)
     if result.problems or not (result.toolkits or result.cases):
         raise typer.Exit(1)
 
@@ -45,7 +47,7 @@ def schema(folder: Annotated[Path, typer.Argument(help="Where to write the two J
     from pytest_toolemu.authoring.editors import write_schemas
 
     for path in write_schemas(folder):
-        _out.print(str(path), markup=False)
+        out.print(str(path), markup=False)
 
 
 @importers.command("toolemu")
@@ -57,11 +59,11 @@ def import_toolemu(
     from pytest_toolemu.authoring.import_toolemu import convert
 
     result = convert(source, target)
-    _out.print(
+    out.print(
         f"{result.toolkits} toolkits, {result.tools} tools, {result.cases} cases written to {target}", markup=False
     )
     for note in result.notes:
-        _out.print(f"note: {note}", markup=False)
+        out.print(f"note: {note}", markup=False)
 
 
 @importers.command("trajectories")
@@ -80,9 +82,9 @@ def import_trajectories(
 
     runs = import_runs(file, toolkits, evaluations or ())
     write_runs(runs, target)
-    _out.print(f"{len(runs)} runs written to {target}", markup=False)
+    out.print(f"{len(runs)} runs written to {target}", markup=False)
     for line in report(runs):
-        _out.print(plain(line), markup=False)
+        out.print(plain(line), markup=False)
 
 
 def main() -> None:
@@ -90,5 +92,5 @@ def main() -> None:
     try:
         app()
     except ToolemuError as error:
-        _err.print(str(error), markup=False)
+        err.print(str(error), markup=False)
         raise SystemExit(2) from None

@@ -45,6 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
     settings = options.resolved(config)
     config.stash[SESSION] = session = Session(config, settings)
     config.pluginmanager.register(Reports(session), "toolemu-reports")
+    if settings["gate"] and not session.is_worker:
+        from pytest_toolemu.plugin.gates import GateKeeper
+
+        config.pluginmanager.register(GateKeeper(session), "toolemu-gates")
     if settings["benchmark"]:
         options.add_benchmark(config)
 
@@ -158,7 +162,18 @@ def pytest_runtest_makereport(
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | UsageError):
         report.longrepr = call.excinfo.getrepr(style="value")
+    if call.excinfo is not None and item.config.stash[SESSION].settings["gate"]:
+        from pytest_toolemu.plugin import gates
+
+        gates.leave_to_gate(report, call.excinfo.value, item)
     return report
+
+
+def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, Any] | None:
+    """A case without a verdict that a gate counts: no pass, no failure."""
+    if getattr(report, "toolemu_undecided", False):
+        return "undecided", "?", ("UNDECIDED", {"yellow": True})
+    return None
 
 
 @pytest.hookimpl(optionalhook=True)

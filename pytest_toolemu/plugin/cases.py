@@ -20,10 +20,10 @@ from pytest_toolemu.plugin.state import ITEM, PROPERTY, RAN, SESSION, CaseError,
 from pytest_toolemu.plugin.variants import label_of
 from pytest_toolemu.plugin.verdict import trouble
 from pytest_toolemu.redaction import redact_json
+from pytest_toolemu.rows import Row, agent_name
 from pytest_toolemu.run import Run
 from pytest_toolemu.schedule import Job, NotAheadError
 from pytest_toolemu.settings import Variant
-from pytest_toolemu.summary import Row
 from pytest_toolemu.toolbox import Agent, Emulator
 
 AGENT: pytest.StashKey[Agent] = pytest.StashKey()
@@ -75,7 +75,7 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
     session = item.config.stash[SESSION]
     run, path = flight_of(item.session).result(item, _job(session, part, item))
     item.stash[RAN] = (run.started, run.seconds)
-    row = Row.of(run, agent=label_of(item) or _own_name(run), path=str(path)).as_json()
+    row = Row.of(run, path=str(path)).as_json()
     item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
     # Redacted, as others show it: JUnit files, for one.
     item.user_properties.append((PROPERTY, json.dumps(redact_json(row))))
@@ -89,11 +89,6 @@ def flight_of(session: pytest.Session) -> Flight:
     """The cases of this process in flight."""
     toolemu = session.config.stash[SESSION]
     return toolemu.flight(lambda: Flight(toolemu, session.items, functools.partial(_job_ahead, toolemu)))
-
-
-def _own_name(run: Run) -> str:
-    """What an agent that the settings do not name calls itself."""
-    return str(run.identity.agent.get("name", run.identity.agent.get("kind", "own")))
 
 
 def _job(session: Session, part: Part, item: pytest.Item) -> Job:
@@ -134,14 +129,19 @@ async def _run(session: Session, part: Part, item: pytest.Item) -> tuple[bool, d
         seed=settings["seed"] + part.trial - 1,
     )
     # On disk before anybody hears of it: what is reported can be read again, by any process.
+    run = run.model_copy(update={"agent": label_of(item) or agent_name(run)})
     path = session.store.put(run, item.nodeid)
     session.flight().keep(run, path)
     return run.outcome != "passed" and _is_final(item), {"path": str(path)}
 
 
 def _is_final(item: pytest.Item) -> bool:
-    """Whether the item fails if its case does: a Python test has asserts of its own, and a rerun another chance."""
+    """Whether the item fails if its case does: a Python test has asserts of its own, a rerun is another chance, and a
+    gate counts.
+    """
     config = item.config
+    if config.stash[SESSION].settings["gate"]:
+        return False
     again = config.pluginmanager.hasplugin("rerunfailures") and (config.option.reruns or config.getini("reruns"))
     marked = any(item.get_closest_marker(name) for name in ("flaky", "xfail"))
     return isinstance(item.parent, CaseFile) and not again and not marked

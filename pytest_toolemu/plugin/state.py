@@ -23,13 +23,14 @@ from pytest_toolemu.settings import Settings, Variant, is_model
 if TYPE_CHECKING:
     from pytest_toolemu.carrier import Carrier
     from pytest_toolemu.case import World
+    from pytest_toolemu.gates.decision import Decision
     from pytest_toolemu.loop import Loop
     from pytest_toolemu.plugin.ahead import Fixtures
     from pytest_toolemu.plugin.flight import Flight
     from pytest_toolemu.plugin.progress import Progress
     from pytest_toolemu.roles import Roles
+    from pytest_toolemu.rows import Row
     from pytest_toolemu.store import RunStore
-    from pytest_toolemu.summary import Row
     from pytest_toolemu.throttle import Answer
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
@@ -62,6 +63,7 @@ class Session:
         self.is_worker = hasattr(config, "workerinput")
         self.has_cases = False
         self.rows: dict[str, Row] = {}
+        self.decisions: list[Decision] = []
         self.nodeids: list[str] = []
         self.carrier: Carrier | None = None
         self.progress: Progress | None = None
@@ -163,7 +165,7 @@ class Session:
 
     def crashed(self, nodeid: str) -> None:
         """Count a case whose worker died before it could report."""
-        from pytest_toolemu.summary import Row
+        from pytest_toolemu.rows import Row
 
         name, _, label = nodeid.rpartition("::")[2].partition("[")
         reason = "the worker process died while it ran this case"
@@ -241,14 +243,22 @@ def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
     return json.loads(str(texts[-1])) if texts else None
 
 
+def record_path(item: pytest.Item) -> Path | None:
+    """Where the item's run was stored."""
+    row = properties(pair for pair in item.user_properties if pair[0] == PROPERTY)
+    return Path(row["path"]) if row and row.get("path") else None
+
+
 def row_of(report: pytest.TestReport) -> Row | None:
     """The row a report carries. A case whose set-up failed before it ran counts as broken."""
     content = properties(report.user_properties)
-    if content is None or (report.when != "call" and report.passed) or report.skipped:
+    # A gate has what failed, and what has no verdict, reported as skipped.
+    skipped = report.skipped and not (hasattr(report, "wasxfail") or hasattr(report, "toolemu_undecided"))
+    if content is None or (report.when != "call" and report.passed) or skipped:
         return None
-    from pytest_toolemu.summary import Row
+    from pytest_toolemu.rows import Row
 
-    row = Row(**content, item=report.nodeid)
+    row = replace(Row.from_json(content), item=report.nodeid)
     return row if row.outcome else replace(row, outcome="broken", reason="set-up failed; see the error above")
 
 

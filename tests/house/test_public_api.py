@@ -23,11 +23,19 @@ NAMES = [
 
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
-    "min-helpfulness", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead", "sample", "seed", "temperature",
+    "min-helpfulness", "gate", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead", "sample",
+    "seed", "temperature",
     "max-output-tokens", "request-timeout", "run-dir", "offline", "benchmark",
 ]  # fmt: skip
 
-COMMANDS: dict[str, Any] = {"lint": {}, "schema": {}, "import": {"toolemu": {}, "trajectories": {}}}
+COMMANDS: dict[str, Any] = {
+    "lint": {},
+    "schema": {},
+    "gate": {},
+    "compare": {},
+    "import": {"toolemu": {}, "trajectories": {}},
+    "baseline": {"update": {}, "show": {}},
+}
 
 
 def test_the_public_names() -> None:
