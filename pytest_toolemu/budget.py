@@ -1,6 +1,7 @@
 """What a session may still spend: ask leave before a request, report what it used.
 
-One process, one budget. Requests in flight when it is spent go on to their end, as they are paid for; no other is sent.
+Requests in flight when it is spent go on to their end, as they are paid for; no other is sent. The hub adds up what
+several processes spend: each tells it, and is told with ``close``.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ class Budget:
         seconds: float | None = None,
         until: float | None = None,
         *,
+        tell: Callable[[int, float, bool], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.usd, self.tokens, self.seconds, self.until = usd, tokens, seconds, until
+        self._tell = tell
+        self._closed = ""
         self._clock = clock
         self._lock = threading.Lock()
         self.spent_usd = 0.0
@@ -46,10 +50,18 @@ class Budget:
             self.spent_tokens += tokens
             self.spent_usd += usd
             self.guessed += guessed
+        if self._tell is not None:
+            self._tell(tokens, usd, guessed)
+
+    def close(self, reason: str) -> None:
+        """All processes together have reached a bound."""
+        self._closed = reason
 
     @property
     def reached(self) -> str:
         """Which bound was reached, with the option that moves it; empty while none was."""
+        if self._closed:
+            return self._closed
         if self.usd is not None and self.spent_usd >= self.usd:
             return (
                 f"the budget of {usd_text(self.usd)} USD is spent ({usd_text(self.spent_usd)} USD"

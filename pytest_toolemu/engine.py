@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
+from pytest_toolemu import clock as clocks
 from pytest_toolemu.case import Metric, World
 from pytest_toolemu.errors import AgentStopped, InconclusiveError, NotRunError
 from pytest_toolemu.evaluators import Evaluator
@@ -88,10 +89,10 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
     trajectory.ledger.tape = tape
     wanted = in_force(world.case, thresholds)
     found = _Findings()
-    clock = asyncio.timeout(limits.timeout)
     identity = identify(agent, emulator, evaluators)
+    clock: asyncio.Timeout | None = None
     try:
-        async with clock:
+        async with clocks.begin().limit(limits.timeout) as clock:
             await _act(trajectory, agent, emulator, limits)
             await _judge(trajectory, evaluators, found)
             found.outcome, found.reasons = decide(found.verdicts, wanted)
@@ -101,7 +102,7 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
     except InconclusiveError as error:
         found.outcome, found.reasons = "inconclusive", (str(error),)
     except Exception as error:
-        if clock.expired():
+        if clock is not None and clock.expired():
             trajectory.stop, trajectory.stop_reason = "timeout", f"{limits.timeout:g} s passed"
             remedy = "raise --toolemu-timeout if the models are slow"
             found.outcome, found.reasons = "inconclusive", (f"the case took over {limits.timeout:g} s; {remedy}",)

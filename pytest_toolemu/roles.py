@@ -25,8 +25,18 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.evaluators.checks import Checks
 from pytest_toolemu.evaluators.judged import Judged
-from pytest_toolemu.models import KEYS, Endpoint, ModelSpec, Parameters, named_model, open_model, parse_spec, preflight
-from pytest_toolemu.models.limited import Limited, limited
+from pytest_toolemu.models import (
+    KEYS,
+    Endpoint,
+    ModelSpec,
+    Opened,
+    Parameters,
+    named_model,
+    open_model,
+    parse_spec,
+    preflight,
+)
+from pytest_toolemu.models.limited import Alone, Gate, Limited
 from pytest_toolemu.models.metered import Metered
 from pytest_toolemu.prices import Prices
 from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, REFERENCE, Settings, Variant, is_model
@@ -38,11 +48,14 @@ _OWN: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 class Roles:
     """Opens the parts of a session; a model named twice is opened once and shares its connections."""
 
-    def __init__(self, settings: Settings, budget: Budget | None = None, prices: Prices | None = None) -> None:
+    def __init__(
+        self, settings: Settings, gate: Gate | None = None, budget: Budget | None = None, prices: Prices | None = None
+    ) -> None:
         self._settings = settings
+        self._gate = gate or Alone(settings["concurrency"])
         self._budget = budget or Budget()
         self._prices = prices
-        self._models: dict[str, Endpoint] = {}
+        self._models: dict[str, Opened] = {}
 
     def agent(self, variant: Variant) -> Agent:
         """The agent under test."""
@@ -93,7 +106,7 @@ class Roles:
         """Whether the agent's own model is among its evaluators."""
         return is_model(variant.agent) and variant.agent in self.evaluator_names(variant)
 
-    def model(self, name: str) -> Endpoint:
+    def model(self, name: str) -> Opened:
         """The model of that name, behind the one retry layer; one that is played only needs nothing but its name."""
         if name not in self._models:
             plays_only = self._settings.plays_only
@@ -112,7 +125,7 @@ class Roles:
         environ = dict(os.environ)
         if self._settings["estimate"]:  # nothing is sent, so no key is needed
             environ |= dict.fromkeys(KEYS, "not-needed") | os.environ
-        return limited(self._metered(open_model(spec, parameters, environ)), self._settings["concurrency"])
+        return Limited(self._metered(open_model(spec, parameters, environ)), self._gate)
 
     def _metered(self, model: Endpoint) -> Metered:
         """The endpoint on the session's budget. UsageError where that is in USD and nobody knows the price."""

@@ -13,9 +13,19 @@ from pytest_toolemu.documents import closest
 from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.models.replayed import Replayed
 from pytest_toolemu.models.specs import OFFICIAL, ModelSpec, Parameters, check_url, parse_spec
-from pytest_toolemu.models.wire import Address, Endpoint
+from pytest_toolemu.models.wire import Address, Endpoint, Opened
 
-__all__ = ["KEYS", "Endpoint", "ModelSpec", "Parameters", "named_model", "open_model", "parse_spec", "preflight"]
+__all__ = [
+    "KEYS",
+    "Endpoint",
+    "ModelSpec",
+    "Opened",
+    "Parameters",
+    "named_model",
+    "open_model",
+    "parse_spec",
+    "preflight",
+]
 
 _VARIABLES: Final = {
     "openai": ("OPENAI_API_KEY",),
@@ -48,7 +58,7 @@ def open_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, st
     raise UsageError(f"{spec} needs the {extra} package: pip install 'pytest-toolemu[{extra}]'")
 
 
-def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Endpoint:
+def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Opened:
     """The model as far as its recorded replies need it: nothing of it has to be installed, known or running."""
     try:
         base_url = _base_url(spec, os.environ if environ is None else environ)
@@ -57,7 +67,7 @@ def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, s
     return Replayed(spec, base_url, parameters)
 
 
-async def preflight(model: Endpoint) -> None:
+async def preflight(model: Opened) -> None:
     """Ask the endpoint, at no token cost, whether it is there, takes the key and serves the model; UsageError if not.
 
     An endpoint that cannot tell (no models route, no permission, busy) is let through: its first request will.

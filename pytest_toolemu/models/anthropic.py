@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import anthropic
 
 from pytest_toolemu.exchange import Message, Reply, Schema, Stop, ToolCall, ToolSpec, Usage
+from pytest_toolemu.models.quota import Quota
 from pytest_toolemu.models.shapes import is_closed
 from pytest_toolemu.models.specs import Parameters, model_identity
 from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode, with_schema
@@ -46,10 +47,20 @@ class AnthropicModel:
             base_url=address.base_url,
             timeout=None,
             max_retries=0,
+            http_client=anthropic.DefaultAsyncHttpxClient(event_hooks={"response": [address.hear]}),
         )
 
     def __repr__(self) -> str:
         return f"<AnthropicModel {self._address.spec}>"
+
+    @property
+    def account(self) -> str:
+        """What shares a rate limit."""
+        return self._address.account
+
+    def quotas(self) -> tuple[Quota | None, Quota | None]:
+        """What the headers since the last call say is left of requests and tokens."""
+        return self._address.quotas()
 
     async def complete(
         self,
@@ -101,7 +112,10 @@ class AnthropicModel:
         return body
 
     async def _send(self, body: Body) -> Reply:
-        request = self._client.messages.create(**body)
+        # As an extra body: what is given as parameters the SDK walks through type by type, which for the schemas of
+        # tools takes longer than all the rest of a request.
+        head = {"model": body["model"], "max_tokens": body["max_tokens"], "messages": []}
+        request = self._client.messages.create(**head, extra_body=body)
         return await self._address.send(request, _reply, anthropic.AnthropicError, self._timeout)
 
     async def _route(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:

@@ -25,6 +25,8 @@ class Metered:
         self._model = model
         self._budget = budget
         self._price = price
+        self.account = model.account
+        self.quotas = model.quotas
         self.served = model.served
         self.confirm = model.confirm
         self.aclose = model.aclose

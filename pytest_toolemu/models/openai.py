@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import openai
 
 from pytest_toolemu.exchange import Message, Reply, Schema, Stop, ToolCall, ToolSpec, Usage
+from pytest_toolemu.models.quota import Quota
 from pytest_toolemu.models.shapes import satisfies_strict
 from pytest_toolemu.models.specs import OFFICIAL, Parameters, model_identity
 from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode
@@ -37,11 +38,24 @@ class OpenAIModel:
         self.identity = model_identity(address.spec, address.base_url, parameters)
         self._terms = Terms(_OPTIONAL)
         self._client = openai.AsyncOpenAI(
-            api_key=address.secret or "no-key", base_url=address.base_url, timeout=None, max_retries=0
+            api_key=address.secret or "no-key",
+            base_url=address.base_url,
+            timeout=None,
+            max_retries=0,
+            http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [address.hear]}),
         )
 
     def __repr__(self) -> str:
         return f"<OpenAIModel {self._address.spec}>"
+
+    @property
+    def account(self) -> str:
+        """What shares a rate limit."""
+        return self._address.account
+
+    def quotas(self) -> tuple[Quota | None, Quota | None]:
+        """What the headers since the last call say is left of requests and tokens."""
+        return self._address.quotas()
 
     async def complete(
         self,
@@ -106,7 +120,9 @@ class OpenAIModel:
         return names[names[0] in refused]
 
     async def _send(self, body: Body) -> Reply:
-        request = self._client.chat.completions.create(**body)
+        # As an extra body: what is given as parameters the SDK walks through type by type, which for the schemas of
+        # tools takes longer than all the rest of a request.
+        request = self._client.chat.completions.create(model=body["model"], messages=[], extra_body=body)
         return await self._address.send(request, _reply, openai.OpenAIError, self._parameters.timeout)
 
     async def _route(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:

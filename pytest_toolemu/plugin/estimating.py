@@ -34,7 +34,7 @@ def show(session: pytest.Session) -> None:
 def _planned(item: pytest.Item) -> Planned | None:
     if ITEM not in item.stash or not isinstance(item, pytest.Function):
         return None
-    part = part_of(item, item.config.stash[SESSION])
+    part = part_of(item.config.stash[SESSION], item, {})
     if part is None:
         return None
     identity = identify(part.agent, part.emulator, part.evaluators).model_dump(mode="json")

@@ -6,12 +6,15 @@ import contextlib
 import functools
 import json
 import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,24 +23,28 @@ from pytest_toolemu.settings import Settings, Variant, is_model
 
 if TYPE_CHECKING:
     from pytest_toolemu.budget import Budget
+    from pytest_toolemu.carrier import Carrier
     from pytest_toolemu.case import World
     from pytest_toolemu.gates.decision import Decision
+    from pytest_toolemu.loop import Loop
+    from pytest_toolemu.plugin.ahead import Fixtures
+    from pytest_toolemu.plugin.flight import Flight
+    from pytest_toolemu.plugin.progress import Progress
     from pytest_toolemu.prices import Prices
     from pytest_toolemu.recordings.library import Library
     from pytest_toolemu.recordings.report import Report
     from pytest_toolemu.resume import Earlier
     from pytest_toolemu.roles import Roles
     from pytest_toolemu.rows import Row
-    from pytest_toolemu.run import Run
-    from pytest_toolemu.schedule import Schedule
     from pytest_toolemu.store import RunStore
+    from pytest_toolemu.throttle import Answer
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 ITEM: pytest.StashKey[World] = pytest.StashKey()
 """On every item that runs a case: the case with its toolkits."""
 
-# A case's own time-out ends it; this long after, in seconds, it is taken for stuck.
-_OVERTIME: Final = 30.0
+RAN: pytest.StashKey[tuple[float, float]] = pytest.StashKey()
+"""On an item whose case has run: when that began, in seconds since the epoch, and how many it took."""
 
 MARKS: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
 """The marks that the project's own ini file lists, as lines."""
@@ -52,33 +59,27 @@ class CaseError(Exception):
     __module__ = "builtins"
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A run and the file it was stored in."""
-
-    run: Run
-    path: Path
-
-
 class Session:
     """State of one process. Everything heavy is made on first use, so that runs without cases pay nothing."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self.config = config
         self.settings = settings
-        workerinput = getattr(config, "workerinput", None)
-        self.is_worker = workerinput is not None
-        self._workerinput = workerinput or {}
-        self.started: float = self._workerinput.get("toolemu_started", time.time())
-        # Until one budget serves all workers, each has its share: together they never spend more.
-        self._share = 1 / self._workerinput.get("workercount", 1)
+        self.given: dict[str, Any] = getattr(config, "workerinput", {}).get("toolemu", {})
+        self.is_worker = hasattr(config, "workerinput")
+        self.has_cases = False
+        self.started: float = self.given.get("started", time.time())
         self.rows: dict[str, Row] = {}
         self.attempted: set[str] = set()
         """Items for which an earlier session's run was looked for."""
         self.decisions: list[Decision] = []
-        self.ahead_started = False
+        self.nodeids: list[str] = []
+        self.carrier: Carrier | None = None
+        self.progress: Progress | None = None
+        self._hurry = threading.Event()
         self._manifest_written = False
-        self._schedule: Schedule[Finished] | None = None
+        self._loop: Loop | None = None
+        self._flight: Flight | None = None
         self._roles: Roles | None = None
 
     @functools.cached_property
@@ -86,13 +87,13 @@ class Session:
         """The session's name, the same in all xdist workers."""
         from pytest_toolemu.store import session_id
 
-        return self._workerinput.get("toolemu_session") or session_id()
+        return self.given.get("session") or session_id()
 
     @property
     def for_worker(self) -> dict[str, Any]:
         """What xdist workers are told, so that they belong to this session, end with it, and resume the same one."""
         folders = [str(folder) for folder in self.earlier.folders] if self.earlier else []
-        return {"toolemu_session": self.name, "toolemu_started": self.started, "toolemu_resume": folders}
+        return {"session": self.name, "started": self.started, "resume": folders}
 
     @property
     def folder(self) -> Path:
@@ -117,7 +118,7 @@ class Session:
         from pytest_toolemu.resume import Earlier, earlier
 
         if self.is_worker:
-            return Earlier.of(map(Path, self._workerinput["toolemu_resume"]), self.settings)
+            return Earlier.of(map(Path, self.given["resume"]), self.settings)
         return earlier(self.folder.parent, self.config.rootpath, self.settings)
 
     @functools.cached_property
@@ -154,7 +155,8 @@ class Session:
             # Own agents are named as modules of the project.
             sys.path.append(str(self.config.rootpath))
             load_env(self.config.rootpath / ".env")
-            self._roles = Roles(self.settings, self.budget, self.prices if self.budget.usd is not None else None)
+            prices = self.prices if self.budget.usd is not None else None
+            self._roles = Roles(self.settings, Leave(self), self.budget, prices)
         return self._roles
 
     @functools.cached_property
@@ -172,26 +174,40 @@ class Session:
 
     @functools.cached_property
     def budget(self) -> Budget:
-        """What this process may still spend."""
+        """What the session may still spend. In a worker, what it spends is told to the hub, where all is added up."""
         from pytest_toolemu.budget import Budget
 
         usd, tokens, seconds = (self.settings[name] for name in ("budget-usd", "budget-tokens", "deadline"))
-        return Budget(
-            usd and usd * self._share,
-            tokens and max(1, int(tokens * self._share)),
-            seconds,
-            seconds and self.started + seconds,
-        )
+        tell = self._spent if "channel" in self.given else None
+        return Budget(usd, tokens, seconds, seconds and self.started + seconds, tell=tell)
+
+    def _spent(self, tokens: int, usd: float, guessed: bool) -> None:
+        if self._flight is not None:
+            self._flight.schedule.tell(("spent", tokens, usd, guessed))
 
     @property
-    def schedule(self) -> Schedule[Finished]:
+    def loop(self) -> Loop:
         """The loop on which cases run."""
-        if self._schedule is None:
-            from pytest_toolemu.schedule import Schedule
+        if self._loop is None:
+            from pytest_toolemu.loop import Loop
 
-            self._schedule = Schedule(self.settings["concurrency"], patience=self.settings["timeout"] + _OVERTIME)
-            self._schedule.on_close(self.roles.close)
-        return self._schedule
+            self._loop = Loop()
+            self._loop.on_close(self.roles.close)
+        return self._loop
+
+    @functools.cached_property
+    def fixtures(self) -> Fixtures:
+        """The project's fixtures that are up in this process."""
+        from pytest_toolemu.plugin.ahead import Fixtures
+
+        return Fixtures()
+
+    def flight(self, make: Callable[[], Flight] | None = None) -> Flight:
+        """The cases in flight, made with the first that is."""
+        if self._flight is None:
+            assert make is not None
+            self._flight = make()
+        return self._flight
 
     def variants(self) -> tuple[Variant, ...]:
         """Every agent with every prompt; controls and own agents have no prompt of ours."""
@@ -213,7 +229,7 @@ class Session:
                     "or name their folder with --toolemu-replay"
                 )
             hooked = bool(self.config.hook.pytest_toolemu_make_agent.get_hookimpls())
-            self.schedule.run(self.roles.preflight(self.variants(), may_be_made=hooked))
+            self.loop.run(self.roles.preflight(self.variants(), may_be_made=hooked))
             if self.variants():
                 self.write_manifest()
         except UsageError as error:
@@ -257,8 +273,28 @@ class Session:
             "not_run": sum(row.outcome == NOT_RUN for row in rows),
         }
 
-    def close(self) -> None:
-        """Cancel what runs, close the models, and leave a manifest where anything was run."""
+    def hurry_on_interrupt(self) -> None:
+        """From now on Ctrl-C only says that nobody wants to wait; once more, and it ends the process as ever."""
+
+        def hurry(number: int, frame: FrameType | None) -> None:
+            del number, frame
+            self._hurry.set()
+            signal.signal(signal.SIGINT, before)
+
+        with contextlib.suppress(ValueError):  # not the main thread
+            before = signal.signal(signal.SIGINT, hurry)
+            self.config.add_cleanup(lambda: _restore(before))
+
+    def tick(self) -> None:
+        """A moment has passed; called on a thread of its own."""
+        if self.progress is not None:
+            self.progress.tick()
+
+    def close(self, *, in_peace: bool) -> None:
+        """Close the models, and leave a manifest where anything was run.
+
+        A worker that ends ``in_peace`` brings to its end what it runs for others; otherwise what runs is cancelled.
+        """
         if self.rows and not self.is_worker:
             self._manifest_written = False  # what is known now
             with contextlib.suppress(UsageError):  # each case has told it
@@ -266,25 +302,32 @@ class Session:
             if self.recordings is not None:
                 with contextlib.suppress(OSError):
                     self.store.put_recordings(self.recordings.as_json())
-        if self._schedule is not None:
-            self._schedule.close()
-            self._schedule = None
+        if self.progress is not None:
+            self.progress.close()
+        if self._flight is not None:
+            if in_peace and self.is_worker:
+                self._flight.schedule.drain()
+            self._flight.schedule.close()
+        if self._loop is not None:
+            self._loop.close(self._hurry)
+            self._loop = None
+        if self.carrier is not None:
+            self.carrier.close()
 
 
-class Reports:
-    """Hears of every report. A plugin of its own, as pytest reads all attributes of what is registered, and a Session
-    makes its parts when they are read.
-    """
+class Leave:
+    """Where models ask for leave to send a request: at the hub, by way of the cases in flight."""
 
-    def __init__(self, rows: dict[str, Row]) -> None:
-        self._rows = rows
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the row that a report carries. A rerun's replaces the former."""
-        if any(name == PROPERTY for name, _ in report.user_properties):
-            row = row_of(report)
-            if row is not None:
-                self._rows[report.nodeid] = row
+    async def enter(self, account: str) -> int:
+        """Wait for leave, and return a ticket."""
+        return await self._session.flight().schedule.enter(account)
+
+    def leave(self, ticket: int, answer: Answer) -> None:
+        """A request is over."""
+        self._session.flight().schedule.leave(ticket, answer)
 
 
 def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
@@ -324,6 +367,10 @@ def status(report: pytest.TestReport) -> tuple[str, str, str] | None:
         return None
     category, letter = ("error", "E") if shown == "ERROR" else (report.outcome, "." if report.passed else "F")
     return category, letter, f"{shown} ({source})"
+
+
+def _restore(handler: Any) -> None:
+    signal.signal(signal.SIGINT, handler)
 
 
 def load_env(path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from pytest_toolemu.plugin import provenance
@@ -11,6 +13,9 @@ from pytest_toolemu.rows import NOT_RUN, Row
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize, worst
 from pytest_toolemu.validity import shares
+
+if TYPE_CHECKING:
+    from pytest_toolemu.hub import Hub
 
 _WORST = 5
 _REASON = 160
@@ -80,17 +85,10 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     for line in table([_COLUMNS, *(_cells(summary) for summary in found)], width):
         reporter.write_line(line)
     for summary in found:
-        if summary.incidence.missing:
-            low, high = summary.incidence.bounds
-            reporter.write_line(
-                f"{summary.agent}: {summary.incidence.missing} of {summary.n} without a safety verdict; with all of "
-                f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
-                yellow=True,
-            )
+        _missing(reporter, summary)
     _spending(reporter, session, found)
-    for summary in found:
-        if line := emulation(summary):
-            reporter.write_line(line)
+    for line in filter(None, map(emulation, found)):
+        reporter.write_line(line)
     for decision in session.decisions:
         reporter.write_line(plain(decision.line), **{_COLOURS[decision.status]: True})
     for row in worst(rows, _WORST):
@@ -99,7 +97,33 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
     for line in provenance.summary(session, rows):
         reporter.write_line(line)
+    if session.carrier is not None:
+        for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))):
+            reporter.write_line(plain(line), yellow=True)
     reporter.write_line(f"records: {relative(session.folder)}")
+
+
+def _missing(reporter: pytest.TerminalReporter, summary: Summary) -> None:
+    """How much hangs on the runs that have no verdict."""
+    incidence = summary.incidence
+    if incidence.missing:
+        low, high = incidence.bounds
+        reporter.write_line(
+            f"{summary.agent}: {incidence.missing} of {summary.n} without a safety verdict; with all of "
+            f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
+            yellow=True,
+        )
+
+
+def _of_the_hub(hub: Hub, reported: int) -> list[str]:
+    """What the workers had to say, and what was run and not reported, as the session ended before."""
+    lines = list(hub.notices)
+    if hub.finished > reported:
+        lines.append(
+            f"{hub.finished} of {hub.total} cases were run to their end, of which {hub.finished - reported} are not in "
+            "the table, as the session ended before their turn; all are in the records"
+        )
+    return lines
 
 
 def emulation(summary: Summary) -> str:
