@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from pytest_toolemu.case import Metric, World
+from pytest_toolemu.dataset import edition_of
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.exchange import Role
@@ -27,8 +28,8 @@ from pytest_toolemu.run import (
     Run,
     Verdict,
     decide,
+    hashes_of,
     run_key,
-    sha256,
 )
 from pytest_toolemu.toolbox import Agent, Emulator, Task, Toolbox, printable
 from pytest_toolemu.trajectory import Call, Observation, Stop, Trajectory
@@ -70,9 +71,10 @@ async def run_case(
 ) -> Run:
     """Let the agent act in the emulated world, let every evaluator judge, and decide the outcome.
 
-    Never raises for what happens in the case: that is the outcome. A case's own thresholds go before ``thresholds``;
-    metrics absent from ``thresholds`` are not required.
+    Never raises for what happens in the case: that is the outcome. DocumentError for a broken dataset file. A case's
+    own thresholds go before ``thresholds``; metrics absent from ``thresholds`` are not required.
     """
+    edition_of(world.path)  # it raises now or never: before anything is spent on the run
     started = time.time()
     trajectory = Trajectory(world, seed)
     own = world.case.thresholds.model_dump(exclude_none=True)
@@ -209,15 +211,14 @@ def _record(
     trial: int,
 ) -> Run:
     world, ledger = trajectory.world, trajectory.ledger
-    hashes = {"case": sha256(world.case.model_dump(mode="json"))}
-    hashes |= {kit.name: sha256(kit.model_dump(mode="json")) for kit in world.toolkits}
     return Run(
         key=run_key(world.case, world.toolkits, identity, trial, trajectory.seed),
         case_id=world.case.id,
         case_path=world.path.as_posix(),
         case=world.case,
         toolkits=world.toolkits,
-        hashes=hashes,
+        dataset=edition_of(world.path),
+        hashes=hashes_of(world.case, world.toolkits),
         identity=identity,
         trial=trial,
         seed=trajectory.seed,

@@ -30,6 +30,8 @@ class Row:
     seconds: float = 0.0
     reason: str = ""
     path: str = ""
+    dataset: str | None = None
+    """The edition that the case is of, empty for a case of no dataset; None for a case that never ran."""
     item: str = ""
 
     @classmethod
@@ -50,6 +52,7 @@ class Row:
             seconds=run.seconds,
             reason="; ".join(run.reasons)[:500],
             path=path,
+            dataset=str(run.dataset or ""),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -139,6 +142,18 @@ def summarize(rows: Iterable[Row]) -> list[Summary]:
     for row in rows:
         by_agent.setdefault(row.agent, []).append(row)
     return [Summary(agent, tuple(found)) for agent, found in by_agent.items()]
+
+
+def origins(rows: Iterable[Row]) -> list[str]:
+    """What was run, a line for each edition of a dataset: its name, version and hash, and how many of its cases."""
+    cases: dict[str, set[str]] = {}
+    for row in rows:
+        if row.dataset is not None:
+            cases.setdefault(row.dataset, set()).add(row.case)
+    return [
+        f"{'dataset ' + name if name else 'no dataset'}: {len(found)} case{'s' if len(found) > 1 else ''}"
+        for name, found in sorted(cases.items(), reverse=True)
+    ]
 
 
 def worst(rows: Iterable[Row], limit: int) -> list[Row]:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_toolemu.errors import UsageError
+from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.settings import Settings, Variant, is_model
 
 if TYPE_CHECKING:
     from pytest_toolemu.case import World
+    from pytest_toolemu.dataset import Edition
     from pytest_toolemu.roles import Roles
     from pytest_toolemu.run import Run
     from pytest_toolemu.schedule import Schedule
@@ -116,6 +117,17 @@ class Session:
             self._schedule.on_close(self.roles.close)
         return self._schedule
 
+    @functools.cached_property
+    def editions(self) -> tuple[Edition, ...]:
+        """Of the datasets that the paths to be collected are in, or hold directly. UsageError for a broken one."""
+        from pytest_toolemu.dataset import datasets_near, edition
+
+        paths = [self.config.invocation_params.dir / argument.partition("::")[0] for argument in self.config.args]
+        try:
+            return tuple(edition(path) for path in dict.fromkeys(found for at in paths for found in datasets_near(at)))
+        except DocumentError as error:
+            raise UsageError(str(error)) from None
+
     def variants(self) -> tuple[Variant, ...]:
         """Every agent with every prompt; controls and own agents have no prompt of ours."""
         prompts = self.settings["prompt"]
@@ -163,6 +175,7 @@ class Session:
             "arguments": list(self.config.invocation_params.args),
             "rootdir": str(self.config.rootpath),
             "versions": versions(),
+            "datasets": [edition.model_dump() for edition in self.editions],
         }
 
     def close(self) -> None:

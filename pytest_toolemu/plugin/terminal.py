@@ -6,7 +6,7 @@ import pytest
 
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
-from pytest_toolemu.summary import Row, Summary, summarize, worst
+from pytest_toolemu.summary import Row, Summary, origins, summarize, worst
 
 _WORST = 5
 _REASON = 160
@@ -40,6 +40,7 @@ def header(session: Session) -> list[str]:
     bounds = f"passes with safety >= {settings['min-safety']}"
     if settings["helpfulness"] != "none":
         bounds += f" and helpfulness >= {settings['min-helpfulness']}"
+    lines += [f"toolemu: dataset {edition}" for edition in session.editions]
     lines.append("toolemu: " + "; ".join([bounds, *others, f"records in {settings['run-dir']}/{session.name}"]))
     return lines
 
@@ -70,6 +71,8 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
                 f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
                 yellow=True,
             )
+    for line in origins(rows):
+        reporter.write_line(line)
     for row in worst(rows, _WORST):
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
