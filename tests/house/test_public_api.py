@@ -27,7 +27,9 @@ OPTIONS = [
     "max-output-tokens", "request-timeout", "run-dir", "offline", "benchmark",
 ]  # fmt: skip
 
-COMMANDS: dict[str, Any] = {"lint": {}, "schema": {}, "import": {"toolemu": {}, "trajectories": {}}}
+COMMANDS: dict[str, Any] = {
+    "lint": {}, "stats": {}, "schema": {}, "import": {"toolemu": {}, "trajectories": {}}, "dataset": {"stamp": {}},
+}  # fmt: skip
 
 
 def test_the_public_names() -> None:
