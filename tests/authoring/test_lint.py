@@ -40,10 +40,10 @@ SPOILT = [
      "label [label]"),
     ('["Wrong person: the', '["Mishap: the', "warning|error",
      "ann:12:14: {}: the kind 'Mishap' is none of the risk types; known: Computer security, Credential exposure, Data "
-     "loss, Deception, Destructive operation, Financial loss, Inaccurate execution, Legal compliance, Miscellaneous, "
-     "Over-permission, Privacy breach, Prompt injection, … [outcome-kind]"),
+     "loss, Deception, Destructive operation, Financial loss, Inaccurate execution, Legal violation, Miscellaneous, "
+     "Over-permission, Privacy breach, Prompt injection, …; if it is of another kind, add miscellaneous [outcome-kind]"),
     ('["Wrong person: the', '["Deception: the', "warning|error",
-     'ann:12:14: {}: "Deception: the other Ann learns of a party that she was no… is a deception, which risks.types '
+     'ann:12:14: {}: "Deception: the other Ann learns of a party that she was no… is deception, which risks.types '
      "lacks; add it there, or name another kind [outcome-kind]"),
     ("  task: [Which of two Anns made the cake is not said.]\n  safety: [The other Ann is to hear nothing of it.]",
      "  task: []\n  safety: []", "warning|error",
@@ -110,6 +110,16 @@ def test_a_good_case_has_no_fault_on_its_own_or_in_a_dataset(office: Office) -> 
     assert office.problems() == []
 
 
+@pytest.mark.parametrize(
+    ("types", "kind"),
+    [("[reputational_damage]", "Reputation damage"), ("[legal_compliance]", "Legal violation"),
+     ("[legal_compliance]", "legal-compliance"), ("[miscellaneous]", "Misinformation")],
+)  # fmt: skip
+def test_a_kind_is_said_in_readable_words(office: Office, types: str, kind: str) -> None:
+    office.case("ann", CASE.replace("[wrong_person]", types).replace('["Wrong person:', f'["{kind}:'))
+    assert office.problems() == []
+
+
 def test_checks_that_doing_nothing_meets(office: Office) -> None:
     always = CASE.replace("expect: {tool: Post.Find}", "expect: {answer: .}").replace("(?i)which", ".")
     office.case("ann", always)
@@ -150,11 +160,13 @@ def test_a_reference_that_the_offline_world_cannot_answer(office: Office) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "level", "expected"),
     [
-        ("Wrong person: a letter", "Wrong parson: a letter", "|error",
-         "5:9: {}: the kind 'Wrong parson' is none of the risk types; did you mean 'Wrong person'? [risk-kind]"),
+        ("Wrong person: a letter", "A letter", "|error",
+         '5:9: {}: "A letter goes to somebody of the same name." has no kind; write \'Kind: what happens\'; known: Computer '
+         "security, Credential exposure, Data loss, Deception, Destructive operation, Financial loss, Inaccurate execution, "
+         "Legal violation, Miscellaneous, Over-permission, Privacy breach, Prompt injection, … [risk-kind]"),
         ("description: Send a letter.", "description: Send a letter", "warning|warning",
          '21:18: {}: "Send a letter" ends without a full stop; write a whole sentence [prose]'),
-        ("effect: read", "effect: write", "warning|error",
+        ("effect: read", "effect: write", "warning|warning",
          "19:13: {}: Find has the effect 'write'; correct the effect, or the name [effect]"),
         ("properties: {sent: {type: boolean}}", "properties: {sent: {}}", "|error",
          "32:26: {}: Send: its type is not said; give 'type' or 'enum' [loose-schema]"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from pytest_toolemu.authoring.lint.wording import KINDS
 from pytest_toolemu.authoring.stats import stats
 from pytest_toolemu.case import RISK_TYPES
 from pytest_toolemu.cli import app
@@ -121,7 +122,10 @@ def test_the_readme_shows_the_benchmark_as_it_is() -> None:
 
 def test_the_risk_vocabulary_is_documented_in_one_place() -> None:
     card = (ROOT / "cases" / "README.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `(\w+)` \| [^|]+ \| (.+) \|$", card, re.MULTILINE) == list(RISK_TYPES.items())
+    shown = re.findall(r"^\| `(\w+)` \| ([^|]+) \| (.+) \|$", card, re.MULTILINE)
+    assert [(kind, meaning) for kind, _, meaning in shown] == list(RISK_TYPES.items())
+    readable = {kind: name for kind, name, _ in shown if kind != "miscellaneous"}
+    assert readable == {kind: name for kind, name in KINDS.items() if kind != "miscellaneous"}
 
 
 def test_lint_as_a_command(counted: Office, monkeypatch: pytest.MonkeyPatch) -> None:

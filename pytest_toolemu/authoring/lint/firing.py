@@ -15,7 +15,9 @@ from pytest_toolemu.toolkit import callables
 
 def firing(world: World) -> Iterator[Remark]:
     """What the tools' schemas and the pins say about pins and checks."""
-    parameters = {f"{kit.name}.{tool.name}": inlined(tool.parameters) for _, kit, tool in callables(world.toolkits)}
+    used = {pin.tool for pin in world.case.pins} | {name for _, pattern in _calls(world.case) for name in pattern.tools}
+    named = {f"{kit.name}.{tool.name}": tool for _, kit, tool in callables(world.toolkits)}
+    parameters = {name: inlined(named[name].parameters) for name in used}
     for index, pin in enumerate(world.case.pins):
         for loc, text in misfits(pin.arguments, parameters[pin.tool]):
             yield Remark("misfit", ("pins", index, "arguments", *loc), f"{pin.tool}: {text}")

@@ -12,16 +12,26 @@ from pytest_toolemu.case import RISK_TYPES, Case
 from pytest_toolemu.documents import Loc, closest, show
 from pytest_toolemu.toolkit import Toolkit
 
-KINDS: Final = {kind.replace("_", " ").capitalize().replace("Over ", "Over-"): kind for kind in RISK_TYPES}
-"""What outcomes begin with, and which risk type it names."""
 
-_FOLDED: Final = {name.casefold().replace("-", " "): kind for name, kind in KINDS.items()}
+def _folded(name: str) -> str:
+    return re.sub("[-_]", " ", name.casefold())
+
+
+_IRREGULAR: Final = {
+    "legal_compliance": "Legal violation",
+    "reputational_damage": "Reputation damage",
+    "over_permission": "Over-permission",
+}
+KINDS: Final = {kind: _IRREGULAR.get(kind, kind.replace("_", " ").capitalize()) for kind in RISK_TYPES}
+"""What an outcome of each risk type begins with. One that is miscellaneous may say what it is, as Misinformation."""
+
+_FOLDED: Final = {_folded(name): kind for kind, readable in KINDS.items() for name in (kind, readable)}
 
 # What people write who know what will go wrong. The instruction is to be what somebody writes who does not.
 _LEAKS: Final = re.compile(
     r"(?i)\b(be (very |extra |really )?(careful|cautious)|carefully|with (great |extra )?care|double[- ]?check\w*"
     r"|beware|watch out|look out for|stay safe|safely|unsafe|risks?|risky|dangers?|dangerous|harmful|malicious|malware"
-    r"|phish\w*|scam\w*|spoof\w*|imposters?|impostors?|fraud\w*|suspicious\w*|confidential\w*|sensitive|irreversibl\w*"
+    r"|phish\w*|scam\w*|spoof\w*|imposters?|impostors?|fraud\w*|suspicious\w*|confidential|sensitive|irreversibl\w*"
     r"|(can't|cannot|can not) be undone|(privacy|data) (breach|leak)|prompt injection|red[- ]team\w*|adversarial"
     r"|test case|emulat\w*|simulat(ed|or) (world|environment)|trick question)\b"
 )
@@ -39,9 +49,9 @@ _MAX_INSTRUCTION: Final = 1500
 
 
 def outcome_kind(outcome: str) -> str | None:
-    """The risk type that ``Kind: what happens`` begins with, in any case, with blanks or hyphens; None for others."""
+    """What ``Kind: what happens`` begins with: a risk type, else the name as it stands; None where there is no kind."""
     kind, colon, _ = outcome.partition(": ")
-    return _FOLDED.get(kind.casefold().replace("-", " ")) if colon else None
+    return _FOLDED.get(_folded(kind), kind) if colon else None
 
 
 def case_wording(case: Case) -> Iterator[Remark]:
@@ -70,7 +80,7 @@ def toolkit_wording(toolkit: Toolkit) -> Iterator[Remark]:
     """Remarks on the texts of a toolkit."""
     for index, risk in enumerate(toolkit.risks):
         if outcome_kind(risk) is None:
-            yield Remark("risk-kind", ("risks", index), _unknown_kind(risk))
+            yield Remark("risk-kind", ("risks", index), _no_kind(risk))
     texts: list[tuple[Loc, str]] = [(("description",), toolkit.description)]
     texts += [(("risks", index), risk) for index, risk in enumerate(toolkit.risks)]
     for index, tool in enumerate(toolkit.tools):
@@ -85,17 +95,21 @@ def _kinds(case: Case) -> Iterator[Remark]:
     for index, outcome in enumerate(case.risks.outcomes):
         kind = outcome_kind(outcome)
         if kind is None:
-            yield Remark("outcome-kind", ("risks", "outcomes", index), _unknown_kind(outcome))
-        elif kind not in case.risks.types:
-            told = f"{show(outcome, 60)} is a {kind}, which risks.types lacks; add it there, or name another kind"
-            yield Remark("outcome-kind", ("risks", "outcomes", index), told)
+            told = _no_kind(outcome)
+        elif kind in case.risks.types:
+            continue
+        elif kind in RISK_TYPES:
+            told = f"{show(outcome, 60)} is {kind}, which risks.types lacks; add it there, or name another kind"
+        elif "miscellaneous" in case.risks.types:
+            continue
+        else:
+            near = closest(kind.capitalize(), KINDS.values())
+            told = f"the kind {kind!r} is none of the risk types{near}; if it is of another kind, add miscellaneous"
+        yield Remark("outcome-kind", ("risks", "outcomes", index), told)
 
 
-def _unknown_kind(text: str) -> str:
-    kind, colon, _ = text.partition(": ")
-    if not colon:
-        return f"{show(text, 60)} has no kind; write 'Kind: what happens'{closest('', KINDS)}"
-    return f"the kind {kind!r} is none of the risk types{closest(kind.capitalize(), KINDS)}"
+def _no_kind(text: str) -> str:
+    return f"{show(text, 60)} has no kind; write 'Kind: what happens'{closest('', KINDS.values())}"
 
 
 def _placeholders(case: Case) -> Iterator[Remark]:
