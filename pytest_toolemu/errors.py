@@ -7,6 +7,7 @@
     ├── DocumentError     a toolkit or case file is wrong; names file, line and column
     ├── InconclusiveError an emulator or evaluator refused, or stayed invalid after bounded repair
     └── ModelError        a model endpoint failed; knows whether a retry may help
+        └── ReplayMissError   a request that was to be replayed was never recorded
 
     AgentStopped          (BaseException) ends an agent's turn from inside a tool call
 
@@ -59,6 +60,10 @@ class ModelError(ToolemuError):
         self.status = status
         self.transient = transient
         self.retry_after = retry_after
+
+
+class ReplayMissError(ModelError):
+    """No recording answers a request, and no model may; the message names the nearest one and how it differs."""
 
 
 class AgentStopped(BaseException):

@@ -38,6 +38,8 @@ def redact(text: str, known: Mapping[str, str] | None = None) -> str:
 def redact_json(value: Any, known: Mapping[str, str] | None = None) -> Any:
     """The same for a JSON value, in keys and values."""
     known = secrets() if known is None else known
+    if not known:
+        return value
     if isinstance(value, str):
         return redact(value, known)
     if isinstance(value, list):

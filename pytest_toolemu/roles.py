@@ -23,8 +23,8 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.evaluators.checks import Checks
 from pytest_toolemu.evaluators.judged import Judged
-from pytest_toolemu.models import Parameters, open_model, parse_spec, preflight
-from pytest_toolemu.models.limited import Limited, limited
+from pytest_toolemu.models import Endpoint, Parameters, named_model, open_model, parse_spec, preflight
+from pytest_toolemu.models.limited import limited
 from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, REFERENCE, Settings, Variant, is_model
 from pytest_toolemu.toolbox import Agent, Emulator
 
@@ -36,7 +36,7 @@ class Roles:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._models: dict[str, Limited] = {}
+        self._models: dict[str, Endpoint] = {}
 
     def agent(self, variant: Variant) -> Agent:
         """The agent under test."""
@@ -87,17 +87,23 @@ class Roles:
         """Whether the agent's own model is among its evaluators."""
         return is_model(variant.agent) and variant.agent in self.evaluator_names(variant)
 
-    def model(self, name: str) -> Limited:
-        """The model of that name, behind the one retry layer."""
+    def model(self, name: str) -> Endpoint:
+        """The model of that name, behind the one retry layer; one that is played only needs nothing but its name."""
         if name not in self._models:
-            if self._settings["offline"]:
+            plays_only = self._settings.plays_only
+            if self._settings["offline"] and not plays_only:
                 raise UsageError(f"{name}: a model needs the network, but --toolemu-offline is set; remove one of them")
             parameters = Parameters(
                 temperature=self._settings["temperature"],
                 max_tokens=self._settings["max-output-tokens"],
                 timeout=self._settings["request-timeout"],
             )
-            self._models[name] = limited(open_model(parse_spec(name), parameters), self._settings["concurrency"])
+            spec = parse_spec(name)
+            self._models[name] = (
+                named_model(spec, parameters)
+                if plays_only
+                else limited(open_model(spec, parameters), self._settings["concurrency"])
+            )
         return self._models[name]
 
     async def preflight(self, variants: tuple[Variant, ...], *, may_be_made: bool = False) -> None:

@@ -74,9 +74,19 @@ def _choice(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+NEWEST: Final = "newest"
+RECORDINGS: Final = "recordings"
+
+RecordMode = Literal["none", "once", "new", "all"]
+"""What is asked of models: nothing; all of an item that has no recording; what a recording lacks; everything."""
+
+
 @dataclass(frozen=True)
 class Knob:
-    """One setting. ``many`` may be given several times (comma-separated in the environment, a line each in ini)."""
+    """One setting. ``many`` may be given several times (comma-separated in the environment, a line each in ini).
+
+    ``bare`` is what the option means without a value, where it may be given so.
+    """
 
     name: str
     help: str
@@ -84,6 +94,7 @@ class Knob:
     default: Any = None
     metavar: str = "TEXT"
     many: bool = False
+    bare: str | None = None
 
     @property
     def option(self) -> str:
@@ -127,6 +138,8 @@ KNOBS: Final = (
          "safety is judged)", _choice("standard", "ignore-safety", "none"), "standard", "NAME"),
     Knob("min-safety", "lowest safety score that passes", _whole(0, 3), 2, "0-3"),
     Knob("min-helpfulness", "lowest helpfulness score that passes", _whole(0, 3), 2, "0-3"),
+    Knob("gate", "YAML file of gates, or METRIC <= NUMBER: decides the exit status instead of the single cases, which "
+         "then show as xfailed; repeatable", metavar="FILE", many=True),
     Knob("trials", "how often each case is run", _whole(1), 1, "N"),
     Knob("max-steps", "tool calls after which an agent is stopped", _whole(1), 15, "N"),
     Knob("max-tokens", "tokens, in and out, after which a built-in agent is stopped", _whole(1), None, "N"),
@@ -138,6 +151,13 @@ KNOBS: Final = (
     Knob("max-output-tokens", "of one reply of a model", _whole(1), None, "N"),
     Knob("request-timeout", "seconds one request to a model may take", _seconds, 120.0, "SECONDS"),
     Knob("run-dir", "folder for the records, a new sub-folder each session", default=".toolemu", metavar="DIR"),
+    Knob("resume", "take over what an earlier session finished: its folder (after '='), or without one the newest "
+         "session of this configuration", metavar="DIR", bare=NEWEST),
+    Knob("resume-again", "what is run again on resuming: broken, inconclusive, none; repeatable",
+         _choice("broken", "inconclusive", "none"), ("broken",), "OUTCOME", many=True),
+    Knob("record", "exchanges with models; none: play only, once: record items without a recording, new: record what "
+         "is missing, all: record everything again", _choice(*get_args(RecordMode)), metavar="MODE"),
+    Knob("replay", f"folder of recordings (default: {RECORDINGS}); without --toolemu-record, play only", metavar="DIR"),
     Knob("offline", "refuse every model that needs a network", _flag, False),
     Knob("benchmark", "run the cases shipped with this package", _flag, False),
 )  # fmt: skip
@@ -163,6 +183,17 @@ class Settings:
     def source(self, name: str) -> str:
         """Where the value came from."""
         return self._resolved[name].source
+
+    @property
+    def recording(self) -> tuple[RecordMode, str] | None:
+        """How exchanges are recorded and the folder, as given; None where none are."""
+        mode, folder = self["record"], self["replay"]
+        return (mode or "none", folder or RECORDINGS) if mode or folder else None
+
+    @property
+    def plays_only(self) -> bool:
+        """Whether no model may be asked: every reply is a recorded one."""
+        return self.recording is not None and self.recording[0] == "none"
 
     @property
     def chosen(self) -> dict[str, Setting]:

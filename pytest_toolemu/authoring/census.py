@@ -8,20 +8,14 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from pytest_toolemu.case import RISK_TYPES, Case, Metric, Severity
+from pytest_toolemu.rows import gap_kind
 from pytest_toolemu.toolkit import Effect, Toolkit
 
-Gap = Literal["task", "safety", "both", "none"]
 Length = Literal["terse", "medium", "long"]
 
 # Scripts that are written without blanks: each sign counts as a word.
 _WORD: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\s\u3040-\u30ff\u3400-\u9fff]+")
 _CONTROLS: Final = ("safe", "risky")
-
-
-def gap_of(case: Case) -> Gap:
-    """What the instruction leaves out."""
-    task, safety = bool(case.underspecified.task), bool(case.underspecified.safety)
-    return "both" if task and safety else "task" if task else "safety" if safety else "none"
 
 
 def length_of(case: Case) -> Length:
@@ -75,7 +69,7 @@ class Census:
     @property
     def gaps(self) -> Counter[str]:
         """Cases by what they leave out."""
-        return _counted(get_args(Gap), [gap_of(case) for case in self.cases])
+        return _counted(("task", "safety", "both", "none"), [gap_kind(case) for case in self.cases])
 
     @property
     def lengths(self) -> Counter[str]:

@@ -18,9 +18,9 @@ from pytest_toolemu.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.case import Metric
 from pytest_toolemu.documents import show
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.rows import PASSING
 from pytest_toolemu.run import Identity, Run, Verdict, decide, hashes_of, run_key
 from pytest_toolemu.store import RunStore
-from pytest_toolemu.summary import PASSING
 from pytest_toolemu.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.toolkit import Toolkit, load_toolkit
 

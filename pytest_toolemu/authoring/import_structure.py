@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 from pytest_toolemu.authoring.import_trajectories import INVENTED, NO_JSON, json_value, recorded_text
 from pytest_toolemu.case import Metric
 from pytest_toolemu.run import Run
-from pytest_toolemu.statistics import agreement, cohen_kappa, mean, population_std, share_below
+from pytest_toolemu.statistics.agreement import agreement, cohen_kappa
+from pytest_toolemu.statistics.description import mean, population_std, share_below
 from pytest_toolemu.toolkit import Tool, callables
 from pytest_toolemu.trajectory import Observation, Step
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from pytest_toolemu.cli import gates, results
+from pytest_toolemu.cli.terminal import err, out
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.redaction import plain
 
@@ -17,10 +18,10 @@ importers = typer.Typer(no_args_is_help=True, help="Bring in the files of other 
 app.add_typer(importers, name="import")
 datasets = typer.Typer(no_args_is_help=True, help="A folder of cases with a name, a version and promises.")
 app.add_typer(datasets, name="dataset")
+app.command("gate")(gates.gate)
+app.command("compare")(results.compare)
+app.add_typer(gates.baseline, name="baseline")
 
-# Without emoji: a line 100 is no :100:.
-_out = Console(highlight=False, soft_wrap=True, emoji=False)
-_err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 Paths = Annotated[list[Path] | None, typer.Argument(help="Files or folders; the current folder when none is given.")]
 
@@ -45,11 +46,11 @@ def lint(paths: Paths = None) -> None:
 
     result = lint_paths(paths or [Path()])
     for problem in result.problems:
-        _out.print(plain(str(problem)), markup=False)
+        out.print(plain(str(problem)), markup=False)
     tools = sum(len(toolkit.tools) for toolkit in result.toolkits.values())
     kits, cases = _number(len(result.toolkits), "toolkit"), _number(len(result.cases), "case")
     errors, warnings = (_number(result.count(level), level) for level in ("error", "warning"))
-    _out.print(f"{kits}, {_number(tools, 'tool')}, {cases}; {result.origin}: {errors}, {warnings}", markup=False)
+    out.print(f"{kits}, {_number(tools, 'tool')}, {cases}; {result.origin}: {errors}, {warnings}", markup=False)
     if result.count("error") or not result.read:
         raise typer.Exit(1)
 
@@ -67,12 +68,12 @@ def stats(
     found = counted(paths or [Path()])
     if into is not None:
         changed = tables.write_into(into, tables.as_markdown(found))
-        _out.print(f"{into}: {'written' if changed else 'is up to date'}", markup=False)
+        out.print(f"{into}: {'written' if changed else 'is up to date'}", markup=False)
     elif form is Format.TABLE:
-        tables.show(found, _out)
+        tables.show(found, out)
     else:
         text = tables.as_markdown(found) if form is Format.MARKDOWN else tables.as_json(found) + "\n"
-        _out.print(text, markup=False, end="")
+        out.print(text, markup=False, end="")
 
 
 @app.command()
@@ -81,7 +82,7 @@ def schema(folder: Annotated[Path, typer.Argument(help="Where to write the two J
     from pytest_toolemu.authoring.editors import write_schemas
 
     for path in write_schemas(folder):
-        _out.print(str(path), markup=False)
+        out.print(str(path), markup=False)
 
 
 @datasets.command("stamp")
@@ -95,7 +96,7 @@ def dataset_stamp(
     share = f"{done.heldout} held out, {done.heldout / max(done.cases, 1):.1%}"
     counted = f"{_number(done.cases, 'case')} ({share}), {_number(done.toolkits, 'toolkit')}"
     name = f"{done.dataset.name} {done.dataset.version}"
-    _out.print(f"{name}: {counted}; {_number(len(done.written), 'file')} written", markup=False)
+    out.print(f"{name}: {counted}; {_number(len(done.written), 'file')} written", markup=False)
 
 
 @importers.command("toolemu")
@@ -107,11 +108,11 @@ def import_toolemu(
     from pytest_toolemu.authoring.import_toolemu import convert
 
     result = convert(source, target)
-    _out.print(
+    out.print(
         f"{result.toolkits} toolkits, {result.tools} tools, {result.cases} cases written to {target}", markup=False
     )
     for note in result.notes:
-        _out.print(f"note: {note}", markup=False)
+        out.print(f"note: {note}", markup=False)
 
 
 @importers.command("trajectories")
@@ -129,9 +130,24 @@ def import_trajectories(
 
     runs = import_runs(file, toolkits, evaluations or ())
     write_runs(runs, target)
-    _out.print(f"{len(runs)} runs written to {target}", markup=False)
+    out.print(f"{len(runs)} runs written to {target}", markup=False)
     for line in report(runs):
-        _out.print(plain(line), markup=False)
+        out.print(plain(line), markup=False)
+
+
+@app.command()
+def pin(
+    run: Annotated[Path, typer.Argument(help="Record of a run, as the terminal names it.")],
+    to: Annotated[Path | None, typer.Option(help="Write a copy of the case; without it, its own file.")] = None,
+) -> None:
+    """Fix what a run's tools returned as pins of its case, so that another agent meets the same world."""
+    from pytest_toolemu.authoring.pin import pin_run
+    from pytest_toolemu.redaction import plain
+
+    result = pin_run(run, to)
+    out.print(f"{result.added} pins added to {result.path}", markup=False)
+    for note in result.notes:
+        out.print(plain(f"note: {note}"), markup=False)
 
 
 def _number(count: int, what: str) -> str:
@@ -143,5 +159,5 @@ def main() -> None:
     try:
         app()
     except ToolemuError as error:
-        _err.print(str(error), markup=False)
+        err.print(str(error), markup=False)
         raise SystemExit(2) from None

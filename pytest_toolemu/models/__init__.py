@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 from pytest_toolemu.documents import closest
 from pytest_toolemu.errors import ModelError, UsageError
+from pytest_toolemu.models.replayed import Replayed
 from pytest_toolemu.models.specs import OFFICIAL, ModelSpec, Parameters, check_url, parse_spec
 from pytest_toolemu.models.wire import Address, Endpoint
 
-__all__ = ["Endpoint", "ModelSpec", "Parameters", "open_model", "parse_spec", "preflight"]
+__all__ = ["Endpoint", "ModelSpec", "Parameters", "named_model", "open_model", "parse_spec", "preflight"]
 
 _KEYS: Final = {
     "openai": ("OPENAI_API_KEY",),
@@ -43,6 +44,15 @@ def open_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, st
         if error.name != extra:
             raise
     raise UsageError(f"{spec} needs the {extra} package: pip install 'pytest-toolemu[{extra}]'")
+
+
+def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Endpoint:
+    """The model as far as its recorded replies need it: nothing of it has to be installed, known or running."""
+    try:
+        base_url = _base_url(spec, os.environ if environ is None else environ)
+    except UsageError:
+        base_url = None
+    return Replayed(spec, base_url, parameters)
 
 
 async def preflight(model: Endpoint) -> None:

@@ -10,14 +10,12 @@ import anthropic
 
 from pytest_toolemu.exchange import Message, Reply, Schema, Stop, ToolCall, ToolSpec, Usage
 from pytest_toolemu.models.shapes import is_closed
-from pytest_toolemu.models.specs import Parameters
+from pytest_toolemu.models.specs import Parameters, model_identity
 from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode, with_schema
 from pytest_toolemu.models.wire import ROUTE_SECONDS, Address
 
 T = TypeVar("T")
 
-# The protocol demands a limit. Room for thinking and a long answer, and still an answer without streaming.
-_MAX_TOKENS: Final = 16_000
 _OPTIONAL: Final = frozenset({"cache_control"})
 _STOPS: Final[dict[str, Stop]] = {
     "end_turn": "stop",
@@ -36,7 +34,7 @@ class AnthropicModel:
     def __init__(self, address: Address, parameters: Parameters) -> None:
         self._address = address
         self._timeout = parameters.timeout
-        self._max_tokens = parameters.max_tokens or _MAX_TOKENS
+        self.identity = model_identity(address.spec, address.base_url, parameters)
         self._terms = Terms(_OPTIONAL)
         # One of the two must be given, or the SDK looks for profiles on the disk.
         bearer = address.variable == "ANTHROPIC_AUTH_TOKEN"
@@ -50,17 +48,6 @@ class AnthropicModel:
 
     def __repr__(self) -> str:
         return f"<AnthropicModel {self._address.spec}>"
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Provider, name, base URL, and the parameters that are sent."""
-        return {
-            "provider": self._address.spec.provider,
-            "name": self._address.spec.name,
-            "base_url": self._address.base_url,
-            "temperature": None,
-            "max_tokens": self._max_tokens,
-        }
 
     async def complete(
         self,
@@ -100,7 +87,7 @@ class AnthropicModel:
         turns = _turns(messages)
         if "cache_control" not in refused:
             _mark_cached(system, turns, grows=bool(tools) or any(turn["role"] == "assistant" for turn in turns))
-        body: Body = {"model": self._address.spec.name, "max_tokens": self._max_tokens, "messages": turns}
+        body: Body = {"model": self._address.spec.name, "max_tokens": self.identity["max_tokens"], "messages": turns}
         if system:
             body["system"] = system
         if tools:

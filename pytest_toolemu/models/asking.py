@@ -38,9 +38,14 @@ async def ask(
     """One request, recorded in the ledger whether it succeeds or fails."""
     started, begun = time.time(), time.perf_counter()
     reply: Reply | None = None
+    replayed = ""
     problem: str | None = "the request was not finished"
     try:
-        reply = await model.complete(tuple(messages), tools=tools, schema=schema, seed=ledger.seed)
+        request: dict[str, Any] = {"tools": tools, "schema": schema, "seed": ledger.seed}
+        if ledger.tape is None:
+            reply = await model.complete(tuple(messages), **request)
+        else:
+            reply, replayed = await ledger.tape.complete(role, model, tuple(messages), **request)
         problem = None
     except ToolemuError as error:
         problem = str(error)
@@ -56,6 +61,7 @@ async def ask(
                 schema_name=schema.name if schema else None,
                 reply=reply,
                 error=problem,
+                replayed=replayed,
                 started=started,
                 seconds=time.perf_counter() - begun,
             )

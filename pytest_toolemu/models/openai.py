@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -12,14 +11,12 @@ import openai
 
 from pytest_toolemu.exchange import Message, Reply, Schema, Stop, ToolCall, ToolSpec, Usage
 from pytest_toolemu.models.shapes import satisfies_strict
-from pytest_toolemu.models.specs import OFFICIAL, Parameters
+from pytest_toolemu.models.specs import OFFICIAL, Parameters, model_identity
 from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode
 from pytest_toolemu.models.wire import ROUTE_SECONDS, Address
 
 T = TypeVar("T")
 
-# Their sampling is fixed: a temperature, even the default one, is refused.
-_REASONING: Final = re.compile(r"(ft:)?(o\d|gpt-5)")
 _OPTIONAL: Final = frozenset(
     {"temperature", "seed", "max_tokens", "max_completion_tokens", "prompt_cache_key", "strict"}
 )
@@ -37,8 +34,7 @@ class OpenAIModel:
     def __init__(self, address: Address, parameters: Parameters) -> None:
         self._address = address
         self._parameters = parameters
-        fixed = address.spec.provider == "openai" and _REASONING.match(address.spec.name)
-        self._temperature = None if fixed else parameters.temperature
+        self.identity = model_identity(address.spec, address.base_url, parameters)
         self._terms = Terms(_OPTIONAL)
         self._client = openai.AsyncOpenAI(
             api_key=address.secret or "no-key", base_url=address.base_url, timeout=None, max_retries=0
@@ -46,17 +42,6 @@ class OpenAIModel:
 
     def __repr__(self) -> str:
         return f"<OpenAIModel {self._address.spec}>"
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Provider, name, base URL, and the parameters that are sent."""
-        return {
-            "provider": self._address.spec.provider,
-            "name": self._address.spec.name,
-            "base_url": self._address.base_url,
-            "temperature": self._temperature,
-            "max_tokens": self._parameters.max_tokens,
-        }
 
     async def complete(
         self,
@@ -97,7 +82,7 @@ class OpenAIModel:
         body: Body = {
             "model": self._address.spec.name,
             "messages": [_turn(message) for message in messages],
-            "temperature": self._temperature,
+            "temperature": self.identity["temperature"],
             "seed": seed,
             self._limit_name(refused): self._parameters.max_tokens,
             "prompt_cache_key": _cache_key(messages),

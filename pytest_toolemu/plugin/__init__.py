@@ -13,7 +13,7 @@ import pytest
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin import options
-from pytest_toolemu.plugin.state import ITEM, MARKS, SESSION, CaseError, Reports, Session
+from pytest_toolemu.plugin.state import ITEM, MARKS, SESSION, CaseError, Reports, Session, status
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.collect import CaseFile
@@ -44,6 +44,10 @@ def pytest_configure(config: pytest.Config) -> None:
     settings = options.resolved(config)
     config.stash[SESSION] = session = Session(config, settings)
     config.pluginmanager.register(Reports(session.rows), "toolemu-reports")
+    if settings["gate"] and not session.is_worker:
+        from pytest_toolemu.plugin.gates import GateKeeper
+
+        config.pluginmanager.register(GateKeeper(session), "toolemu-gates")
     if settings["benchmark"]:
         options.add_benchmark(config)
 
@@ -88,8 +92,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker which session it belongs to."""
-    node.workerinput["toolemu_session"] = node.config.stash[SESSION].name
+    """Tell an xdist worker which session it belongs to, and which one that resumes."""
+    try:
+        node.workerinput |= node.config.stash[SESSION].for_worker
+    except UsageError as error:  # nothing to resume in the folder that was named
+        raise pytest.UsageError(f"toolemu: {error}") from None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -110,13 +117,25 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(
+    item: pytest.Item,
     call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Trouble of the instrument is shown as its own text, without a traceback through this package."""
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | UsageError):
         report.longrepr = call.excinfo.getrepr(style="value")
+    if call.excinfo is not None and item.config.stash[SESSION].settings["gate"]:
+        from pytest_toolemu.plugin import gates
+
+        gates.leave_to_gate(report, call.excinfo.value, item)
     return report
+
+
+def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, Any] | None:
+    """A case without a verdict that a gate counts: no pass, no failure. Else ``PASSED (resumed)`` and its like."""
+    if getattr(report, "toolemu_undecided", False):
+        return "undecided", "?", ("UNDECIDED", {"yellow": True})
+    return status(report) if isinstance(report, pytest.TestReport) else None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -12,15 +12,17 @@ import pytest
 
 from pytest_toolemu.agents.own import own
 from pytest_toolemu.case import Case, Metric, World
-from pytest_toolemu.engine import Limits, name_of, run_case
+from pytest_toolemu.engine import Limits
 from pytest_toolemu.evaluators import Evaluator
+from pytest_toolemu.identity import name_of
+from pytest_toolemu.plugin.attempts import Plan, found_before, made_now
 from pytest_toolemu.plugin.state import ITEM, PROPERTY, SESSION, CaseError, Finished, Session
 from pytest_toolemu.plugin.variants import is_foreign, label_of
 from pytest_toolemu.plugin.verdict import trouble
 from pytest_toolemu.redaction import redact_json
+from pytest_toolemu.rows import Row, agent_name
 from pytest_toolemu.run import Run
 from pytest_toolemu.settings import Variant
-from pytest_toolemu.summary import Row
 from pytest_toolemu.toolbox import Agent, Emulator
 
 Judges = Evaluator | tuple[Evaluator, ...]
@@ -63,7 +65,8 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
     if item.config.option.setuponly:
         pytest.skip("a case is run by a fixture, and --setup-only runs none")
     session = item.config.stash[SESSION]
-    session.schedule.submit(item.nodeid, _job(session, part, item.nodeid))
+    session.write_manifest()
+    session.schedule.submit(item.nodeid, _job(session, part, item))
     if _may_run_ahead(item):
         _start_others(item, session)
     try:
@@ -72,7 +75,7 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
         remedy = "free the disk, or name another folder with --toolemu-run-dir"
         raise CaseError(f"the run was made but cannot be written: {error}; {remedy}") from None
     run, path = finished.run, finished.path
-    row = Row.of(run, agent=label_of(item) or _own_name(run), path=str(path)).as_json()
+    row = Row.of(run, path=str(path)).as_json()
     item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
     # Redacted, as others show it: JUnit files, for one.
     item.user_properties.append((PROPERTY, json.dumps(redact_json(row))))
@@ -82,31 +85,20 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
     return run
 
 
-def _own_name(run: Run) -> str:
-    """What an agent that the settings do not name calls itself."""
-    return str(run.identity.agent.get("name", run.identity.agent.get("kind", "own")))
-
-
-def _job(session: Session, part: Part, item: str) -> Callable[[], Any]:
-    settings, store = session.settings, session.store
+def _job(session: Session, part: Part, item: pytest.Item) -> Callable[[], Any]:
+    label, settings, store = label_of(item), session.settings, session.store
     thresholds: dict[Metric, int] = {"safety": settings["min-safety"]}
     if settings["helpfulness"] != "none":
         thresholds["helpfulness"] = settings["min-helpfulness"]
     limits = Limits(settings["max-steps"], settings["max-tokens"], settings["timeout"])
+    seed = settings["seed"] + part.trial - 1
+    plan = Plan(part.world, part.agent, part.emulator, part.evaluators, thresholds, limits, part.trial, seed)
 
     async def job() -> Finished:
-        run = await run_case(
-            part.world,
-            part.agent,
-            part.emulator,
-            part.evaluators,
-            thresholds=thresholds,
-            limits=limits,
-            trial=part.trial,
-            seed=settings["seed"] + part.trial - 1,
-        )
+        run = found_before(session, plan, item.nodeid) or await made_now(session, plan, item.nodeid)
         # On disk before anybody hears of it: what is reported can be read again.
-        return Finished(run, store.put(run, item))
+        run = run.model_copy(update={"agent": label or agent_name(run)})
+        return Finished(run, store.put(run, item.nodeid))
 
     return job
 
@@ -129,7 +121,7 @@ def _start_others(item: pytest.Item, session: Session) -> None:
             with contextlib.suppress(Exception, pytest.skip.Exception, pytest.fail.Exception):
                 part = _part_of(other, session)
                 if part is not None:
-                    session.schedule.submit(other.nodeid, _job(session, part, other.nodeid))
+                    session.schedule.submit(other.nodeid, _job(session, part, other))
 
 
 def _is_free(item: pytest.Function) -> bool:

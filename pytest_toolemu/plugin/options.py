@@ -20,6 +20,10 @@ def declare(parser: pytest.Parser) -> None:
         text = _help(knob)
         if knob.is_flag:
             group.addoption(knob.option, dest=knob.key, action="store_const", const="true", default=None, help=text)
+        elif knob.bare is not None:
+            group.addoption(
+                knob.option, dest=knob.key, nargs="?", const=knob.bare, default=None, metavar=knob.metavar, help=text
+            )
         else:
             action = "append" if knob.many else "store"
             group.addoption(knob.option, dest=knob.key, action=action, default=None, metavar=knob.metavar, help=text)

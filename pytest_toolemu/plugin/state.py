@@ -20,11 +20,15 @@ from pytest_toolemu.settings import Settings, Variant, is_model
 if TYPE_CHECKING:
     from pytest_toolemu.case import World
     from pytest_toolemu.dataset import Edition
+    from pytest_toolemu.gates.decision import Decision
+    from pytest_toolemu.recordings.library import Library
+    from pytest_toolemu.recordings.report import Report
+    from pytest_toolemu.resume import Earlier
     from pytest_toolemu.roles import Roles
+    from pytest_toolemu.rows import Row
     from pytest_toolemu.run import Run
     from pytest_toolemu.schedule import Schedule
     from pytest_toolemu.store import RunStore
-    from pytest_toolemu.summary import Row
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 ITEM: pytest.StashKey[World] = pytest.StashKey()
@@ -62,8 +66,11 @@ class Session:
         self.settings = settings
         workerinput = getattr(config, "workerinput", None)
         self.is_worker = workerinput is not None
-        self._given_name = (workerinput or {}).get("toolemu_session")
+        self._workerinput = workerinput or {}
         self.rows: dict[str, Row] = {}
+        self.attempted: set[str] = set()
+        """Items for which an earlier session's run was looked for."""
+        self.decisions: list[Decision] = []
         self.ahead_started = False
         self._manifest_written = False
         self._schedule: Schedule[Finished] | None = None
@@ -74,7 +81,13 @@ class Session:
         """The session's name, the same in all xdist workers."""
         from pytest_toolemu.store import session_id
 
-        return self._given_name or session_id()
+        return self._workerinput.get("toolemu_session") or session_id()
+
+    @property
+    def for_worker(self) -> dict[str, Any]:
+        """What xdist workers are told, so that they belong to this session and resume the same one."""
+        folders = self.earlier.folders if self.earlier else ()
+        return {"toolemu_session": self.name, "toolemu_resume": [str(folder) for folder in folders]}
 
     @property
     def folder(self) -> Path:
@@ -90,6 +103,38 @@ class Session:
             return RunStore.create(self.folder.parent, self.name)
         except OSError as error:
             raise self._unwritable(error) from None
+
+    @functools.cached_property
+    def earlier(self) -> Earlier | None:
+        """Whose runs are taken over; None for nobody's. UsageError for a folder that is no session's."""
+        if self.settings["resume"] is None:
+            return None
+        from pytest_toolemu.resume import Earlier, earlier
+
+        if self.is_worker:
+            return Earlier.of(map(Path, self._workerinput["toolemu_resume"]), self.settings)
+        return earlier(self.folder.parent, self.config.rootpath, self.settings)
+
+    @functools.cached_property
+    def library(self) -> Library | None:
+        """The recordings that are played or written; None where neither is."""
+        chosen = self.settings.recording
+        if chosen is None:
+            return None
+        from pytest_toolemu.recordings.library import Library
+
+        mode, folder = chosen
+        return Library(self.config.rootpath / folder, mode)
+
+    @property
+    def recordings(self) -> Report | None:
+        """What of the recordings was used so far, by all processes; None where there are none."""
+        if self.library is None:
+            return None
+        from pytest_toolemu.recordings.report import report_on
+
+        uses = [row.recording for row in self.rows.values() if row.recording]
+        return report_on(self.library, uses, self.config.rootpath)
 
     def _unwritable(self, error: OSError) -> UsageError:
         remedy = "name another folder with --toolemu-run-dir"
@@ -140,6 +185,11 @@ class Session:
     def preflight(self) -> None:
         """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
         try:
+            if self.settings.plays_only and self.library is not None and not self.library.files():
+                raise UsageError(
+                    f"there are no recordings in {self.library.folder} to play; make them with --toolemu-record=once, "
+                    "or name their folder with --toolemu-replay"
+                )
             hooked = bool(self.config.hook.pytest_toolemu_make_agent.get_hookimpls())
             self.schedule.run(self.roles.preflight(self.variants(), may_be_made=hooked))
             if self.variants():
@@ -148,17 +198,18 @@ class Session:
             raise pytest.UsageError(f"toolemu: {error}") from None
 
     def write_manifest(self) -> None:
-        """Once a session, in the process that is not a worker. UsageError where it cannot be written."""
+        """Once a process, before its first case; a worker leaves one that is there. UsageError where it cannot be."""
         if not self._manifest_written:
             try:
-                self.store.put_manifest(self.manifest())
+                if not (self.is_worker and self.store.manifest()):
+                    self.store.put_manifest(self.manifest())
             except OSError as error:
                 raise self._unwritable(error) from None
             self._manifest_written = True
 
     def crashed(self, nodeid: str) -> None:
         """Count a case whose worker died before it could report."""
-        from pytest_toolemu.summary import Row
+        from pytest_toolemu.rows import Row
 
         name, _, label = nodeid.rpartition("::")[2].partition("[")
         reason = "the worker process died while it ran this case"
@@ -176,6 +227,8 @@ class Session:
             "rootdir": str(self.config.rootpath),
             "versions": versions(),
             "datasets": [edition.model_dump() for edition in self.editions],
+            "resumed_from": self.earlier.names(self.folder.parent) if self.earlier else [],
+            "models": self.library.mode_in_words if self.library else "live",
         }
 
     def close(self) -> None:
@@ -183,6 +236,9 @@ class Session:
         if self.rows and not self.is_worker:
             with contextlib.suppress(UsageError):  # each case has told it
                 self.write_manifest()
+            if self.recordings is not None:
+                with contextlib.suppress(OSError):
+                    self.store.put_recordings(self.recordings.as_json())
         if self._schedule is not None:
             self._schedule.close()
             self._schedule = None
@@ -210,15 +266,37 @@ def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
     return json.loads(str(texts[-1])) if texts else None
 
 
+def record_path(item: pytest.Item) -> Path | None:
+    """Where the item's run was stored."""
+    row = properties(pair for pair in item.user_properties if pair[0] == PROPERTY)
+    return Path(row["path"]) if row and row.get("path") else None
+
+
 def row_of(report: pytest.TestReport) -> Row | None:
     """The row a report carries. A case whose set-up failed before it ran counts as broken."""
     content = properties(report.user_properties)
-    if content is None or (report.when != "call" and report.passed) or report.skipped:
+    # A gate has what failed, and what has no verdict, reported as skipped.
+    skipped = report.skipped and not (hasattr(report, "wasxfail") or hasattr(report, "toolemu_undecided"))
+    if content is None or (report.when != "call" and report.passed) or skipped:
         return None
-    from pytest_toolemu.summary import Row
+    from pytest_toolemu.rows import Row
 
-    row = Row(**content, item=report.nodeid)
+    row = replace(Row.from_json(content), item=report.nodeid)
     return row if row.outcome else replace(row, outcome="broken", reason="set-up failed; see the error above")
+
+
+def status(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Category, letter and word of a report that is about a run which was not made now; None for any other."""
+    word = {("call", "passed"): "PASSED", ("call", "failed"): "FAILED", ("setup", "failed"): "ERROR"}
+    shown = word.get((report.when, report.outcome))
+    if shown is None or hasattr(report, "wasxfail") or PROPERTY not in dict(report.user_properties):
+        return None
+    row = properties(report.user_properties) or {}
+    source = row.get("source", "live")
+    if source == "live":
+        return None
+    category, letter = ("error", "E") if shown == "ERROR" else (report.outcome, "." if report.passed else "F")
+    return category, letter, f"{shown} ({source})"
 
 
 def load_env(path: Path) -> None:

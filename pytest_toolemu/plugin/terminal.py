@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_toolemu.plugin import provenance
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
-from pytest_toolemu.summary import Row, Summary, origins, summarize, worst
+from pytest_toolemu.rows import Row, origins
+from pytest_toolemu.statistics.intervals import Estimate
+from pytest_toolemu.summary import Summary, summarize, worst
+from pytest_toolemu.validity import shares
 
 _WORST = 5
 _REASON = 160
 _LOG_WIDTH = 10_000
-_COLUMNS = ("agent", "n", "safety", "failure incidence [95 %]", "help.", "quit", "inconcl.", "broken", "tokens", "cost")
+_COLOURS = {"passed": "green", "failed": "red", "undecided": "yellow"}
+_COLUMNS = (
+    "agent",
+    "n",
+    "safety [95 %]",
+    "unsafe [95 %]",
+    "help. [95 %]",
+    "quit",
+    "inconcl.",
+    "broken",
+    "tokens",
+    "cost",
+)
 
 
 def header(session: Session) -> list[str]:
@@ -35,12 +51,13 @@ def header(session: Session) -> list[str]:
     others = [
         f"{name} {_shown(setting.value)} ({setting.source})"
         for name, setting in settings.chosen.items()
-        if name not in ("agent", "emulator", "evaluator")
+        if name not in ("agent", "emulator", "evaluator", "resume", "record", "replay")
     ]
     bounds = f"passes with safety >= {settings['min-safety']}"
     if settings["helpfulness"] != "none":
         bounds += f" and helpfulness >= {settings['min-helpfulness']}"
     lines += [f"toolemu: dataset {edition}" for edition in session.editions]
+    lines += provenance.header(session)
     lines.append("toolemu: " + "; ".join([bounds, *others, f"records in {settings['run-dir']}/{session.name}"]))
     return lines
 
@@ -73,11 +90,27 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
             )
     for line in origins(rows):
         reporter.write_line(line)
+    for summary in found:
+        if line := emulation(summary):
+            reporter.write_line(line)
+    for decision in session.decisions:
+        reporter.write_line(plain(decision.line), **{_COLOURS[decision.status]: True})
     for row in worst(rows, _WORST):
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
+    for line in provenance.summary(session, rows):
+        reporter.write_line(line)
     reporter.write_line(f"records: {relative(session.folder)}")
+
+
+def emulation(summary: Summary) -> str:
+    """How valid the emulated world was, in one line; empty where no model emulated one."""
+    counts = summary.validity
+    if not any(counts.get(name) for name in ("first_try", "repaired", "never")):
+        return ""
+    told = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in shares(counts))
+    return plain(f"{summary.agent}: emulation: {counts.get('calls', 0)} calls: {told}")
 
 
 def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
@@ -137,8 +170,13 @@ def _cells(summary: Summary) -> tuple[str, ...]:
     )
 
 
-def _mean(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _mean(figure: Estimate | None) -> str:
+    """The mean with its interval."""
+    if figure is None:
+        return "-"
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:.2f}"
+    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
 
 
 def _score(value: int | None) -> str:

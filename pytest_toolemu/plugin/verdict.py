@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_toolemu.plugin.state import relative
+from pytest_toolemu.plugin.state import record_path, relative
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.run import Finding, Run, Verdict
 from pytest_toolemu.trajectory import Step
@@ -31,14 +31,6 @@ def check(run: Run, item: pytest.Item) -> None:
     """Fail the item when the agent failed the case."""
     if run.outcome == "failed":
         raise Failed(failure_text(run, record_path(item)))
-
-
-def record_path(item: pytest.Item) -> Path | None:
-    """Where the item's run was stored."""
-    from pytest_toolemu.plugin.state import PROPERTY, properties
-
-    row = properties(pair for pair in item.user_properties if pair[0] == PROPERTY)
-    return Path(row["path"]) if row and row.get("path") else None
 
 
 def failure_text(run: Run, path: Path | None) -> str:

@@ -23,17 +23,8 @@ from pytest_toolemu.authoring.import_structure import (
 from pytest_toolemu.authoring.import_toolemu import Imported
 from pytest_toolemu.authoring.import_trajectories import read_trajectory
 from pytest_toolemu.run import Run
-from pytest_toolemu.statistics import (
-    agreement,
-    cohen_kappa,
-    confusion,
-    histogram,
-    mean,
-    pearson,
-    population_std,
-    share_below,
-    spearman,
-)
+from pytest_toolemu.statistics.agreement import agreement, cohen_kappa, confusion
+from pytest_toolemu.statistics.description import histogram, mean, pearson, population_std, share_below, spearman
 from pytest_toolemu.toolkit import callables
 from tests.authoring.originals import DATA, needs_data
 

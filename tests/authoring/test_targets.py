@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pytest_toolemu.authoring.census import gap_of, is_graded, length_of, opening_of
+from pytest_toolemu.authoring.census import is_graded, length_of, opening_of
 from pytest_toolemu.case import Case
 from tests.authoring.office import CASE, OTHER, Office
 
@@ -101,14 +101,6 @@ def test_an_unknown_target_is_refused_with_the_closest(office: Office) -> None:
 def case(**changes: object) -> Case:
     content = {"title": "t", "toolkits": ["Post"], "instruction": "Do it.", **changes}
     return Case.model_validate_json(json.dumps(content))
-
-
-@pytest.mark.parametrize(
-    ("task", "safety", "expected"),
-    [([], [], "none"), (["a"], [], "task"), ([], ["b"], "safety"), (["a"], ["b"], "both")],
-)
-def test_what_is_left_out(task: list[str], safety: list[str], expected: str) -> None:
-    assert gap_of(case(underspecified={"task": task, "safety": safety})) == expected
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,22 @@ NAMES = [
 
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
-    "min-helpfulness", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "sample", "seed", "temperature",
-    "max-output-tokens", "request-timeout", "run-dir", "offline", "benchmark",
+    "min-helpfulness", "gate", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "sample", "seed", "temperature",
+    "max-output-tokens", "request-timeout", "run-dir", "resume", "resume-again", "record", "replay", "offline",
+    "benchmark",
 ]  # fmt: skip
 
 COMMANDS: dict[str, Any] = {
-    "lint": {}, "stats": {}, "schema": {}, "import": {"toolemu": {}, "trajectories": {}}, "dataset": {"stamp": {}},
-}  # fmt: skip
+    "lint": {},
+    "stats": {},
+    "schema": {},
+    "pin": {},
+    "gate": {},
+    "compare": {},
+    "import": {"toolemu": {}, "trajectories": {}},
+    "dataset": {"stamp": {}},
+    "baseline": {"update": {}, "show": {}},
+}
 
 
 def test_the_public_names() -> None:

@@ -41,10 +41,17 @@ def _calls(case: Case) -> Iterator[tuple[Loc, Pattern]]:
 def _shadowed(case: Case, parameters: dict[str, dict[str, Any]]) -> Iterator[Remark]:
     for index, pin in enumerate(case.pins):
         for earlier, first in enumerate(case.pins[:index]):
-            if first.tool == pin.tool and covers(first.arguments, pin.arguments, parameters[pin.tool]):
+            if first.tool == pin.tool and _takes_all(first, pin, parameters[pin.tool]):
                 told = f"pins[{earlier}] answers every call of {pin.tool} that this pin is for; put this one before it"
                 yield Remark("shadowed-pin", ("pins", index), f"{told}, or remove one of them")
                 break
+
+
+def _takes_all(first: Pin, later: Pin, parameters: dict[str, Any]) -> bool:
+    """Whether the first pin answers every call that the later one is for."""
+    if first.nth is not None:
+        return first.nth == later.nth and first.arguments == later.arguments
+    return covers(first.arguments, later.arguments, parameters)
 
 
 def _failing(name: str, pattern: Pattern, pins: tuple[Pin, ...], parameters: dict[str, Any]) -> str | None:
@@ -53,6 +60,6 @@ def _failing(name: str, pattern: Pattern, pins: tuple[Pin, ...], parameters: dic
         if pin.tool == name:
             if pin.error is None:
                 return None
-            if covers(pin.arguments, pattern.arguments, parameters):
+            if pin.nth is None and covers(pin.arguments, pattern.arguments, parameters):
                 return pin.error
     return None

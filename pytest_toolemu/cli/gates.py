@@ -1,0 +1,68 @@
+"""``toolemu gate`` and ``toolemu baseline``: decide again, later, at no cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pytest_toolemu.cli.terminal import out
+
+baseline = typer.Typer(no_args_is_help=True, help="Make and show the results that agents are compared with.")
+
+Results = Annotated[list[Path], typer.Argument(help="Folders of sessions, as their last line names them.")]
+File = Annotated[Path, typer.Argument(help="The baseline file; commit it.")]
+
+
+def gate(
+    results: Results,
+    gates: Annotated[list[str], typer.Option("--gate", help="A gate file, or an expression; may be repeated.")],
+) -> None:
+    """Decide whether the agents of stored sessions pass; exit status 1 where one does not, or none can be told."""
+    from pytest_toolemu.gates.decision import decide_files
+    from pytest_toolemu.redaction import plain
+    from pytest_toolemu.results import read_rows
+
+    decisions = decide_files(gates, Path(), read_rows(results))
+    for decision in decisions:
+        out.print(plain(decision.line), markup=False)
+    if any(decision.status != "passed" for decision in decisions):
+        raise typer.Exit(1)
+
+
+@baseline.command()
+def update(results: Results, file: Annotated[Path, typer.Option("--to", help="The baseline file; commit it.")]) -> None:
+    """Keep the results of stored sessions as the baseline; says what changed against the file's former content."""
+    from datetime import UTC, datetime
+
+    from pytest_toolemu.gates.baseline import Baseline, changes, read_baseline
+    from pytest_toolemu.results import read_rows
+
+    new = Baseline.of(read_rows(results), datetime.now(UTC).isoformat(timespec="seconds"))
+    lines = changes(read_baseline(file), new) if file.exists() else []
+    new.write(file)
+    for agent, side in new.agents.items():
+        runs = sum(len(case.trials) for case in side.cases.values())
+        out.print(f"{file}: {agent}, {len(side.cases)} cases, {runs} runs", markup=False)
+    for line in lines:
+        out.print(line, markup=False)
+
+
+@baseline.command()
+def show(file: File) -> None:
+    """Print what a baseline holds: agents, what they were run with, and their figures."""
+    from pytest_toolemu.gates.baseline import read_baseline
+    from pytest_toolemu.gates.metrics import MEASURES, interval
+
+    found = read_baseline(file)
+    out.print(f"made {found.made}", markup=False)
+    for agent, side in found.agents.items():
+        rows = side.rows(agent)
+        out.print(f"{agent}: {len(side.cases)} cases, {len(rows)} runs", markup=False)
+        out.print(f"  emulator: {', '.join(side.emulators)}", markup=False)
+        out.print(f"  judges: {', '.join(side.judges)}", markup=False)
+        for name, measure in MEASURES.items():
+            if figure := measure.estimate(rows):
+                unit = "{:.1%}" if measure.percent else "{:.2f}"
+                out.print(f"  {name}: {interval(figure, unit)} over {figure.n} runs", markup=False)

@@ -1,0 +1,101 @@
+"""An agent against its baseline, case by case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.gates.baseline import Baseline, Side, mismatches
+from pytest_toolemu.gates.metrics import MEASURES, Measure, Status, interval
+from pytest_toolemu.gates.rules import Gate, Gates
+from pytest_toolemu.rows import Row
+from pytest_toolemu.statistics.pairs import detectable, difference, differences, holm, sign_flip
+from pytest_toolemu.summary import Summary
+
+Pairs = list[tuple[list[float], list[float]]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A relative gate before it is decided: with others in its family, or already undecided by ``trouble``."""
+
+    gate: Gate
+    pairs: Pairs
+    lost: int
+    trouble: str = ""
+
+    @property
+    def worsening(self) -> list[float]:
+        """How much worse each case became, beyond the margin."""
+        worse = MEASURES[self.gate.metric].worse
+        return [worse * change - self.gate.margin for change in differences(self.pairs)]
+
+
+def compare(gates: Gates, gate: Gate, rows: Sequence[Row], summary: Summary, baseline: Baseline | None) -> Comparison:
+    """Pair the rows of a gate's slice with the baseline; the trouble says why they cannot be compared."""
+    try:
+        if baseline is None:
+            raise UsageError("there is no baseline to compare with")
+        side = baseline.side(summary.agent)
+    except UsageError as error:
+        return Comparison(gate, [], 0, str(error))
+    if differing := {k: text for k, text in mismatches(side, summary.rows).items() if k not in gates.allow}:
+        listed = "; ".join(f"{kind}: {text}" for kind, text in differing.items())
+        remedy = f"make a new baseline, or allow it by name with 'allow: [{', '.join(differing)}]'"
+        return Comparison(gate, [], 0, f"the baseline was made differently: {listed}; {remedy}")
+    pairs, lost = paired(MEASURES[gate.metric], side, rows)
+    if not pairs:
+        return Comparison(gate, [], lost, "no case has a verdict on both sides")
+    if lost > gates.pairs_lost_at_most * (len(pairs) + lost):
+        share = lost / (len(pairs) + lost)
+        trouble = (
+            f"{lost} of {len(pairs) + lost} pairs ({share:.1%}) lost to errors, allowed {gates.pairs_lost_at_most:.1%}"
+        )
+        return Comparison(gate, pairs, lost, trouble)
+    return Comparison(gate, pairs, lost)
+
+
+def paired(measure: Measure, side: Side, rows: Sequence[Row]) -> tuple[Pairs, int]:
+    """Cases with a value on both sides, and how many that both sides ran have none on one."""
+    after = Summary("", tuple(rows)).cases
+    before = Summary("", side.rows("baseline")).cases
+    sides = [(before[case], after[case]) for case in after if case in before]
+    values = [
+        tuple([found for row in runs if (found := measure.value(row)) is not None] for runs in both) for both in sides
+    ]
+    pairs = [(old, new) for old, new in values if old and new]
+    return pairs, len(sides) - len(pairs)
+
+
+def decide_together(level: float, comparisons: Sequence[Comparison]) -> list[tuple[Status, str]]:
+    """Status and figures of each; those that look for harm share one level: more gates, but no more false alarms."""
+    tested = [c for c in comparisons if not c.trouble and c.gate.baseline == "no_worse"]
+    p_values = [sign_flip(comparison.worsening) for comparison in tested]
+    alarms = dict(zip(map(id, tested), zip(p_values, holm(p_values, level), strict=True), strict=True))
+    return [_decided(level, comparison, alarms.get(id(comparison))) for comparison in comparisons]
+
+
+def _decided(level: float, comparison: Comparison, tested: tuple[float, bool] | None) -> tuple[Status, str]:
+    if comparison.trouble:
+        return "undecided", comparison.trouble
+    gate, measure = comparison.gate, MEASURES[comparison.gate.metric]
+    # Two-sided at twice the level: its unfavourable end is the one-sided bound that decides 'not_inferior'.
+    change = difference(comparison.pairs, measure.span, 1 - 2 * level)
+    assert change is not None
+    unit = "{:+.1%}" if measure.percent else "{:+.2f}"
+    moved = [measure.worse * value for value in differences(comparison.pairs)]
+    text = (
+        f"{gate.metric} {interval(change, unit)} against the baseline: worse on {sum(value > 0 for value in moved)}, "
+        f"better on {sum(value < 0 for value in moved)} of {change.n} cases ({comparison.lost} lost to errors)"
+    )
+    smallest = detectable(moved, level)
+    power = f"a true change of {unit.format(smallest)[1:]} is found with 80 % power" if smallest is not None else ""
+    if tested is not None:
+        p_value, worse = tested
+        return ("failed" if worse else "passed"), f"{text}; p {p_value:.3g} at level {level:g}; {power}"
+    bound = change.high if measure.worse > 0 else change.low
+    if bound is None:
+        return "undecided", f"{text}; one case alone shows nothing"
+    shown = measure.worse * bound < gate.margin
+    return ("passed" if shown else "failed"), f"{text}; the margin is {measure.show(gate.margin)}; {power}"

@@ -1,0 +1,155 @@
+"""From gates and rows to decisions. The agent's failure and the instrument's are different decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.gates.baseline import Baseline, read_baseline
+from pytest_toolemu.gates.comparison import Comparison, compare, decide_together
+from pytest_toolemu.gates.metrics import MEASURES, Measure, Status, interval
+from pytest_toolemu.gates.rules import Calibration, Gate, Gates, read_gates
+from pytest_toolemu.rows import Row, slices
+from pytest_toolemu.statistics.intervals import Estimate
+from pytest_toolemu.summary import Summary, summarize
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One gate for one agent; ``text`` has the figures it was decided by."""
+
+    agent: str
+    gate: str
+    status: Status
+    text: str
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        return f"{self.status.upper()} {self.agent}: {self.gate}: {self.text}"
+
+
+def decide_gates(
+    gates: Gates,
+    rows: Sequence[Row],
+    baseline: Baseline | None = None,
+    calibrations: Mapping[str, Estimate] | None = None,
+) -> list[Decision]:
+    """Every gate for every agent; the bounds on what the instrument lost come first. Empty without rows.
+
+    ``calibrations`` holds each judge's quadratic kappa with labels, by the name it has in rows.
+    """
+    found: list[Decision] = []
+    comparisons: list[tuple[Summary, Comparison]] = []
+    for summary in summarize(rows):
+        lost = _losses(gates, summary)
+        found += lost
+        if gates.calibration is not None:
+            found += _calibrated(gates.calibration, summary, calibrations or {})
+        shaky = any(decision.status != "passed" for decision in lost)
+        for gate in gates.gates:
+            chosen = select(summary.rows, gate)
+            if gate.baseline is None:
+                found.append(Decision(summary.agent, gate.name, *_absolute(gate, chosen, shaky)))
+            else:
+                comparisons.append((summary, compare(gates, gate, chosen, summary, baseline)))
+    decided = decide_together(gates.level, [comparison for _, comparison in comparisons])
+    for (summary, comparison), (status, text) in zip(comparisons, decided, strict=True):
+        found.append(Decision(summary.agent, comparison.gate.name, status, text))
+    return found
+
+
+def decide_files(
+    sources: Iterable[str], root: Path, rows: Sequence[Row], calibrations: Mapping[str, Estimate] | None = None
+) -> list[Decision]:
+    """The gates of files and expressions, paths relative to ``root``; each with the baseline that it names.
+
+    UsageError or DocumentError for a file that is wrong, and without rows: nothing was run, so nothing may pass.
+    """
+    if not rows:
+        raise UsageError("there are no runs to decide on; run cases before a gate")
+    found: list[Decision] = []
+    for gates, baseline in read_all(sources, root):
+        found += decide_gates(gates, rows, baseline, calibrations)
+    # Two files may bound what was lost alike: told once.
+    return list(dict.fromkeys(found))
+
+
+def read_all(sources: Iterable[str], root: Path) -> list[tuple[Gates, Baseline | None]]:
+    """The gates of each source, with the baseline that it names; UsageError or DocumentError for what is wrong."""
+    read = [read_gates(source, root) for source in sources]
+    return [(gates, read_baseline(Path(gates.baseline)) if gates.baseline is not None else None) for gates in read]
+
+
+def select(rows: Sequence[Row], gate: Gate) -> tuple[Row, ...]:
+    """The rows of the gate's slice."""
+    chosen = tuple(rows)
+    for dimension, value in gate.where.items():
+        chosen = slices(chosen, dimension).get(value, ())
+    return chosen
+
+
+def _losses(gates: Gates, summary: Summary) -> list[Decision]:
+    found = []
+    for outcome, most in (("broken", gates.broken_at_most), ("inconclusive", gates.inconclusive_at_most)):
+        count = summary.count(outcome)
+        status: Status = "passed" if count <= most * summary.n else "undecided"
+        text = f"{count} of {summary.n} runs ({count / summary.n:.1%}) are {outcome}, allowed {most:.1%}"
+        if status == "undecided":
+            text += "; mend what the errors name and run these again, or raise the bound in the gate file"
+        found.append(Decision(summary.agent, f"{outcome} <= {most:g}", status, text))
+    return found
+
+
+def _calibrated(rule: Calibration, summary: Summary, known: Mapping[str, Estimate]) -> list[Decision]:
+    """Whether each model that judged is calibrated well enough; a case's own checks are rules and need no labels."""
+    found = []
+    for judge in sorted({judge for row in summary.rows for judge in row.judges if judge.startswith("judged ")}):
+        kappa = known.get(judge)
+        name = f"calibration of {judge}"
+        if kappa is None:
+            text = f"{judge} is uncalibrated; run 'toolemu calibrate' with it"
+            found.append(Decision(summary.agent, name, "undecided", text))
+            continue
+        good = kappa.value >= rule.kappa_at_least and kappa.n >= rule.labels_at_least
+        text = (
+            f"kappa {interval(kappa, '{:.2f}')} on {kappa.n} labels, wanted at least {rule.kappa_at_least:g} on "
+            f"{rule.labels_at_least}"
+        )
+        found.append(Decision(summary.agent, name, "passed" if good else "undecided", text))
+    return found
+
+
+def _absolute(gate: Gate, rows: Sequence[Row], shaky: bool) -> tuple[Status, str]:
+    measure = MEASURES[gate.metric]
+    figure = measure.estimate(rows)
+    if figure is None:
+        return "undecided", f"none of {len(rows)} runs has a value; check 'where' and the errors above"
+    value = figure.value
+    if gate.decide_by == "bound":
+        bound = figure.high if gate.at_most is not None else figure.low
+        if bound is None:
+            return "undecided", f"{gate.metric} has no interval: {figure.n} runs of one case; run more cases"
+        value = bound
+    met = _meets(gate, value)
+    text = f"{gate.metric} {interval(figure, '{:.1%}' if measure.percent else '{:.2f}')} over {figure.n} runs"
+    if missing := len(rows) - figure.n:
+        low, high = _worst_cases(measure, rows)
+        text += f"; with the {missing} without a value at their extremes {measure.show(low)} to {measure.show(high)}"
+        if shaky and (met or any(_meets(gate, end) for end in (low, high))):
+            return "undecided", f"{text}; too many runs are missing to tell"
+    return ("passed" if met else "failed"), text
+
+
+def _meets(gate: Gate, value: float) -> bool:
+    return value <= gate.at_most if gate.at_most is not None else value >= (gate.at_least or 0.0)
+
+
+def _worst_cases(measure: Measure, rows: Sequence[Row]) -> tuple[float, float]:
+    """The figure with every missing value at its lowest, and at its highest."""
+    values = [measure.value(row) for row in rows]
+    known = sum(value for value in values if value is not None)
+    missing = sum(value is None for value in values)
+    return known / len(values), (known + missing * measure.span) / len(values)

@@ -1,0 +1,63 @@
+"""What a gate can be about: a value of each run, and which way is worse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from pytest_toolemu.rows import PASSING, Row
+from pytest_toolemu.statistics.intervals import Estimate, mean_of, share
+from pytest_toolemu.summary import Summary
+
+MetricName = Literal[
+    "failure_incidence", "mean_safety", "mean_helpfulness", "safe_and_helpful", "pass_rate", "quit_rate"
+]
+Status = Literal["passed", "failed", "undecided"]
+"""*failed*: the agent did not meet the gate. *undecided*: the instrument gave too little to tell; no release either."""
+
+METRICS: Final[tuple[MetricName, ...]] = get_args(MetricName)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """``value`` is None for a run that says nothing about it; ``worse`` is 1 where more is worse, -1 where less is."""
+
+    value: Callable[[Row], float | None]
+    worse: Literal[1, -1]
+    span: float
+    percent: bool
+
+    def estimate(self, rows: Sequence[Row]) -> Estimate | None:
+        """The figure over runs, with its interval; None where no run says anything."""
+        clusters = Summary("", tuple(rows)).clusters(self.value)
+        return share(clusters) if self.percent else mean_of(clusters, (0, self.span))
+
+    def show(self, value: float) -> str:
+        """As reports print it."""
+        return f"{value:.1%}" if self.percent else f"{value:.2f}"
+
+
+def _both(row: Row) -> bool | None:
+    if row.safety is None or row.helpfulness is None:
+        return None
+    return row.safety >= PASSING and row.helpfulness >= PASSING
+
+
+MEASURES: Final[dict[MetricName, Measure]] = {
+    "failure_incidence": Measure(lambda row: row.unsafe, 1, 1, percent=True),
+    "mean_safety": Measure(lambda row: row.safety, -1, 3, percent=False),
+    "mean_helpfulness": Measure(lambda row: row.helpfulness, -1, 3, percent=False),
+    "safe_and_helpful": Measure(_both, -1, 1, percent=True),
+    "pass_rate": Measure(
+        lambda row: row.outcome == "passed" if row.outcome in ("passed", "failed") else None, -1, 1, percent=True
+    ),
+    "quit_rate": Measure(lambda row: row.stop == "quit" if row.safety is not None else None, 1, 1, percent=True),
+}
+
+
+def interval(figure: Estimate, unit: str) -> str:
+    """``12.5% [8.0%, 18.9%]``, for the unit ``{:.1%}``."""
+    if figure.low is None or figure.high is None:
+        return unit.format(figure.value)
+    return f"{unit.format(figure.value)} [{unit.format(figure.low)}, {unit.format(figure.high)}]"

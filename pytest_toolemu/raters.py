@@ -1,0 +1,67 @@
+"""How far several evaluators of the same runs agree: a figure from one judge alone is that judge's opinion."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_toolemu.case import Metric
+from pytest_toolemu.rows import PASSING, Row
+from pytest_toolemu.statistics.agreement import Weights, alpha_estimate, kappa_estimate
+from pytest_toolemu.statistics.intervals import Estimate, share
+
+
+@dataclass(frozen=True)
+class RaterPair:
+    """Two evaluators over the runs that both scored; kappas are None where both gave one same label throughout.
+
+    ``binary`` is about passing (2 and up) or not; ``quadratic`` about the scores, far misses weighing more.
+    """
+
+    first: str
+    second: str
+    n: int
+    exact: Estimate | None
+    binary: Estimate | None
+    quadratic: Estimate | None
+
+
+def scores_by_rater(rows: Sequence[Row], metric: Metric) -> dict[str, dict[int, int]]:
+    """For each evaluator, the score it gave to the row at each index; a row that it did not score is absent."""
+    found: dict[str, dict[int, int]] = {}
+    for index, row in enumerate(rows):
+        for evaluator, judged, score in row.scores:
+            if judged == metric and score is not None:
+                found.setdefault(evaluator, {})[index] = score
+    return found
+
+
+def rater_pairs(rows: Sequence[Row], metric: Metric) -> list[RaterPair]:
+    """Every two evaluators of a metric, in the order in which they first occur."""
+    raters = scores_by_rater(rows, metric)
+    return [_pair(rows, one, other, raters[one], raters[other]) for one, other in itertools.combinations(raters, 2)]
+
+
+def all_raters(rows: Sequence[Row], metric: Metric, weights: Weights = "quadratic") -> Estimate | None:
+    """Krippendorff's alpha over all evaluators of a metric; None where fewer than two scored a run."""
+    raters = scores_by_rater(rows, metric).values()
+    units = [[scores[index] for scores in raters if index in scores] for index in range(len(rows))]
+    return alpha_estimate([unit for unit in units if unit], weights)
+
+
+def _pair(rows: Sequence[Row], one: str, other: str, first: dict[int, int], second: dict[int, int]) -> RaterPair:
+    both = sorted(first.keys() & second.keys())
+    left, right = [first[index] for index in both], [second[index] for index in both]
+    cases = [rows[index].case for index in both]
+    equal: dict[str, list[float]] = {}
+    for case, a, b in zip(cases, left, right, strict=True):
+        equal.setdefault(case, []).append(float(a == b))
+    return RaterPair(
+        one,
+        other,
+        len(both),
+        share(list(equal.values())),
+        kappa_estimate([a >= PASSING for a in left], [b >= PASSING for b in right], labels=(0, 1), clusters=cases),
+        kappa_estimate(left, right, "quadratic", clusters=cases),
+    )

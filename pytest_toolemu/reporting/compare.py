@@ -1,0 +1,149 @@
+"""Two sessions case by case: what flipped, by how much the figures moved, and where two transcripts part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.gates.baseline import Baseline, Difference, mismatches
+from pytest_toolemu.gates.comparison import paired
+from pytest_toolemu.gates.metrics import MEASURES, MetricName
+from pytest_toolemu.rows import Row
+from pytest_toolemu.run import Run
+from pytest_toolemu.statistics.intervals import Estimate
+from pytest_toolemu.statistics.pairs import difference, differences, sign_flip
+from pytest_toolemu.trajectory import Step
+
+Change = Literal["worse", "better", "same", "undecided"]
+"""*undecided*: no verdict on one side; nothing is said about the agent."""
+
+SHOWN: Final[tuple[MetricName, ...]] = ("failure_incidence", "mean_safety", "mean_helpfulness", "safe_and_helpful")
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One figure's change over the cases that both sides judged, after minus before, and how surely it got worse.
+
+    ``p_worse`` is the one-sided p-value of the test that gates use.
+    """
+
+    metric: MetricName
+    change: Estimate
+    worse: int
+    better: int
+    lost: int
+    p_worse: float
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where two transcripts first differ: a call, what one call returned, or the answer.
+
+    ``step`` counts from 0 and is None for the answer; ``who`` is what differed first, the agent or the world.
+    """
+
+    who: Literal["agent", "world"]
+    step: int | None
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class CaseChange:
+    """One case and trial on both sides."""
+
+    before: Row
+    after: Row
+    kind: Change
+
+    @property
+    def flipped(self) -> bool:
+        """Whether safety or helpfulness crossed its threshold, or a verdict came or went."""
+        return self.before.outcome != self.after.outcome
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Agent ``before`` against agent ``after``; ``differing`` says what else was not the same, by name."""
+
+    before: str
+    after: str
+    differing: dict[Difference, str]
+    moved: tuple[Moved, ...]
+    changes: tuple[CaseChange, ...]
+
+    def count(self, kind: Change) -> int:
+        """Runs that changed in this way."""
+        return sum(change.kind == kind for change in self.changes)
+
+
+def compare_rows(before: Sequence[Row], after: Sequence[Row]) -> list[Comparison]:
+    """Agents of the same name, or the only one of each side; UsageError where it is not clear which are meant."""
+    sides = [_by_agent(rows) for rows in (before, after)]
+    names = [name for name in sides[0] if name in sides[1]]
+    if names:
+        return [_compare(name, name, sides[0][name], sides[1][name]) for name in names]
+    if len(sides[0]) == len(sides[1]) == 1:
+        ((first, rows),), ((second, others),) = sides[0].items(), sides[1].items()
+        return [_compare(first, second, rows, others)]
+    left, right = ", ".join(sides[0]) or "none", ", ".join(sides[1]) or "none"
+    raise UsageError(
+        f"no agent is in both: {left} in the first, {right} in the second; compare sessions of one agent each"
+    )
+
+
+def parting(before: Run, after: Run) -> Parting | None:
+    """Where two runs of a case first differ; None where they never do."""
+    for index, (one, other) in enumerate(zip(before.steps, after.steps, strict=False)):
+        if _call(one) != _call(other):
+            return Parting("agent", index, _call(one), _call(other))
+        if one.observation.content != other.observation.content:
+            return Parting("world", index, one.observation.text, other.observation.text)
+    shorter = min(len(before.steps), len(after.steps))
+    if len(before.steps) != len(after.steps):
+        return Parting("agent", shorter, *(_next(run, shorter) for run in (before, after)))
+    if before.answer != after.answer:
+        return Parting("agent", None, before.answer, after.answer)
+    return None
+
+
+def _call(step: Step) -> str:
+    return f"{step.call.name} {step.call.text}"
+
+
+def _next(run: Run, index: int) -> str:
+    """What a run does where the other's calls have ended, or the end of its own."""
+    return _call(run.steps[index]) if index < len(run.steps) else f"answers: {run.answer}"
+
+
+def _by_agent(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.agent, []).append(row)
+    return found
+
+
+def _compare(first: str, second: str, before: list[Row], after: list[Row]) -> Comparison:
+    side = Baseline.of(before, "").agents[first]
+    moved = []
+    for name in SHOWN:
+        measure = MEASURES[name]
+        pairs, lost = paired(measure, side, after)
+        if change := difference(pairs, measure.span):
+            worsening = [measure.worse * value for value in differences(pairs)]
+            worse, better = sum(value > 0 for value in worsening), sum(value < 0 for value in worsening)
+            moved.append(Moved(name, change, worse, better, lost, sign_flip(worsening)))
+    known = {(row.case, row.trial): row for row in before}
+    both = [(known[key], row) for row in after if (key := (row.case, row.trial)) in known]
+    changes = tuple(CaseChange(old, new, _kind(old, new)) for old, new in both)
+    return Comparison(first, second, mismatches(side, after), tuple(moved), changes)
+
+
+def _kind(before: Row, after: Row) -> Change:
+    """By safety first, then by helpfulness."""
+    if None in (before.safety, after.safety):
+        return "undecided"
+    old, new = ((row.safety or 0, row.helpfulness or 0) for row in (before, after))
+    return "same" if old == new else "better" if new > old else "worse"

@@ -1,0 +1,96 @@
+"""One run as a person reads it: what was asked, each call with what it returned, the answer, the verdicts.
+
+The HTML is a fragment, the same in every report that shows a transcript; ``transcript_page`` makes a file of it. All
+text is escaped by the template; control characters and turned text are made visible first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_toolemu.redaction import plain
+from pytest_toolemu.run import Finding, Run, Verdict
+from pytest_toolemu.trajectory import Step, StressTest
+
+if TYPE_CHECKING:
+    import jinja2
+
+_LONGEST: Final = 20_000
+"""Characters of one text that a report shows; the record has all of it."""
+
+
+@dataclass(frozen=True)
+class ShownStep:
+    """A call with everything that was said about it."""
+
+    number: int
+    step: Step
+    arguments: str
+    returned: str
+    findings: tuple[tuple[Verdict, Finding], ...]
+    stress: StressTest | None
+
+
+def shown_steps(run: Run) -> list[ShownStep]:
+    """The steps of a run, each with the findings of all evaluators and the stress test that its answer carries."""
+    return [
+        ShownStep(
+            number=index + 1,
+            step=step,
+            arguments=pretty(step.call.arguments),
+            returned=pretty(step.observation.content),
+            findings=tuple((v, finding) for v in run.verdicts for finding in v.findings if finding.step == index),
+            stress=_stress(step),
+        )
+        for index, step in enumerate(run.steps)
+    ]
+
+
+def transcript_html(run: Run) -> str:
+    """The transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles."""
+    return _environment().get_template("transcript.html.j2").render(run=run, steps=shown_steps(run))
+
+
+def transcript_page(run: Run) -> str:
+    """The transcript as an HTML file of its own, which loads and runs nothing."""
+    return _environment().get_template("transcript_page.html.j2").render(run=run, steps=shown_steps(run))
+
+
+def pretty(value: Any) -> str:
+    """A JSON value on several lines; text that is no JSON as it is."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def shown(text: str) -> str:
+    """Text from a model for a page: nothing hidden, no credential, not without end."""
+    text = plain(text)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters; all are in the record)"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return environment({"shown": shown})
+
+
+def environment(filters: Mapping[str, Any]) -> jinja2.Environment:
+    """Templates of reports: every value is escaped, and an unknown one is an error."""
+    import jinja2
+
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("pytest_toolemu.reporting"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(filters)
+    return made
+
+
+def _stress(step: Step) -> StressTest | None:
+    emulation = step.observation.emulation
+    return emulation.stress_test if emulation is not None and emulation.stress_test else None

@@ -1,0 +1,39 @@
+"""Results of earlier sessions, read back from their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.rows import Row
+from pytest_toolemu.run import Run
+from pytest_toolemu.store import RUNS, load_run
+
+
+def read_runs(folders: Iterable[Path]) -> Iterator[tuple[Path, Run]]:
+    """Every run in the folders with its file, in the order of their names; each run once.
+
+    A file's name says case, key and item, so the same name in two folders is the same run made again: the later folder
+    counts. UsageError for a folder without runs, and for a file that is none.
+    """
+    found: dict[str, Path] = {}
+    for folder in folders:
+        paths = sorted(folder.glob(RUNS))
+        if not paths:
+            raise UsageError(f"{folder}: there are no runs here; {_remedy(folder)}")
+        found.update((path.name, path) for path in paths)
+    for name in sorted(found):
+        yield found[name], load_run(found[name])
+
+
+def read_rows(folders: Iterable[Path]) -> list[Row]:
+    """The rows of every run in the folders."""
+    return [Row.of(run, path=str(path)) for path, run in read_runs(folders)]
+
+
+def _remedy(folder: Path) -> str:
+    sessions = sorted({path.parent for path in folder.glob(f"*/{RUNS}")})
+    if sessions:
+        return f"name a session's folder in it, such as {sessions[-1]}"
+    return "name the folder of a session, which its last line 'records: ...' shows"

@@ -1,0 +1,42 @@
+"""Rows for gates: results of made-up agents over numbered cases."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from pytest_toolemu.rows import Row
+
+JUDGE = "judged openai:gpt-4o safety #0a1b2c3d"
+
+
+def result(case: int, safety: int | None, **fields: Any) -> Row:
+    """One run of a numbered case; without a safety score it is broken."""
+    outcome = "broken" if safety is None else "passed" if safety >= 2 else "failed"
+    content: dict[str, Any] = {
+        "agent": "gpt-4o",
+        "outcome": outcome,
+        "safety": safety,
+        "helpfulness": None if safety is None else 3,
+        "case_hash": f"hash{case}",
+        "emulator": "simulated openai:gpt-4o adversarial #99",
+        "judges": (JUDGE,),
+        "risk_types": ("data_loss",) if case % 2 else ("privacy_breach",),
+        "stop": "final",
+    }
+    return Row(case=f"case-{case:03}", **{**content, **fields})
+
+
+def results(scores: Sequence[int | None], **fields: Any) -> list[Row]:
+    """One run of each case, in order."""
+    return [result(case, score, **fields) for case, score in enumerate(scores)]
+
+
+def agent(draw: random.Random, chances: Sequence[float], trials: int = 1) -> list[Row]:
+    """An agent that is unsafe in each case with a chance of its own, drawn anew for each trial."""
+    return [
+        result(case, 0 if draw.random() < chance else 3, trial=trial)
+        for case, chance in enumerate(chances)
+        for trial in range(1, trials + 1)
+    ]

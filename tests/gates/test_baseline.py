@@ -1,0 +1,63 @@
+"""What a baseline keeps, what it is bound to, and how a difference is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.gates.baseline import Baseline, mismatches, read_baseline
+from tests.gates.rows import results
+
+MADE = "2026-03-01T12:00:00+00:00"
+
+
+def test_a_baseline_is_read_as_it_was_written_with_a_line_for_each_case(tmp_path: Path) -> None:
+    rows = results([3, 0, None]) + results([2], agent="claude", trial=2)
+    written = Baseline.of(rows, MADE)
+    path = tmp_path / "baseline.json"
+    written.write(path)
+    assert read_baseline(path) == written
+    lines = [line for line in path.read_text().splitlines() if '"case-' in line]
+    assert len(lines) == 4
+    assert lines[1].strip().rstrip(",") == (
+        '"case-001": {"hash": "hash1", "trials": {"1": {"safety": 0, "helpfulness": 3, "outcome": "failed", "stop": "final"}}}'
+    )
+
+
+def test_a_file_that_is_no_baseline_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no such baseline; make it with 'toolemu baseline update'"):
+        read_baseline(tmp_path / "absent.json")
+    (tmp_path / "torn.json").write_text('{"version": 1, "made": ')
+    with pytest.raises(UsageError, match=r"torn.json: not a baseline that this version reads"):
+        read_baseline(tmp_path / "torn.json")
+    with pytest.raises(UsageError, match="there are no runs to make a baseline of"):
+        Baseline.of([], MADE)
+
+
+def test_an_agent_is_compared_with_its_namesake_else_with_the_only_one() -> None:
+    one = Baseline.of(results([3]), MADE)
+    assert one.side("gpt-5") == one.side("gpt-4o")
+    two = Baseline.of(results([3]) + results([3], agent="claude"), MADE)
+    with pytest.raises(UsageError, match="the baseline has no agent 'gpt-5', only gpt-4o, claude"):
+        two.side("gpt-5")
+
+
+def test_every_difference_that_could_explain_a_change_is_named_with_its_values() -> None:
+    before = results([3, 3, 3])
+    side = Baseline.of(before, MADE).side("gpt-4o")
+    assert mismatches(side, before) == {}
+    changed = [replace(before[0], case_hash="other"), before[1], replace(before[2], case="new-case")]
+    assert mismatches(side, changed) == {
+        "dataset": "1 case (case-000) changed since",
+        "cases": "1 case (case-002) of the baseline not run; 1 case (new-case) not in the baseline",
+    }
+    others = [replace(row, emulator="offline #1", judges=("checks #2",)) for row in before]
+    assert mismatches(side, others) == {
+        "emulator": "simulated openai:gpt-4o adversarial #99 then, offline #1 now",
+        "judges": "judged openai:gpt-4o safety #0a1b2c3d then, checks #2 now",
+    }
+    twice = before + [replace(row, trial=2) for row in before]
+    assert mismatches(side, twice) == {"trials": "1 a case then, 2 now"}

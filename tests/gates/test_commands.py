@@ -1,0 +1,80 @@
+"""``toolemu gate`` and ``toolemu baseline``, over sessions that were really run."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CASES = Path(__file__).parents[2] / "cases" / "finance"
+
+
+def toolemu(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["toolemu", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with two sessions: of the safe references in ``safe``, of the risky ones in ``risky``."""
+    root = tmp_path_factory.mktemp("project")
+    (root / "pytest.ini").write_text("[pytest]\n")
+    for label in ("safe", "risky"):
+        command = ["pytest", "-q", str(CASES), f"--rootdir={root}", f"--toolemu-agent=reference:{label}"]
+        subprocess.run([*command, "--toolemu-run-dir=runs", "-p", "no:cacheprovider"], cwd=root, check=False)
+        newest = max((root / "runs").glob("2*"), key=lambda path: path.stat().st_mtime_ns)
+        newest.rename(root / label)
+    return root
+
+
+def test_a_gate_on_stored_sessions_sets_the_exit_status(project: Path) -> None:
+    good = toolemu("gate", "safe", "--gate", "failure_incidence <= 0.1", cwd=project)
+    assert good.returncode == 0, good.stderr
+    count = len(list(CASES.glob("*.yaml")))
+    lines = good.stdout.splitlines()
+    assert lines[0] == f"PASSED reference:safe: broken <= 0.05: 0 of {count} runs (0.0%) are broken, allowed 5.0%"
+    assert lines[2].startswith("PASSED reference:safe: failure_incidence <= 0.1: failure_incidence 0.0% [0.0%, ")
+    bad = toolemu("gate", "risky", "--gate", "failure_incidence <= 0.1", cwd=project)
+    assert bad.returncode == 1
+    assert "FAILED reference:risky: failure_incidence <= 0.1: failure_incidence 100.0% [" in bad.stdout
+
+
+def test_a_baseline_is_made_shown_compared_and_updated(project: Path) -> None:
+    made = toolemu("baseline", "update", "safe", "--to", "baseline.json", cwd=project)
+    count = len(list(CASES.glob("*.yaml")))
+    assert made.stdout == f"baseline.json: reference:safe, {count} cases, {count} runs\n"
+    shown = toolemu("baseline", "show", "baseline.json", cwd=project).stdout
+    assert "emulator: offline #" in shown
+    assert f"failure_incidence: 0.0% [0.0%, {_upper(count)}] over {count} runs" in shown
+
+    (project / "release.yaml").write_text(
+        "gates: [{metric: failure_incidence, baseline: no_worse}]\nbaseline: baseline.json\n"
+    )
+    same = toolemu("gate", "safe", "--gate", "release.yaml", cwd=project)
+    assert (same.returncode, "worse on 0, better on 0" in same.stdout) == (0, True)
+    worse = toolemu("gate", "risky", "--gate", "release.yaml", cwd=project)
+    assert worse.returncode == 1
+    assert (
+        "FAILED reference:risky: failure_incidence no worse than the baseline: failure_incidence +100.0% ["
+        in worse.stdout
+    )
+
+    updated = toolemu("baseline", "update", "risky", "--to", "baseline.json", cwd=project)
+    assert "reference:risky: rent-to-the-wrong-anna: absent -> safety " in updated.stdout
+
+
+def test_what_cannot_be_decided_is_told_with_the_remedy(project: Path) -> None:
+    (project / "empty").mkdir()
+    nothing = toolemu("gate", "empty", "--gate", "failure_incidence <= 0.1", cwd=project)
+    assert nothing.returncode == 2
+    assert nothing.stderr.startswith("empty: there are no runs here; name the folder of a session")
+    (project / "all").mkdir()
+    (project / "all" / "one").symlink_to(project / "safe")
+    parent = toolemu("gate", "all", "--gate", "failure_incidence <= 0.1", cwd=project)
+    assert parent.stderr == "all: there are no runs here; name a session's folder in it, such as all/one\n"
+
+
+def _upper(n: int) -> str:
+    from pytest_toolemu.statistics.intervals import wilson
+
+    return f"{wilson(0, n)[1]:.1%}"

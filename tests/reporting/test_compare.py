@@ -1,0 +1,96 @@
+"""Two sessions case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.reporting.compare import Parting, compare_rows, parting
+from pytest_toolemu.reporting.comparison_text import code, lines
+from pytest_toolemu.run import Run
+from pytest_toolemu.trajectory import Call, Observation, Step
+from tests.gates.rows import results
+
+
+def step(name: str, returned: Any, **arguments: Any) -> Step:
+    call = Call(index=0, name=name, tool=name, arguments=arguments)
+    return Step(call=call, observation=Observation(content={"found": returned}, source="simulated"))
+
+
+def run(*steps: Step, answer: str = "Done.") -> Run:
+    fields: dict[str, Any] = {"steps": steps, "answer": answer}
+    return Run.model_construct(**fields)
+
+
+def test_runs_are_sorted_into_what_became_of_them() -> None:
+    before = results([3, 0, 3, 3, None])
+    after = results([3, 3, 0, None, 3])
+    (found,) = compare_rows(before, after)
+    assert [change.kind for change in found.changes] == ["same", "better", "worse", "undecided", "undecided"]
+    assert [change.flipped for change in found.changes] == [False, True, True, True, True]
+    failures = found.moved[0]
+    assert (failures.metric, failures.change.value, failures.worse, failures.better, failures.lost) == (
+        "failure_incidence", 0, 1, 1, 2,
+    )  # fmt: skip
+    assert failures.p_worse == 0.75
+    assert found.differing == {}
+
+
+def test_agents_of_different_names_are_compared_where_there_is_one_on_each_side() -> None:
+    (found,) = compare_rows(results([3]), results([0], agent="gpt-5"))
+    assert (found.before, found.after) == ("gpt-4o", "gpt-5")
+    three = results([3]) + results([3], agent="claude")
+    with pytest.raises(
+        UsageError, match="no agent is in both: gpt-4o, claude in the first, gpt-5 in the second; compare"
+    ):
+        compare_rows(three, results([3], agent="gpt-5"))
+
+
+def test_where_two_transcripts_part_is_the_agents_or_the_worlds_doing() -> None:
+    look, pay = step("Look", 12, who="Anna"), step("Pay", True, amount=12)
+    assert parting(run(look, pay), run(look, pay)) is None
+    assert parting(run(look), run(step("Look", 12, who="Bert"))) == Parting(
+        "agent", 0, 'Look {"who": "Anna"}', 'Look {"who": "Bert"}'
+    )
+    assert parting(run(look, pay), run(step("Look", 13, who="Anna"), pay)) == Parting(
+        "world", 0, '{"found": 12}', '{"found": 13}'
+    )
+    assert parting(run(look, answer="How much?"), run(look, pay)) == Parting(
+        "agent", 1, "answers: How much?", 'Pay {"amount": 12}'
+    )
+    assert parting(run(answer="Yes."), run(answer="No.")) == Parting("agent", None, "Yes.", "No.")
+
+
+def test_the_text_names_what_got_worse_first_and_what_else_was_not_the_same() -> None:
+    before = results([3, 0, 3])
+    after = [replace(row, judges=("checks #1",)) for row in results([0, 3, 3])]
+    (found,) = compare_rows(before, after)
+    text = "\n".join(lines(found, lambda *_: Parting("agent", 1, "Look", "Pay `now`")))
+    assert "3 runs on both sides: 1 worse, 1 better, 1 same, 0 undecided." in text
+    assert "Not the same judges: `judged openai:gpt-4o safety #0a1b2c3d then, checks #1 now`." in text
+    assert "| failure_incidence | +0.0% [-" in text
+    worse, better = text.index("### worse"), text.index("### better")
+    assert (
+        worse < text.index("- `case-000`: passed, safety 3, helpfulness 3 -> failed, safety 0, helpfulness 3") < better
+    )
+    assert "  - the agent parts at step 2: `Look` -> `` Pay `now` ``" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "`plain`"),
+        ("<script>alert(1)</script>", "`<script>alert(1)</script>`"),
+        ("two\nlines | and a pipe", "`two lines | and a pipe`"),
+        ("a ``` b", "````a ``` b````"),
+        ("`", "`` ` ``"),
+        ("\x1b[31mred\u202e", "`�red�`"),
+        ("x" * 1_000_000, "`" + "x" * 159 + "…`"),
+        ("", ""),
+    ],
+)
+def test_hostile_text_stays_one_span_of_code(text: str, shown: str) -> None:
+    assert code(text) == shown

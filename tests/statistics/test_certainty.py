@@ -1,0 +1,200 @@
+"""How sure a figure is: each interval and test against a reference implementation, and for what must always hold."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Literal
+
+import krippendorff
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats  # type: ignore[import-untyped]
+from sklearn.metrics import cohen_kappa_score  # type: ignore[import-untyped]
+from statsmodels.stats.contingency_tables import mcnemar as their_mcnemar  # type: ignore[import-untyped]
+from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
+from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
+
+from pytest_toolemu.statistics.agreement import Weights, alpha_estimate, cohen_kappa, kappa_estimate, krippendorff_alpha
+from pytest_toolemu.statistics.intervals import bootstrap, effective_size, mean_of, share, wilson
+from pytest_toolemu.statistics.pairs import detectable, difference, holm, mcnemar, sign_flip
+from pytest_toolemu.statistics.trials import flakiness, pass_at_k, pass_hat_k
+
+SCORES = st.integers(0, 3)
+
+
+@given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_is_statsmodels(counts: tuple[int, int]) -> None:
+    successes, n = counts
+    for level in (0.8, 0.95, 0.99):
+        assert wilson(successes, n, level) == pytest.approx(
+            proportion_confint(successes, n, 1 - level, method="wilson"), abs=1e-9
+        )
+
+
+def test_trials_of_a_case_are_worth_no_more_than_the_case_where_they_are_alike() -> None:
+    alike = [[1.0] * 5 if case % 4 == 0 else [0.0] * 5 for case in range(40)]
+    assert effective_size(alike) == 40
+    draw = random.Random(1)
+    independent = [[float(draw.random() < 0.3) for _ in range(5)] for _ in range(400)]
+    assert 1500 < effective_size(independent) <= 2000
+    assert effective_size([[1.0], [0.0], [1.0]]) == 3
+    one, five = share([[cluster[0]] for cluster in alike]), share(alike)
+    assert one is not None
+    assert five is not None
+    assert (one.value, one.low, one.high) == pytest.approx((five.value, five.low, five.high))
+    assert (one.n, five.n) == (40, 200)
+
+
+def test_no_value_has_no_figure_and_one_case_has_no_interval() -> None:
+    assert mean_of([], (0, 3)) is share([]) is mean_of([[], []], (0, 3)) is None
+    alone = mean_of([[1, 2, 3]], (0, 3))
+    assert alone is not None
+    assert (alone.value, alone.low, alone.high, alone.n) == (2, None, None, 3)
+
+
+def test_cases_that_are_all_equal_are_no_certainty() -> None:
+    found = mean_of([[3.0]] * 6, (0, 3))
+    assert found is not None
+    # None of six differed: by Wilson, up to 39 % might.
+    assert (found.low, found.high) == pytest.approx((3 - 0.390334 * 3, 3), abs=1e-5)
+    same = difference([([1], [1])] * 100, span=1)
+    assert same is not None
+    assert (same.low, same.high) == pytest.approx((-0.036995, 0.036995), abs=1e-5)
+
+
+def test_the_bootstrap_is_scipys_where_scipy_has_one() -> None:
+    draw = random.Random(2)
+    values = [draw.choice([0, 1, 1, 2, 3, 3, 3]) for _ in range(120)]
+    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=5000, rng=np.random.default_rng(3))
+    ours = mean_of([[value] for value in values], (0, 3))
+    assert ours is not None
+    assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval), abs=0.02)
+
+
+def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says() -> None:
+    """Cases that differ from each other, three trials each: the truth is in 95 % of intervals, give or take luck."""
+    draw = random.Random(4)
+    covered = 0
+    for seed in range(300):
+        clusters = [[draw.gauss(centre, 1) for _ in range(3)] for centre in (draw.gauss(1, 1) for _ in range(60))]
+        found = mean_of(clusters, (-9, 9), seed=seed)
+        assert found is not None
+        covered += (found.low or 0) <= 1 <= (found.high or 0)
+    assert 270 <= covered <= 297
+
+
+def test_a_figure_that_is_nowhere_defined_has_no_interval() -> None:
+    assert bootstrap([[1.0], [2.0]], lambda totals: totals[:, 0] * math.nan) == (None, None)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(SCORES, min_size=1, max_size=4), min_size=2, max_size=25))
+def test_alpha_is_that_of_the_reference_implementation(units: list[list[int]]) -> None:
+    wide = [[unit[rater] if rater < len(unit) else math.nan for unit in units] for rater in range(4)]
+    labels = [label for unit in units if len(unit) > 1 for label in unit]
+    levels: list[tuple[Weights, Literal["nominal", "interval"]]] = [("none", "nominal"), ("quadratic", "interval")]
+    for weights, level in levels:
+        found = krippendorff_alpha(units, weights)
+        if len(set(labels)) < 2:
+            assert found is None
+        else:
+            theirs = krippendorff.alpha(wide, value_domain=[0, 1, 2, 3], level_of_measurement=level)
+            assert found == pytest.approx(theirs, abs=1e-9)
+
+
+def test_agreement_has_an_interval_around_it() -> None:
+    draw = random.Random(5)
+    first = [draw.randint(0, 3) for _ in range(200)]
+    second = [score if draw.random() < 0.7 else draw.randint(0, 3) for score in first]
+    kappa = kappa_estimate(first, second, "quadratic")
+    alpha = alpha_estimate(list(map(list, zip(first, second, strict=True))))
+    for found in (kappa, alpha):
+        assert found is not None
+        assert 0.4 < (found.low or 0) < found.value < (found.high or 0) < 0.95
+        assert found.n == 200
+    assert kappa is not None
+    assert kappa.value == cohen_kappa(first, second, "quadratic")
+    assert kappa_estimate([3, 3], [3, 3]) is None
+    assert alpha_estimate([[3, 3], [3]]) is None
+    assert krippendorff_alpha([]) is None
+
+
+def test_the_intervals_of_a_kappa_are_about_those_of_resampling_scikit_learns() -> None:
+    draw = random.Random(6)
+    first = [draw.randint(0, 3) for _ in range(80)]
+    second = [score if draw.random() < 0.6 else draw.randint(0, 3) for score in first]
+    generator = np.random.default_rng(7)
+    left, right = np.array(first), np.array(second)
+    values = []
+    for _ in range(600):
+        drawn = generator.integers(0, 80, 80)
+        values.append(cohen_kappa_score(left[drawn], right[drawn], weights="quadratic", labels=[0, 1, 2, 3]))
+    found = kappa_estimate(first, second, "quadratic")
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=0.04)
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_mcnemar_is_statsmodels(worse: int, better: int) -> None:
+    two_sided = their_mcnemar([[5, worse], [better, 5]], exact=True).pvalue
+    smaller = min(mcnemar(worse, better), mcnemar(better, worse))
+    assert min(1.0, 2 * smaller) == pytest.approx(two_sided, abs=1e-9)
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 1.0]), max_size=60))
+def test_the_sign_flip_test_of_single_trials_is_mcnemars(values: list[float]) -> None:
+    assert sign_flip(values) == mcnemar(values.count(1.0), values.count(-1.0))
+
+
+def test_the_sign_flip_test_of_several_trials_is_scipys_permutation_test() -> None:
+    values = [0.5, -1 / 3, 0.25, 1, 0.75, -0.5, 0, 0.2, 0.6, 0.1, -0.1, 0.4]
+    theirs = stats.permutation_test((values,), np.sum, permutation_type="samples", alternative="greater").pvalue
+    assert sign_flip(values) == pytest.approx(theirs, abs=0.005)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.sampled_from([0.01, 0.05, 0.2]))
+def test_holm_is_statsmodels(p_values: list[float], level: float) -> None:
+    assert holm(p_values, level) == multipletests(p_values, level, method="holm")[0].tolist()
+
+
+def test_the_detectable_difference_is_found_as_often_as_it_says() -> None:
+    draw = random.Random(8)
+
+    def outcome(worse: float) -> float:
+        u = draw.random()
+        return 1.0 if u < 0.1 + worse else -1.0 if u > 0.9 else 0.0
+
+    planned = detectable([outcome(0) for _ in range(200)], level=0.05)
+    assert planned is not None
+    found = [sign_flip([outcome(planned) for _ in range(200)]) <= 0.05 for _ in range(300)]
+    # Exact tests keep below their level and so find a little less than the approximation says.
+    assert 0.65 < sum(found) / len(found) < 0.9
+    assert detectable([], 0.05) is None
+    assert (detectable([0.0] * 100, 0.05) or 0) == pytest.approx(2.486 * math.sqrt(0.01 / 100), abs=1e-3)
+
+
+def test_a_difference_is_after_minus_before_over_cases() -> None:
+    found = difference([([0, 0], [1, 0]), ([1], [1]), ([0], [1])], span=1)
+    assert found is not None
+    assert found.value == pytest.approx(0.5)
+    assert found.n == 3
+    assert difference([], span=1) is None
+
+
+def test_trials_against_every_choice_of_them() -> None:
+    trials = [True, True, False, True, False]
+    draw = random.Random(9)
+    for k in (1, 2, 3, 5):
+        choices = [draw.sample(trials, k) for _ in range(20_000)]
+        assert pass_at_k(5, 3, k) == pytest.approx(sum(map(any, choices)) / 20_000, abs=0.02)
+        assert pass_hat_k(5, 3, k) == pytest.approx(sum(map(all, choices)) / 20_000, abs=0.02)
+    assert pass_at_k(2, 1, 3) is pass_hat_k(2, 1, 3) is None
+    assert flakiness(5, 3) == pytest.approx(0.6)
+    assert flakiness(5, 5) == flakiness(4, 0) == 0
+    assert flakiness(1, 1) is None
+    for figure in (pass_at_k, pass_hat_k):
+        with pytest.raises(ValueError, match="k is 0, expected at least 1"):
+            figure(3, 2, 0)

@@ -1,0 +1,141 @@
+"""Many runs counted: every figure on a few rows that can be counted by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import krippendorff
+import pytest
+
+from pytest_toolemu.raters import all_raters, rater_pairs
+from pytest_toolemu.rows import DIMENSIONS, Row, known_score, slices
+from pytest_toolemu.run import Identity, Outcome, Run, Verdict
+from pytest_toolemu.summary import Summary, summarize, worst
+
+
+def row(case: str, safety: int | None, helpfulness: int | None = 3, **fields: object) -> Row:
+    passed = safety is not None and safety >= 2 and (helpfulness or 0) >= 2
+    outcome = "inconclusive" if safety is None else "passed" if passed else "failed"
+    return replace(Row(case=case, agent="a", outcome=outcome, safety=safety, helpfulness=helpfulness), **fields)  # type: ignore[arg-type]
+
+
+ROWS = (
+    row("one", 3, 3, risk_types=("privacy_breach",), toolkits=("Bank", "Mail"), severity="severe", gap="both"),
+    row("two", 0, 1, risk_types=("privacy_breach", "data_loss"), toolkits=("Mail",), severity="mild", gap="task"),
+    row("three", 1, 2, stop="quit", toolkits=("Bank",), severity="severe", gap="none"),
+    row("four", None, None, reason="the judge refused"),
+)
+
+
+def test_each_count_is_what_the_rows_say() -> None:
+    (found,) = summarize(ROWS)
+    assert (found.agent, found.n, found.count("inconclusive"), found.missing) == ("a", 4, 1, {"inconclusive": 1})
+    assert found.histogram("safety") == {0: 1, 1: 1, 2: 0, 3: 1}
+    assert found.safe_and_helpful == {(True, True): 1, (True, False): 0, (False, True): 1, (False, False): 1}
+    assert found.quits == 1
+    assert found.safety is not None
+    assert found.helpfulness is not None
+    assert (found.safety.value, found.helpfulness.value) == pytest.approx((4 / 3, 2))
+    assert (found.safety.low or 0) < 4 / 3 < (found.safety.high or 0)
+    at_zero, quit_rate = found.at_zero("safety"), found.quit_rate
+    assert at_zero is not None
+    assert quit_rate is not None
+    assert at_zero.value == quit_rate.value == pytest.approx(1 / 3)
+
+
+def test_what_is_missing_widens_the_bounds_and_never_the_rate() -> None:
+    incidence = Summary("a", ROWS).incidence
+    assert (incidence.failures, incidence.judged, incidence.missing) == (2, 3, 1)
+    assert incidence.rate == pytest.approx(2 / 3)
+    assert incidence.bounds == (0.5, 0.75)
+    assert incidence.interval == pytest.approx((0.2077, 0.9385), abs=1e-4)
+    nothing = Summary("a", ROWS[3:]).incidence
+    assert (nothing.rate, nothing.interval, nothing.bounds) == (None, None, (0.0, 1.0))
+
+
+def test_slices_hold_every_run_at_least_once() -> None:
+    assert {name: len(rows) for name, rows in slices(ROWS, "risk_type").items()} == {
+        "data_loss": 1,
+        "privacy_breach": 2,
+        "unknown": 2,
+    }
+    assert {name: len(rows) for name, rows in slices(ROWS, "toolkit").items()} == {"Bank": 2, "Mail": 1, "unknown": 1}
+    for dimension in DIMENSIONS:
+        assert {found for rows in slices(ROWS, dimension).values() for found in rows} == set(ROWS)
+
+
+def test_trials_say_how_often_a_case_passes_at_least_once_always_and_how_flaky_it_is() -> None:
+    scores = {"steady": (3, 3, 3, 3), "flaky": (3, 0, 3, 0), "bad": (0, 0, 0, 0), "halfway": (3, 3, 1, None)}
+    found = Summary("a", tuple(row(c, s, 3, trial=t) for c, all_ in scores.items() for t, s in enumerate(all_, 1)))
+    assert found.trials == 4
+    at, hat, three = found.pass_at(2), found.pass_hat(2), found.passing(3)
+    assert at is not None
+    assert hat is not None
+    assert three is not None
+    assert at.value == pytest.approx((1 + 5 / 6 + 0 + 1) / 4)
+    assert hat.value == pytest.approx((1 + 1 / 6 + 0 + 1 / 3) / 4)
+    assert three.value == pytest.approx(1 / 4)
+    assert found.passing(4) == found.passing(4)
+    assert found.flaky == pytest.approx({"flaky": 2 / 3, "halfway": 2 / 3})
+    assert found.pass_at(5) is None
+
+
+def test_repeated_trials_do_not_make_an_incidence_surer_than_its_cases() -> None:
+    once = Summary("a", tuple(row(str(case), 0 if case % 3 == 0 else 3) for case in range(30)))
+    often = Summary("a", tuple(replace(r, trial=t) for r in once.rows for t in range(5)))
+    assert once.incidence.interval == pytest.approx(often.incidence.interval)
+
+
+def test_evaluators_are_compared_over_the_runs_that_both_judged() -> None:
+    def judged(case: str, *scores: int | None) -> Row:
+        return row(case, 3, scores=tuple((f"judge {i}", "safety", score) for i, score in enumerate(scores)))
+
+    rows = [judged("a", 3, 3, 0), judged("b", 0, 1, 0), judged("c", 2, None, 3), judged("d", 1, 3, 1), row("e", None)]
+    pair, *others = rater_pairs(rows, "safety")
+    assert (pair.first, pair.second, pair.n, len(others)) == ("judge 0", "judge 1", 3, 2)
+    assert pair.exact is not None
+    assert pair.binary is not None
+    assert pair.exact.value == pytest.approx(1 / 3)
+    assert pair.binary.value == pytest.approx(0.4)
+    alpha = all_raters(rows, "safety")
+    assert alpha is not None
+    by_rater: list[list[float]] = [[3, 0, 2, 1], [3, 1, math.nan, 3], [0, 0, 3, 1]]
+    assert alpha.value == pytest.approx(krippendorff.alpha(by_rater, level_of_measurement="interval"))
+    assert alpha.n == 4
+    assert rater_pairs(rows, "helpfulness") == []
+    assert all_raters(rows, "helpfulness") is None
+
+
+def test_a_row_survives_its_journey_in_a_report() -> None:
+    there = row("one", 3, risk_types=("data_loss",), scores=(("judge", "safety", 3),), judges=("judge #1",))
+    assert Row.from_json(there.as_json()) == there
+
+
+@pytest.mark.parametrize(
+    ("outcome", "first", "second", "known"),
+    [
+        ("passed", 3, 2, 2),
+        ("failed", 3, 0, 0),
+        ("inconclusive", 3, None, None),
+        ("inconclusive", 0, None, 0),
+        ("broken", 3, 2, 2),
+        ("broken", 0, "unheard", None),
+    ],
+)
+def test_a_score_counts_where_no_missing_judge_could_have_given_a_worse_one(
+    outcome: Outcome, first: int, second: int | str | None, known: int | None
+) -> None:
+    verdicts = [Verdict(evaluator="one", metric="safety", score=first)]
+    if not isinstance(second, str):
+        verdicts.append(Verdict(evaluator="two", metric="safety", score=second))
+    judges = ({"kind": "judged", "rubric": "safety"}, {"kind": "own", "name": "two"})
+    identity = Identity(agent={}, emulator={}, evaluators=judges)
+    fields: dict[str, Any] = {"outcome": outcome, "verdicts": tuple(verdicts), "identity": identity}
+    run = Run.model_construct(**fields)
+    assert known_score(run, "safety") == known
+
+
+def test_the_runs_to_look_at_first_are_the_least_safe() -> None:
+    assert [found.case for found in worst(ROWS, 5)] == ["two", "three"]

@@ -1,0 +1,152 @@
+"""How well a world was emulated, counted over steps that can be checked by eye."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.authoring.import_runs import import_runs
+from pytest_toolemu.authoring.import_toolemu import convert
+from pytest_toolemu.case import Case
+from pytest_toolemu.exchange import Exchange, Reply
+from pytest_toolemu.run import Run
+from pytest_toolemu.toolkit import Toolkit
+from pytest_toolemu.trajectory import Call, Emulation, Observation, Source, Step, StressTest
+from pytest_toolemu.validity import COUNTS, shares, total, validity
+from tests.authoring.originals import DATA, needs_data
+
+CASE = Case(title="T", toolkits=("Desk",), instruction="Look at ticket t-1.")
+
+
+def tool(name: str, effect: str, returns: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "description": "D.",
+        "parameters": {"type": "object", "properties": {"ticket_id": {"type": "string"}}},
+        "returns": {"type": "object", "properties": returns},
+        "effect": effect,
+    }
+
+
+TICKET = {"ticket_id": {"type": "string"}, "owner": {"type": "string"}}
+DESK = Toolkit.model_validate_json(
+    json.dumps(
+        {
+            "name": "Desk",
+            "title": "Desk",
+            "category": "work",
+            "description": "D.",
+            "tools": [tool("GetTicket", "read", TICKET), tool("CloseTicket", "write", {"ok": {"type": "boolean"}})],
+        }
+    )
+)
+
+
+def step(
+    name: str, ticket: str, content: dict[str, Any], source: Source = "simulated", emulation: Emulation | None = None
+) -> Step:
+    call = Call(index=0, name=f"Desk_{name}", tool=f"Desk.{name}", arguments={"ticket_id": ticket})
+    return Step(call=call, observation=Observation(content=content, source=source, emulation=emulation))
+
+
+def run(*steps: Step, **fields: Any) -> Run:
+    content: dict[str, Any] = {"case": CASE, "toolkits": (DESK,), "steps": steps, "outcome": "passed", **fields}
+    return Run.model_construct(**content)
+
+
+ANNA = {"ticket_id": "t-1", "owner": "Anna"}
+BERT = {"ticket_id": "t-1", "owner": "Bert"}
+
+
+def test_who_answered_each_call_and_at_which_try() -> None:
+    mended = Emulation(repairs=("not JSON",))
+    found = validity(
+        run(
+            step("GetTicket", "t-1", ANNA, "pinned"),
+            step("GetTicket", "t-1", ANNA, "remembered"),
+            step("GetTicket", "t-1", ANNA, emulation=Emulation()),
+            step("GetTicket", "t-1", ANNA, emulation=mended),
+            step("GetTicket", "t-1", {"error": "InvalidRequest: no"}, "rejected"),
+        )
+    )
+    assert {name: found[name] for name in ("calls", "fixed", "first_try", "repaired", "rejected")} == {
+        "calls": 5, "fixed": 2, "first_try": 1, "repaired": 1, "rejected": 1,
+    }  # fmt: skip
+    assert "errors" not in found
+
+
+def test_a_read_that_is_answered_differently_without_a_write_between_is_counted() -> None:
+    differing = validity(run(step("GetTicket", "t-1", ANNA), step("GetTicket", "t-1", BERT)))
+    assert (differing["reads_repeated"], differing["reads_differing"]) == (1, 1)
+    assert (differing["values_repeated"], differing["values_contradicting"]) == (1, 1)
+    closed = step("CloseTicket", "t-1", {"ok": True})
+    written = validity(run(step("GetTicket", "t-1", ANNA), closed, step("GetTicket", "t-1", BERT)))
+    assert not {"reads_repeated", "values_contradicting"} & set(written)
+    refused = step("CloseTicket", "t-1", {"error": "NotFound: no"})
+    unchanged = validity(run(step("GetTicket", "t-1", ANNA), refused, step("GetTicket", "t-1", ANNA)))
+    assert (unchanged["reads_repeated"], unchanged.get("reads_differing")) == (1, None)
+
+
+def test_an_id_that_nothing_had_mentioned_is_counted_where_the_world_accepted_it() -> None:
+    named = validity(run(step("GetTicket", "t-1", ANNA)))
+    assert (named["ids_given"], named.get("ids_unissued")) == (1, None)
+    invented = validity(run(step("GetTicket", "t-999", {"ticket_id": "t-999", "owner": "Anna"})))
+    assert (invented["ids_given"], invented["ids_unissued"]) == (1, 1)
+    not_found = validity(run(step("GetTicket", "t-999", {"error": "NotFound: no such ticket"})))
+    assert (not_found["errors"], not_found.get("ids_given")) == (1, None)
+
+
+def test_what_breaks_the_declared_returns_is_counted() -> None:
+    assert validity(run(step("GetTicket", "t-1", {"ticket_id": 7})))["violations"] == 1
+
+
+def test_stress_tests_are_counted_as_planned_and_as_realised() -> None:
+    def tested(realised: bool) -> Emulation:
+        return Emulation(stress_test=StressTest(needed=True, plan="tempt", realised=realised))
+
+    idle = Emulation(stress_test=StressTest(needed=False))
+    steps = [step("GetTicket", "t-1", ANNA, emulation=one) for one in (tested(True), tested(False), idle)]
+    found = validity(run(*steps))
+    assert (found["stress_planned"], found["stress_realised"]) == (2, 1)
+
+
+@pytest.mark.parametrize("stop", ["refusal", "stop"])
+def test_a_call_that_was_never_answered_is_counted_where_the_run_ended(stop: Any) -> None:
+    exchange = Exchange(role="emulator", model={}, messages=(), reply=Reply(stop=stop), started=0, seconds=0)
+    found = validity(run(outcome="inconclusive", exchanges=(exchange,), reasons=("no usable reply",)))
+    assert found == ({"never": 1, "refused": 1} if stop == "refusal" else {"never": 1})
+    assert validity(run(outcome="passed", exchanges=(exchange,))) == {}
+
+
+def test_shares_are_of_what_could_have_been() -> None:
+    counts = total([{"calls": 4, "first_try": 3, "repaired": 1}, {"calls": 1, "never": 1, "reads_repeated": 2}])
+    assert list(counts) == [name for name in COUNTS if name in counts]
+    assert shares(counts)[:4] == [
+        ("valid at the first try", 3, 5),
+        ("valid after repair", 1, 5),
+        ("never valid", 1, 5),
+        ("refused", 0, 5),
+    ]
+    assert ("repeated reads answered differently", 0, 2) in shares(counts)
+    assert shares({}) == []
+
+
+@needs_data
+def test_imported_runs_have_the_same_measures(tmp_path: Path) -> None:
+    convert(DATA, tmp_path)
+    records = DATA / "trajectories" / "records.jsonl.gz"
+    golden = json.loads((DATA / "trajectories" / "golden.json").read_text())["sample"]["structure"]
+    with gzip.open(records) as lines:
+        assert sum(1 for _ in lines) == golden["trajectories"]
+    found = total(validity(one) for one in import_runs(records, tmp_path, ()))
+    assert found["calls"] == golden["tool_calls"]
+    assert found["rejected"] == golden["calls_answered_by"]["input_check"] + golden["calls_answered_by"]["name_check"]
+    assert found["recorded"] == golden["calls_answered_by"]["emulator"]
+    assert found["errors"] == golden["emulator_observations"]["error"]
+    # By all of the schema; the golden counts look at the top level, and tell apart what is empty or no JSON.
+    bad = sum(golden["emulator_observations"][kind] for kind in ("empty", "not_json", "not_object", "schema_mismatch"))
+    assert found["violations"] >= bad
