@@ -9,7 +9,7 @@ import pytest
 from pytest_toolemu.plugin import provenance
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
-from pytest_toolemu.rows import NOT_RUN, Row
+from pytest_toolemu.rows import NOT_RUN, Row, origins
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize, worst
 from pytest_toolemu.validity import shares
@@ -61,6 +61,7 @@ def header(session: Session) -> list[str]:
     bounds = f"passes with safety >= {settings['min-safety']}"
     if settings["helpfulness"] != "none":
         bounds += f" and helpfulness >= {settings['min-helpfulness']}"
+    lines += [f"toolemu: dataset {edition}" for edition in session.editions]
     lines += provenance.header(session)
     lines.append("toolemu: " + "; ".join([bounds, *others, f"records in {settings['run-dir']}/{session.name}"]))
     return lines
@@ -87,7 +88,7 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     for summary in found:
         _missing(reporter, summary)
     _spending(reporter, session, found)
-    for line in filter(None, map(emulation, found)):
+    for line in (*origins(rows), *filter(None, map(emulation, found))):
         reporter.write_line(line)
     for decision in session.decisions:
         reporter.write_line(plain(decision.line), **{_COLOURS[decision.status]: True})
