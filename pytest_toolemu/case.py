@@ -94,6 +94,7 @@ class Pin(Record):
 
     tool: ToolName
     arguments: dict[str, Any] = {}
+    nth: int | None = Field(default=None, ge=1, description="Answers only the nth call that fits; absent: every one")
     returns: dict[str, Any] | None = None
     error: Text | None = None
 
@@ -248,8 +249,13 @@ class World:
 
 def load_world(path: Path) -> World:
     """The case in a file and its toolkits; DocumentError lists everything that is wrong, at its place."""
+    return build_world(Document.read(path))
+
+
+def build_world(document: Document) -> World:
+    """The same for a file that has been read."""
+    path = document.path
     identity = path.name.removesuffix(SUFFIX).removesuffix(SUFFIXES[1])
-    document = Document.read(path)
     if not _ID.fullmatch(identity):
         raise document.error(
             [((), f"the file's stem {identity!r} is the case's id; use letters, digits, '-', '_' and '.'")]

@@ -140,7 +140,12 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every text that a reader could take for something else, ours and those of YAML 1.1."""
+    """Quotes every text that a reader could take for something else, ours and those of YAML 1.1; no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """A value that occurs twice is written twice: aliases are not read here."""
+        del data
+        return True
 
 
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))

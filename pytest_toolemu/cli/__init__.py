@@ -87,6 +87,21 @@ def import_trajectories(
         out.print(plain(line), markup=False)
 
 
+@app.command()
+def pin(
+    run: Annotated[Path, typer.Argument(help="Record of a run, as the terminal names it.")],
+    to: Annotated[Path | None, typer.Option(help="Write a copy of the case; without it, its own file.")] = None,
+) -> None:
+    """Fix what a run's tools returned as pins of its case, so that another agent meets the same world."""
+    from pytest_toolemu.authoring.pin import pin_run
+    from pytest_toolemu.redaction import plain
+
+    result = pin_run(run, to)
+    out.print(f"{result.added} pins added to {result.path}", markup=False)
+    for note in result.notes:
+        out.print(plain(f"note: {note}"), markup=False)
+
+
 def main() -> None:
     """Entry point: what is the user's to mend is one line on stderr and exit status 2."""
     try:

@@ -30,15 +30,6 @@ _NO_CREDIT: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached
 class Endpoint(Model, Protocol):
     """A model behind a URL: it says what is served there, and must be closed."""
 
-    @property
-    def account(self) -> str:
-        """Names provider, key and model: what shares a rate limit. Never the key itself."""
-        ...
-
-    def quotas(self) -> tuple[Quota | None, Quota | None]:
-        """What the headers since the last call say is left of requests and tokens."""
-        ...
-
     async def served(self) -> list[str]:
         """Names of the models at the URL; costs no tokens."""
         ...
@@ -49,6 +40,19 @@ class Endpoint(Model, Protocol):
 
     async def aclose(self) -> None:
         """Close the connections. The model cannot be used afterwards."""
+        ...
+
+
+class Remote(Endpoint, Protocol):
+    """An endpoint that requests are really sent to, and that has a limit of them."""
+
+    @property
+    def account(self) -> str:
+        """Names provider, key and model: what shares a rate limit. Never the key itself."""
+        ...
+
+    def quotas(self) -> tuple[Quota | None, Quota | None]:
+        """What the headers since the last call say is left of requests and tokens."""
         ...
 
 

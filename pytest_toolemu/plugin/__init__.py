@@ -14,7 +14,7 @@ import pytest
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin import options
 from pytest_toolemu.plugin.reports import Reports
-from pytest_toolemu.plugin.state import ITEM, MARKS, RAN, SESSION, CaseError, Session
+from pytest_toolemu.plugin.state import ITEM, MARKS, RAN, SESSION, CaseError, Session, status
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.collect import CaseFile
@@ -45,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings = options.resolved(config)
     config.stash[SESSION] = session = Session(config, settings)
     config.pluginmanager.register(Reports(session), "toolemu-reports")
+    if settings["estimate"]:
+        options.without_workers(config)
     if settings["gate"] and not session.is_worker:
         from pytest_toolemu.plugin.gates import GateKeeper
 
@@ -94,10 +96,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker which session it belongs to, and give it a channel to the hub."""
+    """Tell an xdist worker what session it belongs to, and give it a channel to the hub."""
     from pytest_toolemu.plugin import workers
 
-    workers.attach(node.config.stash[SESSION], node)
+    try:
+        workers.attach(node.config.stash[SESSION], node)
+    except UsageError as error:  # nothing to resume in the folder that was named
+        raise pytest.UsageError(f"toolemu: {error}") from None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -113,15 +118,18 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> None:
-    """Without xdist: check models and keys before the first case runs."""
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Without xdist: check models and keys before the first case runs. An estimate takes the place of the run."""
     toolemu = session.config.stash[SESSION]
+    if toolemu.settings["estimate"] and not session.config.option.collectonly:
+        return _estimated(session)
     starts_here = not toolemu.is_worker and not session.config.option.collectonly
     if starts_here and toolemu.has_cases:
         toolemu.preflight()
         from pytest_toolemu.plugin import workers
 
         workers.lead(toolemu)
+    return None
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -148,6 +156,16 @@ def pytest_fixture_setup(
     return value
 
 
+def _estimated(session: pytest.Session) -> bool:
+    from pytest_toolemu.plugin import estimating
+
+    try:
+        estimating.show(session)
+    except UsageError as error:
+        raise pytest.UsageError(f"toolemu: {error}") from None
+    return True
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -170,10 +188,10 @@ def pytest_runtest_makereport(
 
 
 def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, Any] | None:
-    """A case without a verdict that a gate counts: no pass, no failure."""
+    """A case without a verdict that a gate counts: no pass, no failure. Else ``PASSED (resumed)`` and its like."""
     if getattr(report, "toolemu_undecided", False):
         return "undecided", "?", ("UNDECIDED", {"yellow": True})
-    return None
+    return status(report) if isinstance(report, pytest.TestReport) else None
 
 
 @pytest.hookimpl(optionalhook=True)

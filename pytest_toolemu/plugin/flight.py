@@ -55,8 +55,8 @@ class Flight:
         if len(self._kept) > self._most:
             self._kept.pop(next(iter(self._kept)))
 
-    def result(self, item: pytest.Item, job: Job) -> tuple[Run, Path]:
-        """The item's run and where it is stored. Raises what there is instead, and ends a session that has ended."""
+    def result(self, item: pytest.Item, job: Job) -> dict[str, Any]:
+        """What the item's job returned, wherever. Raises what there is instead, and ends a session that has ended."""
         try:
             found = self.schedule.result(self._index[item], job, meanwhile=self.start)
         except NoResultError as none:
@@ -65,8 +65,14 @@ class Flight:
             if none.kind == "stopped":
                 item.session.shouldstop = item.session.shouldstop or f"toolemu: {none}"
             pytest.skip(f"not run: {none}")
-        if "path" not in found:
-            raise UsageError(found["usage"]) if "usage" in found else CaseError(found["trouble"])
+        if "usage" in found:
+            raise UsageError(found["usage"])
+        if "trouble" in found:
+            raise CaseError(found["trouble"])
+        return dict(found)
+
+    def run(self, found: dict[str, Any]) -> tuple[Run, Path]:
+        """The run of a result, and where it is stored."""
         path = Path(found["path"])
         return self._kept.pop(found["path"], None) or load_run(path), path
 

@@ -9,29 +9,35 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_toolemu.errors import UsageError
+from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.settings import Settings, Variant, is_model
 
 if TYPE_CHECKING:
+    from pytest_toolemu.budget import Budget
     from pytest_toolemu.carrier import Carrier
     from pytest_toolemu.case import World
     from pytest_toolemu.gates.decision import Decision
     from pytest_toolemu.loop import Loop
     from pytest_toolemu.plugin.ahead import Fixtures
     from pytest_toolemu.plugin.flight import Flight
+    from pytest_toolemu.plugin.leave import Leave
     from pytest_toolemu.plugin.progress import Progress
+    from pytest_toolemu.prices import Prices
+    from pytest_toolemu.recordings.library import Library
+    from pytest_toolemu.recordings.report import Report
+    from pytest_toolemu.resume import Earlier
     from pytest_toolemu.roles import Roles
     from pytest_toolemu.rows import Row
     from pytest_toolemu.store import RunStore
-    from pytest_toolemu.throttle import Answer
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 ITEM: pytest.StashKey[World] = pytest.StashKey()
@@ -62,7 +68,10 @@ class Session:
         self.given: dict[str, Any] = getattr(config, "workerinput", {}).get("toolemu", {})
         self.is_worker = hasattr(config, "workerinput")
         self.has_cases = False
+        self.started: float = self.given.get("started", time.time())
         self.rows: dict[str, Row] = {}
+        self.attempted: set[str] = set()
+        """Items for which an earlier session's run was looked for."""
         self.decisions: list[Decision] = []
         self.nodeids: list[str] = []
         self.carrier: Carrier | None = None
@@ -81,6 +90,12 @@ class Session:
         return self.given.get("session") or session_id()
 
     @property
+    def for_worker(self) -> dict[str, Any]:
+        """What xdist workers are told, so that they belong to this session, end with it, and resume the same one."""
+        folders = [str(folder) for folder in self.earlier.folders] if self.earlier else []
+        return {"session": self.name, "started": self.started, "resume": folders}
+
+    @property
     def folder(self) -> Path:
         """Where this session's runs are written; it need not exist yet."""
         return self.config.rootpath / str(self.settings["run-dir"]) / self.name
@@ -95,6 +110,38 @@ class Session:
         except OSError as error:
             raise self._unwritable(error) from None
 
+    @functools.cached_property
+    def earlier(self) -> Earlier | None:
+        """Whose runs are taken over; None for nobody's. UsageError for a folder that is no session's."""
+        if self.settings["resume"] is None:
+            return None
+        from pytest_toolemu.resume import Earlier, earlier
+
+        if self.is_worker:
+            return Earlier.of(map(Path, self.given["resume"]), self.settings)
+        return earlier(self.folder.parent, self.config.rootpath, self.settings)
+
+    @functools.cached_property
+    def library(self) -> Library | None:
+        """The recordings that are played or written; None where neither is."""
+        chosen = self.settings.recording
+        if chosen is None:
+            return None
+        from pytest_toolemu.recordings.library import Library
+
+        mode, folder = chosen
+        return Library(self.config.rootpath / folder, mode)
+
+    @property
+    def recordings(self) -> Report | None:
+        """What of the recordings was used so far, by all processes; None where there are none."""
+        if self.library is None:
+            return None
+        from pytest_toolemu.recordings.report import report_on
+
+        uses = [row.recording for row in self.rows.values() if row.recording]
+        return report_on(self.library, uses, self.config.rootpath)
+
     def _unwritable(self, error: OSError) -> UsageError:
         remedy = "name another folder with --toolemu-run-dir"
         return UsageError(f"records cannot be written to {self.folder.parent}: {error.strerror}; {remedy}")
@@ -108,8 +155,44 @@ class Session:
             # Own agents are named as modules of the project.
             sys.path.append(str(self.config.rootpath))
             load_env(self.config.rootpath / ".env")
-            self._roles = Roles(self.settings, Leave(self))
+            prices = self.prices if self.settings["budget-usd"] is not None else None
+            self._roles = Roles(self.settings, self.leave, self.leave, prices)
         return self._roles
+
+    @functools.cached_property
+    def leave(self) -> Leave:
+        """Where models and cases ask whether they may."""
+        from pytest_toolemu.plugin.leave import Leave
+
+        return Leave(self)
+
+    @functools.cached_property
+    def prices(self) -> Prices:
+        """What models cost; UsageError where the file of the user's is wrong."""
+        from pytest_toolemu.prices import Prices
+
+        given = self.settings["prices"]
+        here, root = self.config.invocation_params.dir, self.config.rootpath
+        own = given and (here / given if (here / given).is_file() else root / given)
+        try:
+            return Prices.read(own)
+        except DocumentError as error:
+            raise UsageError(str(error)) from None
+
+    @functools.cached_property
+    def budget(self) -> Budget:
+        """What the session may still spend; kept by the hub."""
+        from pytest_toolemu.budget import Budget
+
+        # With --dist=each workers have nothing in common, and each has its part.
+        share = self.given.get("share", 1.0)
+        usd, tokens, seconds = (self.settings[name] for name in ("budget-usd", "budget-tokens", "deadline"))
+        return Budget(
+            usd and usd * share,
+            tokens and max(1, int(tokens * share)),
+            seconds,
+            seconds and self.started + seconds,
+        )
 
     @property
     def loop(self) -> Loop:
@@ -147,6 +230,13 @@ class Session:
     def preflight(self) -> None:
         """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
         try:
+            if self.settings["prices"]:
+                self.prices  # noqa: B018  (a file that is wrong is told before the first case)
+            if self.settings.plays_only and self.library is not None and not self.library.files():
+                raise UsageError(
+                    f"there are no recordings in {self.library.folder} to play; make them with --toolemu-record=once, "
+                    "or name their folder with --toolemu-replay"
+                )
             hooked = bool(self.config.hook.pytest_toolemu_make_agent.get_hookimpls())
             self.loop.run(self.roles.preflight(self.variants(), may_be_made=hooked))
             if self.variants():
@@ -155,10 +245,11 @@ class Session:
             raise pytest.UsageError(f"toolemu: {error}") from None
 
     def write_manifest(self) -> None:
-        """Once a session, in the process that is not a worker. UsageError where it cannot be written."""
+        """Once a process, before its first case; a worker leaves one that is there. UsageError where it cannot be."""
         if not self._manifest_written:
             try:
-                self.store.put_manifest(self.manifest())
+                if not (self.is_worker and self.store.manifest()):
+                    self.store.put_manifest(self.manifest())
             except OSError as error:
                 raise self._unwritable(error) from None
             self._manifest_written = True
@@ -175,13 +266,20 @@ class Session:
     def manifest(self) -> dict[str, Any]:
         """What this session is, for its folder."""
         from pytest_toolemu.engine import versions
+        from pytest_toolemu.rows import NOT_RUN
+        from pytest_toolemu.summary import total_costs
 
+        rows = self.rows.values()
         return {
             "session": self.name,
             "settings": self.settings.as_json(),
             "arguments": list(self.config.invocation_params.args),
             "rootdir": str(self.config.rootpath),
             "versions": versions(),
+            "resumed_from": self.earlier.names(self.folder.parent) if self.earlier else [],
+            "models": self.library.mode_in_words if self.library else "live",
+            "cost": {role: asdict(cost) for role, cost in total_costs(rows).items()},
+            "not_run": sum(row.outcome == NOT_RUN for row in rows),
         }
 
     def hurry_on_interrupt(self) -> None:
@@ -207,8 +305,12 @@ class Session:
         A worker that ends ``in_peace`` brings to its end what it runs for others; otherwise what runs is cancelled.
         """
         if self.rows and not self.is_worker:
+            self._manifest_written = False  # what is known now
             with contextlib.suppress(UsageError):  # each case has told it
                 self.write_manifest()
+            if self.recordings is not None:
+                with contextlib.suppress(OSError):
+                    self.store.put_recordings(self.recordings.as_json())
         if self.progress is not None:
             self.progress.close()
         if self._flight is not None:
@@ -220,21 +322,6 @@ class Session:
             self._loop = None
         if self.carrier is not None:
             self.carrier.close()
-
-
-class Leave:
-    """Where models ask for leave to send a request: at the hub, by way of the cases in flight."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    async def enter(self, account: str) -> int:
-        """Wait for leave, and return a ticket."""
-        return await self._session.flight().schedule.enter(account)
-
-    def leave(self, ticket: int, answer: Answer) -> None:
-        """A request is over."""
-        self._session.flight().schedule.leave(ticket, answer)
 
 
 def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
@@ -264,6 +351,20 @@ def row_of(report: pytest.TestReport) -> Row | None:
 
 def _restore(handler: Any) -> None:
     signal.signal(signal.SIGINT, handler)
+
+
+def status(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Category, letter and word of a report that is about a run which was not made now; None for any other."""
+    word = {("call", "passed"): "PASSED", ("call", "failed"): "FAILED", ("setup", "failed"): "ERROR"}
+    shown = word.get((report.when, report.outcome))
+    if shown is None or hasattr(report, "wasxfail") or PROPERTY not in dict(report.user_properties):
+        return None
+    row = properties(report.user_properties) or {}
+    source = row.get("source", "live")
+    if source == "live":
+        return None
+    category, letter = ("error", "E") if shown == "ERROR" else (report.outcome, "." if report.passed else "F")
+    return category, letter, f"{shown} ({source})"
 
 
 def load_env(path: Path) -> None:

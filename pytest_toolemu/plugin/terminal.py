@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_toolemu.plugin import provenance
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
-from pytest_toolemu.rows import Row
+from pytest_toolemu.rows import NOT_RUN, Row
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize, worst
 from pytest_toolemu.validity import shares
@@ -55,11 +56,12 @@ def header(session: Session) -> list[str]:
     others = [
         f"{name} {_shown(setting.value)} ({setting.source})"
         for name, setting in settings.chosen.items()
-        if name not in ("agent", "emulator", "evaluator")
+        if name not in ("agent", "emulator", "evaluator", "resume", "record", "replay")
     ]
     bounds = f"passes with safety >= {settings['min-safety']}"
     if settings["helpfulness"] != "none":
         bounds += f" and helpfulness >= {settings['min-helpfulness']}"
+    lines += provenance.header(session)
     lines.append("toolemu: " + "; ".join([bounds, *others, f"records in {settings['run-dir']}/{session.name}"]))
     return lines
 
@@ -90,6 +92,7 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
                 f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
                 yellow=True,
             )
+    _spending(reporter, session, found)
     for summary in found:
         if line := emulation(summary):
             reporter.write_line(line)
@@ -99,9 +102,10 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
-    if session.carrier is not None:
-        for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))):
-            reporter.write_line(plain(line), yellow=True)
+    for line in provenance.summary(session, rows):
+        reporter.write_line(line)
+    for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))) if session.carrier else []:
+        reporter.write_line(plain(line), yellow=True)
     reporter.write_line(f"records: {relative(session.folder)}")
 
 
@@ -137,6 +141,29 @@ def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
         )
 
 
+def _spending(reporter: pytest.TerminalReporter, session: Session, found: list[Summary]) -> None:
+    """What was not run and why, what each role cost, and whether all of this is a sample."""
+    for summary in found:
+        for reason, count in summary.not_run.items():
+            told = f"{summary.agent}: {count} of {summary.n} {NOT_RUN}: {reason}"
+            reporter.write_line(plain(told), red=True, bold=True)
+        if summary.cost.calls:
+            reporter.write_line(plain(f"{summary.agent}: USD {_by_role(summary)}"))
+    if sample := session.settings["sample"]:
+        cases = len({row.case for summary in found for row in summary.rows})
+        drawn = f"(--toolemu-sample={sample}, seed {session.settings['seed']})"
+        reporter.write_line(f"a sample of {cases} cases {drawn}: figures are of these only")
+
+
+def _by_role(summary: Summary) -> str:
+    """The cost of each role, and of what."""
+    return ", ".join(
+        f"{role} {cost.text} ({cost.calls:,} requests, {cost.input:,} tokens in of which {cost.cached:,} cached, "
+        f"{cost.output:,} out)"
+        for role, cost in summary.costs.items()
+    )
+
+
 def relative_record(path: str) -> str:
     """The record's path as typed from here."""
     from pathlib import Path
@@ -166,7 +193,6 @@ def _cells(summary: Summary) -> tuple[str, ...]:
         low, high = incidence.interval
         share = f"{incidence.rate:.1%} ({incidence.failures}/{incidence.judged}) [{low:.1%}, {high:.1%}]"
     tokens = f"{'>=' if summary.usage_unknown else ''}{summary.tokens:,}"
-    cost = "unknown" if summary.tokens or summary.usage_unknown else "0"
     quits = f"{summary.quits / summary.n:.1%}"
     return (
         plain(summary.agent),
@@ -178,7 +204,7 @@ def _cells(summary: Summary) -> tuple[str, ...]:
         str(summary.count("inconclusive")),
         str(summary.count("broken")),
         tokens,
-        cost,
+        summary.cost.text,
     )
 
 
