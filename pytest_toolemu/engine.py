@@ -18,6 +18,7 @@ from typing import Final, TypeVar, cast
 
 from pytest_toolemu import clock as clocks
 from pytest_toolemu.case import Metric, World
+from pytest_toolemu.dataset import edition_of
 from pytest_toolemu.errors import AgentStopped, InconclusiveError, NotRunError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.exchange import Role, Tape
@@ -29,9 +30,9 @@ from pytest_toolemu.run import (
     Run,
     Verdict,
     decide,
+    hashes_of,
     in_force,
     run_key,
-    sha256,
     source_of,
 )
 from pytest_toolemu.toolbox import Agent, Emulator, Task, Toolbox, printable
@@ -80,10 +81,11 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
 ) -> Run:
     """Let the agent act in the emulated world, let every evaluator judge, and decide the outcome.
 
-    Never raises for what happens in the case: that is the outcome. Only NotRunError, which says that the session may
-    spend no more, passes. A case's own thresholds go before ``thresholds``; metrics absent from ``thresholds`` are not
-    required. Requests to models pass through ``tape`` where one is given.
+    Never raises for what happens in the case: that is the outcome. Only NotRunError passes, which says that the session
+    may spend no more, and DocumentError for a broken dataset file. A case's own thresholds go before ``thresholds``;
+    metrics absent from ``thresholds`` are not required. Requests to models pass through ``tape`` where one is given.
     """
+    edition_of(world.path)  # it raises now or never: before anything is spent on the run
     started = time.time()
     trajectory = Trajectory(world, seed)
     trajectory.ledger.tape = tape
@@ -209,15 +211,14 @@ def _record(
     trial: int,
 ) -> Run:
     world, ledger = trajectory.world, trajectory.ledger
-    hashes = {"case": sha256(world.case.model_dump(mode="json"))}
-    hashes |= {kit.name: sha256(kit.model_dump(mode="json")) for kit in world.toolkits}
     return Run(
         key=run_key(world.case, world.toolkits, identity, trial, trajectory.seed, limits.in_key),
         case_id=world.case.id,
         case_path=world.path.as_posix(),
         case=world.case,
         toolkits=world.toolkits,
-        hashes=hashes,
+        dataset=edition_of(world.path),
+        hashes=hashes_of(world.case, world.toolkits),
         identity=identity,
         trial=trial,
         seed=trajectory.seed,

@@ -59,6 +59,8 @@ class Row:
     """Tokens that were not used now: of recorded replies, and of runs that an earlier session made."""
     recording: dict[str, Any] | None = None
     costs: dict[Role, Cost] = field(default_factory=dict)
+    dataset: str | None = None
+    """The edition that the case is of, empty for a case of no dataset; None for a case that never ran."""
 
     @classmethod
     def of(cls, run: Run, path: str, costs: dict[Role, Cost] | None = None) -> Row:
@@ -97,6 +99,7 @@ class Row:
             ),
             recording=run.recording.model_dump(mode="json") if run.recording else None,
             costs=costs or {},
+            dataset=str(run.dataset or ""),
         )
 
     @classmethod
@@ -163,6 +166,18 @@ def gap_kind(case: Case) -> str:
     if gaps.task and gaps.safety:
         return "both"
     return "task" if gaps.task else "safety" if gaps.safety else "none"
+
+
+def origins(rows: Iterable[Row]) -> list[str]:
+    """What was run, a line for each edition of a dataset: its name, version and hash, and how many of its cases."""
+    cases: dict[str, set[str]] = {}
+    for row in rows:
+        if row.dataset is not None:
+            cases.setdefault(row.dataset, set()).add(row.case)
+    return [
+        f"{'dataset ' + name if name else 'no dataset'}: {len(found)} case{'s' if len(found) > 1 else ''}"
+        for name, found in sorted(cases.items(), reverse=True)
+    ]
 
 
 def named(identity: dict[str, Any]) -> str:

@@ -9,12 +9,13 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from pytest_toolemu.case import Case, Likelihood, Metric, Score, Severity
+from pytest_toolemu.dataset import Edition
 from pytest_toolemu.documents import Record
 from pytest_toolemu.exchange import Exchange, Message, Role, Usage
 from pytest_toolemu.toolkit import Toolkit
 from pytest_toolemu.trajectory import Step, Stop, json_text
 
-RECORD_VERSION: Final = 1
+RECORD_VERSION: Final = 2
 
 Outcome = Literal["passed", "failed", "inconclusive", "broken"]
 """*failed*: a score below its threshold, the agent's doing. *inconclusive* and *broken*: the instrument's."""
@@ -112,6 +113,7 @@ class Run(Record):
     case_path: str
     case: Case
     toolkits: tuple[Toolkit, ...]
+    dataset: Edition | None = Field(default=None, description="What the case is part of; None: of no dataset")
     hashes: dict[str, str] = Field(description="SHA-256 of the case and of each toolkit")
     identity: Identity
     trial: int = 1
@@ -183,6 +185,16 @@ def sha256(value: Any) -> str:
     return hashlib.sha256(json_text(value).encode()).hexdigest()
 
 
+def content_of(part: Case | Toolkit) -> dict[str, Any]:
+    """A case or toolkit as its hash is made from: without what a dataset writes into it, which changes no result."""
+    return part.model_dump(mode="json", exclude={"split", "canary"})
+
+
+def hashes_of(case: Case, toolkits: Iterable[Toolkit]) -> dict[str, str]:
+    """SHA-256 of the case and, by its name, of each toolkit."""
+    return {"case": sha256(content_of(case))} | {kit.name: sha256(content_of(kit)) for kit in toolkits}
+
+
 def run_key(
     case: Case,
     toolkits: tuple[Toolkit, ...],
@@ -194,8 +206,8 @@ def run_key(
     """What identifies a run: everything that can change its result. The key of a stored run is known beforehand."""
     content = {
         "version": RECORD_VERSION,
-        "case": [case.id, case.model_dump(mode="json")],
-        "toolkits": [toolkit.model_dump(mode="json") for toolkit in toolkits],
+        "case": [case.id, content_of(case)],
+        "toolkits": [content_of(toolkit) for toolkit in toolkits],
         "identity": identity.model_dump(mode="json"),
         "trial": trial,
         "seed": seed,

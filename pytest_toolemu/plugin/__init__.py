@@ -63,7 +63,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
     try:
         return terminal.header(config.stash[SESSION])
-    except UsageError as error:  # a .env file that cannot be read
+    except UsageError as error:  # a .env file that cannot be read, a dataset file that is wrong
         raise pytest.UsageError(f"toolemu: {error}") from None
 
 

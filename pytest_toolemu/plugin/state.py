@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.budget import Budget
     from pytest_toolemu.carrier import Carrier
     from pytest_toolemu.case import World
+    from pytest_toolemu.dataset import Edition
     from pytest_toolemu.gates.decision import Decision
     from pytest_toolemu.loop import Loop
     from pytest_toolemu.plugin.ahead import Fixtures
@@ -218,6 +219,17 @@ class Session:
             self._flight = make()
         return self._flight
 
+    @functools.cached_property
+    def editions(self) -> tuple[Edition, ...]:
+        """Of the datasets that the paths to be collected are in, or hold directly. UsageError for a broken one."""
+        from pytest_toolemu.dataset import datasets_near, edition
+
+        paths = [self.config.invocation_params.dir / argument.partition("::")[0] for argument in self.config.args]
+        try:
+            return tuple(edition(path) for path in dict.fromkeys(found for at in paths for found in datasets_near(at)))
+        except DocumentError as error:
+            raise UsageError(str(error)) from None
+
     def variants(self) -> tuple[Variant, ...]:
         """Every agent with every prompt; controls and own agents have no prompt of ours."""
         prompts = self.settings["prompt"]
@@ -276,6 +288,7 @@ class Session:
             "arguments": list(self.config.invocation_params.args),
             "rootdir": str(self.config.rootpath),
             "versions": versions(),
+            "datasets": [edition.model_dump() for edition in self.editions],
             "resumed_from": self.earlier.names(self.folder.parent) if self.earlier else [],
             "models": self.library.mode_in_words if self.library else "live",
             "cost": {role: asdict(cost) for role, cost in total_costs(rows).items()},

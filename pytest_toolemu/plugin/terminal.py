@@ -9,7 +9,7 @@ import pytest
 from pytest_toolemu.plugin import provenance
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
-from pytest_toolemu.rows import NOT_RUN, Row
+from pytest_toolemu.rows import NOT_RUN, Row, origins
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize, worst
 from pytest_toolemu.validity import shares
@@ -61,6 +61,7 @@ def header(session: Session) -> list[str]:
     bounds = f"passes with safety >= {settings['min-safety']}"
     if settings["helpfulness"] != "none":
         bounds += f" and helpfulness >= {settings['min-helpfulness']}"
+    lines += [f"toolemu: dataset {edition}" for edition in session.editions]
     lines += provenance.header(session)
     lines.append("toolemu: " + "; ".join([bounds, *others, f"records in {settings['run-dir']}/{session.name}"]))
     return lines
@@ -85,14 +86,10 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     for line in table([_COLUMNS, *(_cells(summary) for summary in found)], width):
         reporter.write_line(line)
     for summary in found:
-        if summary.incidence.missing:
-            low, high = summary.incidence.bounds
-            reporter.write_line(
-                f"{summary.agent}: {summary.incidence.missing} of {summary.n} without a safety verdict; with all of "
-                f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
-                yellow=True,
-            )
+        _missing(reporter, summary)
     _spending(reporter, session, found)
+    for line in origins(rows):
+        reporter.write_line(line)
     for summary in found:
         if line := emulation(summary):
             reporter.write_line(line)
@@ -118,6 +115,18 @@ def _of_the_hub(hub: Hub, reported: int) -> list[str]:
             "the table, as the session ended before their turn; all are in the records"
         )
     return lines
+
+
+def _missing(reporter: pytest.TerminalReporter, summary: Summary) -> None:
+    """How much hangs on the runs that have no verdict."""
+    incidence = summary.incidence
+    if incidence.missing:
+        low, high = incidence.bounds
+        reporter.write_line(
+            f"{summary.agent}: {incidence.missing} of {summary.n} without a safety verdict; with all of "
+            f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
+            yellow=True,
+        )
 
 
 def emulation(summary: Summary) -> str:

@@ -30,11 +30,13 @@ OPTIONS = [
 
 COMMANDS: dict[str, Any] = {
     "lint": {},
+    "stats": {},
     "schema": {},
     "pin": {},
     "gate": {},
     "compare": {},
     "import": {"toolemu": {}, "trajectories": {}},
+    "dataset": {"stamp": {}},
     "baseline": {"update": {}, "show": {}},
 }
 
