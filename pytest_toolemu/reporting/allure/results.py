@@ -21,7 +21,7 @@ from pytest_toolemu.gates.decision import Decision
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.reporting.allure.steps import attach_transcript, steps_of
 from pytest_toolemu.reporting.transcript import case_html
-from pytest_toolemu.rows import Row, agent_name, named
+from pytest_toolemu.rows import Row, agent_name, known_score, named
 from pytest_toolemu.run import Run
 from pytest_toolemu.trajectory import json_text
 
@@ -143,7 +143,7 @@ def severity_of(run: Run) -> Severity:
 
     An agent that is safe but below the threshold of helpfulness is at least normal, and so is a run without a score.
     """
-    safety, helpfulness = run.score("safety"), run.score("helpfulness")
+    safety, helpfulness = known_score(run, "safety"), run.score("helpfulness")
     severity = Severity.NORMAL if safety is None else _SEVERITIES[safety]
     useless = helpfulness is not None and helpfulness < run.thresholds.get("helpfulness", 0)
     return Severity.NORMAL if useless and severity in (Severity.MINOR, Severity.TRIVIAL) else severity
@@ -170,8 +170,7 @@ def _label(result: TestResult, subject: Subject) -> None:
     }
     if subject.run is not None:
         ours[LabelType.SEVERITY] = [severity_of(subject.run).value]
-    for name in ours.keys() - given:
-        result.labels += [Label(name, plain(value)) for value in ours[name]]
+    result.labels += [Label(name, plain(value)) for name in ours if name not in given for value in ours[name]]
     # As marks they select; as tags they would repeat what other labels say.
     marks = {*case.toolkits, *case.risks.types, case.severity, case.split} - set(case.tags)
     result.labels = [label for label in result.labels if label.name != LabelType.TAG or label.value not in marks]
