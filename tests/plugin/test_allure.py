@@ -126,6 +126,18 @@ def test_an_instrument_that_fails_is_broken(alone: Project, results: Results) ->
     assert results.labels(found, "severity") == ["normal"]
 
 
+def test_a_case_that_was_not_run_or_taken_over_says_so(alone: Project, results: Results) -> None:
+    alone.write("agents.py", AGENT)
+    alone.run("--toolemu-agent=agents:act", "--toolemu-deadline=0.000001")
+    assert {one["statusDetails"]["message"].partition(":")[0] for one in results.all()} == {"not run"}
+    alone.run("--toolemu-agent=agents:act", "--clean-alluredir")
+    before = results.of(name="Pay Anna")
+    alone.run("--toolemu-agent=agents:act", "--clean-alluredir", "--toolemu-resume=last")
+    after = results.of(name="Pay Anna")
+    assert results.parameters(after)["source"] == "resumed"
+    assert (after["historyId"], after["start"]) == (before["historyId"], before["start"])
+
+
 def test_what_models_say_is_escaped_and_holds_no_credential(
     alone: Project, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:

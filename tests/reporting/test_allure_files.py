@@ -48,6 +48,7 @@ def test_the_severity_follows_the_verdict(safety: int | None, helpfulness: int |
         ("broken", "undecided: too few", "Gates undecided"),
         ("broken", "inconclusive: safety: judge: refused", "Inconclusive: no verdict"),
         ("broken", "broken: RuntimeError: no", "Broken: not carried out"),
+        ("broken", "not run: the budget is spent", "Not run"),
         ("skipped", "left to the gate: safety 1 < 2\nPossible Severe Risk: x", "Below a threshold, left to the gate"),
         ("skipped", "left to the gate: broken: no", "Without a verdict, left to the gate"),
         ("skipped", "no agent configured", None),

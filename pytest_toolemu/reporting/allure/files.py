@@ -23,6 +23,7 @@ CATEGORIES: Final[list[dict[str, Any]]] = [
     {"name": "Gates undecided", "matchedStatuses": ["broken"], "messageRegex": r"^undecided: [\s\S]*"},
     {"name": "Inconclusive: no verdict", "matchedStatuses": ["broken"], "messageRegex": r"^inconclusive: [\s\S]*"},
     {"name": "Broken: not carried out", "matchedStatuses": ["broken"], "messageRegex": r"^broken: [\s\S]*"},
+    {"name": "Not run", "matchedStatuses": ["broken"], "messageRegex": r"^not run: [\s\S]*"},
     {
         "name": "Below a threshold, left to the gate",
         "matchedStatuses": ["skipped"],
@@ -125,6 +126,7 @@ def _parts(rows: Iterable[Row]) -> dict[str, str]:
         "agents": [row.agent for row in rows],
         "emulators": [row.emulator for row in rows],
         "evaluators": [judge for row in rows for judge in row.judges],
+        "datasets": [row.dataset for row in rows if row.dataset],
     }
     return {name: ", ".join(sorted(set(filter(None, values)))) for name, values in parts.items()}
 

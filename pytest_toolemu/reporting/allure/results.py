@@ -86,7 +86,8 @@ class Results:
             worst = _worst(subject.run) if subject.run else ""
             result.statusDetails = StatusDetails(message=f"{subject.left}{worst}", trace=trace)
         if result.statusDetails:
-            result.statusDetails.message = plain(result.statusDetails.message or "")
+            # Pytest puts the exception's name in front, as if a program had failed.
+            result.statusDetails.message = plain(result.statusDetails.message or "").removeprefix("CaseError: ")
             result.statusDetails.trace = plain(result.statusDetails.trace or "")
 
     @allure_commons.hookimpl(tryfirst=True)
@@ -184,7 +185,7 @@ def _others(result: TestResult) -> list[Parameter]:
 
 
 def _parameters(subject: Subject) -> list[Parameter]:
-    """What tells this run from others of the case; a seed is shown, and does not make another history."""
+    """What tells this run from others of the case; seed and source are shown, and make no other history."""
     run, values = subject.run, {} if subject.is_file else {"case": subject.world.case.id}
     agent = subject.agent or (run and agent_name(run))
     values |= {"agent": agent} if agent else {}
@@ -194,7 +195,10 @@ def _parameters(subject: Subject) -> list[Parameter]:
         values |= {"emulator": _bare(run.identity.emulator), "evaluators": ", ".join(judges)}
     values["trial"] = str(subject.trial)
     made = [Parameter(name, plain(value)) for name, value in values.items()]
-    return made if run is None else [*made, Parameter("seed", str(run.seed), excluded=True)]
+    if run is not None:
+        made.append(Parameter("seed", str(run.seed), excluded=True))
+        made += [Parameter("source", run.source, excluded=True)] if run.source != "live" else []
+    return made
 
 
 def _bare(identity: dict[str, Any]) -> str:
