@@ -82,11 +82,21 @@ def case_html(case: Case) -> str:
 
 
 def pretty(value: Any) -> str:
-    """A JSON value, on several lines where one would be long; text that is no JSON as it is."""
-    if isinstance(value, str):
-        return value
+    """A JSON value, each part on one line where that is short enough; text that is no JSON as it is."""
+    return value if isinstance(value, str) else _laid_out(value, "")
+
+
+def _laid_out(value: Any, indent: str) -> str:
     line = json.dumps(value, ensure_ascii=False)
-    return line if len(line) <= _LINE else json.dumps(value, ensure_ascii=False, indent=2)
+    if len(indent) + len(line) <= _LINE or not isinstance(value, dict | list):
+        return line
+    inner = indent + "  "
+    if isinstance(value, list):
+        parts = [_laid_out(part, inner) for part in value]
+    else:
+        parts = [f"{json.dumps(name, ensure_ascii=False)}: {_laid_out(part, inner)}" for name, part in value.items()]
+    opening, closing = "[]" if isinstance(value, list) else "{}"
+    return f"{opening}\n{inner}" + f",\n{inner}".join(parts) + f"\n{indent}{closing}"
 
 
 def shown(text: str) -> str:
