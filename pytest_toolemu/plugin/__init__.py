@@ -51,6 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_toolemu.plugin.gates import GateKeeper
 
         config.pluginmanager.register(GateKeeper(session), "toolemu-gates")
+    if getattr(config.option, "allure_report_dir", None) and not config.option.collectonly:
+        from pytest_toolemu.plugin.allure import AllureReports
+
+        config.pluginmanager.register(AllureReports(session), "toolemu-allure")
     if settings["benchmark"]:
         options.add_benchmark(config)
 

@@ -54,7 +54,7 @@ def header(session: Session) -> list[str]:
                 f"toolemu: warning: {variant.agent} judges itself; name another model with --toolemu-evaluator"
             )
     others = [
-        f"{name} {_shown(setting.value)} ({setting.source})"
+        f"{name} {shown(setting.value)} ({setting.source})"
         for name, setting in settings.chosen.items()
         if name not in ("agent", "emulator", "evaluator", "resume", "record", "replay")
     ]
@@ -72,7 +72,8 @@ def _origin(session: Session, name: str, otherwise: str) -> str:
     return otherwise if source == "default" else source
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A setting's value; several in one row."""
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
