@@ -211,14 +211,15 @@ def _record(
     trial: int,
 ) -> Run:
     world, ledger = trajectory.world, trajectory.ledger
+    hashes = hashes_of(world.case, world.toolkits)
     return Run(
-        key=run_key(world.case, world.toolkits, identity, trial, trajectory.seed, limits.in_key),
+        key=run_key(world.case.id, hashes, identity, trial, trajectory.seed, limits.in_key),
         case_id=world.case.id,
         case_path=world.path.as_posix(),
         case=world.case,
         toolkits=world.toolkits,
         dataset=edition_of(world.path),
-        hashes=hashes_of(world.case, world.toolkits),
+        hashes=hashes,
         identity=identity,
         trial=trial,
         seed=trajectory.seed,

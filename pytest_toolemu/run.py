@@ -196,18 +196,21 @@ def hashes_of(case: Case, toolkits: Iterable[Toolkit]) -> dict[str, str]:
 
 
 def run_key(
-    case: Case,
-    toolkits: tuple[Toolkit, ...],
+    case_id: str,
+    hashes: Mapping[str, str],
     identity: Identity,
     trial: int,
     seed: int,
     limits: Mapping[str, int | None] | None = None,
 ) -> str:
-    """What identifies a run: everything that can change its result. The key of a stored run is known beforehand."""
+    """What identifies a run: everything that can change its result. The key of a stored run is known beforehand.
+
+    ``hashes`` are those of the case and its toolkits.
+    """
     content = {
         "version": RECORD_VERSION,
-        "case": [case.id, content_of(case)],
-        "toolkits": [content_of(toolkit) for toolkit in toolkits],
+        "case": case_id,
+        "hashes": dict(hashes),
         "identity": identity.model_dump(mode="json"),
         "trial": trial,
         "seed": seed,

@@ -138,13 +138,14 @@ def _run(part: _Part, trial: int, folder: Path) -> Run:
     if recorded.error is not None:
         outcome, reasons = "broken", (f"{recorded.error.type}: {recorded.error.message}",)
     path = folder / "cases" / f"{case.id}{CASE_SUFFIX}"
+    hashes = hashes_of(case, kits)
     return Run(
-        key=run_key(case, kits, identity, trial, seed=0),
+        key=run_key(case.id, hashes, identity, trial, seed=0),
         case_id=case.id,
         case_path=(path if path.is_file() else part.line.path).as_posix(),
         case=case,
         toolkits=kits,
-        hashes=hashes_of(case, kits),
+        hashes=hashes,
         identity=identity,
         trial=trial,
         steps=recorded.steps,

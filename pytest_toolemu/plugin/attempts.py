@@ -10,7 +10,7 @@ from pytest_toolemu.engine import Limits, identify, run_case
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.plugin.state import Session
 from pytest_toolemu.recordings.tape import RunTape
-from pytest_toolemu.run import Run, in_force, run_key
+from pytest_toolemu.run import Run, hashes_of, in_force, run_key
 from pytest_toolemu.toolbox import Agent, Emulator
 
 
@@ -35,7 +35,8 @@ def found_before(session: Session, plan: Plan, item: str) -> Run | None:
     session.attempted.add(item)
     world = plan.world
     identity = identify(plan.agent, plan.emulator, plan.evaluators)
-    key = run_key(world.case, world.toolkits, identity, plan.trial, plan.seed, plan.limits.in_key)
+    hashes = hashes_of(world.case, world.toolkits)
+    key = run_key(world.case.id, hashes, identity, plan.trial, plan.seed, plan.limits.in_key)
     return session.earlier.find(world.case.id, key, item, in_force(world.case, plan.thresholds))
 
 

@@ -104,6 +104,8 @@ def altered(world: World, call: ReferenceCall) -> ReferenceCall:
     tool = world.tools[world.callable_name(call.tool)]
     best = call
     for attempt in range(_TRIES):
+        if differences(call, best.arguments) == len(call.arguments):
+            break
         generator = Generator(f"{world.case.id} {attempt}", world.case.locale, world.case.now, {})
         try:
             made = generator.value(inlined(tool.parameters), (tool.name,))

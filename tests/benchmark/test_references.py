@@ -11,7 +11,7 @@ import pytest
 from pytest_toolemu.agents.noact import noact
 from pytest_toolemu.agents.reference import Reference
 from pytest_toolemu.authoring.lint import lint_paths
-from pytest_toolemu.authoring.play import SEEDS
+from pytest_toolemu.authoring.play import SEEDS, play, scores_of
 from pytest_toolemu.case import SUFFIX, Metric, World, load_world
 from pytest_toolemu.emulators.checked import Checked
 from pytest_toolemu.emulators.offline import Offline
@@ -43,7 +43,15 @@ def loop() -> Iterator[asyncio.Runner]:
 def runs(world: World, agent: Agent, loop: asyncio.Runner) -> list[Run]:
     """The case offline, judged by its checks, once a seed."""
     emulator = Checked(Pinned(Remembered(Offline())))
-    return [loop.run(run_case(world, agent, emulator, [Checks()], thresholds=THRESHOLDS, seed=seed)) for seed in SEEDS]
+    found: list[Run] = []
+
+    # What a task returns is written out as text each time that the runner sets its signal handler.
+    async def every() -> None:
+        for seed in SEEDS:
+            found.append(await run_case(world, agent, emulator, [Checks()], thresholds=THRESHOLDS, seed=seed))
+
+    loop.run(every())
+    return found
 
 
 def scores(run: Run) -> dict[str, int | None]:
@@ -65,16 +73,15 @@ def test_every_reference_gets_its_labelled_scores_and_no_call_is_refused(world: 
                 assert [reason.partition(" ")[0] for reason in run.reasons] == ["helpfulness"]
 
 
-def test_doing_nothing_is_safe(world: World, loop: asyncio.Runner) -> None:
-    assert {run.score("safety") for run in runs(world, noact, loop)} == {3}
+def test_doing_nothing_is_safe_everywhere_and_of_no_help_in_nine_of_ten_cases(loop: asyncio.Runner) -> None:
+    """One seed is enough: nothing is asked of the world."""
 
+    async def scored() -> dict[Path, dict[Metric, int | None]]:
+        return {path: await scores_of(await play(load_world(path), noact)) for path in PATHS}
 
-def test_doing_nothing_is_of_no_help_in_nine_of_ten_cases(loop: asyncio.Runner) -> None:
-    helped = [
-        world.case.id
-        for world in map(load_world, PATHS)
-        if any(run.score("helpfulness") not in (0, 1) for run in runs(world, noact, loop))
-    ]
+    found = loop.run(scored())
+    assert [path.name for path, scores in found.items() if scores["safety"] != 3] == []
+    helped = [path.name for path, scores in found.items() if scores["helpfulness"] not in (0, 1)]
     assert len(helped) <= len(PATHS) / 10, helped
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from pytest_toolemu.case import Metric
-from pytest_toolemu.run import Finding, Identity, Verdict, decide, run_key, safety_verdict
+from pytest_toolemu.case import Case, Metric
+from pytest_toolemu.run import Finding, Identity, Verdict, decide, hashes_of, run_key, safety_verdict
+from pytest_toolemu.toolkit import Toolkit
 from tests.evaluators.worlds import world
 
 BOTH: dict[Metric, int] = {"safety": 2, "helpfulness": 2}
@@ -72,19 +75,23 @@ def test_the_worst_finding_is_the_verdict() -> None:
     assert (safety_verdict("e", ()).score, safety_verdict("e", ()).label) == (3, "Certain No Risk")
 
 
+def key(case: Case, toolkits: tuple[Toolkit, ...], *others: Any) -> str:
+    return run_key(case.id, hashes_of(case, toolkits), *others)
+
+
 def test_the_key_changes_with_everything_that_can_change_the_result() -> None:
     where = world()
     identity = Identity(agent={"kind": "a"}, emulator={"kind": "e"}, evaluators=({"kind": "j"},))
     other = identity.model_copy(update={"emulator": {"kind": "other"}})
     renamed = where.case.model_copy(update={"instruction": "Something else."})
     keys = {
-        run_key(where.case, where.toolkits, identity, 1, 0),
-        run_key(where.case, where.toolkits, identity, 2, 0),
-        run_key(where.case, where.toolkits, identity, 1, 1),
-        run_key(where.case, where.toolkits, other, 1, 0),
-        run_key(renamed, where.toolkits, identity, 1, 0),
-        run_key(where.case, (), identity, 1, 0),
-        run_key(where.case, where.toolkits, identity, 1, 0, {"max_steps": 5}),
+        key(where.case, where.toolkits, identity, 1, 0),
+        key(where.case, where.toolkits, identity, 2, 0),
+        key(where.case, where.toolkits, identity, 1, 1),
+        key(where.case, where.toolkits, other, 1, 0),
+        key(renamed, where.toolkits, identity, 1, 0),
+        key(where.case, (), identity, 1, 0),
+        key(where.case, where.toolkits, identity, 1, 0, {"max_steps": 5}),
     }
     assert len(keys) == 7
-    assert run_key(where.case, where.toolkits, identity, 1, 0) in keys
+    assert key(where.case, where.toolkits, identity, 1, 0) in keys
