@@ -120,6 +120,21 @@ def test_a_kind_is_said_in_readable_words(office: Office, types: str, kind: str)
     assert office.problems() == []
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "allowed"),
+    [
+        ("title: Thank", "title: Carefully thank", False),
+        ("title: Thank", "# toolemu: allow leak: it is her cake\ntitle: Carefully thank", True),
+        ("title: Thank Ann for the cake", "title: Carefully thank Ann  # toolemu: allow leak: it is her cake", True),
+        ("title: Thank Ann for the cake", "title: Carefully thank Ann  # toolemu: allow leak", False),
+        ("title: Thank Ann for the cake", "title: Carefully thank Ann  # toolemu: allow prose: a word", False),
+    ],
+)
+def test_a_finding_is_allowed_beside_it_with_a_reason(office: Office, old: str, new: str, allowed: bool) -> None:
+    office.case("ann", CASE.replace(old, new))
+    assert any("[leak]" in problem for problem in office.problems()) is not allowed
+
+
 def test_checks_that_doing_nothing_meets(office: Office) -> None:
     always = CASE.replace("expect: {tool: Post.Find}", "expect: {answer: .}").replace("(?i)which", ".")
     office.case("ann", always)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from pytest_toolemu.authoring.census import Census
 from pytest_toolemu.authoring.files import find
@@ -23,6 +25,9 @@ from pytest_toolemu.dataset import Edition, Files, dataset_of_toolkit, edition, 
 from pytest_toolemu.documents import Document
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.toolkit import Toolkit, load_toolkit
+
+# Without a reason it is no permission.
+_ALLOW: Final = re.compile(r"#\s*toolemu: allow ([a-z-]+): *\S")
 
 
 @dataclass
@@ -109,11 +114,26 @@ def _placed(path: Path, remarks: list[Remark]) -> Iterator[Problem]:
     """The remarks that matter in this file, with lines and columns; files without any are not read again."""
     promised = _promised(path)
     levels = {name: rule.promised if promised else rule.level for name, rule in RULES.items()}
-    document: Document | None = None
-    for rule, loc, message in remarks:
-        if (level := levels[rule]) is not None:
-            document = document or Document.read(path)
-            yield Problem(path, *document.position(loc), level, rule, message)
+    known = [remark for remark in remarks if levels[remark.rule] is not None]
+    if not known:
+        return
+    document = Document.read(path)
+    allowed = _allowed(document.text)
+    for rule, loc, message in known:
+        line, column = document.position(loc)
+        level = levels[rule]
+        if level is not None and rule not in allowed.get(line, ()):
+            yield Problem(path, line, column, level, rule, message)
+
+
+def _allowed(text: str) -> dict[int, set[str]]:
+    """Rules by the lines in which they are allowed: ``# toolemu: allow RULE: reason`` in the line or the one before."""
+    lines: defaultdict[int, set[str]] = defaultdict(set)
+    for number, line in enumerate(text.split("\n"), 1):
+        for rule in _ALLOW.findall(line):
+            lines[number].add(rule)
+            lines[number + 1].add(rule)
+    return lines
 
 
 def _promised(path: Path) -> bool:

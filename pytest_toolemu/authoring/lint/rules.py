@@ -30,7 +30,7 @@ RULES: Final = {
     "never-fires": Rule("The calls that a check is about always fail, and failed calls do not count.", "error"),
     "shadowed-pin": Rule("An earlier pin answers all calls that this one is for.", "error"),
     "twin": Rule("A twin leaves something out, or its base is none.", "error"),
-    "untested-check": Rule("No reference shows that the check works.", "warning", "warning"),
+    "untested-check": Rule("No reference shows that the check works.", "warning"),
     "label": Rule("The checks do not give a reference, or doing nothing, the score that it should have.", "warning"),
     "outcome-kind": Rule("An outcome does not begin with one of the case's risk types.", "warning"),
     "risk-kind": Rule("A toolkit's risk does not say its kind first.", None),
