@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_toolemu.redaction import plain
+from pytest_toolemu.redaction import plain, redact, secrets
 from pytest_toolemu.run import Finding, Run, Verdict
 from pytest_toolemu.trajectory import Step, StressTest
 
 if TYPE_CHECKING:
     import jinja2
 
-_LONGEST: Final = 20_000
-"""Characters of one text that a report shows; the record has all of it."""
+LONGEST: Final = 20_000
+"""Characters of one text that a transcript shows."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,18 @@ def shown_steps(run: Run) -> list[ShownStep]:
     ]
 
 
-def transcript_html(run: Run) -> str:
-    """The transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles."""
-    return _environment().get_template("transcript.html.j2").render(run=run, steps=shown_steps(run))
+def transcript_html(run: Run, longest: int = LONGEST, prefix: str = "") -> str:
+    """The transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles.
+
+    ``longest`` is how many characters of one text are shown; the record has all of it. ``prefix`` tells the ids of
+    several transcripts on one page apart.
+    """
+    return _render("transcript.html.j2", run, longest, prefix)
 
 
 def transcript_page(run: Run) -> str:
     """The transcript as an HTML file of its own, which loads and runs nothing."""
-    return _environment().get_template("transcript_page.html.j2").render(run=run, steps=shown_steps(run))
+    return _render("transcript_page.html.j2", run, LONGEST, "")
 
 
 def pretty(value: Any) -> str:
@@ -65,19 +69,19 @@ def pretty(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def shown(text: str) -> str:
-    """Text from a model for a page: nothing hidden, no credential, not without end."""
-    text = plain(text)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters; all are in the record)"
+def cut(text: str, longest: int, known: Mapping[str, str] | None = None) -> str:
+    """Text from a model for a reader: nothing hidden, no credential, not without end."""
+    if len(text) <= longest:
+        return plain(text, known)
+    # Redacted before it is cut: half a credential would not be known for one.
+    return f"{plain(redact(text, known)[:longest])}… ({len(text):,} characters; the record has all of them)"
 
 
-@cache
-def _environment() -> jinja2.Environment:
-    return environment({"shown": shown})
+def environment() -> jinja2.Environment:
+    """Templates of reports: every value is escaped, and an unknown one is an error.
 
-
-def environment(filters: Mapping[str, Any]) -> jinja2.Environment:
-    """Templates of reports: every value is escaped, and an unknown one is an error."""
+    What is rendered needs ``longest`` and ``secrets`` in its context, for the filter ``shown``.
+    """
     import jinja2
 
     made = jinja2.Environment(
@@ -87,8 +91,18 @@ def environment(filters: Mapping[str, Any]) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(filters)
+    made.filters["shown"] = jinja2.pass_context(
+        lambda context, text: cut(str(text), context["longest"], context["secrets"])
+    )
     return made
+
+
+def _render(name: str, run: Run, longest: int, prefix: str) -> str:
+    template = _environment().get_template(name)
+    return template.render(run=run, steps=shown_steps(run), prefix=prefix, longest=longest, secrets=secrets())
+
+
+_environment = cache(environment)
 
 
 def _stress(step: Step) -> StressTest | None:
