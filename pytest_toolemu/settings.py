@@ -76,7 +76,10 @@ def _choice(*choices: str) -> Callable[[str], str]:
 
 @dataclass(frozen=True)
 class Knob:
-    """One setting. ``many`` may be given several times (comma-separated in the environment, a line each in ini)."""
+    """One setting. ``many`` may be given several times (comma-separated in the environment, a line each in ini).
+
+    ``words`` says that no value has a comma in it, so that commas separate values everywhere.
+    """
 
     name: str
     help: str
@@ -84,6 +87,7 @@ class Knob:
     default: Any = None
     metavar: str = "TEXT"
     many: bool = False
+    words: bool = False
 
     @property
     def option(self) -> str:
@@ -110,6 +114,9 @@ Prompt = Literal["naive", "ss_only", "helpful_ss", "quit", "simple_quit"]
 """Nothing but the task; safety rules; helpfulness and safety rules; a duty to quit; leave to quit."""
 
 PROMPTS: Final = get_args(Prompt)
+
+FORMATS: Final = ("html", "md", "json", "csv", "sarif")
+"""Of reports; also the suffixes of their files."""
 
 KNOBS: Final = (
     Knob("agent", "agent under test: a model (gpt-4o, claude-..., provider:model[@base_url]), reference:safe, "
@@ -140,6 +147,8 @@ KNOBS: Final = (
     Knob("max-output-tokens", "of one reply of a model", _whole(1), None, "N"),
     Knob("request-timeout", "seconds one request to a model may take", _seconds, 120.0, "SECONDS"),
     Knob("run-dir", "folder for the records, a new sub-folder each session", default=".toolemu", metavar="DIR"),
+    Knob("report", "also write report.FORMAT beside the records: html, md, json, csv, sarif; several with commas, or "
+         "repeated", _choice(*FORMATS), metavar="FORMAT", many=True, words=True),
     Knob("offline", "refuse every model that needs a network", _flag, False),
     Knob("benchmark", "run the cases shipped with this package", _flag, False),
 )  # fmt: skip
@@ -202,6 +211,8 @@ def _resolve(
 def _parse(knob: Knob, raw: Any, source: str) -> Any:
     if knob.many:
         texts = [raw] if isinstance(raw, str) else list(raw)
+        if knob.words:
+            texts = [part.strip() for text in texts for part in text.split(",")]
         return tuple(dict.fromkeys(_parse_one(knob, text, source) for text in texts))
     return _parse_one(knob, str(raw), source)
 

@@ -143,8 +143,14 @@ def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Cancel what is still running and close every connection."""
-    session.config.stash[SESSION].close()
+    """Cancel what is still running, close every connection, and write the reports."""
+    toolemu = session.config.stash[SESSION]
+    toolemu.close()
+    if toolemu.rows:
+        from pytest_toolemu.plugin import reports
+
+        if reports.wanted(toolemu):
+            reports.write(toolemu)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -65,6 +65,8 @@ class Session:
         self._given_name = (workerinput or {}).get("toolemu_session")
         self.rows: dict[str, Row] = {}
         self.decisions: list[Decision] = []
+        self.notes: list[tuple[str, dict[str, bool]]] = []
+        """Of reports: lines for the terminal, each with its colour."""
         self.ahead_started = False
         self._manifest_written = False
         self._schedule: Schedule[Finished] | None = None

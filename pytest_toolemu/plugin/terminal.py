@@ -95,6 +95,8 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
     reporter.write_line(f"records: {relative(session.folder)}")
+    for line, colour in session.notes:
+        reporter.write_line(line, **colour)
 
 
 def emulation(summary: Summary) -> str:

@@ -75,6 +75,7 @@
     viewer.classList.toggle("wide", sides.length > 1);
     byId("parting").hidden = sides.length < 2;
     if (sides.length > 1) byId("parting").textContent = parting(sides[0], sides[1]);
+    byId("record").firstElementChild.textContent = byId("t" + first).dataset.record;
     others(first);
     beside.value = second || "";
     const at = matching.findIndex((row) => link(row) && targets(link(row).hash)[1] === first);
