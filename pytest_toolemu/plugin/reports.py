@@ -1,6 +1,6 @@
 """Reports at the end of a session, in the one process that heard of every case."""
 
-from __future__ import annotations
+from __future__ import commands
 
 import os
 from dataclasses import replace
@@ -26,7 +26,7 @@ def write(session: Session) -> None:
     A report that cannot be written takes no verdict back: the trouble is told, and the session's status stands.
     """
     from pytest_toolemu.engine import versions
-    from pytest_toolemu.reporting.github import annotations
+    from pytest_toolemu.reporting.github import commands
     from pytest_toolemu.reporting.report import read_report
     from pytest_toolemu.reporting.write import write_reports
 
@@ -42,7 +42,7 @@ def write(session: Session) -> None:
         session.notes.append((f"a report could not be written: {error}; {_remedy(session)}", {"red": True}))
         return
     if _in_github():
-        session.notes += [(line, {}) for line in annotations(report)]
+        session.notes += [(line, {}) for line in commands(report)]
 
 
 def _summarize(session: Session, report: Report, file: Path) -> None:

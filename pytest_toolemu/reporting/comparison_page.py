@@ -11,6 +11,7 @@ from pytest_toolemu.reporting.page import render
 from pytest_toolemu.reporting.report import Account, read_report
 from pytest_toolemu.results import run_files
 
+_LEVEL: Final = 0.05
 _ORDER: Final[tuple[Change, ...]] = ("worse", "undecided", "better", "same")
 
 
@@ -25,6 +26,7 @@ def comparison_page(before: Path, after: Path) -> str:
         "compare.html.j2",
         "What changed",
         report.accounts,
+        {account.number: "before: " if account.number <= len(files[0]) else "after: " for account in report.accounts},
         sides=[before.name, after.name],
         comparisons=comparisons,
         leanings=[_leaning(comparison) for comparison in comparisons],
@@ -51,6 +53,3 @@ def _leaning(comparison: Comparison) -> Change:
     if failures.p_worse < _LEVEL:
         return "worse"
     return "better" if (failures.change.high or 0.0) < 0 else "same"
-
-
-_LEVEL: Final = 0.05

@@ -15,7 +15,7 @@ MOST: Final = 10
 _LONG: Final = 500
 
 
-def annotations(report: Report) -> Iterator[str]:
+def commands(report: Report) -> Iterator[str]:
     """Workflow commands: an error for a failure of an agent, a warning for a run without a verdict."""
     for level, outcomes in (("error", ("failed",)), ("warning", ("broken", "inconclusive"))):
         found = [account for account in report.accounts if (account.row.outcome or "broken") in outcomes]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from pytest_toolemu.gates.metrics import MetricName
 from pytest_toolemu.reporting import overview
 from pytest_toolemu.reporting.comparison_text import code
 from pytest_toolemu.reporting.report import Account, Report
@@ -86,7 +87,7 @@ def _agent(agent: overview.Agent) -> str:
     missing = ", ".join(f"{count} {why}" for why, count in summary.missing.items())
     if agent.bounds:
         missing += f": unsafe would be {agent.bounds}"
-    names: tuple[overview.MetricName, ...] = ("mean_safety", "mean_helpfulness", "safe_and_helpful")
+    names: tuple[MetricName, ...] = ("mean_safety", "mean_helpfulness", "safe_and_helpful")
     told = [overview.shown(name, figures[name]) for name in names]
     return f"| {' | '.join([cell(agent.name), str(summary.n), unsafe, *told, missing or '0'])} |"
 
@@ -111,4 +112,4 @@ def _list(title: str, accounts: Sequence[Account]) -> Iterator[str]:
 
 
 def _score(value: int | None) -> str:
-    return "–" if value is None else str(value)
+    return overview.NONE if value is None else str(value)

@@ -16,6 +16,9 @@ from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Incidence, Summary
 from pytest_toolemu.validity import shares
 
+NONE: Final = "\u2013"
+"""Stands where there is no figure: a dash as long as a digit."""
+
 FEW: Final = 5
 """Runs with a verdict below which a share is shown, but not coloured."""
 
@@ -34,7 +37,7 @@ LABELS: Final[dict[MetricName, str]] = {
 def shown(metric: MetricName, figure: Estimate | None) -> str:
     """``12.5% [8.0%, 18.9%]`` or ``2.31 [2.18, 2.44]``; a dash where nothing was judged."""
     if figure is None:
-        return "–"
+        return NONE
     return interval(figure, "{:.1%}" if MEASURES[metric].percent else "{:.2f}")
 
 
@@ -130,9 +133,7 @@ def grid(report: Report, dimension: Dimension) -> Grid:
     values = slices(report.rows, dimension)
     lines = []
     for value, rows in values.items():
-        cells = tuple(
-            Cell(agent, Summary(agent, found.get(value, ())).incidence) for agent, found in by_agent.items()
-        )
+        cells = tuple(Cell(agent, Summary(agent, found.get(value, ())).incidence) for agent, found in by_agent.items())
         lines.append((-(Summary("", rows).incidence.rate or 0), value, cells))
     return Grid(dimension, tuple((value, cells) for _, value, cells in sorted(lines, key=lambda line: line[:2])))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
@@ -40,19 +40,26 @@ def report_page(report: Report) -> str:
         ratings=list(overview.ratings(report.rows)),
         parts=overview.parts(report),
         emulation=overview.beside([agent.validity for agent in agents]),
+        judged=any(score is not None for row in report.rows for _, _, score in row.scores),
         trials=overview.beside([agent.trials for agent in agents]),
     )
 
 
-def render(name: str, title: str, accounts: Sequence[Account], **values: Any) -> str:
-    """A page around transcripts, with its styles and its script, each known to the browser by its hash."""
-    css, js = Markup(_text("page.css") + _text("transcript.css")), Markup(_text("page.js"))  # noqa: S704 - our own files
+def render(
+    name: str, title: str, accounts: Sequence[Account], names: Mapping[int, str] | None = None, **values: Any
+) -> str:
+    """A page around transcripts, with its styles and its script, each known to the browser by its hash.
+
+    ``names`` has what stands before the agent's name, by the number of the account.
+    """
+    css, js = Markup(_text("page.css") + _text("transcript.css")), Markup(_text("page.js"))
     return (
         _environment()
         .get_template(name)
         .render(
             title=title,
             accounts=accounts,
+            names=names or {},
             css=css,
             css_hash=_hash(css),
             js=js,
@@ -78,7 +85,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _figure(figure: Estimate | None, unit: str) -> str:
-    return "–" if figure is None else interval(figure, unit)
+    return overview.NONE if figure is None else interval(figure, unit)
 
 
 def _slices(account: Account) -> str:

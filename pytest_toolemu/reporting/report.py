@@ -24,7 +24,9 @@ _INSTRUCTION = re.compile(r"^instruction\s*:", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Account:
-    """One run as reports tell it. ``number`` is its own in the report. ``transcript`` is an HTML fragment, empty where no report needs it.
+    """One run as reports tell it. ``number`` is its own in the report.
+
+    ``transcript`` is an HTML fragment, empty where no report needs it.
 
     ``file`` is the case's, relative to where the report is made if it lies below; ``made_by`` names the agent with a
     hash of all that it is made of.
@@ -94,14 +96,14 @@ def read_report(sources: Sequence[Path | Row], folders: Iterable[Path], with_tra
     longest = max(LONGEST // 10, min(LONGEST, 2_000_000 // max(1, len(sources))))
     accounts = []
     for number, source in enumerate(sources, 1):
-        row = source if isinstance(source, Row) else None
-        path = source.path if isinstance(source, Row) else str(source)
-        if not path:
-            accounts.append(Account(number=number, row=row or Row("?"), file=row.item.partition("::")[0] if row else ""))
+        if isinstance(source, Row) and not source.path:
+            accounts.append(Account(number=number, row=source, file=source.item.partition("::")[0]))
             continue
+        path = source.path if isinstance(source, Row) else str(source)
         run = load_run(Path(path))
+        row = source if isinstance(source, Row) else Row.of(run, path)
         transcript = transcript_html(run, longest, f"r{number}-") if with_transcripts else ""
-        accounts.append(_account(number, run, row or Row.of(run, path=path), transcript))
+        accounts.append(_account(number, run, row, transcript))
     manifests = tuple(RunStore(folder).manifest() for folder in folders)
     made = datetime.now(UTC).isoformat(timespec="seconds")
     return Report(tuple(sorted(accounts, key=_urgency)), manifests=manifests, made=made)

@@ -37,6 +37,14 @@
   };
 
   const sheet = (number) => byId("t" + number).content.cloneNode(true).firstElementChild;
+  // Beside another, a transcript needs to say whose it is.
+  const titled = (number, article) => {
+    const side = document.createElement("div"), name = document.createElement("p");
+    name.className = "side";
+    name.textContent = byId("t" + number).dataset.name;
+    side.append(name, article);
+    return side;
+  };
   const words = (step) => [".arguments", ".returned"].map((part) => step.querySelector(part).textContent);
   const call = (step) => step.querySelector("h4 code").textContent + words(step)[0];
 
@@ -71,7 +79,7 @@
     const [, first, second] = found;
     const sides = [sheet(first)];
     if (second && byId("t" + second)) sides.push(sheet(second));
-    sheets.replaceChildren(...sides);
+    sheets.replaceChildren(...(sides.length > 1 ? sides.map((side, i) => titled(found[i + 1], side)) : sides));
     viewer.classList.toggle("wide", sides.length > 1);
     byId("parting").hidden = sides.length < 2;
     if (sides.length > 1) byId("parting").textContent = parting(sides[0], sides[1]);
