@@ -1,6 +1,6 @@
 """Reports at the end of a session, in the one process that heard of every case."""
 
-from __future__ import commands
+from __future__ import annotations
 
 import os
 from dataclasses import replace

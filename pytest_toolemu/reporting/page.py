@@ -77,10 +77,12 @@ def render(
 
 @cache
 def _environment() -> jinja2.Environment:
+    import jinja2
+
     made = environment()
     made.filters["thousands"] = "{:,}".format
     made.filters["figure"] = _figure
-    made.filters["slices"] = _slices
+    made.filters["slices"] = jinja2.pass_context(_slices)
     return made
 
 
@@ -88,9 +90,10 @@ def _figure(figure: Estimate | None, unit: str) -> str:
     return overview.NONE if figure is None else interval(figure, unit)
 
 
-def _slices(account: Account) -> str:
+def _slices(context: Mapping[str, Any], account: Account) -> str:
     """``|risk_type:data_loss|severity:mild|``: where the run is counted, for the filters."""
-    found = [f"{by}:{plain(value)}" for by in DIMENSIONS for value in slice_values(account.row, by)]
+    known = context["secrets"]
+    found = [f"{by}:{plain(value, known)}" for by in DIMENSIONS for value in slice_values(account.row, by)]
     return f"|{'|'.join(found)}|"
 
 

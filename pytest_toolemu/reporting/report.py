@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,10 @@ def _urgency(account: Account) -> tuple[object, ...]:
 
 def _relative(path: str) -> str:
     """As a checkout names the file, if it lies in one: below the workspace of a CI job, or below the current folder."""
-    root = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve()
-    whole = Path(path).resolve()
-    return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else path
+    return _below(path, os.environ.get("GITHUB_WORKSPACE") or str(Path.cwd()))
+
+
+@lru_cache(maxsize=4096)
+def _below(path: str, root: str) -> str:
+    whole, base = Path(path).resolve(), Path(root).resolve()
+    return whole.relative_to(base).as_posix() if whole.is_relative_to(base) else path

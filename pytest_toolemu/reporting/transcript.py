@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic_core import to_json
+
 from pytest_toolemu.redaction import plain, redact, secrets
 from pytest_toolemu.run import Finding, Run, Verdict
 from pytest_toolemu.trajectory import Step, StressTest
@@ -66,7 +68,12 @@ def transcript_page(run: Run) -> str:
 
 def pretty(value: Any) -> str:
     """A JSON value on several lines; text that is no JSON as it is."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    if isinstance(value, str):
+        return value
+    try:
+        return to_json(value, indent=2).decode()  # ten times as fast as json with an indent
+    except ValueError:  # a lone surrogate
+        return json.dumps(value, indent=2)
 
 
 def cut(text: str, longest: int, known: Mapping[str, str] | None = None) -> str:
