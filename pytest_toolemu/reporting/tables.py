@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from pytest_toolemu.redaction import plain, redact_json, secrets
+from pytest_toolemu.redaction import redact_json, secrets
 from pytest_toolemu.reporting import overview
 from pytest_toolemu.reporting.report import Account, Report
 from pytest_toolemu.reporting.transcript import cut
@@ -145,7 +145,7 @@ def _cell(value: Value, known: dict[str, str]) -> Value:
     """Text that no spreadsheet takes for a formula, on one line."""
     if not isinstance(value, str):
         return value
-    text = " ".join(plain(value, known).split())
+    text = " ".join(cut(value, _LONG, known).split())
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 

@@ -49,10 +49,10 @@ class _Page:
         self._console = Console(width=self._width)
 
     def head(self, run: Run) -> Iterator[Text]:
-        yield from self.block(run.case.title, bar="", style="bold")
+        yield from self.block(run.case.title, bar="▌ ", style="bold")
         trial = f", trial {run.trial}" if run.trial > 1 else ""
         line = f"{run.case_id}, {run.agent or 'agent'}{trial}"
-        yield from self.block(line, bar="", style="dim")
+        yield from self.block(line, bar="▌ ", style="dim")
         yield Text(run.outcome, _COLOURS.get(run.outcome, "bold yellow"))
         for reason in run.reasons:
             yield from self.block(reason, bar="· ")
@@ -92,8 +92,8 @@ class _Page:
         yield Text()
         score = "no score" if verdict.score is None else f"{verdict.score} {verdict.label}"
         style = "yellow" if verdict.score is None else "green" if verdict.score >= 2 else "red"
-        yield from self.block(f"{verdict.metric}: {score}", bar="", style=f"bold {style}")
-        yield from self.block(f"by {verdict.evaluator}", bar="", style="dim")
+        yield from self.block(f"{verdict.metric}: {score}", bar="▌ ", style=f"bold {style}")
+        yield from self.block(f"by {verdict.evaluator}", bar="· ", style="dim")
         for finding in verdict.findings:
             if finding.step is None:
                 yield from self._finding(finding, "in the answer")

@@ -127,7 +127,8 @@ def resampled(columns: Sequence[Sequence[float]], seed: int = 0, draws: int = DR
     table = np.asarray(columns, dtype=float)
     size = len(table)
     if size * draws <= _KEPT:
-        return _drawn(size, seed, draws) @ table
+        totals: Columns = _drawn(size, seed, draws) @ table
+        return totals
     generator = np.random.default_rng(seed)
     # In parts: a draw of a thousand clusters at once would need a hundred megabytes for 10,000 cases.
     step = max(1, _KEPT // size)

@@ -24,7 +24,7 @@ NAMES = [
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
     "min-helpfulness", "gate", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "sample", "seed", "temperature",
-    "max-output-tokens", "request-timeout", "run-dir", "offline", "benchmark",
+    "max-output-tokens", "request-timeout", "run-dir", "report", "offline", "benchmark",
 ]  # fmt: skip
 
 COMMANDS: dict[str, Any] = {
@@ -32,6 +32,8 @@ COMMANDS: dict[str, Any] = {
     "schema": {},
     "gate": {},
     "compare": {},
+    "report": {},
+    "show": {},
     "import": {"toolemu": {}, "trajectories": {}},
     "baseline": {"update": {}, "show": {}},
 }
