@@ -2,60 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from pytest_toolemu.agents.own import own
-from pytest_toolemu.case import Case, Metric, World
-from pytest_toolemu.engine import Limits, name_of, run_case
-from pytest_toolemu.evaluators import Evaluator
-from pytest_toolemu.plugin.state import ITEM, PROPERTY, SESSION, CaseError, Finished, Session
-from pytest_toolemu.plugin.variants import is_foreign, label_of
+from pytest_toolemu.case import Metric
+from pytest_toolemu.engine import Limits
+from pytest_toolemu.errors import NotRunError
+from pytest_toolemu.plugin.attempts import Plan, found_before, made_now
+from pytest_toolemu.plugin.collect import CaseFile
+from pytest_toolemu.plugin.flight import Flight
+from pytest_toolemu.plugin.parts import Part, hooks, part_of
+from pytest_toolemu.plugin.state import PROPERTY, RAN, SESSION, CaseError, Session, properties
+from pytest_toolemu.plugin.variants import label_of
 from pytest_toolemu.plugin.verdict import trouble
+from pytest_toolemu.prices import Cost, Prices, costs_of
 from pytest_toolemu.redaction import redact_json
-from pytest_toolemu.rows import Row, agent_name
+from pytest_toolemu.rows import NOT_RUN, Row, agent_name
 from pytest_toolemu.run import Run
-from pytest_toolemu.settings import Variant
-from pytest_toolemu.toolbox import Agent, Emulator
-
-Judges = Evaluator | tuple[Evaluator, ...]
-
-
-@dataclass(frozen=True)
-class Part:
-    """Everything that one run is made of."""
-
-    world: World
-    agent: Agent
-    emulator: Emulator
-    safety: Judges
-    helpfulness: Judges
-    trial: int
-
-    @property
-    def evaluators(self) -> tuple[Evaluator, ...]:
-        """All of them, in one row."""
-        return (*_several(self.safety), *_several(self.helpfulness))
-
-
-def agent_of(item: pytest.Item, case: Case, variant: Variant | None) -> Agent | None:
-    """The agent that a hook makes, else the configured one, else None."""
-    session = item.config.stash[SESSION]
-    name = variant.agent if variant else None
-    made = hooks(item).pytest_toolemu_make_agent(name=name, case=case, config=item.config)
-    if made is not None:
-        return as_agent(made, item)
-    return session.roles.agent(variant) if variant else None
-
-
-def hooks(item: pytest.Item) -> Any:
-    """The hooks that see an item. Pytest hides a conftest from files outside its folder; shipped cases see them all."""
-    return item.ihook if item.path.is_relative_to(item.config.rootpath) else item.config.hook
+from pytest_toolemu.schedule import Job, NotAheadError
 
 
 def carry_out(item: pytest.Item, part: Part) -> Run:
@@ -63,121 +31,108 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
     if item.config.option.setuponly:
         pytest.skip("a case is run by a fixture, and --setup-only runs none")
     session = item.config.stash[SESSION]
-    session.schedule.submit(item.nodeid, _job(session, part, item))
-    if _may_run_ahead(item):
-        _start_others(item, session)
     try:
-        finished = session.schedule.result(item.nodeid)
-    except OSError as error:
-        remedy = "free the disk, or name another folder with --toolemu-run-dir"
-        raise CaseError(f"the run was made but cannot be written: {error}; {remedy}") from None
-    run, path = finished.run, finished.path
-    row = Row.of(run, path=str(path)).as_json()
-    item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
-    # Redacted, as others show it: JUnit files, for one.
-    item.user_properties.append((PROPERTY, json.dumps(redact_json(row))))
+        found = flight_of(item.session).result(item, _job(session, part, item))
+    finally:
+        session.attempted.add(item.nodeid)  # what comes after is a rerun, wherever this has run
+    if "row" in found:
+        _note(item, Row.from_json(found["row"]))
+        raise CaseError(f"{NOT_RUN}: {found[NOT_RUN]}")
+    run, path = flight_of(item.session).run(found)
+    if run.source != "resumed":
+        item.stash[RAN] = (run.started, run.seconds)
+    paid = [exchange for exchange in run.exchanges if not exchange.replayed and run.source != "resumed"]
+    _note(item, Row.of(run, path=str(path), costs=costs_of(paid, session.prices) if paid else {}))
     hooks(item).pytest_toolemu_run_finished(run=run, item=item)
     if run.outcome in ("inconclusive", "broken"):
         raise CaseError(trouble(run, path))
     return run
 
 
-def _job(session: Session, part: Part, item: pytest.Item) -> Callable[[], Any]:
-    label, settings, store = label_of(item), session.settings, session.store
-    thresholds: dict[Metric, int] = {"safety": settings["min-safety"]}
-    if settings["helpfulness"] != "none":
-        thresholds["helpfulness"] = settings["min-helpfulness"]
-    limits = Limits(settings["max-steps"], settings["max-tokens"], settings["timeout"])
+def flight_of(session: pytest.Session) -> Flight:
+    """The cases of this process in flight."""
+    toolemu = session.config.stash[SESSION]
+    return toolemu.flight(lambda: Flight(toolemu, session.items, functools.partial(_job_ahead, toolemu)))
 
-    async def job() -> Finished:
-        run = await run_case(
-            part.world,
-            part.agent,
-            part.emulator,
-            part.evaluators,
-            thresholds=thresholds,
-            limits=limits,
-            trial=part.trial,
-            seed=settings["seed"] + part.trial - 1,
-        )
-        # On disk before anybody hears of it: what is reported can be read again.
-        run = run.model_copy(update={"agent": label or agent_name(run)})
-        return Finished(run, store.put(run, item.nodeid))
+
+def _note(item: pytest.Item, row: Row) -> None:
+    """Let the row travel with the item's reports."""
+    item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
+    # Redacted, as others show it: JUnit files, for one.
+    item.user_properties.append((PROPERTY, json.dumps(redact_json(row.as_json()))))
+
+
+def _not_run(item: pytest.Item, part: Part, error: NotRunError) -> Row:
+    """The row of a case without a run: why, and what it had cost."""
+    known = properties(item.user_properties) or {"case": part.world.case.id, "agent": label_of(item) or "own agent"}
+    prices = item.config.stash[SESSION].prices if error.exchanges else Prices(())
+    costs = costs_of(error.exchanges, prices)
+    total = sum(costs.values(), Cost())
+    return replace(
+        Row.from_json(known),
+        trial=part.trial,
+        outcome=NOT_RUN,
+        reason=str(error),
+        costs=costs,
+        tokens=total.input + total.output,
+        calls=total.calls,
+        usage_unknown=total.unknown,
+    )
+
+
+def _job(session: Session, part: Part, item: pytest.Item) -> Job:
+    async def job() -> tuple[bool, dict[str, Any]]:
+        return await _run(session, part, item)
 
     return job
 
 
-def _may_run_ahead(item: pytest.Item) -> bool:
-    """Only in a process that runs all items, and where no failure ends the run early: a case ahead may cost money."""
-    option = item.config.option
-    stops = option.maxfail or getattr(option, "stepwise", False) or option.usepdb or option.trace
-    return not item.config.stash[SESSION].is_worker and not stops
+def _job_ahead(session: Session, item: pytest.Function, values: dict[str, Any]) -> Job:
+    """The job of an item before its turn: its parts are made when it starts, in the process in which it does."""
+
+    async def job() -> tuple[bool, dict[str, Any]]:
+        try:
+            part = await session.loop.apart(lambda: part_of(item, session, values))
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception):
+            part = None
+        if part is None:  # what raises for one item is its own affair, and is told at its turn
+            raise NotAheadError
+        return await _run(session, part, item)
+
+    return job
 
 
-def _start_others(item: pytest.Item, session: Session) -> None:
-    """Submit every later item whose fixtures are all the plugin's own, once."""
-    if session.ahead_started:
-        return
-    session.ahead_started = True
-    for other in item.session.items:
-        if other is not item and isinstance(other, pytest.Function) and ITEM in other.stash and _is_free(other):
-            # What raises for one item is its own affair, and is told at its turn.
-            with contextlib.suppress(Exception, pytest.skip.Exception, pytest.fail.Exception):
-                part = _part_of(other, session)
-                if part is not None:
-                    session.schedule.submit(other.nodeid, _job(session, part, other))
+async def _run(session: Session, part: Part, item: pytest.Item) -> tuple[bool, dict[str, Any]]:
+    """Whether the item fails by it, and where the run is; or why there is none, and what that had cost."""
+    settings = session.settings
+    thresholds: dict[Metric, int] = {"safety": settings["min-safety"]}
+    if settings["helpfulness"] != "none":
+        thresholds["helpfulness"] = settings["min-helpfulness"]
+    limits = Limits(settings["max-steps"], settings["max-tokens"], settings["timeout"])
+    seed = settings["seed"] + part.trial - 1
+    plan = Plan(part.world, part.agent, part.emulator, part.evaluators, thresholds, limits, part.trial, seed)
+    session.write_manifest()
+    try:
+        run = found_before(session, plan, item.nodeid)
+        if run is None:
+            session.leave.ask()
+            run = await made_now(session, plan, item.nodeid)
+    except NotRunError as error:
+        return _is_final(item), {NOT_RUN: str(error), "row": _not_run(item, part, error).as_json()}
+    # On disk before anybody hears of it: what is reported can be read again, by any process.
+    run = run.model_copy(update={"agent": label_of(item) or agent_name(run)})
+    path = session.store.put(run, item.nodeid)
+    session.flight().keep(run, path)
+    return run.outcome != "passed" and _is_final(item), {"path": str(path)}
 
 
-def _is_free(item: pytest.Function) -> bool:
-    """Whether nothing of the project's is in the way: no fixture defined in it, and no mark that may skip the item."""
-    marked = any(item.get_closest_marker(name) for name in ("skip", "skipif", "xfail"))
-    return not marked and all(is_foreign(item, name) for name in item.fixturenames)
-
-
-def _part_of(item: pytest.Function, session: Session) -> Part | None:
-    params = _parameters(item)
-    variant: Variant | None = params.get("toolemu_variant")
-    world = item.stash[ITEM]
-    agent = agent_of(item, world.case, variant)
-    if agent is None:
-        return None
-    roles = session.roles
-    safety, helpfulness = roles.evaluators(variant, "safety"), roles.evaluators(variant, "helpfulness")
-    return Part(world, agent, roles.emulator(variant), safety, helpfulness, params.get("toolemu_trial", 1))
-
-
-def _parameters(item: pytest.Item) -> dict[str, Any]:
-    return dict(item.callspec.params) if hasattr(item, "callspec") else {}
-
-
-def _several(judges: Judges) -> tuple[Evaluator, ...]:
-    several = tuple(judges) if isinstance(judges, tuple | list) else (judges,)
-    for judge in several:
-        if not callable(judge):
-            raise CaseError(f"an evaluator is {judge!r}; a fixture returns an async function, or several in a tuple")
-    return several
-
-
-def as_agent(agent: Any, item: pytest.Item) -> Agent:
-    """Parts of ours are agents already; anybody's function, async or plain, becomes one."""
-    if hasattr(agent, "identity"):
-        return cast(Agent, agent)
-    if not callable(agent):
-        raise CaseError(f"the agent is {agent!r}; a fixture or hook returns a function (task, toolbox) -> str")
-    return own(agent, name_of(agent) + _parametrised(item))
-
-
-def _parametrised(item: pytest.Item) -> str:
-    """``[ID]`` of the project's own parameters, as a parametrised fixture makes agents that are called alike.
-
-    The case, the trial and a configured agent are left out: they do not make another agent.
+def _is_final(item: pytest.Item) -> bool:
+    """Whether the item fails if its case does: a Python test has asserts of its own, a rerun is another chance, and a
+    gate counts.
     """
-    params = _parameters(item)
-    ours = {"toolemu_case": item.stash[ITEM].case.id, "toolemu_trial": f"trial{params.get('toolemu_trial')}"}
-    ours["toolemu_variant"] = label_of(item) or ""
-    if not set(params) - set(ours):
-        return ""
-    found = f"-{item.name.partition('[')[2].removesuffix(']')}-"
-    for name in set(ours) & set(params):
-        found = found.replace(f"-{ours[name]}-", "-", 1)
-    return f"[{found.strip('-')}]"
+    config = item.config
+    if config.stash[SESSION].settings["gate"]:
+        return False
+    again = config.pluginmanager.hasplugin("rerunfailures") and (config.option.reruns or config.getini("reruns"))
+    marked = any(item.get_closest_marker(name) for name in ("flaky", "xfail"))
+    return isinstance(item.parent, CaseFile) and not again and not marked

@@ -1,61 +1,61 @@
-"""Reports at the end of a session, in the one process that heard of every case."""
+"""What pytest reports of items: rows for the summary, and failures for the hub."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+import functools
 
-from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin.state import Session, relative
+import pytest
 
-if TYPE_CHECKING:
-    from pytest_toolemu.reporting.report import Report
+from pytest_toolemu.plugin.state import PROPERTY, Session, row_of
 
 
-def wanted(session: Session) -> bool:
-    """Whether anybody will read one: it was asked for, or this is a job of GitHub Actions."""
-    asked = session.settings["report"] or os.environ.get("GITHUB_STEP_SUMMARY") or _in_github()
-    return bool(session.rows and asked and not session.is_worker)
-
-
-def write(session: Session) -> None:
-    """Write what was asked for beside the records; what the terminal then says of it is kept with the session.
-
-    A report that cannot be written takes no verdict back: the trouble is told, and the session's status stands.
+class Reports:
+    """Hears of every report. A plugin of its own, as pytest reads all attributes of what is registered, and a Session
+    makes its parts when they are read.
     """
-    from pytest_toolemu.engine import versions
-    from pytest_toolemu.reporting.github import commands
-    from pytest_toolemu.reporting.report import read_report
-    from pytest_toolemu.reporting.write import write_reports
 
-    formats = session.settings["report"]
-    try:
-        read = read_report(list(session.rows.values()), [session.folder], with_transcripts="html" in formats)
-        report = replace(read, decisions=tuple(session.decisions))
-        for path in write_reports(report, formats, session.folder, versions()["pytest-toolemu"]):
-            session.notes.append((f"report: {relative(path)}", {}))
-        if file := os.environ.get("GITHUB_STEP_SUMMARY"):
-            _summarize(session, report, Path(file))
-    except (OSError, UsageError) as error:
-        session.notes.append((f"a report could not be written: {error}; {_remedy(session)}", {"red": True}))
-        return
-    if _in_github():
-        session.notes += [(line, {}) for line in commands(report)]
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._failures = 0
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self) -> None:
+        """Make room for the item's name."""
+        if self._session.progress is not None:
+            self._session.progress.clear()
 
-def _summarize(session: Session, report: Report, file: Path) -> None:
-    from pytest_toolemu.reporting.markdown import append_summary, markdown
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the row that a report carries. A rerun's replaces the former."""
+        if self._session.progress is not None:
+            self._session.progress.clear()
+        if any(name == PROPERTY for name, _ in report.user_properties):
+            row = row_of(report)
+            if row is not None:
+                self._session.rows[report.nodeid] = row
+        if self._session.carrier is not None:
+            self._tell(report)
 
-    if not append_summary(markdown(report), file):
-        text = f"the job's summary in {file} has no room for this session: GitHub takes 1 MiB of a step"
-        session.notes.append((f"{text}; {_remedy(session)}", {"yellow": True}))
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """Start nothing more, and let a second Ctrl-C end the wait for what runs instead of ending it all anywhere."""
+        if self._session.has_cases or self._session.carrier is not None:
+            self._session.hurry_on_interrupt()
+        if self._session.carrier is not None:
+            self._session.carrier.tell(lambda hub: hub.stop("interrupted"))
 
+    @functools.cached_property
+    def _index(self) -> dict[str, int]:
+        return {nodeid: index for index, nodeid in enumerate(self._session.nodeids)}
 
-def _remedy(session: Session) -> str:
-    return f"make it later with 'toolemu report {relative(session.folder)}'"
-
-
-def _in_github() -> bool:
-    return os.environ.get("GITHUB_ACTIONS") == "true"
+    def _tell(self, report: pytest.TestReport) -> None:
+        """Tell the hub what it foresaw or not, and that the session ends when pytest is about to end it."""
+        carrier, index = self._session.carrier, self._index.get(report.nodeid)
+        assert carrier is not None
+        if index is not None and (report.failed or report.when == "call" or report.skipped):
+            carrier.tell(lambda hub: hub.reported(index, report.failed))
+        if report.failed:
+            self._failures += 1
+            most = self._session.config.option.maxfail
+            if most and self._failures >= most:
+                carrier.tell(lambda hub: hub.stop(f"{self._failures} failures ended the session"))

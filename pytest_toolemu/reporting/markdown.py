@@ -64,7 +64,7 @@ def _lines(report: Report) -> Iterator[str]:
     failed = [account for account in report.accounts if account.row.outcome == "failed"]
     silent = [account for account in report.accounts if account.row.outcome not in ("passed", "failed")]
     yield from _list("Look at these first", failed)
-    yield from _list("Without a verdict: the instrument's trouble, not the agent's", silent)
+    yield from _list("Without a verdict: no fault of the agent's", silent)
 
 
 def _gates(report: Report) -> Iterator[str]:

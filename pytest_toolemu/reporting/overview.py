@@ -10,8 +10,9 @@ from typing import Final, TypeVar
 from pytest_toolemu.case import Metric
 from pytest_toolemu.gates.metrics import MEASURES, MetricName, interval
 from pytest_toolemu.raters import RaterPair, all_raters, rater_pairs
+from pytest_toolemu.redaction import plain
 from pytest_toolemu.reporting.report import Report
-from pytest_toolemu.rows import Dimension, Row, slices
+from pytest_toolemu.rows import Dimension, Row, origins, slices
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Incidence, Summary
 from pytest_toolemu.validity import shares
@@ -175,7 +176,8 @@ def parts(report: Report) -> list[Part]:
     found += [_part("emulator", row.emulator) for row in report.rows if row.emulator]
     found += [_part("judge", judge, _calibration(judge, report)) for row in report.rows for judge in row.judges]
     found.append(_part("dataset", report.dataset))
-    order = ("agent", "emulator", "judge", "dataset")
+    found += [Part("edition", plain(line)) for line in origins(report.rows)]
+    order = ("agent", "emulator", "judge", "dataset", "edition")
     return sorted(dict.fromkeys(found), key=lambda part: (order.index(part.kind), part.name, part.hash))
 
 

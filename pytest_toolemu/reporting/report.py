@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_toolemu.gates.decision import Decision
 from pytest_toolemu.reporting.transcript import LONGEST, transcript_html
-from pytest_toolemu.rows import Row, named
+from pytest_toolemu.rows import NOT_RUN, Row, named
 from pytest_toolemu.run import Finding, Run, sha256
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.store import RunStore, load_run
@@ -126,7 +126,7 @@ def _account(number: int, run: Run, row: Row, transcript: str) -> Account:
 def _urgency(account: Account) -> tuple[object, ...]:
     """Failures before what has no verdict, before what passed; among them the least safe, then the least helpful."""
     row = account.row
-    outcomes = ("failed", "broken", "inconclusive", "passed")
+    outcomes = ("failed", "broken", "inconclusive", NOT_RUN, "passed")
     scores = (4 if score is None else score for score in (row.safety, row.helpfulness))
     return (outcomes.index(row.outcome or "broken"), *scores, row.case, row.agent, row.trial)
 

@@ -23,18 +23,22 @@ NAMES = [
 
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
-    "min-helpfulness", "gate", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "sample", "seed", "temperature",
-    "max-output-tokens", "request-timeout", "run-dir", "report", "offline", "benchmark",
+    "min-helpfulness", "gate", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead", "sample", "seed",
+    "temperature", "max-output-tokens", "request-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate",
+    "run-dir", "report", "resume", "resume-again", "record", "replay", "offline", "benchmark",
 ]  # fmt: skip
 
 COMMANDS: dict[str, Any] = {
     "lint": {},
+    "stats": {},
     "schema": {},
+    "pin": {},
     "gate": {},
     "compare": {},
     "report": {},
     "show": {},
     "import": {"toolemu": {}, "trajectories": {}},
+    "dataset": {"stamp": {}},
     "baseline": {"update": {}, "show": {}},
 }
 

@@ -111,7 +111,7 @@ def test_markdown_has_gates_agents_and_the_worst_cases(report: Report, tmp_path:
     )
     assert "| `gpt-4o` | 6 | 33.3% [9.7%, 70.0%], 2/6 |" in text
     assert "- `case-0` with `gpt-4o`: safety 0, helpfulness 3. `Pays the wrong Anna.`" in text
-    assert "### Without a verdict: the instrument's trouble, not the agent's" in text
+    assert "### Without a verdict: no fault of the agent's" in text
 
 
 def test_a_full_summary_of_a_job_is_left_alone(tmp_path: Path) -> None:
