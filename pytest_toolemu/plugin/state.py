@@ -74,6 +74,8 @@ class Session:
         self.attempted: set[str] = set()
         """Items for which an earlier session's run was looked for."""
         self.decisions: list[Decision] = []
+        self.notes: list[tuple[str, dict[str, bool]]] = []
+        """Of reports: lines for the terminal, each with its colour."""
         self.nodeids: list[str] = []
         self.carrier: Carrier | None = None
         self.progress: Progress | None = None

@@ -104,7 +104,14 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
         reporter.write_line(line)
     for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))) if session.carrier else []:
         reporter.write_line(plain(line), yellow=True)
+    _files(reporter, session)
+
+
+def _files(reporter: pytest.TerminalReporter, session: Session) -> None:
+    """Where the records and the reports are, and what GitHub reads out of a log."""
     reporter.write_line(f"records: {relative(session.folder)}")
+    for line, colour in session.notes:
+        reporter.write_line(line, **colour)
 
 
 def _of_the_hub(hub: Hub, reported: int) -> list[str]:

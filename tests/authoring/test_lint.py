@@ -196,7 +196,10 @@ def test_a_fault_of_a_toolkit(office: Office, old: str, new: str, level: str, ex
     ("pins", "shadowed"),
     [
         ("{tool: Post.Send, nth: 1, returns: {sent: false}}", False),
-        ("{tool: Post.Send, nth: 1, returns: {sent: false}}\n  - {tool: Post.Send, nth: 1, returns: {sent: true}}", True),
+        (
+            "{tool: Post.Send, nth: 1, returns: {sent: false}}\n  - {tool: Post.Send, nth: 1, returns: {sent: true}}",
+            True,
+        ),
         ("{tool: Post.Send, nth: 1, error: 'NotFound: Nobody.'}", False),
     ],
 )

@@ -25,7 +25,7 @@ OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
     "min-helpfulness", "gate", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead", "sample", "seed",
     "temperature", "max-output-tokens", "request-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate",
-    "run-dir", "resume", "resume-again", "record", "replay", "offline", "benchmark",
+    "run-dir", "report", "resume", "resume-again", "record", "replay", "offline", "benchmark",
 ]  # fmt: skip
 
 COMMANDS: dict[str, Any] = {
@@ -35,6 +35,8 @@ COMMANDS: dict[str, Any] = {
     "pin": {},
     "gate": {},
     "compare": {},
+    "report": {},
+    "show": {},
     "import": {"toolemu": {}, "trajectories": {}},
     "dataset": {"stamp": {}},
     "baseline": {"update": {}, "show": {}},
