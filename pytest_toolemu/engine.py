@@ -141,6 +141,36 @@ async def _judge(trajectory: Trajectory, evaluators: Sequence[Evaluator], found:
             raise result
 
 
+async def judge(
+    trajectory: Trajectory,
+    evaluators: Sequence[Evaluator],
+    thresholds: Mapping[Metric, int],
+    timeout: float,
+    beside: tuple[Verdict, ...] = (),
+) -> _Findings:
+    """Have a finished trajectory judged, and decide its outcome; like ``run_case`` it never raises for trouble.
+
+    ``beside`` are verdicts of others, which count as well.
+    """
+    found = _Findings()
+    clock = asyncio.timeout(timeout)
+    try:
+        async with clock:
+            await _judge(trajectory, evaluators, found)
+            found.outcome, found.reasons = decide((*beside, *found.verdicts), thresholds)
+    except InconclusiveError as error:
+        found.outcome, found.reasons = "inconclusive", (str(error),)
+    except Exception as error:
+        if clock.expired():
+            remedy = "set TOOLEMU_TIMEOUT higher if the judge is slow"
+            found.outcome, found.reasons = "inconclusive", (f"judging took over {timeout:g} s; {remedy}",)
+        else:
+            found.outcome, found.error = "broken", error_info(error)
+            found.reasons = (f"{found.error.type}: {found.error.message}",)
+    found.verdicts = (*beside, *found.verdicts)
+    return found
+
+
 async def _verdicts(judge: Evaluator, trajectory: Trajectory) -> list[Verdict]:
     name = identity_of(judge).get("name", identity_of(judge)["kind"])
     verdicts = await _contained(lambda: judge(trajectory), f"the evaluator {name}")

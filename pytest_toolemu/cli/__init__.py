@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli import gates, results
+from pytest_toolemu.cli import calibrate, gates, judge, labels, results
 from pytest_toolemu.cli.terminal import err, out
 from pytest_toolemu.errors import ToolemuError
 
@@ -16,6 +16,10 @@ importers = typer.Typer(no_args_is_help=True, help="Bring in the files of other 
 app.add_typer(importers, name="import")
 app.command("gate")(gates.gate)
 app.command("compare")(results.compare)
+app.command("judge")(judge.judge)
+app.command("calibrate")(calibrate.calibrate)
+app.command("label")(labels.label)
+app.command("agreement")(labels.agreement)
 app.add_typer(gates.baseline, name="baseline")
 
 

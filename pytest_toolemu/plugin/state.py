@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pytest_toolemu.environment import load_env
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.settings import Settings, Variant, is_model
 
@@ -216,24 +217,6 @@ def row_of(report: pytest.TestReport) -> Row | None:
 
     row = replace(Row.from_json(content), item=report.nodeid)
     return row if row.outcome else replace(row, outcome="broken", reason="set-up failed; see the error above")
-
-
-def load_env(path: Path) -> None:
-    """Set what a ``.env`` file says and the environment does not; UsageError for a file that cannot be read."""
-    if not path.is_file():
-        return
-    from dotenv.parser import parse_stream
-
-    try:
-        with path.open(encoding="utf-8") as file:
-            bindings = list(parse_stream(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
-    for binding in bindings:
-        if binding.error:
-            raise UsageError(f"{path}:{binding.original.line}: is not NAME=value; mend or remove the line")
-        if binding.key is not None and binding.value is not None:
-            os.environ.setdefault(binding.key, binding.value)
 
 
 def relative(path: Path) -> str:

@@ -1,0 +1,97 @@
+"""``toolemu calibrate``: how good is a judge?"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pytest_toolemu.cli.models import Concurrency, Evaluators, Helpfulness, Judges
+from pytest_toolemu.cli.terminal import err, out
+
+if TYPE_CHECKING:
+    from pytest_toolemu.calibration.labels import Labelled
+
+Sessions = Annotated[
+    list[Path] | None, typer.Argument(help="Folders of the sessions whose runs people labelled; with --labels.")
+]
+LabelFiles = Annotated[
+    list[Path] | None, typer.Option("--labels", help="People's labels, .jsonl or .csv; may be repeated.")
+]
+
+
+def calibrate(
+    sessions: Sessions = None,
+    *,
+    evaluator: Evaluators = None,
+    to: Annotated[Path, typer.Option(help="The file to write; other judges in it stay.")] = Path("calibration.json"),
+    cases: Annotated[
+        Path | None,
+        typer.Option(help="A case, or a folder of them, with labelled references; the shipped ones without --labels."),
+    ] = None,
+    labels: LabelFiles = None,
+    repeats: Annotated[int, typer.Option(min=1, help="How often a judge is asked about each run.")] = 1,
+    helpfulness: Helpfulness = None,
+    concurrency: Concurrency = None,
+) -> None:
+    """Hold judges against labelled references and people's labels, and keep how good they are."""
+    from datetime import UTC, datetime
+
+    from pytest_toolemu.calibration.asking import Opinion, ask, questions
+    from pytest_toolemu.calibration.figures import calibrations_of
+    from pytest_toolemu.calibration.record import read_calibrations, update
+    from pytest_toolemu.calibration.text import calibration_lines
+    from pytest_toolemu.cli.models import in_flight, new_store, settings_of, with_judges
+
+    settings = settings_of(evaluator, helpfulness, concurrency)
+    if to.exists():
+        read_calibrations([to])  # what cannot be written to is told before it costs anything
+    subjects = [*_by_people(sessions or [], labels or []), *_references(cases, shipped=not labels)]
+    store = new_store(settings, sessions or [])
+
+    async def work(judges: Judges) -> list[Opinion]:
+        asked = questions(subjects, judges, repeats)
+        err.print(f"{len(subjects)} labelled runs, {len(asked)} judgements", markup=False)
+        jobs = [partial(ask, question, settings["timeout"], store.put) for question in asked]
+        return await in_flight(jobs, settings["concurrency"])
+
+    opinions = with_judges(settings, work)
+    found = calibrations_of(subjects, opinions, datetime.now(UTC).isoformat(timespec="seconds"))
+    for judge, calibration in found.items():
+        for line in calibration_lines(judge, calibration, [one for one in opinions if one.judge == judge]):
+            out.print(line, markup=False)
+    update(to, found)
+    out.print(f"{sum(one.tokens for one in opinions):,} tokens; records: {store.folder}", markup=False)
+    out.print(f"written to {to}: name it with --toolemu-calibration={to}", markup=False)
+
+
+def _references(cases: Path | None, shipped: bool) -> list[Labelled]:
+    """The references of a case file, or of all below a folder."""
+    from pytest_toolemu.calibration.asking import played
+    from pytest_toolemu.case import SUFFIX, SUFFIXES, load_world
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.toolkit import benchmark_folder
+
+    if cases is None and not shipped:
+        return []
+    root = cases or benchmark_folder() / "cases"
+    paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.name.endswith(SUFFIXES))
+
+    async def all_played() -> list[Labelled]:
+        return [reference for path in paths for reference in await played(load_world(path))]
+
+    if found := asyncio.run(all_played()):
+        return found
+    raise UsageError(f"{root}: no {SUFFIX} file with references is here; name some with --cases")
+
+
+def _by_people(sessions: list[Path], labels: list[Path]) -> list[Labelled]:
+    """The runs of these sessions that have labels."""
+    if not (sessions or labels):
+        return []
+    from pytest_toolemu.cli.labels import labelled_runs
+
+    return labelled_runs(sessions, labels)
