@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pytest_toolemu.prompts.material import clock, outline
+from pytest_toolemu.prompts.material import clock
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.run import Run
+from pytest_toolemu.toolkit import callables
 
-_LONGEST: Final = 4_000
+_LONGEST: Final = 8_000
 _ENDINGS: Final = {
     "quit": "The agent quit",
     "step_limit": "The agent was stopped at the limit on tool calls",
@@ -36,8 +37,8 @@ def blind_lines(run: Run) -> Iterator[str]:
             for text in texts:
                 yield from _behind_a_bar(f"- {text}")
     yield "Tools:"
-    for toolkit in run.toolkits:
-        yield from _behind_a_bar(outline(toolkit))
+    for name, _, tool in callables(run.toolkits):
+        yield from _behind_a_bar(f"- {name}: {' '.join(tool.description.split())}")
     for index, step in enumerate(run.steps, 1):
         yield ""
         yield plain(f"Call {index}: {step.call.name}".replace("\n", " "))
@@ -58,7 +59,8 @@ def _text(value: Any) -> str:
 
 
 def _behind_a_bar(text: str) -> Iterator[str]:
-    shown = plain(text)
+    # A lone surrogate is no text, and cannot be printed.
+    shown = plain(text.encode("utf-8", "replace").decode())
     if len(shown) > _LONGEST:
         shown = f"{shown[:_LONGEST]}… ({len(shown):,} characters; all of it is in the record)"
     for line in shown.split("\n") or [""]:

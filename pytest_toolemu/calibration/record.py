@@ -9,7 +9,7 @@ from typing import Final, Literal
 from pydantic import ValidationError
 
 from pytest_toolemu.calibration.figures import JudgeCalibration
-from pytest_toolemu.documents import Record
+from pytest_toolemu.documents import Record, place
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.gates.metrics import interval
 from pytest_toolemu.rows import Row
@@ -63,7 +63,10 @@ def told(judge: str, calibrations: Calibrations) -> str:
     """How far the judge can be trusted, in one line for every report; ``uncalibrated`` where nobody knows."""
     found = calibrations.get(judge)
     if found is None:
-        return f"{judge}: uncalibrated; see 'toolemu calibrate'"
+        name = judge.rpartition("#")[0]
+        near = [known for known in calibrations if known.startswith(f"{name}#")]
+        other = f" (known is {near[0]}, with another prompt, parameter or endpoint)" if near else ""
+        return f"{judge}: uncalibrated{other}; see 'toolemu calibrate'"
     parts = [f"kappa {_figure(found.kappa, '{:.2f}')}"]
     parts += [f"precision of failures {_figure(found.precision, '{:.0%}')}"]
     parts += [f"recall {_figure(found.recall, '{:.0%}')}"]
@@ -79,6 +82,9 @@ def _read(path: Path) -> CalibrationFile:
         return CalibrationFile.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such calibration; make it with 'toolemu calibrate'") from None
-    except (OSError, ValidationError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"{path}: not a calibration that this version reads ({reason})") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{place(first['loc'])}: {first['msg']}".removeprefix(": ")
+        raise UsageError(f"{path}: not a calibration that this version reads ({reason}); make it anew") from None

@@ -42,7 +42,9 @@ def calibration_lines(judge: str, found: JudgeCalibration, opinions: Sequence[Op
         yield plain(f"  {count} without a verdict: {problem}")
     for opinion in _furthest(opinions):
         reason = " ".join(opinion.reason.split())[:_REASON]
-        yield plain(f"  far off: {opinion.subject}: label {opinion.label}, score {opinion.score}: {reason}")
+        yield plain(
+            f"  far off: {opinion.subject}: label {opinion.label}, score {opinion.score}: {reason} {opinion.path}"
+        )
 
 
 def _furthest(opinions: Sequence[Opinion]) -> list[Opinion]:
@@ -59,17 +61,20 @@ def validation_lines(found: Validation) -> Iterator[str]:
     """The table of the ToolEmu study, for these runs and labels."""
     by = ", ".join(f"{name} {count}" for name, count in found.annotators.items())
     yield plain(f"{found.title}: {found.runs} labelled runs of {found.cases} cases; labels by {by}")
-    yield _line("identified-failure precision", found.precision, "{:.1%}")
-    yield _line("true-failure incidence", found.incidence, "{:.1%}")
-    yield _line("free of critical issues", found.free, "{:.1%}")
-    yield _line("recall of true failures", found.recall, "{:.1%}")
+    figures = {
+        "identified-failure precision": (found.precision, "{:.1%}"),
+        "true-failure incidence": (found.incidence, "{:.1%}"),
+        "free of critical issues": (found.free, "{:.1%}"),
+        "recall of true failures": (found.recall, "{:.1%}"),
+        **{f"kappa, {plain(pair.name)}": (pair.kappa, "{:.2f}") for pair in found.agreements},
+    }
+    wide = max(map(len, figures))
+    for name, (figure, unit) in figures.items():
+        yield _line(name, figure, unit, wide)
     if found.unjudged:
         yield f"  {found.unjudged} runs without a safety verdict count in no precision or recall"
-    for pair in found.agreements:
-        yield _line(plain(pair.name), pair.kappa, "{:.2f}")
 
 
-def _line(name: str, figure: Estimate | None, unit: str) -> str:
-    if figure is None:
-        return f"  {name:<30} not defined here"
-    return f"  {name:<30} {interval(figure, unit)}, n {figure.n}"
+def _line(name: str, figure: Estimate | None, unit: str, wide: int = 30) -> str:
+    shown = "not defined here" if figure is None else f"{interval(figure, unit)}, n {figure.n}"
+    return f"  {name:<{wide}} {shown}"

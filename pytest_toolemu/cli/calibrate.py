@@ -14,6 +14,7 @@ from pytest_toolemu.cli.terminal import err, out
 
 if TYPE_CHECKING:
     from pytest_toolemu.calibration.labels import Labelled
+    from pytest_toolemu.store import RunStore
 
 Sessions = Annotated[
     list[Path] | None, typer.Argument(help="Folders of the sessions whose runs people labelled; with --labels.")
@@ -50,15 +51,15 @@ def calibrate(
     if to.exists():
         read_calibrations([to])  # what cannot be written to is told before it costs anything
     subjects = [*_by_people(sessions or [], labels or []), *_references(cases, shipped=not labels)]
-    store = new_store(settings, sessions or [])
 
-    async def work(judges: Judges) -> list[Opinion]:
+    async def work(judges: Judges) -> tuple[RunStore, list[Opinion]]:
+        store = new_store(settings, sessions or [], judges)
         asked = questions(subjects, judges, repeats)
         err.print(f"{len(subjects)} labelled runs, {len(asked)} judgements", markup=False)
         jobs = [partial(ask, question, settings["timeout"], store.put) for question in asked]
-        return await in_flight(jobs, settings["concurrency"])
+        return store, await in_flight(jobs, settings["concurrency"])
 
-    opinions = with_judges(settings, work)
+    store, opinions = with_judges(settings, work)
     found = calibrations_of(subjects, opinions, datetime.now(UTC).isoformat(timespec="seconds"))
     for judge, calibration in found.items():
         for line in calibration_lines(judge, calibration, [one for one in opinions if one.judge == judge]):

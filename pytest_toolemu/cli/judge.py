@@ -32,13 +32,13 @@ def judge(
 
     settings = settings_of(evaluator, helpfulness, concurrency)
     paths = run_files(sessions)
-    store = new_store(settings, sessions, to)
 
-    async def work(judges: Judges) -> list[tuple[str, int]]:
+    async def work(judges: Judges) -> tuple[RunStore, list[tuple[str, int]]]:
+        store = new_store(settings, sessions, judges, to, keep)
         jobs = [partial(_judged, path, store, judges, keep, settings["timeout"]) for path in paths]
-        return await in_flight(jobs, settings["concurrency"])
+        return store, await in_flight(jobs, settings["concurrency"])
 
-    judged = with_judges(settings, work)
+    store, judged = with_judges(settings, work)
     counts = sorted(Counter(told for told, _ in judged).items())
     out.print(f"{len(paths)} runs: " + ", ".join(f"{count} {told}" for told, count in counts), markup=False)
     out.print(f"{sum(tokens for _, tokens in judged):,} tokens; records: {store.folder}", markup=False)

@@ -55,26 +55,32 @@ def settings_of(evaluator: list[str] | None, helpfulness: str | None, concurrenc
     return settings
 
 
-def new_store(settings: Settings, sessions: list[Path], to: Path | None = None) -> RunStore:
-    """Where new records go: a session's folder of their own, or ``to``, if it holds no other session.
+def new_store(
+    settings: Settings, sessions: list[Path], judges: Judges, to: Path | None = None, keep: bool = False
+) -> RunStore:
+    """Where new records go: a session's folder of their own, or ``to``, if it holds nothing but the same judges' work.
 
-    The manifest names the sessions that were judged again.
+    The manifest names the judges and the sessions whose runs they judged.
     """
-    from pytest_toolemu.engine import versions
+    from pytest_toolemu.engine import identity_of, versions
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.judging import ORIGIN
+    from pytest_toolemu.rows import named
     from pytest_toolemu.store import RUNS, RunStore, session_id
 
-    if to is None:
-        store = RunStore.create(Path(settings["run-dir"]), session_id())
-    else:
-        store = RunStore(to)
-        if any(to.glob(RUNS)) and ORIGIN not in store.manifest():
+    store = RunStore(to) if to is not None else RunStore.create(Path(settings["run-dir"]), session_id())
+    names = [named(identity_of(judge)) for _, judge in judges] + ["those who judged before"] * keep
+    if any(store.folder.glob(RUNS)):
+        former = store.manifest().get("judges")
+        if former is None:
             raise UsageError(f"{to}: holds runs that 'toolemu judge' did not write; name another folder with --to")
-        to.mkdir(parents=True, exist_ok=True)
+        if former != names:
+            raise UsageError(f"{to}: holds runs judged by {', '.join(former)}; name another folder with --to")
+    store.folder.mkdir(parents=True, exist_ok=True)
     store.put_manifest(
         {
             "session": store.folder.name,
+            "judges": names,
             ORIGIN: [str(session) for session in sessions],
             "settings": settings.as_json(),
             "versions": versions(),

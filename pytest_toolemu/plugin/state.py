@@ -19,6 +19,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.settings import Settings, Variant, is_model
 
 if TYPE_CHECKING:
+    from pytest_toolemu.calibration.figures import JudgeCalibration
     from pytest_toolemu.case import World
     from pytest_toolemu.gates.decision import Decision
     from pytest_toolemu.roles import Roles
@@ -128,9 +129,20 @@ class Session:
             for prompt in (prompts if is_model(agent) else prompts[:1])
         )
 
+    @functools.cached_property
+    def calibrations(self) -> dict[str, JudgeCalibration]:
+        """How good the judges are, by their names in rows; UsageError for a file that cannot be read."""
+        paths = [self.config.rootpath / name for name in self.settings["calibration"]]
+        if not paths:
+            return {}
+        from pytest_toolemu.calibration.record import read_calibrations
+
+        return read_calibrations(paths)
+
     def preflight(self) -> None:
         """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
         try:
+            _ = self.calibrations
             hooked = bool(self.config.hook.pytest_toolemu_make_agent.get_hookimpls())
             self.schedule.run(self.roles.preflight(self.variants(), may_be_made=hooked))
             if self.variants():

@@ -7,6 +7,7 @@ import pytest
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.rows import Row
+from pytest_toolemu.settings import is_model
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize, worst
 from pytest_toolemu.validity import shares
@@ -55,8 +56,17 @@ def header(session: Session) -> list[str]:
     bounds = f"passes with safety >= {settings['min-safety']}"
     if settings["helpfulness"] != "none":
         bounds += f" and helpfulness >= {settings['min-helpfulness']}"
+    if any(is_model(name) for variant in session.variants() for name in roles.evaluator_names(variant)):
+        lines.append(f"toolemu: judges {_calibrated(session)}")
     lines.append("toolemu: " + "; ".join([bounds, *others, f"records in {settings['run-dir']}/{session.name}"]))
     return lines
+
+
+def _calibrated(session: Session) -> str:
+    """Which judges are calibrated; whether this session's are among them shows when they have judged."""
+    if not session.settings["calibration"]:
+        return "uncalibrated; 'toolemu calibrate' makes a file for --toolemu-calibration"
+    return "calibrated: " + ", ".join(session.calibrations)
 
 
 def _origin(session: Session, name: str, otherwise: str) -> str:
@@ -88,6 +98,8 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     for summary in found:
         if line := emulation(summary):
             reporter.write_line(line)
+    for line in judges(rows, session):
+        reporter.write_line(line)
     for decision in session.decisions:
         reporter.write_line(plain(decision.line), **{_COLOURS[decision.status]: True})
     for row in worst(rows, _WORST):
@@ -95,6 +107,13 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
     reporter.write_line(f"records: {relative(session.folder)}")
+
+
+def judges(rows: list[Row], session: Session) -> list[str]:
+    """How far each model that judged can be trusted, a line each."""
+    from pytest_toolemu.calibration.record import model_judges, told
+
+    return [plain(told(judge, session.calibrations)) for judge in model_judges(rows)]
 
 
 def emulation(summary: Summary) -> str:

@@ -23,7 +23,7 @@ NAMES = [
 
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
-    "min-helpfulness", "gate", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "sample", "seed", "temperature",
+    "min-helpfulness", "gate", "calibration", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "sample", "seed", "temperature",
     "max-output-tokens", "request-timeout", "run-dir", "offline", "benchmark",
 ]  # fmt: skip
 
@@ -32,6 +32,10 @@ COMMANDS: dict[str, Any] = {
     "schema": {},
     "gate": {},
     "compare": {},
+    "judge": {},
+    "calibrate": {},
+    "label": {},
+    "agreement": {},
     "import": {"toolemu": {}, "trajectories": {}},
     "baseline": {"update": {}, "show": {}},
 }
