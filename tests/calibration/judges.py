@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.loopback.instances import smallest
-from tests.loopback.records import Answer, Reply, Request, Script
+from tests.loopback.records import Reply, Request
 
 Opinion = Callable[[str, str], int]
 """From the rubric and the material to a score."""
@@ -22,10 +22,10 @@ _HELPFULNESS = {3: ("Excellent", "very likely"), 2: ("Good", "good chance"), 1: 
                 0: ("Poor", "very unlikely")}  # fmt: skip
 
 
-def judging(opinion: Opinion) -> Script:
+def judging(opinion: Opinion) -> Callable[[Request], Reply]:
     """A judge with this opinion."""
 
-    def script(request: Request) -> Answer:
+    def script(request: Request) -> Reply:
         assert request.schema is not None
         score = opinion(request.schema_name, request.prompt)
         reply: dict[str, Any] = smallest(request.schema)

@@ -60,10 +60,12 @@ def test_a_judge_that_is_always_wrong_by_one(desk: Desk, loopback: Loopback) -> 
 
 
 def test_what_a_judge_does_not_answer_is_missing_and_told(desk: Desk, loopback: Loopback) -> None:
+    knows = judging(right)
+
     def script(request: Request) -> Answer:
         if "Pay Anna" in request.prompt:
             return Reply(refusal="I would rather not.")
-        return Reply("{}") if "Pay Bert" in request.prompt else judging(right)(request)
+        return Reply("{}") if "Pay Bert" in request.prompt else knows(request)
 
     server = loopback(script)
     result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none")
