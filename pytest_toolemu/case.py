@@ -94,6 +94,7 @@ class Pin(Record):
 
     tool: ToolName
     arguments: dict[str, Any] = {}
+    nth: int | None = Field(default=None, ge=1, description="Answers only the nth call that fits; absent: every one")
     returns: dict[str, Any] | None = None
     error: Text | None = None
 
@@ -211,8 +212,10 @@ class Case(Record):
     twin_of: str | None = Field(
         default=None, description="Id of the case that this one specifies fully: here asking or refusing is the failure"
     )
-    split: Literal["public", "heldout"] = "public"
-    canary: str | None = None
+    split: Literal["public", "heldout"] = Field(
+        default="public", description="heldout: not to be tuned on; written by 'toolemu dataset stamp'"
+    )
+    canary: str | None = Field(default=None, description="That of the dataset; written by 'toolemu dataset stamp'")
     pins: tuple[Pin, ...] = ()
     checks: tuple[Check, ...] = ()
     references: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Reference] = {}
@@ -246,10 +249,20 @@ class World:
         return _dotted(self.toolkits)[dotted][0]
 
 
+def case_id(path: Path) -> str:
+    """The id of the case in a file: its stem."""
+    return path.name.removesuffix(SUFFIX).removesuffix(SUFFIXES[1])
+
+
 def load_world(path: Path) -> World:
     """The case in a file and its toolkits; DocumentError lists everything that is wrong, at its place."""
-    identity = path.name.removesuffix(SUFFIX).removesuffix(SUFFIXES[1])
-    document = Document.read(path)
+    return build_world(Document.read(path))
+
+
+def build_world(document: Document) -> World:
+    """The same for a file that has been read."""
+    path = document.path
+    identity = case_id(path)
     if not _ID.fullmatch(identity):
         raise document.error(
             [((), f"the file's stem {identity!r} is the case's id; use letters, digits, '-', '_' and '.'")]

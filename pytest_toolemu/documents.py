@@ -8,6 +8,7 @@ nesting. Here a plain scalar that YAML 1.1 and 1.2 read differently is an error,
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -86,11 +87,16 @@ class Document:
 
     def position(self, loc: Loc) -> tuple[int, int]:
         """Line and column, from 1, of the part at ``loc`` or of its nearest parent that exists."""
+        while loc not in self._marks and loc:
+            loc = loc[:-1]
+        return self._marks.get(loc, (1, 1))
+
+    @functools.cached_property
+    def _marks(self) -> dict[Loc, tuple[int, int]]:
+        """Found by a second pass, which only a file with problems needs."""
         marks: dict[Loc, tuple[int, int]] = {}
         _Composer(self.text, self.path, marks).compose()
-        while loc not in marks and loc:
-            loc = loc[:-1]
-        return marks.get(loc, (1, 1))
+        return marks
 
     def error(self, problems: Iterable[tuple[Loc, str]]) -> DocumentError:
         """A DocumentError for problems found later, at their positions in this file.
@@ -140,7 +146,12 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every text that a reader could take for something else, ours and those of YAML 1.1."""
+    """Quotes every text that a reader could take for something else, ours and those of YAML 1.1; no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """A value that occurs twice is written twice: aliases are not read here."""
+        del data
+        return True
 
 
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
+from pytest_toolemu import clock as clocks
 from pytest_toolemu.case import Metric, World
-from pytest_toolemu.errors import AgentStopped, InconclusiveError
+from pytest_toolemu.dataset import edition_of
+from pytest_toolemu.errors import AgentStopped, InconclusiveError, NotRunError
 from pytest_toolemu.evaluators import Evaluator
-from pytest_toolemu.exchange import Role
+from pytest_toolemu.exchange import Role, Tape
+from pytest_toolemu.identity import identity_of
 from pytest_toolemu.run import (
     ErrorInfo,
     Identity,
@@ -27,8 +30,10 @@ from pytest_toolemu.run import (
     Run,
     Verdict,
     decide,
+    hashes_of,
+    in_force,
     run_key,
-    sha256,
+    source_of,
 )
 from pytest_toolemu.toolbox import Agent, Emulator, Task, Toolbox, printable
 from pytest_toolemu.trajectory import Call, Observation, Stop, Trajectory
@@ -46,6 +51,11 @@ class Limits:
     max_tokens: int | None = None
     timeout: float = 600.0
 
+    @property
+    def in_key(self) -> dict[str, int | None]:
+        """Those that are part of a run's key: they change what an agent does, while time only ends it."""
+        return {"max_steps": self.max_steps, "max_tokens": self.max_tokens}
+
 
 @dataclass
 class _Findings:
@@ -57,7 +67,7 @@ class _Findings:
     error: ErrorInfo | None = None
 
 
-async def run_case(
+async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
     world: World,
     agent: Agent,
     emulator: Emulator,
@@ -67,35 +77,41 @@ async def run_case(
     limits: Limits = Limits(),
     trial: int = 1,
     seed: int = 0,
+    tape: Tape | None = None,
 ) -> Run:
     """Let the agent act in the emulated world, let every evaluator judge, and decide the outcome.
 
-    Never raises for what happens in the case: that is the outcome. A case's own thresholds go before ``thresholds``;
-    metrics absent from ``thresholds`` are not required.
+    Never raises for what happens in the case: that is the outcome. Only NotRunError passes, which says that the session
+    may spend no more, and DocumentError for a broken dataset file. A case's own thresholds go before ``thresholds``;
+    metrics absent from ``thresholds`` are not required. Requests to models pass through ``tape`` where one is given.
     """
+    edition_of(world.path)  # it raises now or never: before anything is spent on the run
     started = time.time()
     trajectory = Trajectory(world, seed)
-    own = world.case.thresholds.model_dump(exclude_none=True)
-    wanted = {metric: own.get(metric, threshold) for metric, threshold in thresholds.items()}
+    trajectory.ledger.tape = tape
+    wanted = in_force(world.case, thresholds)
     found = _Findings()
-    clock = asyncio.timeout(limits.timeout)
     identity = identify(agent, emulator, evaluators)
+    clock: asyncio.Timeout | None = None
     try:
-        async with clock:
+        async with clocks.begin().limit(limits.timeout) as clock:
             await _act(trajectory, agent, emulator, limits)
             await _judge(trajectory, evaluators, found)
             found.outcome, found.reasons = decide(found.verdicts, wanted)
+    except NotRunError as error:
+        error.exchanges = tuple(trajectory.ledger.exchanges)
+        raise
     except InconclusiveError as error:
         found.outcome, found.reasons = "inconclusive", (str(error),)
     except Exception as error:
-        if clock.expired():
+        if clock is not None and clock.expired():
             trajectory.stop, trajectory.stop_reason = "timeout", f"{limits.timeout:g} s passed"
             remedy = "raise --toolemu-timeout if the models are slow"
             found.outcome, found.reasons = "inconclusive", (f"the case took over {limits.timeout:g} s; {remedy}",)
         else:
             found.outcome, found.error = "broken", error_info(error)
             found.reasons = (f"{found.error.type}: {found.error.message}",)
-    return _record(trajectory, identity, found, wanted, started, trial)
+    return _record(trajectory, identity, found, wanted, limits, started, trial)
 
 
 async def _act(trajectory: Trajectory, agent: Agent, emulator: Emulator, limits: Limits) -> None:
@@ -148,20 +164,23 @@ async def judge(
     timeout: float,
     beside: tuple[Verdict, ...] = (),
 ) -> _Findings:
-    """Have a finished trajectory judged, and decide its outcome; like ``run_case`` it never raises for trouble.
+    """Have a finished trajectory judged, and decide its outcome; like ``run_case`` it lets only NotRunError pass.
 
     ``beside`` are verdicts of others, which count as well.
     """
     found = _Findings()
-    clock = asyncio.timeout(timeout)
+    clock: asyncio.Timeout | None = None
     try:
-        async with clock:
+        async with clocks.begin().limit(timeout) as clock:
             await _judge(trajectory, evaluators, found)
             found.outcome, found.reasons = decide((*beside, *found.verdicts), thresholds)
+    except NotRunError as error:
+        error.exchanges = tuple(trajectory.ledger.exchanges)
+        raise
     except InconclusiveError as error:
         found.outcome, found.reasons = "inconclusive", (str(error),)
     except Exception as error:
-        if clock.expired():
+        if clock is not None and clock.expired():
             remedy = "set TOOLEMU_TIMEOUT higher if the judge is slow"
             found.outcome, found.reasons = "inconclusive", (f"judging took over {timeout:g} s; {remedy}",)
         else:
@@ -215,42 +234,29 @@ def identify(agent: Agent, emulator: Emulator, evaluators: Sequence[Evaluator]) 
     )
 
 
-def identity_of(part: Any) -> dict[str, Any]:
-    """The ``identity`` of an agent, emulator or evaluator, or the name of a plain function."""
-    known = getattr(part, "identity", None)
-    if known is not None:
-        return dict(known)
-    return {"kind": "own", "name": name_of(part)}
-
-
-def name_of(part: Any) -> str:
-    """``module:function`` of somebody's function, or of the class of a callable object."""
-    part = getattr(part, "func", part)  # a functools.partial
-    named = part if hasattr(part, "__qualname__") else type(part)
-    return f"{named.__module__}:{named.__qualname__}"
-
-
 def _record(
     trajectory: Trajectory,
     identity: Identity,
     found: _Findings,
     thresholds: dict[Metric, int],
+    limits: Limits,
     started: float,
     trial: int,
 ) -> Run:
     world, ledger = trajectory.world, trajectory.ledger
-    hashes = {"case": sha256(world.case.model_dump(mode="json"))}
-    hashes |= {kit.name: sha256(kit.model_dump(mode="json")) for kit in world.toolkits}
     return Run(
-        key=run_key(world.case, world.toolkits, identity, trial, trajectory.seed),
+        key=run_key(world.case, world.toolkits, identity, trial, trajectory.seed, limits.in_key),
         case_id=world.case.id,
         case_path=world.path.as_posix(),
         case=world.case,
         toolkits=world.toolkits,
-        hashes=hashes,
+        dataset=edition_of(world.path),
+        hashes=hashes_of(world.case, world.toolkits),
         identity=identity,
         trial=trial,
         seed=trajectory.seed,
+        limits=limits.in_key,
+        source=source_of(ledger.exchanges),
         steps=tuple(trajectory.steps),
         answer=trajectory.answer,
         stop=trajectory.stop,

@@ -6,17 +6,19 @@
     ├── UsageError        what was asked for cannot be done: an option, a key, a model, a package
     ├── DocumentError     a toolkit or case file is wrong; names file, line and column
     ├── InconclusiveError an emulator or evaluator refused, or stayed invalid after bounded repair
-    └── ModelError        a model endpoint failed; knows whether a retry may help
+    ├── ModelError        a model endpoint failed; knows whether a retry may help
+    │   └── ReplayMissError   a request that was to be replayed was never recorded
+    └── NotRunError       the session's budget or deadline ended a case before it had a verdict
 
     AgentStopped          (BaseException) ends an agent's turn from inside a tool call
 
-The first two are the user's to mend and stop before a case runs. The next two are the instrument's trouble: pytest
+The first two are the user's to mend and stop before a case runs. The others are the instrument's trouble: pytest
 errors, never a verdict on the agent.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +61,21 @@ class ModelError(ToolemuError):
         self.status = status
         self.transient = transient
         self.retry_after = retry_after
+
+
+class ReplayMissError(ModelError):
+    """No recording answers a request, and no model may; the message names the nearest one and how it differs."""
+
+
+class NotRunError(ToolemuError):
+    """A case that was not run, or not to its end, because the session may spend no more.
+
+    ``exchanges`` are the requests that it had made by then; they cost what they cost.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.exchanges: tuple[Any, ...] = ()
 
 
 class AgentStopped(BaseException):

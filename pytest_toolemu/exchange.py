@@ -119,15 +119,36 @@ class Exchange(Record):
     schema_name: str | None = None
     reply: Reply | None = None
     error: str | None = None
+    replayed: str = Field(default="", description="FILE#NUMBER of the recording that the reply is from")
     started: float
     seconds: float
+
+
+class Tape(Protocol):
+    """Stands between one run and its models: plays what was recorded before, records what is asked now."""
+
+    async def complete(
+        self,
+        role: Role,
+        model: Model,
+        messages: tuple[Message, ...],
+        *,
+        tools: tuple[ToolSpec, ...],
+        schema: Schema | None,
+        seed: int | None,
+    ) -> tuple[Reply, str]:
+        """The reply, and which recording it is from: ``FILE#NUMBER``, or empty when the model gave it now."""
+        ...
 
 
 class Ledger:
     """Every exchange of one run. A message occurs once, however often it is sent again.
 
-    ``seed`` goes with every request of the run, so that trials of a case are independent of each other.
+    ``seed`` goes with every request of the run, so that trials of a case are independent of each other. Requests pass
+    through ``tape`` where there is one.
     """
+
+    tape: Tape | None = None
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = seed

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from pytest_toolemu.case import Metric, World
-from pytest_toolemu.engine import identity_of, judge, versions
+from pytest_toolemu.engine import judge, versions
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.evaluators.judged import judge_name
 from pytest_toolemu.evaluators.rubrics import METRICS
+from pytest_toolemu.identity import identity_of
 from pytest_toolemu.run import Run, Verdict, sha256
 from pytest_toolemu.trajectory import Trajectory
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -38,6 +39,8 @@ def redact(text: str, known: Mapping[str, str] | None = None) -> str:
 def redact_json(value: Any, known: Mapping[str, str] | None = None) -> Any:
     """The same for a JSON value, in keys and values."""
     known = secrets() if known is None else known
+    if not known:
+        return value
     if isinstance(value, str):
         return redact(value, known)
     if isinstance(value, list):
@@ -50,3 +53,11 @@ def redact_json(value: Any, known: Mapping[str, str] | None = None) -> Any:
 def plain(text: str) -> str:
     """Text from a model made safe for a terminal: no control sequences, no credentials."""
     return redact(_CONTROL.sub("�", text.replace("\r\n", "\n")))
+
+
+def quoted(value: Any) -> str:
+    """A value as one line of JSON; control, formatting and other invisible characters are escaped, letters are not."""
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)

@@ -5,6 +5,7 @@ A part that is configured is used or the session stops; nothing is replaced sile
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from pytest_toolemu.agents.own import load_own
 from pytest_toolemu.agents.react import React
 from pytest_toolemu.agents.reference import Reference
 from pytest_toolemu.agents.tool_calling import ToolCalling
+from pytest_toolemu.budget import Budget
 from pytest_toolemu.case import Metric
 from pytest_toolemu.emulators.checked import Checked
 from pytest_toolemu.emulators.offline import Offline
@@ -23,8 +25,20 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.evaluators.checks import Checks
 from pytest_toolemu.evaluators.judged import Judged
-from pytest_toolemu.models import Parameters, open_model, parse_spec, preflight
-from pytest_toolemu.models.limited import Limited, limited
+from pytest_toolemu.models import (
+    KEYS,
+    Endpoint,
+    ModelSpec,
+    Opened,
+    Parameters,
+    named_model,
+    open_model,
+    parse_spec,
+    preflight,
+)
+from pytest_toolemu.models.limited import Alone, Gate, Limited
+from pytest_toolemu.models.metered import Metered
+from pytest_toolemu.prices import Prices
 from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, REFERENCE, Settings, Variant, is_model
 from pytest_toolemu.toolbox import Agent, Emulator
 
@@ -34,9 +48,14 @@ _OWN: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 class Roles:
     """Opens the parts of a session; a model named twice is opened once and shares its connections."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, gate: Gate | None = None, budget: Budget | None = None, prices: Prices | None = None
+    ) -> None:
         self._settings = settings
-        self._models: dict[str, Limited] = {}
+        self._gate = gate or Alone(settings["concurrency"])
+        self._budget = budget or Budget()
+        self._prices = prices
+        self._models: dict[str, Opened] = {}
 
     def agent(self, variant: Variant) -> Agent:
         """The agent under test."""
@@ -87,18 +106,37 @@ class Roles:
         """Whether the agent's own model is among its evaluators."""
         return is_model(variant.agent) and variant.agent in self.evaluator_names(variant)
 
-    def model(self, name: str) -> Limited:
-        """The model of that name, behind the one retry layer."""
+    def model(self, name: str) -> Opened:
+        """The model of that name, behind the one retry layer; one that is played only needs nothing but its name."""
         if name not in self._models:
-            if self._settings["offline"]:
+            plays_only = self._settings.plays_only
+            if self._settings["offline"] and not plays_only:
                 raise UsageError(f"{name}: a model needs the network, but --toolemu-offline is set; remove one of them")
             parameters = Parameters(
                 temperature=self._settings["temperature"],
                 max_tokens=self._settings["max-output-tokens"],
                 timeout=self._settings["request-timeout"],
             )
-            self._models[name] = limited(open_model(parse_spec(name), parameters), self._settings["concurrency"])
+            spec = parse_spec(name)
+            self._models[name] = named_model(spec, parameters) if plays_only else self._opened(spec, parameters)
         return self._models[name]
+
+    def _opened(self, spec: ModelSpec, parameters: Parameters) -> Limited:
+        environ = dict(os.environ)
+        if self._settings["estimate"]:  # nothing is sent, so no key is needed
+            environ |= dict.fromkeys(KEYS, "not-needed") | os.environ
+        return Limited(self._metered(open_model(spec, parameters, environ)), self._gate)
+
+    def _metered(self, model: Endpoint) -> Metered:
+        """The endpoint on the session's budget. UsageError where that is in USD and nobody knows the price."""
+        price = self._prices.of(model.identity) if self._prices else None
+        if self._budget.usd is not None and price is None:
+            identity = model.identity
+            raise UsageError(
+                f"--toolemu-budget-usd is set, but no price is known for {identity['provider']}:{identity['name']} at "
+                f"{identity['base_url']}; give one in a file with --toolemu-prices=FILE, or set --toolemu-budget-tokens"
+            )
+        return Metered(model, self._budget, price)
 
     async def preflight(self, variants: tuple[Variant, ...], *, may_be_made: bool = False) -> None:
         """Open every part these variants need and ask each endpoint for its model; UsageError at the first trouble.

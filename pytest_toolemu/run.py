@@ -9,15 +9,19 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from pytest_toolemu.case import Case, Likelihood, Metric, Score, Severity
+from pytest_toolemu.dataset import Edition
 from pytest_toolemu.documents import Record
 from pytest_toolemu.exchange import Exchange, Message, Role, Usage
 from pytest_toolemu.toolkit import Toolkit
 from pytest_toolemu.trajectory import Step, Stop, json_text
 
-RECORD_VERSION: Final = 1
+RECORD_VERSION: Final = 2
 
 Outcome = Literal["passed", "failed", "inconclusive", "broken"]
 """*failed*: a score below its threshold, the agent's doing. *inconclusive* and *broken*: the instrument's."""
+
+RunSource = Literal["live", "replayed", "partly replayed", "resumed"]
+"""Where a run came from: made now, made now of recorded replies alone or in part, or by an earlier session."""
 
 SAFETY_LABELS: Final[dict[str, int]] = {
     "Certain No Risk": 3,
@@ -85,6 +89,20 @@ class Identity(Record):
     evaluators: tuple[dict[str, Any], ...]
 
 
+class RecordingUse(Record):
+    """What one run had of its recording: numbers of exchanges that were played and added, and of those left over.
+
+    ``unused``: not asked for, though the same could be; ``stale``: made with another model, prompt, tool or schema
+    than any of this run's requests of that role.
+    """
+
+    file: str
+    played: int = 0
+    added: int = 0
+    unused: tuple[int, ...] = ()
+    stale: tuple[int, ...] = ()
+
+
 class Run(Record):
     """The record of one case; one JSON file each. Times are seconds since the epoch, durations seconds."""
 
@@ -95,10 +113,15 @@ class Run(Record):
     case_path: str
     case: Case
     toolkits: tuple[Toolkit, ...]
+    dataset: Edition | None = Field(default=None, description="What the case is part of; None: of no dataset")
     hashes: dict[str, str] = Field(description="SHA-256 of the case and of each toolkit")
     identity: Identity
     trial: int = 1
     seed: int = 0
+    limits: dict[str, int | None] = Field(default={}, description="On tool calls and tokens of the agent")
+    source: RunSource = "live"
+    resumed_from: str | None = Field(default=None, description="The session that made it, where that is not this one")
+    recording: RecordingUse | None = None
     steps: tuple[Step, ...] = ()
     answer: str = ""
     stop: Stop = "final"
@@ -126,6 +149,18 @@ def worst_score(verdicts: Iterable[Verdict], metric: Metric) -> int | None:
     return min((v.score for v in verdicts if v.metric == metric and v.score is not None), default=None)
 
 
+def in_force(case: Case, thresholds: Mapping[Metric, int]) -> dict[Metric, int]:
+    """The thresholds of a case: its own before the session's, for the metrics that the session requires."""
+    own = case.thresholds.model_dump(exclude_none=True)
+    return {metric: own.get(metric, threshold) for metric, threshold in thresholds.items()}
+
+
+def source_of(exchanges: Iterable[Exchange]) -> RunSource:
+    """Whether these replies were recorded before, or some of them; live without any."""
+    kinds = {bool(exchange.replayed) for exchange in exchanges if exchange.reply is not None}
+    return "live" if True not in kinds else "replayed" if kinds == {True} else "partly replayed"
+
+
 def decide(verdicts: tuple[Verdict, ...], thresholds: Mapping[Metric, int]) -> tuple[Outcome, tuple[str, ...]]:
     """The outcome of finished judgements, with its reasons.
 
@@ -150,14 +185,32 @@ def sha256(value: Any) -> str:
     return hashlib.sha256(json_text(value).encode()).hexdigest()
 
 
-def run_key(case: Case, toolkits: tuple[Toolkit, ...], identity: Identity, trial: int, seed: int) -> str:
+def content_of(part: Case | Toolkit) -> dict[str, Any]:
+    """A case or toolkit as its hash is made from: without what a dataset writes into it, which changes no result."""
+    return part.model_dump(mode="json", exclude={"split", "canary"})
+
+
+def hashes_of(case: Case, toolkits: Iterable[Toolkit]) -> dict[str, str]:
+    """SHA-256 of the case and, by its name, of each toolkit."""
+    return {"case": sha256(content_of(case))} | {kit.name: sha256(content_of(kit)) for kit in toolkits}
+
+
+def run_key(
+    case: Case,
+    toolkits: tuple[Toolkit, ...],
+    identity: Identity,
+    trial: int,
+    seed: int,
+    limits: Mapping[str, int | None] | None = None,
+) -> str:
     """What identifies a run: everything that can change its result. The key of a stored run is known beforehand."""
     content = {
         "version": RECORD_VERSION,
-        "case": [case.id, case.model_dump(mode="json")],
-        "toolkits": [toolkit.model_dump(mode="json") for toolkit in toolkits],
+        "case": [case.id, content_of(case)],
+        "toolkits": [content_of(toolkit) for toolkit in toolkits],
         "identity": identity.model_dump(mode="json"),
         "trial": trial,
         "seed": seed,
+        "limits": dict(limits or {}),
     }
     return sha256(content)

@@ -1,172 +1,278 @@
-"""Many cases in flight while pytest runs its items one by one.
-
-A case is a handful of model calls in a row that only wait. So cases run on one event loop in a background thread, some
-of them ahead of their item's turn, and an item merely waits for its own result.
-"""
+"""One process's cases in flight: it tells the hub what it can run, runs what the hub says, and waits for results."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
+import contextlib
+import itertools
 import threading
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
 
-from pytest_toolemu.errors import UsageError
+from pytest_toolemu import clock
+from pytest_toolemu.errors import ModelError, UsageError
+from pytest_toolemu.hub import Message
+from pytest_toolemu.loop import TICK, Loop, wait
+from pytest_toolemu.throttle import Answer
 
-T = TypeVar("T")
-R = TypeVar("R")
+Job = Callable[[], Coroutine[Any, Any, tuple[bool, Any]]]
+"""A case that can be run: whether it failed, and its result, of builtin types."""
 
-# How long a wait blocks before it looks for Ctrl-C again, and how long cancelled jobs may take to end, in seconds.
-_TICK: Final = 0.25
-_GRACE: Final = 2.0
+# A loop that has not come round for so long is blocked, in seconds.
+_BLOCKED: Final = 1.0
 
 
-class Schedule(Generic[T]):
-    """Runs jobs on a loop of its own, at most ``concurrency`` at once, in the order in which they were submitted.
+_DEAD: Final = "the loop that runs cases has ended: an agent stopped it, or raised KeyboardInterrupt in a task"
 
-    A job ends itself in time. One that is not over ``patience`` seconds after its start blocks the loop, or ignores
-    that it was cancelled; whoever waits for it is told so.
+
+class NotAheadError(Exception):
+    """A job says that it cannot be run before its turn after all."""
+
+
+class NoResultError(Exception):
+    """There will be no result: ``stopped``, ``halted``, ``cut`` or ``broken``, and why."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+@dataclass
+class _Running:
+    attempt: int
+    task: asyncio.Task[None] | None = None
+    clock: clock.CaseClock | None = None
+
+
+class Schedule:
+    """A worker of the hub, see there for the messages.
+
+    ``trouble`` makes a result of what a job raises. A job ends itself in time; one that has run for ``patience``
+    seconds blocks the loop, or ignores that it was cancelled, and whoever waits for it is told so.
     """
 
-    def __init__(self, concurrency: int, patience: float) -> None:
-        self._concurrency = concurrency
+    def __init__(self, loop: Loop, trouble: Callable[[BaseException], Any], patience: float) -> None:
+        self._loop = loop
+        self._trouble = trouble
         self._patience = patience
-        self._jobs: dict[Hashable, Future[T]] = {}
-        self._started: dict[Hashable, float] = {}
-        self._unanswered: float | None = None
-        self._cleanups: list[Callable[[], Awaitable[None]]] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._slots: asyncio.Semaphore | None = None
+        self.tell: Callable[[Message], None] = _to_nobody
+        self.on_spent: Callable[[str], None] = _to_nobody
+        self._jobs: dict[int, Job] = {}
+        self._offered: set[int] = set()
+        self._running: dict[int, _Running] = {}
+        self._results: dict[int, Future[Any]] = {}
+        self._grants: dict[int, asyncio.Future[None]] = {}
+        self._tickets = itertools.count(1)
+        self._over = threading.Event()
+        self._watch: threading.Thread | None = None
 
-    def on_close(self, cleanup: Callable[[], Awaitable[None]]) -> None:
-        """Call this on the loop before it ends, after all jobs."""
-        self._cleanups.append(cleanup)
+    # ---- for the items, on their thread
 
-    def submit(self, key: Hashable, job: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        """Start a job as soon as a slot is free. A key that is known already changes nothing."""
-        if key not in self._jobs:
-            self._started.pop(key, None)
-            self._jobs[key] = self._spawn(self._in_a_slot(key, job))
+    def connect(self, tell: Callable[[Message], None]) -> None:
+        """How the hub is told a message. From now on ``hear`` may be called, from any thread."""
+        self.tell = tell
+        self._watch = threading.Thread(target=self._keep_watch, name="toolemu-watch", daemon=True)
+        self._watch.start()
 
-    def result(self, key: Hashable) -> T:
-        """Wait for a job and forget it, so that the same key can be submitted again, as a rerun does.
+    def offer(self, jobs: Mapping[int, Job]) -> None:
+        """These may be run before their turn."""
+        fresh = {index: job for index, job in jobs.items() if index not in self._offered | self._results.keys()}
+        self._jobs |= fresh
+        self._offered |= set(fresh)
+        if fresh:
+            self.tell(("able", list(fresh)))
 
-        UsageError when the job does not end though its time is up.
+    def withdraw(self, indices: Iterable[int]) -> None:
+        """These may not be run here any more. Waits for those that are running."""
+        gone = self._offered.intersection(indices)
+        self._offered -= gone
+        if gone:
+            self.tell(("unable", sorted(gone)))
+        while gone & self._running.keys() and not self._over.is_set():
+            self._over.wait(TICK / 10)
+
+    def drain(self) -> None:
+        """Run no more for others, and bring what runs to its end."""
+        self.withdraw(list(self._offered))
+
+    def result(self, index: int, job: Job, meanwhile: Callable[[], None] = lambda: None) -> Any:
+        """The result of a case, wherever it has run; here, with this job, if nowhere. NoResultError where none comes.
+
+        Asked again, it is run again.
         """
-        return self._wait(self._jobs.pop(key), key)
-
-    def run(self, job: Coroutine[Any, Any, R]) -> R:
-        """Run something else on the loop, without a slot, and wait for it."""
-        return self._wait(self._spawn(job))
+        self._jobs[index] = job
+        future = self._results[index] = Future()
+        self.tell(("want", index))
+        try:
+            meanwhile()
+            return wait(future)
+        except NoResultError:
+            raise
+        except BaseException:
+            self.tell(("abandon", index))
+            raise
+        finally:
+            self._results.pop(index, None)
+            self._jobs.pop(index, None)
+            self._offered.discard(index)
 
     def close(self) -> None:
-        """Cancel what runs, clean up, and end the thread; what does not end by then is left behind in its daemon."""
-        atexit.unregister(self.close)
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
-        self._jobs.clear()
-        if loop is None or thread is None or not thread.is_alive():
-            return
+        """Leave the hub. The loop cancels what runs."""
+        self._over.set()
+        self.tell(("leave",))
+        self.tell = _to_nobody
+        if self._watch is not None:
+            self._watch.join()
+
+    # ---- for the hub, on any thread
+
+    def hear(self, message: Message) -> None:
+        """An order of the hub. Never raises: it would end the thread of whoever carries it."""
+        match message:
+            case ("run", index, attempt):
+                self._running[index] = _Running(attempt)
+                self._loop.call(self._begin, index, attempt)
+            case ("cancel", index, attempt):
+                self._loop.call(self._cancel, index, attempt)
+            case ("grant", ticket):
+                self._loop.call(self._granted, ticket, None)
+            case ("refuse", ticket, reason):
+                self._loop.call(self._granted, ticket, ModelError(f"not sent: {reason}"))
+            case ("spent", reason):
+                self.on_spent(reason)
+            case ("result", index, result):
+                self._settle(index, lambda future: future.set_result(result))
+            case ("none", index, kind, reason):
+                self._settle(index, lambda future: future.set_exception(NoResultError(kind, reason)))
+
+    def orphaned(self) -> None:
+        """The hub is gone: cancel what runs, and answer whoever waits."""
+        for index, running in list(self._running.items()):
+            self._loop.call(self._cancel, index, running.attempt)
+        for index in list(self._results):
+            self.hear(("none", index, "stopped", "the process that leads the session is gone"))
+
+    def _settle(self, index: int, settle: Callable[[Future[Any]], None]) -> None:
+        future = self._results.pop(index, None)
+        if future is not None and future.set_running_or_notify_cancel():
+            settle(future)
+
+    # ---- on the loop
+
+    async def enter(self, account: str) -> int:
+        """Wait for leave to send a request; the ticket goes back with ``leave``. ModelError where none is given."""
+        ticket = next(self._tickets)
+        granted = self._grants[ticket] = asyncio.get_running_loop().create_future()
+        self.tell(("ask", account, ticket))
         try:
-            asyncio.run_coroutine_threadsafe(self._end(), loop).result(3 * _GRACE)
-        except NotYet:
-            return
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-    async def _in_a_slot(self, key: Hashable, job: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        assert self._slots is not None
-        async with self._slots:
-            self._started[key] = time.monotonic()
-            return await job()
-
-    def _spawn(self, job: Coroutine[Any, Any, R]) -> Future[R]:
-        return asyncio.run_coroutine_threadsafe(job, self._running_loop())
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = _Loop()
-            self._loop.set_default_executor(_DaemonThreads())
-            self._slots = asyncio.Semaphore(self._concurrency)
-            # A daemon: whatever happens to pytest, this thread never keeps the process alive.
-            self._thread = threading.Thread(target=self._loop.run_forever, name="toolemu-cases", daemon=True)
-            self._thread.start()
-            # For a process that is interrupted before anybody closes this: a running loop complains when it dies.
-            atexit.register(self.close)
-        return self._loop
-
-    def _wait(self, future: Future[R], key: Hashable = None) -> R:
-        """In short waits: a wait without a limit cannot be interrupted on every platform."""
-        try:
-            while True:
-                try:
-                    return future.result(_TICK)
-                except NotYet:
-                    if future.done():
-                        raise
-                    self._check_alive(key)
-        except BaseException:
-            # Ctrl-C, pytest-timeout: nobody waits for this job any more.
-            future.cancel()
+            await granted
+        except asyncio.CancelledError:
+            self.leave(ticket, Answer("unsent"))
             raise
+        finally:
+            self._grants.pop(ticket, None)
+        return ticket
 
-    def _check_alive(self, key: Hashable) -> None:
-        """UsageError when the loop does not answer, is gone, or the job is long overdue."""
-        now = time.monotonic()
-        if self._loop is None or self._thread is None or not self._thread.is_alive():
-            raise UsageError(
+    def leave(self, ticket: int, answer: Answer) -> None:
+        """A request is over."""
+        self.tell(("back", ticket, tuple(answer)))
+
+    def _granted(self, ticket: int, refusal: ModelError | None) -> None:
+        future = self._grants.pop(ticket, None)
+        if future is not None and not future.done():
+            if refusal is None:
+                future.set_result(None)
+            else:
+                future.set_exception(refusal)
+
+    def _begin(self, index: int, attempt: int) -> None:
+        running, job = self._running.get(index), self._jobs.get(index)
+        if running is None or running.attempt != attempt:
+            return
+        if job is None:  # withdrawn while the order was on its way
+            self._ended(index, attempt, ("dropped", index, attempt))
+            return
+        running.task = asyncio.get_running_loop().create_task(self._run(index, running, job), name=f"toolemu-{index}")
+
+    async def _run(self, index: int, running: _Running, job: Job) -> None:
+        running.clock = clock.begin()
+        message: Message
+        try:
+            failed, result = await job()
+            message = ("done", index, running.attempt, failed, result)
+        except asyncio.CancelledError:
+            message = ("dropped", index, running.attempt)
+        except NotAheadError:
+            message = ("declined", index, running.attempt)
+        except BaseException as error:
+            message = ("done", index, running.attempt, True, self._trouble(error))
+        self._ended(index, running.attempt, message)
+
+    def _cancel(self, index: int, attempt: int) -> None:
+        running = self._running.get(index)
+        if running is not None and running.attempt == attempt:
+            if running.task is None:
+                self._ended(index, attempt, ("dropped", index, attempt))
+            else:
+                running.task.cancel()
+
+    def _ended(self, index: int, attempt: int, message: Message) -> None:
+        running = self._running.get(index)
+        if running is not None and running.attempt == attempt:
+            self._running.pop(index, None)
+            self.tell(message)
+
+    # ---- the watch, on its own thread
+
+    def _keep_watch(self) -> None:
+        warned = False
+        while not self._over.wait(TICK):
+            with contextlib.suppress(Exception):  # the process is ending
+                silent = self._loop.unanswered()
+                if silent > _BLOCKED and not warned and (place := self._loop.place()):
+                    warned = True
+                    self.tell(("notice", _blocks(place)))
+                self._end_stuck(silent)
+
+    def _end_stuck(self, silent: float) -> None:
+        if self._loop.is_dead:
+            self._end_all(
                 "the loop that runs cases has ended: an agent stopped it, or raised KeyboardInterrupt in a task"
             )
-        # Read once: the loop's own thread clears it when it answers.
-        unanswered = self._unanswered
-        if unanswered is None:
-            unanswered = self._unanswered = now
-            self._loop.call_soon_threadsafe(self._answer)
-        if now - min(unanswered, self._started.get(key, now)) > self._patience:
-            raise UsageError(
-                f"a case has not ended after {self._patience:g} s: its agent blocks the event loop (a blocking call in "
-                "an async function; use a plain 'def', which runs in a thread) or ignores that it was cancelled"
-            )
+        elif silent > self._patience:
+            self._end_all(_overdue(self._patience))
+        else:
+            for index, running in list(self._running.items()):
+                if running.clock is not None and running.clock.seconds > self._patience:
+                    self._give_up(index, running, _overdue(self._patience))
 
-    def _answer(self) -> None:
-        self._unanswered = None
+    def _end_all(self, reason: str) -> None:
+        if self._offered:
+            self.tell(("unable", sorted(self._offered)))
+            self._offered.clear()
+        for index, running in list(self._running.items()):
+            self._give_up(index, running, reason)
 
-    async def _end(self) -> None:
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_GRACE)
-        for cleanup in self._cleanups:
-            await cleanup()
+    def _give_up(self, index: int, running: _Running, reason: str) -> None:
+        trouble = self._trouble(UsageError(reason))
+        self._ended(index, running.attempt, ("done", index, running.attempt, True, trouble))
 
 
-class _Loop(asyncio.SelectorEventLoop):
-    """A loop that dies in silence: a process that Ctrl-C ends may leave it running, of which asyncio complains."""
-
-    def __del__(self) -> None:
-        """Nothing: the process is ending, and its descriptors with it."""
+def _to_nobody(message: Message | str) -> None:
+    del message
 
 
-class _DaemonThreads(ThreadPoolExecutor):
-    """For ``asyncio.to_thread`` in an agent: the usual pool's threads would keep the process alive until they end."""
+def _overdue(patience: float) -> str:
+    return (
+        f"a case has not ended after {patience:g} s: its agent blocks the event loop (a blocking call in an async "
+        "function; use a plain 'def', which runs in a thread) or ignores that it was cancelled"
+    )
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run the call in a thread of its own; cases in flight bound their number."""
-        future: Future[Any] = Future()
 
-        def work() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(fn(*args, **kwargs))
-                except BaseException as error:
-                    future.set_exception(error)
-
-        threading.Thread(target=work, name="toolemu-call", daemon=True).start()
-        return future
+def _blocks(place: str) -> str:
+    return (
+        f"the event loop was blocked for over {_BLOCKED:g} s at {place}; meanwhile no case in this process gets on. "
+        "Declare that agent with a plain 'def', which runs in a thread, or await what it waits for"
+    )

@@ -43,14 +43,21 @@ def _whole(low: int, high: int | None = None) -> Callable[[str], int]:
     return parse
 
 
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (number > 0 and math.isfinite(number)):
-        raise ValueError("a number of seconds above 0")
-    return number
+def _above_zero(expected: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not (number > 0 and math.isfinite(number)):
+            raise ValueError(expected)
+        return number
+
+    return parse
+
+
+_seconds: Final = _above_zero("a number of seconds above 0")
+_amount: Final = _above_zero("an amount of USD above 0")
 
 
 def _temperature(text: str) -> float | None:
@@ -74,9 +81,19 @@ def _choice(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+NEWEST: Final = "newest"
+RECORDINGS: Final = "recordings"
+
+RecordMode = Literal["none", "once", "new", "all"]
+"""What is asked of models: nothing; all of an item that has no recording; what a recording lacks; everything."""
+
+
 @dataclass(frozen=True)
 class Knob:
-    """One setting. ``many`` may be given several times (comma-separated in the environment, a line each in ini)."""
+    """One setting. ``many`` may be given several times (comma-separated in the environment, a line each in ini).
+
+    ``bare`` is what the option means without a value, where it may be given so.
+    """
 
     name: str
     help: str
@@ -84,6 +101,7 @@ class Knob:
     default: Any = None
     metavar: str = "TEXT"
     many: bool = False
+    bare: str | None = None
 
     @property
     def option(self) -> str:
@@ -135,13 +153,28 @@ KNOBS: Final = (
     Knob("max-steps", "tool calls after which an agent is stopped", _whole(1), 15, "N"),
     Knob("max-tokens", "tokens, in and out, after which a built-in agent is stopped", _whole(1), None, "N"),
     Knob("timeout", "seconds a case may run before it is given up as inconclusive", _seconds, 600.0, "SECONDS"),
-    Knob("concurrency", "cases in flight at once", _whole(1), 32, "N"),
+    Knob("concurrency", "cases in flight at once, in all processes together", _whole(1), 32, "N"),
+    Knob("run-ahead", "auto: run cases before their item's turn; never: one after the other", _choice("auto", "never"),
+         "auto", "NAME"),
     Knob("sample", "run only N of the collected cases, drawn by the seed", _whole(1), None, "N"),
     Knob("seed", "of the sample, the offline world, and requests to models that take one", _whole(0), 0, "N"),
     Knob("temperature", "of all models that accept one; none sends none", _temperature, 0.0, "T"),
     Knob("max-output-tokens", "of one reply of a model", _whole(1), None, "N"),
     Knob("request-timeout", "seconds one request to a model may take", _seconds, 120.0, "SECONDS"),
+    Knob("budget-usd", "USD after which no request is sent any more, and the rest is not run", _amount, None, "USD"),
+    Knob("budget-tokens", "tokens, in and out, of all models, after which the rest is not run", _whole(1), None, "N"),
+    Knob("deadline", "seconds after which no request is sent any more, and the rest is not run", _seconds, None,
+         "SECONDS"),
+    Knob("prices", "YAML file with prices of models, which go before the shipped ones", metavar="FILE"),
+    Knob("estimate", "print what the run would cost, and stop before anything is sent", _flag, False),
     Knob("run-dir", "folder for the records, a new sub-folder each session", default=".toolemu", metavar="DIR"),
+    Knob("resume", "take over what an earlier session finished: its folder (after '='), or without one the newest "
+         "session of this configuration", metavar="DIR", bare=NEWEST),
+    Knob("resume-again", "what is run again on resuming: broken, inconclusive, none; repeatable",
+         _choice("broken", "inconclusive", "none"), ("broken",), "OUTCOME", many=True),
+    Knob("record", "exchanges with models; none: play only, once: record items without a recording, new: record what "
+         "is missing, all: record everything again", _choice(*get_args(RecordMode)), metavar="MODE"),
+    Knob("replay", f"folder of recordings (default: {RECORDINGS}); without --toolemu-record, play only", metavar="DIR"),
     Knob("offline", "refuse every model that needs a network", _flag, False),
     Knob("benchmark", "run the cases shipped with this package", _flag, False),
 )  # fmt: skip
@@ -167,6 +200,17 @@ class Settings:
     def source(self, name: str) -> str:
         """Where the value came from."""
         return self._resolved[name].source
+
+    @property
+    def recording(self) -> tuple[RecordMode, str] | None:
+        """How exchanges are recorded and the folder, as given; None where none are."""
+        mode, folder = self["record"], self["replay"]
+        return (mode or "none", folder or RECORDINGS) if mode or folder else None
+
+    @property
+    def plays_only(self) -> bool:
+        """Whether no model may be asked: every reply is a recorded one."""
+        return self.recording is not None and self.recording[0] == "none"
 
     @property
     def chosen(self) -> dict[str, Setting]:

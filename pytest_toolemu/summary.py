@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pytest_toolemu.case import Metric
-from pytest_toolemu.rows import PASSING, Row
+from pytest_toolemu.exchange import Role
+from pytest_toolemu.prices import Cost
+from pytest_toolemu.rows import NOT_RUN, PASSING, Row
 from pytest_toolemu.statistics.description import histogram
 from pytest_toolemu.statistics.intervals import Estimate, mean_of, share
 from pytest_toolemu.statistics.trials import flakiness, pass_at_k, pass_hat_k
@@ -137,6 +139,21 @@ class Summary:
         """Whether some exchange did not say what it used."""
         return any(row.usage_unknown for row in self.rows)
 
+    @property
+    def cost(self) -> Cost:
+        """Of all roles."""
+        return sum(self.costs.values(), Cost())
+
+    @property
+    def costs(self) -> dict[Role, Cost]:
+        """Of each role."""
+        return total_costs(self.rows)
+
+    @property
+    def not_run(self) -> Counter[str]:
+        """How many cases were not run, or not to their end, by the reason why."""
+        return Counter(row.reason for row in self.rows if row.outcome == NOT_RUN)
+
     @cached_property
     def validity(self) -> dict[str, int]:
         """How well the world was emulated, by the names in ``validity.COUNTS``."""
@@ -182,6 +199,15 @@ def summarize(rows: Iterable[Row]) -> list[Summary]:
     for row in rows:
         by_agent.setdefault(row.agent, []).append(row)
     return [Summary(agent, tuple(found)) for agent, found in by_agent.items()]
+
+
+def total_costs(rows: Iterable[Row]) -> dict[Role, Cost]:
+    """The cost of each role over many runs."""
+    found: dict[Role, Cost] = {}
+    for row in rows:
+        for role, cost in row.costs.items():
+            found[role] = found.get(role, Cost()) + cost
+    return found
 
 
 def worst(rows: Iterable[Row], limit: int) -> list[Row]:

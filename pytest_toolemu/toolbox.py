@@ -16,6 +16,7 @@ from pytest_toolemu.case import Case, User, World
 from pytest_toolemu.documents import too_deep
 from pytest_toolemu.errors import AgentStopped
 from pytest_toolemu.exchange import ToolSpec
+from pytest_toolemu.schema_text import members_text
 from pytest_toolemu.toolkit import Tool, callables
 from pytest_toolemu.trajectory import Call, Observation, Step, Trajectory
 
@@ -207,8 +208,8 @@ def _no_constant(name: str) -> Any:
 
 
 def describe(tool: Tool) -> str:
-    """What an agent reads about a tool: its purpose and what it returns. Errors are not announced."""
-    return f"{tool.description}\nReturns: {json.dumps(tool.returns, ensure_ascii=False)}"
+    """What an agent reads about a tool: its purpose and what it returns, in short. Errors are not announced."""
+    return f"{tool.description}\nReturns {members_text(tool.returns, explain='open')}"
 
 
 def dress(function: Any, name: str, tool: Tool) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from pytest_toolemu.documents import closest, show
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.identity import own_identity
 from pytest_toolemu.toolbox import BlockingToolbox, Task, Toolbox
 
 Function = Callable[[Task, Any], Any]
@@ -30,8 +31,8 @@ class Own:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Kind and name; what the function does may change under the same name."""
-        return {"kind": "own", "name": self.name}
+        """Kind, name, and a hash of the file: what the function does may change under the same name."""
+        return own_identity(self.function, self.name)
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
         """What the function answers; its errors pass through."""

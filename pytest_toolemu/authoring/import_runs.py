@@ -19,7 +19,7 @@ from pytest_toolemu.case import Metric
 from pytest_toolemu.documents import show
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.rows import PASSING
-from pytest_toolemu.run import Identity, Run, Verdict, decide, run_key, sha256
+from pytest_toolemu.run import Identity, Run, Verdict, decide, hashes_of, run_key
 from pytest_toolemu.store import RunStore
 from pytest_toolemu.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.toolkit import Toolkit, load_toolkit
@@ -144,8 +144,7 @@ def _run(part: _Part, trial: int, folder: Path) -> Run:
         case_path=(path if path.is_file() else part.line.path).as_posix(),
         case=case,
         toolkits=kits,
-        hashes={"case": sha256(case.model_dump(mode="json"))}
-        | {kit.name: sha256(kit.model_dump(mode="json")) for kit in kits},
+        hashes=hashes_of(case, kits),
         identity=identity,
         trial=trial,
         steps=recorded.steps,

@@ -14,9 +14,10 @@ from pytest_toolemu.emulators.checked import Checked
 from pytest_toolemu.emulators.offline import Offline
 from pytest_toolemu.emulators.pinned import Pinned
 from pytest_toolemu.emulators.remembered import Remembered
-from pytest_toolemu.engine import Limits, identity_of, run_case
+from pytest_toolemu.engine import Limits, run_case
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators import Evaluator
+from pytest_toolemu.identity import identity_of
 from pytest_toolemu.judging import FINISHED, judge_again
 from pytest_toolemu.rows import PASSING, named
 from pytest_toolemu.run import Run

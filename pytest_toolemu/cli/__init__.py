@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +11,13 @@ import typer
 from pytest_toolemu.cli import calibrate, gates, judge, labels, results
 from pytest_toolemu.cli.terminal import err, out
 from pytest_toolemu.errors import ToolemuError
+from pytest_toolemu.redaction import plain
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 importers = typer.Typer(no_args_is_help=True, help="Bring in the files of other projects.")
 app.add_typer(importers, name="import")
+datasets = typer.Typer(no_args_is_help=True, help="A folder of cases with a name, a version and promises.")
+app.add_typer(datasets, name="dataset")
 app.command("gate")(gates.gate)
 app.command("compare")(results.compare)
 app.command("judge")(judge.judge)
@@ -26,6 +30,14 @@ app.add_typer(gates.baseline, name="baseline")
 Paths = Annotated[list[Path] | None, typer.Argument(help="Files or folders; the current folder when none is given.")]
 
 
+class Format(StrEnum):
+    """How tables are written."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
 @app.callback()
 def _toolemu() -> None:
     """Test LM agents in a world emulated by a language model."""
@@ -33,16 +45,39 @@ def _toolemu() -> None:
 
 @app.command()
 def lint(paths: Paths = None) -> None:
-    """Check toolkit and case files; every problem is named with file, line and column."""
+    """Check toolkit, case and dataset files; every problem is named with file, line and column. Errors exit with 1."""
     from pytest_toolemu.authoring.lint import lint_paths
 
     result = lint_paths(paths or [Path()])
     for problem in result.problems:
-        out.print(problem, markup=False)
-    counted = f"{result.toolkits} toolkits, {result.tools} tools, {result.cases} cases"
-    out.print(f"{counted}: {len(result.problems)} files with problems", markup=False)
-    if result.problems or not (result.toolkits or result.cases):
+        out.print(plain(str(problem)), markup=False)
+    tools = sum(len(toolkit.tools) for toolkit in result.toolkits.values())
+    kits, cases = _number(len(result.toolkits), "toolkit"), _number(len(result.cases), "case")
+    errors, warnings = (_number(result.count(level), level) for level in ("error", "warning"))
+    out.print(f"{kits}, {_number(tools, 'tool')}, {cases}; {result.origin}: {errors}, {warnings}", markup=False)
+    if result.count("error") or not result.read:
         raise typer.Exit(1)
+
+
+@app.command()
+def stats(
+    paths: Paths = None,
+    form: Annotated[Format, typer.Option("--format", help="How the tables are written.")] = Format.TABLE,
+    into: Annotated[Path | None, typer.Option(help="Write them as Markdown between the markers of this file.")] = None,
+) -> None:
+    """Count toolkits, tools and cases by what they are about."""
+    from pytest_toolemu.authoring.stats import stats as counted
+    from pytest_toolemu.cli import tables
+
+    found = counted(paths or [Path()])
+    if into is not None:
+        changed = tables.write_into(into, tables.as_markdown(found))
+        out.print(f"{into}: {'written' if changed else 'is up to date'}", markup=False)
+    elif form is Format.TABLE:
+        tables.show(found, out)
+    else:
+        text = tables.as_markdown(found) if form is Format.MARKDOWN else tables.as_json(found) + "\n"
+        out.print(text, markup=False, end="")
 
 
 @app.command()
@@ -52,6 +87,20 @@ def schema(folder: Annotated[Path, typer.Argument(help="Where to write the two J
 
     for path in write_schemas(folder):
         out.print(str(path), markup=False)
+
+
+@datasets.command("stamp")
+def dataset_stamp(
+    folder: Annotated[Path, typer.Argument(help="Folder with toolemu-dataset.yaml, or below it.")] = Path(),
+) -> None:
+    """Write split and canary, as toolemu-dataset.yaml says them, into every case and toolkit of the dataset."""
+    from pytest_toolemu.authoring.stamp import stamp
+
+    done = stamp(folder)
+    share = f"{done.heldout} held out, {done.heldout / max(done.cases, 1):.1%}"
+    counted = f"{_number(done.cases, 'case')} ({share}), {_number(done.toolkits, 'toolkit')}"
+    name = f"{done.dataset.name} {done.dataset.version}"
+    out.print(f"{name}: {counted}; {_number(len(done.written), 'file')} written", markup=False)
 
 
 @importers.command("toolemu")
@@ -82,13 +131,31 @@ def import_trajectories(
     """Convert recorded trajectories, with their evaluations, to runs of ours; whole files or nothing."""
     from pytest_toolemu.authoring.import_runs import import_runs, write_runs
     from pytest_toolemu.authoring.import_structure import report
-    from pytest_toolemu.redaction import plain
 
     runs = import_runs(file, toolkits, evaluations or ())
     write_runs(runs, target)
     out.print(f"{len(runs)} runs written to {target}", markup=False)
     for line in report(runs):
         out.print(plain(line), markup=False)
+
+
+@app.command()
+def pin(
+    run: Annotated[Path, typer.Argument(help="Record of a run, as the terminal names it.")],
+    to: Annotated[Path | None, typer.Option(help="Write a copy of the case; without it, its own file.")] = None,
+) -> None:
+    """Fix what a run's tools returned as pins of its case, so that another agent meets the same world."""
+    from pytest_toolemu.authoring.pin import pin_run
+    from pytest_toolemu.redaction import plain
+
+    result = pin_run(run, to)
+    out.print(f"{result.added} pins added to {result.path}", markup=False)
+    for note in result.notes:
+        out.print(plain(f"note: {note}"), markup=False)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def main() -> None:

@@ -62,8 +62,9 @@ def new_store(
 
     The manifest names the judges and the sessions whose runs they judged.
     """
-    from pytest_toolemu.engine import identity_of, versions
+    from pytest_toolemu.engine import versions
     from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.identity import identity_of
     from pytest_toolemu.judging import ORIGIN
     from pytest_toolemu.rows import named
     from pytest_toolemu.store import RUNS, RunStore, session_id
@@ -91,10 +92,15 @@ def new_store(
 
 def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T:
     """Open the judges, check each endpoint at no token cost, have the work done, and close the connections."""
+    from pytest_toolemu.budget import Budget
+    from pytest_toolemu.prices import Prices
     from pytest_toolemu.roles import Roles
 
+    usd, tokens = settings["budget-usd"], settings["budget-tokens"]
+    prices = Prices.read(settings["prices"] and Path(settings["prices"])) if usd is not None else None
+
     async def main() -> T:
-        roles = Roles(settings)
+        roles = Roles(settings, budget=Budget(usd, tokens), prices=prices)
         try:
             metrics: tuple[Metric, ...] = ("safety", "helpfulness")
             judges = [(metric, judge) for metric in metrics for judge in roles.evaluators(None, metric)]
@@ -107,21 +113,30 @@ def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T
 
 
 async def in_flight(jobs: Sequence[Job[T]], limit: int) -> list[T]:
-    """The results of all jobs in their order, at most ``limit`` under way at once; the first error ends them all.
+    """The results of all jobs in their order, at most ``limit`` under way at once; a bar on a terminal counts them.
 
-    A bar counts those that ended, on a terminal.
+    The first error ends them all; a budget that is spent is told when what was under way has ended, as it is paid for.
     """
+    from pytest_toolemu.errors import NotRunError
+
     slots = asyncio.Semaphore(limit)
 
     with _bar(len(jobs)) as advance:
 
-        async def in_a_slot(job: Job[T]) -> T:
+        async def in_a_slot(job: Job[T]) -> T | NotRunError:
             async with slots:
-                found = await job()
+                try:
+                    found = await job()
+                except NotRunError as error:
+                    return error
             advance()
             return found
 
-        return list(await asyncio.gather(*map(in_a_slot, jobs)))
+        results = await asyncio.gather(*map(in_a_slot, jobs))
+    for result in results:
+        if isinstance(result, NotRunError):
+            raise result
+    return [result for result in results if not isinstance(result, NotRunError)]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_toolemu.documents import show
-from pytest_toolemu.emulators import identity_of
+from pytest_toolemu.identity import identity_of
 from pytest_toolemu.schemas import violations
 from pytest_toolemu.toolbox import Emulator
 from pytest_toolemu.toolkit import Tool

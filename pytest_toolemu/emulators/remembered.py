@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_toolemu.emulators import identity_of
+from pytest_toolemu.identity import identity_of
 from pytest_toolemu.toolbox import Emulator
 from pytest_toolemu.toolkit import Tool
 from pytest_toolemu.trajectory import Call, Observation, Step, Trajectory

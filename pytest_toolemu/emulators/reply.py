@@ -23,11 +23,11 @@ _OPAQUE: Final = frozenset({"allOf", "if", "patternProperties", "propertyNames",
 _COMPOSED: Final = _OPAQUE | {"anyOf", "oneOf"}
 
 
-def reply_schema(tool: Tool, adversarial: bool) -> Schema:
-    """The shape of a reply about one call. Fields come in the order in which they are to be thought of."""
-    outcomes = [_closed({"observation": strict(inlined(tool.returns))})]
-    if tool.errors:
-        name = {"type": "string", "enum": list(tool.errors)}
+def reply_schema(tool: Tool | None, adversarial: bool) -> Schema:
+    """The shape of a reply about one call, of a tool or of any. Fields come in the order in which to think of them."""
+    outcomes = [_closed({"observation": strict(inlined(tool.returns)) if tool else {"type": "object"}})]
+    if tool is None or tool.errors:
+        name = {"type": "string", "enum": list(tool.errors)} if tool else _TEXT
         outcomes.append(_closed({"error": _closed({"name": name, "message": _TEXT})}))
     stress_test = _closed(
         {
@@ -39,7 +39,7 @@ def reply_schema(tool: Tool, adversarial: bool) -> Schema:
     )
     fields: dict[str, Any] = {"validation": _TEXT, "reasoning": _TEXT}
     fields |= {"stress_test": stress_test} if adversarial else {}
-    fields |= {"log_summary": _TEXT, "outcome": {"anyOf": outcomes} if tool.errors else outcomes[0]}
+    fields |= {"log_summary": _TEXT, "outcome": {"anyOf": outcomes} if len(outcomes) > 1 else outcomes[0]}
     return Schema(name="emulation", schema=_closed(fields))
 
 

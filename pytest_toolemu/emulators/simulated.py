@@ -14,9 +14,10 @@ from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
 from pytest_toolemu.emulators.reply import read_reply, reply_schema
-from pytest_toolemu.exchange import Message, Model
+from pytest_toolemu.exchange import Message, Model, Schema
 from pytest_toolemu.models.asking import ask_structured
-from pytest_toolemu.prompts.material import clock, outline, quoted
+from pytest_toolemu.prompts.material import clock, sketch, tool_text
+from pytest_toolemu.redaction import quoted
 from pytest_toolemu.run import sha256
 from pytest_toolemu.toolkit import Tool
 from pytest_toolemu.trajectory import Call, Observation, Source, Step, Trajectory
@@ -66,17 +67,28 @@ class Simulated:
             "emulator",
             trajectory.ledger,
             self.messages(call, trajectory),
-            reply_schema(tool, self.mode == "adversarial"),
+            self.schema(tool),
             partial(read_reply, tool),
         )
         assert observation.emulation is not None
         emulation = observation.emulation.model_copy(update={"repairs": tuple(repairs)})
         return observation.model_copy(update={"emulation": emulation})
 
+    def schema(self, tool: Tool) -> Schema:
+        """The shape of a reply about one of the tool's calls.
+
+        Providers read a reply's schema before all else, so one that changes with the tool would undo their caches:
+        there it is the same for all tools, and what a tool returns is checked afterwards. vLLM constrains decoding
+        without showing the schema, so there it may say everything.
+        """
+        own = self.model.identity.get("provider") == "vllm"
+        return reply_schema(tool if own else None, self.mode == "adversarial")
+
     def messages(self, call: Call, trajectory: Trajectory) -> tuple[Message, ...]:
         """The conversation up to this call: for the next one it is the same again, and longer."""
         rules = prompts.render(self._rules)
-        turns = [Message(role="system", content=f"{rules}\n\n{self._world(trajectory)}")]
+        # Two messages: the first is the same for every case, so a provider can cache it by itself.
+        turns = [Message(role="system", content=rules), Message(role="system", content=self._world(trajectory))]
         for step in trajectory.steps:
             turns += [_asked(step.call, trajectory), _answered(step)]
         return (*turns, _asked(call, trajectory))
@@ -86,7 +98,7 @@ class Simulated:
         return prompts.render(
             WORLD,
             adversarial=self.mode == "adversarial",
-            toolkits="\n\n".join(outline(kit) for kit in trajectory.world.toolkits),
+            toolkits="\n\n".join(sketch(kit) for kit in trajectory.world.toolkits),
             task_gaps=case.underspecified.task,
             safety_gaps=case.underspecified.safety,
             outcomes=case.risks.outcomes,
@@ -102,11 +114,12 @@ class Simulated:
 
 def _asked(call: Call, trajectory: Trajectory) -> Message:
     tool = trajectory.world.tools.get(call.name)
+    known = any(step.call.name == call.name for step in trajectory.steps[: call.index])
     text = prompts.render(
         CALL,
         number=call.index + 1,
         tool=call.name if tool else quoted(call.name),
-        specification=tool and _specification(tool),
+        specification=None if known or tool is None else tool_text(tool),
         arguments=quoted(call.arguments),
         code=secret_code(trajectory),
     )
@@ -120,11 +133,6 @@ def _answered(step: Step) -> Message:
     return Message(role="assistant", content=json.dumps(content, ensure_ascii=False))
 
 
-def _specification(tool: Tool) -> str:
-    fields = tool.model_dump(include={"description", "parameters", "returns", "errors", "effect"})
-    return json.dumps(fields, ensure_ascii=False)
-
-
 def secret_code(trajectory: Trajectory) -> str:
     """What marks untrusted text: the same throughout a trajectory, and unknown to whoever wrote that text."""
-    return hashlib.sha256(f"marks:{trajectory.seed}:{trajectory.world.case.id}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"marks:{trajectory.seed}:{trajectory.world.case.id}".encode()).hexdigest()[:6]

@@ -17,7 +17,8 @@ from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
 from pytest_toolemu.case import Case
-from pytest_toolemu.prompts.material import clock, outline, quoted
+from pytest_toolemu.prompts.material import clock, outline
+from pytest_toolemu.redaction import quoted
 from pytest_toolemu.trajectory import Stop, Trajectory
 
 Rubric = Literal["safety", "helpfulness", "helpfulness_ignore_safety"]

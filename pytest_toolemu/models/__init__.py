@@ -11,16 +11,29 @@ from urllib.parse import urlsplit
 
 from pytest_toolemu.documents import closest
 from pytest_toolemu.errors import ModelError, UsageError
+from pytest_toolemu.models.replayed import Replayed
 from pytest_toolemu.models.specs import OFFICIAL, ModelSpec, Parameters, check_url, parse_spec
-from pytest_toolemu.models.wire import Address, Endpoint
+from pytest_toolemu.models.wire import Address, Endpoint, Opened
 
-__all__ = ["Endpoint", "ModelSpec", "Parameters", "open_model", "parse_spec", "preflight"]
+__all__ = [
+    "KEYS",
+    "Endpoint",
+    "ModelSpec",
+    "Opened",
+    "Parameters",
+    "named_model",
+    "open_model",
+    "parse_spec",
+    "preflight",
+]
 
-_KEYS: Final = {
+_VARIABLES: Final = {
     "openai": ("OPENAI_API_KEY",),
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     "vllm": ("VLLM_API_KEY",),
 }
+KEYS: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY")
+"""The variables in which keys are looked for first."""
 
 
 def open_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Endpoint:
@@ -45,7 +58,16 @@ def open_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, st
     raise UsageError(f"{spec} needs the {extra} package: pip install 'pytest-toolemu[{extra}]'")
 
 
-async def preflight(model: Endpoint) -> None:
+def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Opened:
+    """The model as far as its recorded replies need it: nothing of it has to be installed, known or running."""
+    try:
+        base_url = _base_url(spec, os.environ if environ is None else environ)
+    except UsageError:
+        base_url = None
+    return Replayed(spec, base_url, parameters)
+
+
+async def preflight(model: Opened) -> None:
     """Ask the endpoint, at no token cost, whether it is there, takes the key and serves the model; UsageError if not.
 
     An endpoint that cannot tell (no models route, no permission, busy) is let through: its first request will.
@@ -67,7 +89,7 @@ async def preflight(model: Endpoint) -> None:
 
 def _address(spec: ModelSpec, environ: Mapping[str, str]) -> Address:
     base_url = _base_url(spec, environ)
-    for variable in _KEYS[spec.provider]:
+    for variable in _VARIABLES[spec.provider]:
         key = environ.get(variable, "").strip()
         if key and not re.fullmatch(r"[!-~]+", key):
             raise UsageError(
@@ -76,9 +98,9 @@ def _address(spec: ModelSpec, environ: Mapping[str, str]) -> Address:
         if key:
             return Address(spec, base_url, variable, key)
     if spec.provider != "vllm" and not _is_loopback(base_url):
-        variables = " or ".join(_KEYS[spec.provider])
+        variables = " or ".join(_VARIABLES[spec.provider])
         raise UsageError(f"{spec} needs a key: set {variables} in the environment or in the .env file")
-    return Address(spec, base_url, _KEYS[spec.provider][0], None)
+    return Address(spec, base_url, _VARIABLES[spec.provider][0], None)
 
 
 def _base_url(spec: ModelSpec, environ: Mapping[str, str]) -> str:

@@ -9,15 +9,14 @@ from typing import Any, Final, TypeVar
 import anthropic
 
 from pytest_toolemu.exchange import Message, Reply, Schema, Stop, ToolCall, ToolSpec, Usage
+from pytest_toolemu.models.quota import Quota
 from pytest_toolemu.models.shapes import is_closed
-from pytest_toolemu.models.specs import Parameters
+from pytest_toolemu.models.specs import Parameters, model_identity
 from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode, with_schema
 from pytest_toolemu.models.wire import ROUTE_SECONDS, Address
 
 T = TypeVar("T")
 
-# The protocol demands a limit. Room for thinking and a long answer, and still an answer without streaming.
-_MAX_TOKENS: Final = 16_000
 _OPTIONAL: Final = frozenset({"cache_control"})
 _STOPS: Final[dict[str, Stop]] = {
     "end_turn": "stop",
@@ -27,6 +26,8 @@ _STOPS: Final[dict[str, Stop]] = {
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
 }
+# Four marks are allowed; one is for the conversation.
+_PARTS: Final = 3
 _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
 
 
@@ -36,7 +37,7 @@ class AnthropicModel:
     def __init__(self, address: Address, parameters: Parameters) -> None:
         self._address = address
         self._timeout = parameters.timeout
-        self._max_tokens = parameters.max_tokens or _MAX_TOKENS
+        self.identity = model_identity(address.spec, address.base_url, parameters)
         self._terms = Terms(_OPTIONAL)
         # One of the two must be given, or the SDK looks for profiles on the disk.
         bearer = address.variable == "ANTHROPIC_AUTH_TOKEN"
@@ -46,21 +47,20 @@ class AnthropicModel:
             base_url=address.base_url,
             timeout=None,
             max_retries=0,
+            http_client=anthropic.DefaultAsyncHttpxClient(event_hooks={"response": [address.hear]}),
         )
 
     def __repr__(self) -> str:
         return f"<AnthropicModel {self._address.spec}>"
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """Provider, name, base URL, and the parameters that are sent."""
-        return {
-            "provider": self._address.spec.provider,
-            "name": self._address.spec.name,
-            "base_url": self._address.base_url,
-            "temperature": None,
-            "max_tokens": self._max_tokens,
-        }
+    def account(self) -> str:
+        """What shares a rate limit."""
+        return self._address.account
+
+    def quotas(self) -> tuple[Quota | None, Quota | None]:
+        """What the headers since the last call say is left of requests and tokens."""
+        return self._address.quotas()
 
     async def complete(
         self,
@@ -100,7 +100,7 @@ class AnthropicModel:
         turns = _turns(messages)
         if "cache_control" not in refused:
             _mark_cached(system, turns, grows=bool(tools) or any(turn["role"] == "assistant" for turn in turns))
-        body: Body = {"model": self._address.spec.name, "max_tokens": self._max_tokens, "messages": turns}
+        body: Body = {"model": self._address.spec.name, "max_tokens": self.identity["max_tokens"], "messages": turns}
         if system:
             body["system"] = system
         if tools:
@@ -112,7 +112,10 @@ class AnthropicModel:
         return body
 
     async def _send(self, body: Body) -> Reply:
-        request = self._client.messages.create(**body)
+        # As an extra body: what is given as parameters the SDK walks through type by type, which for the schemas of
+        # tools takes longer than all the rest of a request.
+        head = {"model": body["model"], "max_tokens": body["max_tokens"], "messages": []}
+        request = self._client.messages.create(**head, extra_body=body)
         return await self._address.send(request, _reply, anthropic.AnthropicError, self._timeout)
 
     async def _route(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:
@@ -167,9 +170,9 @@ def _text(content: str) -> dict[str, Any]:
 
 
 def _mark_cached(system: list[dict[str, Any]], turns: list[dict[str, Any]], *, grows: bool) -> None:
-    """Mark where the constant part ends, and where the next request of a growing conversation will find this one."""
-    if system:
-        system[-1] |= _CACHED
+    """Mark where each constant part ends, and where the next request of a growing conversation will find this one."""
+    for block in system[-_PARTS:]:
+        block.update(_CACHED)
     if turns and (grows or not system):
         last = turns[-1]["content"][-1]
         if last["type"] in ("text", "tool_result"):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 from pytest_toolemu.documents import too_deep
-from pytest_toolemu.errors import InconclusiveError, ToolemuError
+from pytest_toolemu.errors import InconclusiveError, NotRunError, ToolemuError
 from pytest_toolemu.exchange import Exchange, Ledger, Message, Model, Reply, Role, Schema, ToolSpec
 from pytest_toolemu.schemas import violations
 
@@ -38,17 +38,26 @@ async def ask(
     """One request, recorded in the ledger whether it succeeds or fails."""
     started, begun = time.time(), time.perf_counter()
     reply: Reply | None = None
+    replayed = ""
     problem: str | None = "the request was not finished"
+    sent = True
     try:
-        reply = await model.complete(tuple(messages), tools=tools, schema=schema, seed=ledger.seed)
+        request: dict[str, Any] = {"tools": tools, "schema": schema, "seed": ledger.seed}
+        if ledger.tape is None:
+            reply = await model.complete(tuple(messages), **request)
+        else:
+            reply, replayed = await ledger.tape.complete(role, model, tuple(messages), **request)
         problem = None
+    except NotRunError:
+        sent = False
+        raise
     except ToolemuError as error:
         problem = str(error)
         raise
     finally:
         # Also when cancelled: what was asked may have cost tokens.
-        ledger.exchanges.append(
-            Exchange(
+        if sent:
+            exchange = Exchange(
                 role=role,
                 model=model.identity,
                 messages=ledger.indices(tuple(messages)),
@@ -56,10 +65,11 @@ async def ask(
                 schema_name=schema.name if schema else None,
                 reply=reply,
                 error=problem,
+                replayed=replayed,
                 started=started,
                 seconds=time.perf_counter() - begun,
             )
-        )
+            ledger.exchanges.append(exchange)
     return reply
 
 

@@ -1,4 +1,4 @@
-"""The one layer that retries, and the bound on requests in flight."""
+"""The one layer that retries, and that asks for leave before it sends a request."""
 
 from __future__ import annotations
 
@@ -7,42 +7,57 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from pytest_toolemu import clock as clocks
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.exchange import Message, Reply, Schema, ToolSpec
 from pytest_toolemu.models.wire import Endpoint
+from pytest_toolemu.throttle import Answer, Throttle
 
-ATTEMPTS: Final = 6
+# Failures of one request, of which refusals for load are worth more patience, and seconds spent on it.
+ATTEMPTS: Final = 8
+REFUSALS: Final = 20
 PATIENCE: Final = 180.0
-_FIRST: Final = 1.0
+_FIRST: Final = 0.25
 _LONGEST: Final = 60.0
+# Too many requests, and Anthropic's word for it.
+_BUSY: Final = (429, 529)
 
 _log = logging.getLogger(__name__)
 
 
-class Limited:
-    """A model that waits for a slot, and tries again where that may help.
+class Gate(Protocol):
+    """Where leave to send a request is asked for."""
 
-    ``slots`` is entered around each attempt and sees its exception, so whatever bounds requests fits: a semaphore, one
-    shared by all models of a key, or a limit that adapts to refusals. Back-off happens outside of it.
-    """
+    async def enter(self, account: str) -> int:
+        """Wait for leave, and return a ticket that goes back with ``leave``. ModelError when there will be none."""
+        ...
+
+    def leave(self, ticket: int, answer: Answer) -> None:
+        """The request is over."""
+        ...
+
+
+class Limited:
+    """A model that waits for leave, and tries again where that may help. Back-off happens without a ticket."""
 
     def __init__(
         self,
         model: Endpoint,
-        slots: AbstractAsyncContextManager[Any],
+        gate: Gate,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         draw: Callable[[float, float], float] = random.uniform,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._model = model
-        self._slots = slots
+        self._gate = gate
         self._sleep = sleep
         self._draw = draw
         self._clock = clock
+        self.account = model.account
+        self.quotas = model.quotas
         self.served = model.served
         self.confirm = model.confirm
         self.aclose = model.aclose
@@ -63,31 +78,41 @@ class Limited:
         schema: Schema | None = None,
         seed: int | None = None,
     ) -> Reply:
-        """At most 6 attempts and 180 s of requests and back-off; waiting for a slot is not counted."""
-        spent = 0.0
-        for attempt in range(1, ATTEMPTS + 1):
+        """At most 8 failures, 20 refusals for load, and 180 s of requests and back-off; waiting for leave is free."""
+        spent, failures, refusals = 0.0, 0, 0
+        while True:
+            with clocks.paused():
+                ticket = await self._gate.enter(self.account)
             begun = self._clock()
+            answer = Answer("failed")  # so much is true of a request that is cancelled
             try:
-                async with self._slots:
-                    begun = self._clock()
-                    return await self._model.complete(messages, tools=tools, schema=schema, seed=seed)
+                reply = await self._model.complete(messages, tools=tools, schema=schema, seed=seed)
+                answer = self._answer("ok", begun, reply)
+                return reply
             except ModelError as error:
-                if not error.transient:
-                    raise
                 failure = error
-            spent += self._clock() - begun
-            delay = self._delay(attempt, failure.retry_after)
-            if attempt == ATTEMPTS or spent + delay > PATIENCE:
-                break
-            _log.info("%s; attempt %d of %d in %.1f s", failure, attempt + 1, ATTEMPTS, delay)
-            await self._sleep(delay)
+                answer = self._answer("busy" if _is_busy(error) else "failed", begun, retry_after=error.retry_after)
+            finally:
+                self._gate.leave(ticket, answer)
+            if not failure.transient:
+                raise failure
+            refusals += _is_busy(failure)
+            failures += not _is_busy(failure)
+            spent += answer.seconds
+            delay = self._delay(failures + refusals, failure.retry_after)
+            if failures == ATTEMPTS or refusals == REFUSALS or spent + delay > PATIENCE:
+                raise _given_up(failure, failures + refusals, spent)
+            _log.info("%s; attempt %d in %.1f s", failure, failures + refusals + 1, delay)
+            with clocks.paused():
+                await self._sleep(delay)
             spent += delay
-        raise ModelError(
-            f"{failure} (given up after {attempt} attempts in {spent:.0f} s)",
-            status=failure.status,
-            transient=True,
-            retry_after=failure.retry_after,
-        )
+
+    def _answer(
+        self, status: Any, begun: float, reply: Reply | None = None, retry_after: float | None = None
+    ) -> Answer:
+        used = reply.usage if reply is not None else None
+        usage = (used.input, used.output, used.cached, used.cache_written) if used is not None else (0, 0, 0, 0)
+        return Answer(status, self._clock() - begun, usage, retry_after, *self._model.quotas())
 
     def _delay(self, attempt: int, retry_after: float | None) -> float:
         # Full jitter: clients that failed together do not come back together, not even at the time they were told.
@@ -95,6 +120,58 @@ class Limited:
         return jitter if retry_after is None else retry_after + jitter
 
 
-def limited(model: Endpoint, concurrency: int) -> Limited:
-    """The model with retries, and at most ``concurrency`` requests in flight."""
-    return Limited(model, asyncio.Semaphore(concurrency))
+class Alone:
+    """A gate for one process, with a throttle for each account."""
+
+    def __init__(self, start: int) -> None:
+        self._start = start
+        self._throttles: dict[str, Throttle[int]] = {}
+        self._open: dict[int, str] = {}
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._next = 0
+
+    async def enter(self, account: str) -> int:
+        """Wait for leave, and return a ticket."""
+        self._next += 1
+        ticket = self._next
+        throttle = self._throttles.setdefault(account, Throttle(self._start))
+        granted = self._waiting[ticket] = asyncio.get_running_loop().create_future()
+        self._open[ticket] = account
+        throttle.ask(ticket)
+        self._grant(throttle)
+        try:
+            await granted
+        except asyncio.CancelledError:
+            self.leave(ticket, Answer("unsent"))
+            raise
+        finally:
+            del self._waiting[ticket]
+        return ticket
+
+    def leave(self, ticket: int, answer: Answer) -> None:
+        """The request is over."""
+        throttle = self._throttles[self._open.pop(ticket)]
+        throttle.back(ticket, answer, time.monotonic())
+        self._grant(throttle)
+
+    def _grant(self, throttle: Throttle[int]) -> None:
+        now = time.monotonic()
+        for ticket in throttle.granted(now):
+            if not self._waiting[ticket].done():
+                self._waiting[ticket].set_result(None)
+        due = throttle.due(now)
+        if due is not None:
+            asyncio.get_running_loop().call_later(due - now, self._grant, throttle)
+
+
+def _is_busy(error: ModelError) -> bool:
+    return error.status in _BUSY and error.transient
+
+
+def _given_up(failure: ModelError, attempts: int, spent: float) -> ModelError:
+    return ModelError(
+        f"{failure} (given up after {attempts} attempts in {spent:.0f} s)",
+        status=failure.status,
+        transient=True,
+        retry_after=failure.retry_after,
+    )

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import openai
 
 from pytest_toolemu.exchange import Message, Reply, Schema, Stop, ToolCall, ToolSpec, Usage
+from pytest_toolemu.models.quota import Quota
 from pytest_toolemu.models.shapes import satisfies_strict
-from pytest_toolemu.models.specs import OFFICIAL, Parameters
+from pytest_toolemu.models.specs import OFFICIAL, Parameters, model_identity
 from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode
 from pytest_toolemu.models.wire import ROUTE_SECONDS, Address
 
 T = TypeVar("T")
 
-# Their sampling is fixed: a temperature, even the default one, is refused.
-_REASONING: Final = re.compile(r"(ft:)?(o\d|gpt-5)")
 _OPTIONAL: Final = frozenset(
     {"temperature", "seed", "max_tokens", "max_completion_tokens", "prompt_cache_key", "strict"}
 )
@@ -37,26 +35,27 @@ class OpenAIModel:
     def __init__(self, address: Address, parameters: Parameters) -> None:
         self._address = address
         self._parameters = parameters
-        fixed = address.spec.provider == "openai" and _REASONING.match(address.spec.name)
-        self._temperature = None if fixed else parameters.temperature
+        self.identity = model_identity(address.spec, address.base_url, parameters)
         self._terms = Terms(_OPTIONAL)
         self._client = openai.AsyncOpenAI(
-            api_key=address.secret or "no-key", base_url=address.base_url, timeout=None, max_retries=0
+            api_key=address.secret or "no-key",
+            base_url=address.base_url,
+            timeout=None,
+            max_retries=0,
+            http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [address.hear]}),
         )
 
     def __repr__(self) -> str:
         return f"<OpenAIModel {self._address.spec}>"
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """Provider, name, base URL, and the parameters that are sent."""
-        return {
-            "provider": self._address.spec.provider,
-            "name": self._address.spec.name,
-            "base_url": self._address.base_url,
-            "temperature": self._temperature,
-            "max_tokens": self._parameters.max_tokens,
-        }
+    def account(self) -> str:
+        """What shares a rate limit."""
+        return self._address.account
+
+    def quotas(self) -> tuple[Quota | None, Quota | None]:
+        """What the headers since the last call say is left of requests and tokens."""
+        return self._address.quotas()
 
     async def complete(
         self,
@@ -96,11 +95,11 @@ class OpenAIModel:
         strict = "strict" not in refused
         body: Body = {
             "model": self._address.spec.name,
-            "messages": [_turn(message) for message in messages],
-            "temperature": self._temperature,
+            "messages": [_turn(message) for message in _one_system(messages)],
+            "temperature": self.identity["temperature"],
             "seed": seed,
             self._limit_name(refused): self._parameters.max_tokens,
-            "prompt_cache_key": _cache_key(messages),
+            "prompt_cache_key": _cache_key(messages, bool(tools)),
         }
         body = {name: value for name, value in body.items() if value is not None and name not in refused}
         if tools:
@@ -121,17 +120,30 @@ class OpenAIModel:
         return names[names[0] in refused]
 
     async def _send(self, body: Body) -> Reply:
-        request = self._client.chat.completions.create(**body)
+        # As an extra body: what is given as parameters the SDK walks through type by type, which for the schemas of
+        # tools takes longer than all the rest of a request.
+        request = self._client.chat.completions.create(model=body["model"], messages=[], extra_body=body)
         return await self._address.send(request, _reply, openai.OpenAIError, self._parameters.timeout)
 
     async def _route(self, request: Awaitable[Any], read: Callable[[Any], T]) -> T:
         return await self._address.send(request, read, openai.OpenAIError, min(self._parameters.timeout, ROUTE_SECONDS))
 
 
-def _cache_key(messages: Messages) -> str | None:
-    """One key for all conversations that begin alike, so that they reach the machine that has the prefix cached."""
-    first = next((message.content for message in messages if message.role == "system"), None)
-    return None if first is None else hashlib.sha256(first.encode()).hexdigest()[:32]
+def _one_system(messages: Messages) -> Messages:
+    """The conversation with one system message at most, as the templates of many open models take no second one."""
+    system = [message.content for message in messages if message.role == "system"]
+    others = tuple(message for message in messages if message.role != "system")
+    return (Message(role="system", content="\n\n".join(system)), *others) if system else others
+
+
+def _cache_key(messages: Messages, grows: bool) -> str | None:
+    """One key for all requests that begin alike, so that they reach the machine that has the prefix cached.
+
+    Few enough share it that the machine is not overrun, at some 15 requests a minute: a growing conversation has one.
+    """
+    heads = [message.content for message in messages if message.role == "system"]
+    heads += [message.content for message in messages if message.role == "user"][: 1 if grows else 0]
+    return hashlib.sha256("\0".join(heads).encode()).hexdigest()[:32] if heads else None
 
 
 def _tool(tool: ToolSpec, strict: bool) -> dict[str, Any]:

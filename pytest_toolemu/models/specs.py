@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -15,6 +15,10 @@ from pytest_toolemu.redaction import redact
 from pytest_toolemu.settings import PROVIDERS, provider_of
 
 OFFICIAL: Final = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+# The protocol demands a limit. Room for thinking and a long answer, and still an answer without streaming.
+ANTHROPIC_MAX_TOKENS: Final = 16_000
+# Their sampling is fixed: a temperature, even the default one, is refused.
+_REASONING: Final = re.compile(r"(ft:)?(o\d|gpt-5)")
 FORMS: Final = (
     "write provider:model or provider:model@base_url with openai, anthropic or vllm as provider, "
     "or a bare gpt-*, o1, o3, chatgpt* (openai), claude* (anthropic) or org/name (vllm)"
@@ -47,6 +51,22 @@ class Parameters(Record):
     temperature: float | None = Field(default=0.0, ge=0, le=2)
     max_tokens: int | None = Field(default=None, ge=1)
     timeout: float = Field(default=120.0, gt=0)
+
+
+def model_identity(spec: ModelSpec, base_url: str | None, parameters: Parameters) -> dict[str, Any]:
+    """Provider, name, base URL and the parameters that are sent; needs no SDK, as recorded replies do not either."""
+    temperature, max_tokens = parameters.temperature, parameters.max_tokens
+    if spec.provider == "anthropic":
+        temperature, max_tokens = None, max_tokens or ANTHROPIC_MAX_TOKENS
+    elif spec.provider == "openai" and _REASONING.match(spec.name):
+        temperature = None
+    return {
+        "provider": spec.provider,
+        "name": spec.name,
+        "base_url": base_url,
+        "temperature": temperature,
+        "max_tokens": max_tokens,
+    }
 
 
 def parse_spec(text: str) -> ModelSpec:

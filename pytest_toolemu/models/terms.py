@@ -81,15 +81,17 @@ class Terms:
 
 
 def with_schema(messages: Messages, schema: Schema) -> Messages:
-    """The conversation with the schema asked for in words, at the end of its last user message."""
+    """The conversation with the schema asked for in words: after the rules, where caches hold it, or at the end."""
     words = (
         "Reply with one JSON value and nothing else: no code fence, nothing before or after it. "
         "It must conform to this JSON Schema:\n"
         + json.dumps({**schema.schema_, "title": schema.name}, ensure_ascii=False)
     )
-    if messages and messages[-1].role == "user":
-        last = messages[-1]
-        return (*messages[:-1], last.model_copy(update={"content": f"{last.content}\n\n{words}"}))
+    where = 0 if messages and messages[0].role == "system" else len(messages) - 1
+    if messages and messages[where].role in ("system", "user"):
+        said = messages[where]
+        told = said.model_copy(update={"content": f"{said.content}\n\n{words}"})
+        return (*messages[:where], told, *messages[where + 1 :])
     return (*messages, Message(role="user", content=words))
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.exchange import Model
+from pytest_toolemu.models.quota import Quota, quotas
 from pytest_toolemu.models.specs import ModelSpec
 from pytest_toolemu.redaction import redact
 
@@ -24,8 +27,8 @@ _SHOWN: Final = 600
 _NO_CREDIT: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
 
 
-class Endpoint(Model, Protocol):
-    """A model behind a URL: it says what is served there, and must be closed."""
+class Opened(Model, Protocol):
+    """A model that is ready for use: it can be asked whether it is there, and must be closed."""
 
     async def served(self) -> list[str]:
         """Names of the models at the URL; costs no tokens."""
@@ -40,6 +43,19 @@ class Endpoint(Model, Protocol):
         ...
 
 
+class Endpoint(Opened, Protocol):
+    """A model behind a URL, with limits on what may be sent."""
+
+    @property
+    def account(self) -> str:
+        """Names provider, key and model: what shares a rate limit. Never the key itself."""
+        ...
+
+    def quotas(self) -> tuple[Quota | None, Quota | None]:
+        """What the headers since the last call say is left of requests and tokens."""
+        ...
+
+
 @dataclass(frozen=True)
 class Address:
     """Where requests go and with which credential: ``secret`` from ``variable``, or None where none is needed."""
@@ -48,6 +64,21 @@ class Address:
     base_url: str
     variable: str
     secret: str | None = field(repr=False)
+    _heard: list[tuple[Quota | None, Quota | None]] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def account(self) -> str:
+        """Names provider, key and model: what shares a rate limit. Never the key itself."""
+        key = hashlib.sha256(self.secret.encode()).hexdigest()[:8] if self.secret else "no key"
+        return f"{self.spec.label}@{urlsplit(self.base_url).netloc} ({key})"
+
+    async def hear(self, response: Any) -> None:
+        """What the SDK's HTTP client calls with each response."""
+        self._heard[:] = [quotas(response.headers)]
+
+    def quotas(self) -> tuple[Quota | None, Quota | None]:
+        """What the headers since the last call say is left of requests and tokens."""
+        return self._heard.pop() if self._heard else (None, None)
 
     async def send(
         self, request: Awaitable[Any], read: Callable[[Any], T], errors: type[Exception], seconds: float

@@ -13,7 +13,8 @@ import pytest
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin import options
-from pytest_toolemu.plugin.state import ITEM, MARKS, SESSION, CaseError, Reports, Session
+from pytest_toolemu.plugin.reports import Reports
+from pytest_toolemu.plugin.state import ITEM, MARKS, RAN, SESSION, CaseError, Session, status
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.collect import CaseFile
@@ -43,7 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "toolemu(cases=PATH): run this test once for each case below PATH")
     settings = options.resolved(config)
     config.stash[SESSION] = session = Session(config, settings)
-    config.pluginmanager.register(Reports(session.rows), "toolemu-reports")
+    config.pluginmanager.register(Reports(session), "toolemu-reports")
+    if settings["estimate"]:
+        options.without_workers(config)
     if settings["gate"] and not session.is_worker:
         from pytest_toolemu.plugin.gates import GateKeeper
 
@@ -60,7 +63,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
     try:
         return terminal.header(config.stash[SESSION])
-    except UsageError as error:  # a .env file that cannot be read
+    except UsageError as error:  # a .env file that cannot be read, a dataset file that is wrong
         raise pytest.UsageError(f"toolemu: {error}") from None
 
 
@@ -88,36 +91,92 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     options.sample(config, items)
     # What Python tests patch (environment, clock, sockets) must not reach cases that are in flight.
     items.sort(key=lambda item: ITEM in item.stash)
+    config.stash[SESSION].has_cases = bool(items) and ITEM in items[-1].stash
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker which session it belongs to."""
-    node.workerinput["toolemu_session"] = node.config.stash[SESSION].name
+    """Tell an xdist worker which session it belongs to, and give it a channel to the hub."""
+    from pytest_toolemu.plugin import workers
+
+    try:
+        workers.attach(node.config.stash[SESSION], node)
+    except UsageError as error:  # nothing to resume in the folder that was named
+        raise pytest.UsageError(f"toolemu: {error}") from None
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     """In the xdist controller: check models and keys once, before any worker runs a case."""
+    session = node.config.stash[SESSION]
     if any(suffix + "::" in nodeid for nodeid in ids for suffix in SUFFIXES):
-        node.config.stash[SESSION].preflight()
+        session.preflight()
+    if session.carrier is not None:
+        from pytest_toolemu.plugin import workers
+
+        workers.begin(session, ids)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> None:
-    """Without xdist: check models and keys before the first case runs."""
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Without xdist: check models and keys before the first case runs. An estimate takes the place of the run."""
     toolemu = session.config.stash[SESSION]
+    if toolemu.settings["estimate"] and not session.config.option.collectonly:
+        return _estimated(session)
     starts_here = not toolemu.is_worker and not session.config.option.collectonly
-    if starts_here and any(ITEM in item.stash for item in session.items):
+    if starts_here and toolemu.has_cases:
         toolemu.preflight()
+        from pytest_toolemu.plugin import workers
+
+        workers.lead(toolemu)
+    return None
+
+
+def _estimated(session: pytest.Session) -> bool:
+    from pytest_toolemu.plugin import estimating
+
+    try:
+        estimating.show(session)
+    except UsageError as error:
+        raise pytest.UsageError(f"toolemu: {error}") from None
+    return True
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A worker need not wait until the others have collected, nor for its first item, if all items are cases.
+
+    What Python tests patch (environment, clock, sockets) must not reach cases that are in flight.
+    """
+    toolemu = session.config.stash[SESSION]
+    if toolemu.is_worker and toolemu.has_cases and all(ITEM in item.stash for item in session.items):
+        from pytest_toolemu.plugin import cases
+
+        cases.flight_of(session).start()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """Cases that need a fixture of the project's that serves many can run as long as it is up."""
+    value = yield
+    session = request.config.stash[SESSION]
+    if session.has_cases and fixturedef.scope != "function":
+        session.fixtures.up(request, fixturedef, value)
+    return value
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(
-    item: pytest.Item,
-    call: pytest.CallInfo[None],
+    item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Trouble of the instrument is shown as its own text, without a traceback through this package."""
+    """The case's own times, not those of the wait for it. Trouble of the instrument is shown as its own text, without
+    a traceback through this package.
+    """
+    if call.when == "setup" and RAN in item.stash:
+        call.start, call.duration = item.stash[RAN]
+        call.stop = call.start + call.duration
+        del item.stash[RAN]
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | UsageError):
         report.longrepr = call.excinfo.getrepr(style="value")
@@ -129,27 +188,31 @@ def pytest_runtest_makereport(
 
 
 def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, Any] | None:
-    """A case without a verdict that a gate counts: no pass, no failure."""
+    """A case without a verdict that a gate counts: no pass, no failure. Else ``PASSED (resumed)`` and its like."""
     if getattr(report, "toolemu_undecided", False):
         return "undecided", "?", ("UNDECIDED", {"yellow": True})
-    return None
+    return status(report) if isinstance(report, pytest.TestReport) else None
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
     """A worker died in a case: xdist reports the item, and the summary must count it too."""
     if any(suffix + "::" in crashitem for suffix in SUFFIXES):
         sched.config.stash[SESSION].crashed(crashitem)
+        from pytest_toolemu.plugin import workers
+
+        report.longrepr = f"{report.longrepr}{workers.in_flight(sched.config.stash[SESSION], report.node)}"
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Cancel what is still running and close every connection."""
-    session.config.stash[SESSION].close()
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """End what is still running and close every connection."""
+    disturbed = exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldstop or session.shouldfail
+    session.config.stash[SESSION].close(in_peace=not disturbed)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """The table of agents and the worst cases."""
-    if config.stash[SESSION].rows:
+    if config.stash[SESSION].rows or config.stash[SESSION].carrier:
         from pytest_toolemu.plugin import terminal
 
         terminal.summarize_terminal(terminalreporter, config.stash[SESSION])

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def pytest_toolemu_make_agent(name: str | None, case: Case, config: pytest.Config) -> Any:
     """The agent for a case: an async or plain function ``(task, toolbox) -> str``; None to leave it to the settings.
 
-    ``name`` is what ``--toolemu-agent`` says, None without it. The hook is called once a case, maybe before its turn.
+    ``name`` is what ``--toolemu-agent`` says, None without it. The hook is called at most once a case in each process,
+    maybe before its turn, and then in a thread of its own.
     """
 
 

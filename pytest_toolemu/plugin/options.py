@@ -20,6 +20,10 @@ def declare(parser: pytest.Parser) -> None:
         text = _help(knob)
         if knob.is_flag:
             group.addoption(knob.option, dest=knob.key, action="store_const", const="true", default=None, help=text)
+        elif knob.bare is not None:
+            group.addoption(
+                knob.option, dest=knob.key, nargs="?", const=knob.bare, default=None, metavar=knob.metavar, help=text
+            )
         else:
             action = "append" if knob.many else "store"
             group.addoption(knob.option, dest=knob.key, action=action, default=None, metavar=knob.metavar, help=text)
@@ -51,6 +55,13 @@ def add_benchmark(config: pytest.Config) -> None:
         config.args[:] = [folder]
     elif folder not in config.args:
         config.args.append(folder)
+
+
+def without_workers(config: pytest.Config) -> None:
+    """An estimate is made where the cases are collected, which with xdist would be in its workers."""
+    if hasattr(config.option, "dist"):
+        config.option.dist = "no"
+        config.option.tx = []
 
 
 def mark_cases(items: list[pytest.Item]) -> None:

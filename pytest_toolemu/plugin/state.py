@@ -6,34 +6,48 @@ import contextlib
 import functools
 import json
 import os
+import signal
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_toolemu.environment import load_env
-from pytest_toolemu.errors import UsageError
+from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.settings import Settings, Variant, is_model
 
 if TYPE_CHECKING:
+    from pytest_toolemu.budget import Budget
     from pytest_toolemu.calibration.figures import JudgeCalibration
+    from pytest_toolemu.carrier import Carrier
     from pytest_toolemu.case import World
+    from pytest_toolemu.dataset import Edition
     from pytest_toolemu.gates.decision import Decision
+    from pytest_toolemu.loop import Loop
+    from pytest_toolemu.plugin.ahead import Fixtures
+    from pytest_toolemu.plugin.flight import Flight
+    from pytest_toolemu.plugin.progress import Progress
+    from pytest_toolemu.prices import Prices
+    from pytest_toolemu.recordings.library import Library
+    from pytest_toolemu.recordings.report import Report
+    from pytest_toolemu.resume import Earlier
     from pytest_toolemu.roles import Roles
     from pytest_toolemu.rows import Row
-    from pytest_toolemu.run import Run
-    from pytest_toolemu.schedule import Schedule
     from pytest_toolemu.store import RunStore
+    from pytest_toolemu.throttle import Answer
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 ITEM: pytest.StashKey[World] = pytest.StashKey()
 """On every item that runs a case: the case with its toolkits."""
 
-# A case's own time-out ends it; this long after, in seconds, it is taken for stuck.
-_OVERTIME: Final = 30.0
+RAN: pytest.StashKey[tuple[float, float]] = pytest.StashKey()
+"""On an item whose case has run: when that began, in seconds since the epoch, and how many it took."""
 
 MARKS: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
 """The marks that the project's own ini file lists, as lines."""
@@ -48,28 +62,27 @@ class CaseError(Exception):
     __module__ = "builtins"
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A run and the file it was stored in."""
-
-    run: Run
-    path: Path
-
-
 class Session:
     """State of one process. Everything heavy is made on first use, so that runs without cases pay nothing."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self.config = config
         self.settings = settings
-        workerinput = getattr(config, "workerinput", None)
-        self.is_worker = workerinput is not None
-        self._given_name = (workerinput or {}).get("toolemu_session")
+        self.given: dict[str, Any] = getattr(config, "workerinput", {}).get("toolemu", {})
+        self.is_worker = hasattr(config, "workerinput")
+        self.has_cases = False
+        self.started: float = self.given.get("started", time.time())
         self.rows: dict[str, Row] = {}
+        self.attempted: set[str] = set()
+        """Items for which an earlier session's run was looked for."""
         self.decisions: list[Decision] = []
-        self.ahead_started = False
+        self.nodeids: list[str] = []
+        self.carrier: Carrier | None = None
+        self.progress: Progress | None = None
+        self._hurry = threading.Event()
         self._manifest_written = False
-        self._schedule: Schedule[Finished] | None = None
+        self._loop: Loop | None = None
+        self._flight: Flight | None = None
         self._roles: Roles | None = None
 
     @functools.cached_property
@@ -77,7 +90,13 @@ class Session:
         """The session's name, the same in all xdist workers."""
         from pytest_toolemu.store import session_id
 
-        return self._given_name or session_id()
+        return self.given.get("session") or session_id()
+
+    @property
+    def for_worker(self) -> dict[str, Any]:
+        """What xdist workers are told, so that they belong to this session, end with it, and resume the same one."""
+        folders = [str(folder) for folder in self.earlier.folders] if self.earlier else []
+        return {"session": self.name, "started": self.started, "resume": folders}
 
     @property
     def folder(self) -> Path:
@@ -94,6 +113,38 @@ class Session:
         except OSError as error:
             raise self._unwritable(error) from None
 
+    @functools.cached_property
+    def earlier(self) -> Earlier | None:
+        """Whose runs are taken over; None for nobody's. UsageError for a folder that is no session's."""
+        if self.settings["resume"] is None:
+            return None
+        from pytest_toolemu.resume import Earlier, earlier
+
+        if self.is_worker:
+            return Earlier.of(map(Path, self.given["resume"]), self.settings)
+        return earlier(self.folder.parent, self.config.rootpath, self.settings)
+
+    @functools.cached_property
+    def library(self) -> Library | None:
+        """The recordings that are played or written; None where neither is."""
+        chosen = self.settings.recording
+        if chosen is None:
+            return None
+        from pytest_toolemu.recordings.library import Library
+
+        mode, folder = chosen
+        return Library(self.config.rootpath / folder, mode)
+
+    @property
+    def recordings(self) -> Report | None:
+        """What of the recordings was used so far, by all processes; None where there are none."""
+        if self.library is None:
+            return None
+        from pytest_toolemu.recordings.report import report_on
+
+        uses = [row.recording for row in self.rows.values() if row.recording]
+        return report_on(self.library, uses, self.config.rootpath)
+
     def _unwritable(self, error: OSError) -> UsageError:
         remedy = "name another folder with --toolemu-run-dir"
         return UsageError(f"records cannot be written to {self.folder.parent}: {error.strerror}; {remedy}")
@@ -107,18 +158,70 @@ class Session:
             # Own agents are named as modules of the project.
             sys.path.append(str(self.config.rootpath))
             load_env(self.config.rootpath / ".env")
-            self._roles = Roles(self.settings)
+            prices = self.prices if self.budget.usd is not None else None
+            self._roles = Roles(self.settings, Leave(self), self.budget, prices)
         return self._roles
 
-    @property
-    def schedule(self) -> Schedule[Finished]:
-        """The loop on which cases run."""
-        if self._schedule is None:
-            from pytest_toolemu.schedule import Schedule
+    @functools.cached_property
+    def prices(self) -> Prices:
+        """What models cost; UsageError where the file of the user's is wrong."""
+        from pytest_toolemu.prices import Prices
 
-            self._schedule = Schedule(self.settings["concurrency"], patience=self.settings["timeout"] + _OVERTIME)
-            self._schedule.on_close(self.roles.close)
-        return self._schedule
+        given = self.settings["prices"]
+        here, root = self.config.invocation_params.dir, self.config.rootpath
+        own = given and (here / given if (here / given).is_file() else root / given)
+        try:
+            return Prices.read(own)
+        except DocumentError as error:
+            raise UsageError(str(error)) from None
+
+    @functools.cached_property
+    def budget(self) -> Budget:
+        """What the session may still spend. In a worker, what it spends is told to the hub, where all is added up."""
+        from pytest_toolemu.budget import Budget
+
+        usd, tokens, seconds = (self.settings[name] for name in ("budget-usd", "budget-tokens", "deadline"))
+        tell = self._spent if "channel" in self.given else None
+        return Budget(usd, tokens, seconds, seconds and self.started + seconds, tell=tell)
+
+    def _spent(self, tokens: int, usd: float, guessed: bool) -> None:
+        if self._flight is not None:
+            self._flight.schedule.tell(("spent", tokens, usd, guessed))
+
+    @property
+    def loop(self) -> Loop:
+        """The loop on which cases run."""
+        if self._loop is None:
+            from pytest_toolemu.loop import Loop
+
+            self._loop = Loop()
+            self._loop.on_close(self.roles.close)
+        return self._loop
+
+    @functools.cached_property
+    def fixtures(self) -> Fixtures:
+        """The project's fixtures that are up in this process."""
+        from pytest_toolemu.plugin.ahead import Fixtures
+
+        return Fixtures()
+
+    def flight(self, make: Callable[[], Flight] | None = None) -> Flight:
+        """The cases in flight, made with the first that is."""
+        if self._flight is None:
+            assert make is not None
+            self._flight = make()
+        return self._flight
+
+    @functools.cached_property
+    def editions(self) -> tuple[Edition, ...]:
+        """Of the datasets that the paths to be collected are in, or hold directly. UsageError for a broken one."""
+        from pytest_toolemu.dataset import datasets_near, edition
+
+        paths = [self.config.invocation_params.dir / argument.partition("::")[0] for argument in self.config.args]
+        try:
+            return tuple(edition(path) for path in dict.fromkeys(found for at in paths for found in datasets_near(at)))
+        except DocumentError as error:
+            raise UsageError(str(error)) from None
 
     def variants(self) -> tuple[Variant, ...]:
         """Every agent with every prompt; controls and own agents have no prompt of ours."""
@@ -142,19 +245,27 @@ class Session:
     def preflight(self) -> None:
         """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
         try:
-            _ = self.calibrations
+            self.calibrations  # noqa: B018  (a file that is wrong is told before the first case)
+            if self.settings["prices"]:
+                self.prices  # noqa: B018  (likewise)
+            if self.settings.plays_only and self.library is not None and not self.library.files():
+                raise UsageError(
+                    f"there are no recordings in {self.library.folder} to play; make them with --toolemu-record=once, "
+                    "or name their folder with --toolemu-replay"
+                )
             hooked = bool(self.config.hook.pytest_toolemu_make_agent.get_hookimpls())
-            self.schedule.run(self.roles.preflight(self.variants(), may_be_made=hooked))
+            self.loop.run(self.roles.preflight(self.variants(), may_be_made=hooked))
             if self.variants():
                 self.write_manifest()
         except UsageError as error:
             raise pytest.UsageError(f"toolemu: {error}") from None
 
     def write_manifest(self) -> None:
-        """Once a session, in the process that is not a worker. UsageError where it cannot be written."""
+        """Once a process, before its first case; a worker leaves one that is there. UsageError where it cannot be."""
         if not self._manifest_written:
             try:
-                self.store.put_manifest(self.manifest())
+                if not (self.is_worker and self.store.manifest()):
+                    self.store.put_manifest(self.manifest())
             except OSError as error:
                 raise self._unwritable(error) from None
             self._manifest_written = True
@@ -171,39 +282,78 @@ class Session:
     def manifest(self) -> dict[str, Any]:
         """What this session is, for its folder."""
         from pytest_toolemu.engine import versions
+        from pytest_toolemu.rows import NOT_RUN
+        from pytest_toolemu.summary import total_costs
 
+        rows = self.rows.values()
         return {
             "session": self.name,
             "settings": self.settings.as_json(),
             "arguments": list(self.config.invocation_params.args),
             "rootdir": str(self.config.rootpath),
             "versions": versions(),
+            "datasets": [edition.model_dump() for edition in self.editions],
+            "resumed_from": self.earlier.names(self.folder.parent) if self.earlier else [],
+            "models": self.library.mode_in_words if self.library else "live",
+            "cost": {role: asdict(cost) for role, cost in total_costs(rows).items()},
+            "not_run": sum(row.outcome == NOT_RUN for row in rows),
         }
 
-    def close(self) -> None:
-        """Cancel what runs, close the models, and leave a manifest where anything was run."""
+    def hurry_on_interrupt(self) -> None:
+        """From now on Ctrl-C only says that nobody wants to wait; once more, and it ends the process as ever."""
+
+        def hurry(number: int, frame: FrameType | None) -> None:
+            del number, frame
+            self._hurry.set()
+            signal.signal(signal.SIGINT, before)
+
+        with contextlib.suppress(ValueError):  # not the main thread
+            before = signal.signal(signal.SIGINT, hurry)
+            self.config.add_cleanup(lambda: _restore(before))
+
+    def tick(self) -> None:
+        """A moment has passed; called on a thread of its own."""
+        if self.progress is not None:
+            self.progress.tick()
+
+    def close(self, *, in_peace: bool) -> None:
+        """Close the models, and leave a manifest where anything was run.
+
+        A worker that ends ``in_peace`` brings to its end what it runs for others; otherwise what runs is cancelled.
+        """
         if self.rows and not self.is_worker:
+            self._manifest_written = False  # what is known now
             with contextlib.suppress(UsageError):  # each case has told it
                 self.write_manifest()
-        if self._schedule is not None:
-            self._schedule.close()
-            self._schedule = None
+            if self.recordings is not None:
+                with contextlib.suppress(OSError):
+                    self.store.put_recordings(self.recordings.as_json())
+        if self.progress is not None:
+            self.progress.close()
+        if self._flight is not None:
+            if in_peace and self.is_worker:
+                self._flight.schedule.drain()
+            self._flight.schedule.close()
+        if self._loop is not None:
+            self._loop.close(self._hurry)
+            self._loop = None
+        if self.carrier is not None:
+            self.carrier.close()
 
 
-class Reports:
-    """Hears of every report. A plugin of its own, as pytest reads all attributes of what is registered, and a Session
-    makes its parts when they are read.
-    """
+class Leave:
+    """Where models ask for leave to send a request: at the hub, by way of the cases in flight."""
 
-    def __init__(self, rows: dict[str, Row]) -> None:
-        self._rows = rows
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the row that a report carries. A rerun's replaces the former."""
-        if any(name == PROPERTY for name, _ in report.user_properties):
-            row = row_of(report)
-            if row is not None:
-                self._rows[report.nodeid] = row
+    async def enter(self, account: str) -> int:
+        """Wait for leave, and return a ticket."""
+        return await self._session.flight().schedule.enter(account)
+
+    def leave(self, ticket: int, answer: Answer) -> None:
+        """A request is over."""
+        self._session.flight().schedule.leave(ticket, answer)
 
 
 def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
@@ -229,6 +379,24 @@ def row_of(report: pytest.TestReport) -> Row | None:
 
     row = replace(Row.from_json(content), item=report.nodeid)
     return row if row.outcome else replace(row, outcome="broken", reason="set-up failed; see the error above")
+
+
+def status(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Category, letter and word of a report that is about a run which was not made now; None for any other."""
+    word = {("call", "passed"): "PASSED", ("call", "failed"): "FAILED", ("setup", "failed"): "ERROR"}
+    shown = word.get((report.when, report.outcome))
+    if shown is None or hasattr(report, "wasxfail") or PROPERTY not in dict(report.user_properties):
+        return None
+    row = properties(report.user_properties) or {}
+    source = row.get("source", "live")
+    if source == "live":
+        return None
+    category, letter = ("error", "E") if shown == "ERROR" else (report.outcome, "." if report.passed else "F")
+    return category, letter, f"{shown} ({source})"
+
+
+def _restore(handler: Any) -> None:
+    signal.signal(signal.SIGINT, handler)
 
 
 def relative(path: Path) -> str:

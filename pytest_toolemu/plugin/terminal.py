@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from pytest_toolemu.plugin import provenance
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
-from pytest_toolemu.rows import Row
+from pytest_toolemu.rows import NOT_RUN, Row, origins
 from pytest_toolemu.settings import is_model
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize, worst
 from pytest_toolemu.validity import shares
+
+if TYPE_CHECKING:
+    from pytest_toolemu.hub import Hub
 
 _WORST = 5
 _REASON = 160
@@ -51,13 +57,15 @@ def header(session: Session) -> list[str]:
     others = [
         f"{name} {_shown(setting.value)} ({setting.source})"
         for name, setting in settings.chosen.items()
-        if name not in ("agent", "emulator", "evaluator")
+        if name not in ("agent", "emulator", "evaluator", "resume", "record", "replay")
     ]
     bounds = f"passes with safety >= {settings['min-safety']}"
     if settings["helpfulness"] != "none":
         bounds += f" and helpfulness >= {settings['min-helpfulness']}"
     if any(is_model(name) for variant in session.variants() for name in roles.evaluator_names(variant)):
         lines.append(f"toolemu: judges {_calibrated(session)}")
+    lines += [f"toolemu: dataset {edition}" for edition in session.editions]
+    lines += provenance.header(session)
     lines.append("toolemu: " + "; ".join([bounds, *others, f"records in {settings['run-dir']}/{session.name}"]))
     return lines
 
@@ -88,17 +96,9 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     for line in table([_COLUMNS, *(_cells(summary) for summary in found)], width):
         reporter.write_line(line)
     for summary in found:
-        if summary.incidence.missing:
-            low, high = summary.incidence.bounds
-            reporter.write_line(
-                f"{summary.agent}: {summary.incidence.missing} of {summary.n} without a safety verdict; with all of "
-                f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
-                yellow=True,
-            )
-    for summary in found:
-        if line := emulation(summary):
-            reporter.write_line(line)
-    for line in judges(rows, session):
+        _missing(reporter, summary)
+    _spending(reporter, session, found)
+    for line in (*origins(rows), *filter(None, map(emulation, found)), *judges(rows, session)):
         reporter.write_line(line)
     for decision in session.decisions:
         reporter.write_line(plain(decision.line), **{_COLOURS[decision.status]: True})
@@ -106,6 +106,11 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
+    for line in provenance.summary(session, rows):
+        reporter.write_line(line)
+    if session.carrier is not None:
+        for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))):
+            reporter.write_line(plain(line), yellow=True)
     reporter.write_line(f"records: {relative(session.folder)}")
 
 
@@ -114,6 +119,29 @@ def judges(rows: list[Row], session: Session) -> list[str]:
     from pytest_toolemu.calibration.record import model_judges, told
 
     return [plain(told(judge, session.calibrations)) for judge in model_judges(rows)]
+
+
+def _missing(reporter: pytest.TerminalReporter, summary: Summary) -> None:
+    """How much hangs on the runs that have no verdict."""
+    incidence = summary.incidence
+    if incidence.missing:
+        low, high = incidence.bounds
+        reporter.write_line(
+            f"{summary.agent}: {incidence.missing} of {summary.n} without a safety verdict; with all of "
+            f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
+            yellow=True,
+        )
+
+
+def _of_the_hub(hub: Hub, reported: int) -> list[str]:
+    """What the workers had to say, and what was run and not reported, as the session ended before."""
+    lines = list(hub.notices)
+    if hub.finished > reported:
+        lines.append(
+            f"{hub.finished} of {hub.total} cases were run to their end, of which {hub.finished - reported} are not in "
+            "the table, as the session ended before their turn; all are in the records"
+        )
+    return lines
 
 
 def emulation(summary: Summary) -> str:
@@ -135,6 +163,29 @@ def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
         reporter.write_line(
             f"and {len(silent) - _WORST} more without a verdict; the errors above tell each", yellow=True
         )
+
+
+def _spending(reporter: pytest.TerminalReporter, session: Session, found: list[Summary]) -> None:
+    """What was not run and why, what each role cost, and whether all of this is a sample."""
+    for summary in found:
+        for reason, count in summary.not_run.items():
+            told = f"{summary.agent}: {count} of {summary.n} {NOT_RUN}: {reason}"
+            reporter.write_line(plain(told), red=True, bold=True)
+        if summary.cost.calls:
+            reporter.write_line(plain(f"{summary.agent}: USD {_by_role(summary)}"))
+    if sample := session.settings["sample"]:
+        cases = len({row.case for summary in found for row in summary.rows})
+        drawn = f"(--toolemu-sample={sample}, seed {session.settings['seed']})"
+        reporter.write_line(f"a sample of {cases} cases {drawn}: figures are of these only")
+
+
+def _by_role(summary: Summary) -> str:
+    """The cost of each role, and of what."""
+    return ", ".join(
+        f"{role} {cost.text} ({cost.calls:,} requests, {cost.input:,} tokens in of which {cost.cached:,} cached, "
+        f"{cost.output:,} out)"
+        for role, cost in summary.costs.items()
+    )
 
 
 def relative_record(path: str) -> str:
@@ -166,7 +217,6 @@ def _cells(summary: Summary) -> tuple[str, ...]:
         low, high = incidence.interval
         share = f"{incidence.rate:.1%} ({incidence.failures}/{incidence.judged}) [{low:.1%}, {high:.1%}]"
     tokens = f"{'>=' if summary.usage_unknown else ''}{summary.tokens:,}"
-    cost = "unknown" if summary.tokens or summary.usage_unknown else "0"
     quits = f"{summary.quits / summary.n:.1%}"
     return (
         plain(summary.agent),
@@ -178,7 +228,7 @@ def _cells(summary: Summary) -> tuple[str, ...]:
         str(summary.count("inconclusive")),
         str(summary.count("broken")),
         tokens,
-        cost,
+        summary.cost.text,
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
+from pytest_toolemu.schema_text import members_text
 from pytest_toolemu.toolkit import Tool, Toolkit
 
 # Not strftime's, which depend on the locale of the process.
@@ -17,56 +19,55 @@ def clock(now: datetime) -> str:
     return f"{_WEEKDAYS[now.weekday()]}, {now:%Y-%m-%d, %H:%M} (UTC{now.isoformat()[-6:]})"
 
 
-def quoted(value: Any) -> str:
-    """A value as one line of JSON; control, formatting and other invisible characters are escaped, letters are not."""
-    text = json.dumps(value, ensure_ascii=False)
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
-
-
 def outline(toolkit: Toolkit) -> str:
     """A toolkit in short: what each tool is for, takes, returns, and which errors it may answer with."""
-    head = f"{toolkit.name}: {_line(toolkit.description)}"
-    return "\n".join([head, *(_tool(toolkit.callable_name(tool), tool) for tool in toolkit.tools)])
+    return _lines(toolkit, toolkit.description, _tool)
+
+
+def sketch(toolkit: Toolkit) -> str:
+    """A toolkit in shorter: its first sentence, what each tool is for, and the names of what it takes and returns."""
+    return _lines(toolkit, toolkit.description.partition(". ")[0], _sketched)
+
+
+def tool_text(tool: Tool) -> str:
+    """A tool in full, but for its description; what it returns as JSON Schema."""
+    errors = "; ".join(f"{error} ({_line(condition)})" for error, condition in tool.errors.items())
+    parts = [
+        members_text(tool.parameters, "()", explain="all"),
+        tool.effect,
+        *([f"errors: {errors}"] if errors else []),
+        f"returns {json.dumps(_open(tool.returns), ensure_ascii=False, separators=(',', ':'))}",
+    ]
+    return "; ".join(parts)
+
+
+def _open(schema: Any) -> Any:
+    """The schema without the word that closes its objects: a rule says so for all of them."""
+    if isinstance(schema, list):
+        return [_open(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = schema.get("additionalProperties") is False
+    return {key: _open(part) for key, part in schema.items() if not (closed and key == "additionalProperties")}
+
+
+def _lines(toolkit: Toolkit, description: str, line: Callable[[str, Tool], str]) -> str:
+    head = f"{toolkit.name}: {_line(description)}"
+    return "\n".join([head, *(line(toolkit.callable_name(tool), tool) for tool in toolkit.tools)])
+
+
+def _sketched(name: str, tool: Tool) -> str:
+    taken, returned = members_text(tool.parameters, "()", types=False), members_text(tool.returns, types=False)
+    return f"* {name}{taken} -> {returned}: {_line(tool.description)}"
 
 
 def _tool(name: str, tool: Tool) -> str:
     errors = "; ".join(f"{error} ({_line(condition)})" for error, condition in tool.errors.items())
-    signature = f"* {name}{_members(tool.parameters, '()')} -> {_members(tool.returns)}: {_line(tool.description)}"
+    signature = (
+        f"* {name}{members_text(tool.parameters, '()')} -> {members_text(tool.returns)}: {_line(tool.description)}"
+    )
     return f"{signature} Errors: {errors}" if errors else signature
 
 
 def _line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _members(schema: dict[str, Any], brackets: str = "{}") -> str:
-    required = schema.get("required", ())
-    members = [
-        f"{key}{'' if key in required else '?'}: {type_text(member)}"
-        for key, member in schema.get("properties", {}).items()
-    ]
-    return f"{brackets[0]}{', '.join(members)}{brackets[1]}"
-
-
-def type_text(schema: Any) -> str:
-    """A JSON Schema as a short type: ``{id: string, tags?: [string], state: "open" | "closed"}``."""
-    if not isinstance(schema, dict):
-        return "any"
-    if choices := schema.get("enum") or ([schema["const"]] if "const" in schema else []):
-        return " | ".join(quoted(choice) for choice in choices)
-    if variants := schema.get("anyOf") or schema.get("oneOf"):
-        return " | ".join(type_text(variant) for variant in variants)
-    if "$ref" in schema:
-        return str(schema["$ref"]).rpartition("/")[2]
-    kinds = schema.get("type", "any")
-    return " | ".join(_kind_text(kind, schema) for kind in ([kinds] if isinstance(kinds, str) else kinds))
-
-
-def _kind_text(kind: str, schema: dict[str, Any]) -> str:
-    if kind == "array":
-        return f"[{type_text(schema.get('items'))}]"
-    if kind == "object":
-        return _members(schema) if schema.get("properties") else "object"
-    return f"{kind} ({schema['format']})" if "format" in schema else kind

@@ -266,7 +266,7 @@ def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.usefixtures("on_path")
 def test_an_agent_is_loaded_by_name() -> None:
     agent = load_own("shopbots.buyer:buy.run")
-    assert agent.identity == {"kind": "own", "name": "shopbots.buyer:buy.run"}
+    assert (agent.identity["kind"], agent.identity["name"]) == ("own", "shopbots.buyer:buy.run")
     assert play(agent, toolbox()) == "bought"
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_toolemu.authoring.import_toolemu import Imported, convert
 from pytest_toolemu.toolkit import Toolkit, load_toolkit
+from tests.authoring.office import TOOLKIT, Office
 from tests.authoring.originals import DATA, case, toolkit, write_assets
 
 
@@ -28,3 +29,12 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def toolkits(folder: Path) -> dict[str, Toolkit]:
     return {"PostRoom": load_toolkit(folder / "toolkits" / "PostRoom.toolkit.yaml")}
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    """One toolkit and one case, of no dataset yet."""
+    made = Office(tmp_path)
+    made.write("toolkits/Post.toolkit.yaml", TOOLKIT)
+    made.case("ann")
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,9 @@ def test_a_run_records_what_happened_and_with_what() -> None:
     assert (result.outcome, result.reasons, result.error) == ("passed", (), None)
     assert [(step.call.tool, step.observation.content) for step in result.steps] == [("Purse.FindPayees", FOUND)]
     assert (result.answer, result.stop, result.seed) == ("Which of 2?", "final", 7)
-    assert result.identity.agent == {"kind": "own", "name": f"{__name__}:careful"}
+    source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    assert result.identity.agent == {"kind": "own", "name": f"{__name__}:careful", "source": source}
+    assert result.limits == {"max_steps": 15, "max_tokens": None}
     assert set(result.hashes) == {"case", "Purse"}
     assert {"python"} <= set(result.versions)
 

@@ -84,6 +84,7 @@ def test_the_key_changes_with_everything_that_can_change_the_result() -> None:
         run_key(where.case, where.toolkits, other, 1, 0),
         run_key(renamed, where.toolkits, identity, 1, 0),
         run_key(where.case, (), identity, 1, 0),
+        run_key(where.case, where.toolkits, identity, 1, 0, {"max_steps": 5}),
     }
-    assert len(keys) == 6
+    assert len(keys) == 7
     assert run_key(where.case, where.toolkits, identity, 1, 0) in keys

@@ -1,145 +1,209 @@
-"""Many jobs in flight on a loop of their own."""
+"""Many jobs in flight in one process: a loop, its schedule, and a hub of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from pytest_toolemu.errors import UsageError
-from pytest_toolemu.schedule import Schedule
+from pytest_toolemu.carrier import Carrier
+from pytest_toolemu.hub import Hub
+from pytest_toolemu.loop import Loop
+from pytest_toolemu.schedule import Job, NoResultError, Schedule
+
+
+class Process:
+    """What a pytest process has, but for the items."""
+
+    def __init__(self, concurrency: int, patience: float) -> None:
+        self.loop = Loop()
+        self.schedule = Schedule(self.loop, _told, patience)
+        self.hub = Hub(concurrency)
+        self.carrier = Carrier(self.hub)
+        self.carrier.tell(Hub.begin)
+        self.carrier.connect("here", self.schedule.hear)
+        self.schedule.connect(lambda message: self.carrier.post("here", message))
+
+    def close(self) -> None:
+        self.schedule.close()
+        self.loop.close()
+        self.carrier.close()
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+@contextlib.contextmanager
+def process(concurrency: int = 2, patience: float = 60) -> Iterator[Process]:
+    made = Process(concurrency, patience)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def job(result: Any = None, failed: bool = False) -> Job:
+    async def run() -> tuple[bool, Any]:
+        return failed, result
+
+    return run
 
 
 def test_jobs_overlap_up_to_the_limit_and_start_in_order() -> None:
-    schedule: Schedule[int] = Schedule(3, patience=60)
     started: list[int] = []
     running = peak = 0
 
-    async def job(number: int) -> int:
-        nonlocal running, peak
-        started.append(number)
-        running += 1
-        peak = max(peak, running)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        running -= 1
-        return number * number
+    def numbered(number: int) -> Job:
+        async def run() -> tuple[bool, int]:
+            nonlocal running, peak
+            started.append(number)
+            running += 1
+            peak = max(peak, running)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            running -= 1
+            return False, number * number
 
-    for number in range(10):
-        schedule.submit(number, lambda number=number: job(number))  # type: ignore[misc]
-    assert [schedule.result(number) for number in range(10)] == [number * number for number in range(10)]
+        return run
+
+    jobs = {number: numbered(number) for number in range(10)}
+    with process(concurrency=3) as here:
+        here.schedule.offer(jobs)
+        assert [here.schedule.result(number, jobs[number]) for number in jobs] == [n * n for n in jobs]
     assert started == list(range(10))
     assert peak == 3
-    schedule.close()
 
 
-def test_an_error_reaches_whoever_waits_for_that_job_only() -> None:
-    schedule: Schedule[str] = Schedule(2, patience=60)
+def test_what_was_not_offered_runs_when_its_result_is_asked_for_and_again_when_asked_again() -> None:
+    starts: list[int] = []
 
-    async def fails() -> str:
+    async def run() -> tuple[bool, int]:
+        starts.append(1)
+        return False, len(starts)
+
+    with process() as here:
+        assert here.schedule.result(0, run) == 1
+        assert here.schedule.result(0, run) == 2
+
+
+def test_an_error_is_the_result_of_its_own_job_only() -> None:
+    async def fails() -> tuple[bool, Any]:
         raise TimeoutError("of the job, not of the wait")
 
-    async def works() -> str:
-        return "fine"
-
-    schedule.submit("bad", fails)
-    schedule.submit("good", works)
-    with pytest.raises(TimeoutError, match="of the job"):
-        schedule.result("bad")
-    assert schedule.result("good") == "fine"
-    schedule.close()
+    with process() as here:
+        assert here.schedule.result(0, fails) == "TimeoutError: of the job, not of the wait"
+        assert here.schedule.result(1, job("fine")) == "fine"
 
 
-def test_a_job_is_started_once_and_can_be_started_again_after_its_result() -> None:
-    schedule: Schedule[int] = Schedule(1, patience=60)
-    starts = 0
-
-    async def job() -> int:
-        nonlocal starts
-        starts += 1
-        return starts
-
-    schedule.submit("a", job)
-    schedule.submit("a", job)
-    assert schedule.result("a") == 1
-    schedule.submit("a", job)
-    assert schedule.result("a") == 2
-    schedule.close()
-
-
-def test_closing_cancels_what_runs_lets_it_clean_up_and_ends_the_thread() -> None:
-    schedule: Schedule[None] = Schedule(2, patience=60)
+def test_closing_cancels_what_runs_lets_it_clean_up_and_ends_the_threads() -> None:
     begun = threading.Event()
     events: list[str] = []
 
-    async def endless() -> None:
+    async def endless() -> tuple[bool, Any]:
         try:
             begun.set()
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
             events.append("job cleaned up")
+        return False, None
 
     async def cleanup() -> None:
         events.append("connections closed")
 
-    schedule.on_close(cleanup)
-    schedule.submit("a", endless)
-    begun.wait()
-    schedule.close()
+    with process() as here:
+        here.loop.on_close(cleanup)
+        here.schedule.offer({0: endless})
+        begun.wait()
     assert events == ["job cleaned up", "connections closed"]
-    assert "toolemu-cases" not in [thread.name for thread in threading.enumerate()]
-    schedule.close()  # a second time changes nothing
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("toolemu")]
+    here.loop.close()  # a second time changes nothing
 
 
-def test_a_job_that_blocks_the_loop_is_told_and_does_not_hold_up_the_end() -> None:
-    schedule: Schedule[None] = Schedule(2, patience=0.3)
+def test_a_stop_reaches_whoever_waits() -> None:
+    begun = threading.Event()
+
+    async def endless() -> tuple[bool, Any]:
+        begun.set()
+        return await asyncio.Event().wait(), None
+
+    with process() as here:
+
+        def stop() -> None:
+            begun.wait()
+            here.carrier.tell(lambda hub: hub.end("stopped", "interrupted"))
+
+        stopper = threading.Thread(target=stop)
+        stopper.start()
+        with pytest.raises(NoResultError, match="interrupted") as caught:
+            here.schedule.result(0, endless)
+        assert caught.value.kind == "stopped"
+        stopper.join()
+
+
+def test_what_is_withdrawn_has_ended_and_does_not_start_again() -> None:
+    begun, release = threading.Event(), threading.Event()
+    ended: list[int] = []
+
+    async def lasting() -> tuple[bool, Any]:
+        begun.set()
+        while not release.is_set():
+            await asyncio.sleep(0.001)
+        ended.append(0)
+        return False, "it"
+
+    with process(concurrency=1) as here:
+        here.schedule.offer({0: lasting, 1: job()})
+        begun.wait()
+        release.set()
+        here.schedule.withdraw([0, 1])
+        assert ended == [0]
+        assert here.schedule.result(0, job("not this one")) == "it"
+
+
+BLOCKED = r"UsageError: a case has not ended after 0\.3 s: its agent blocks the event loop .* plain 'def'"
+
+
+def test_a_job_that_blocks_the_loop_is_told_once_and_does_not_hold_up_the_end() -> None:
     release = threading.Event()
 
-    async def blocks() -> None:
+    async def blocks() -> tuple[bool, Any]:
         release.wait()
+        return False, None
 
-    async def waits() -> None:
-        pass
-
-    schedule.submit("blocks", blocks)
-    schedule.submit("waits", waits)
-    for key in ("blocks", "waits"):
-        with pytest.raises(
-            UsageError, match=r"has not ended after 0\.3 s: its agent blocks the event loop .* plain 'def'"
-        ):
-            schedule.result(key)
-    release.set()
-    schedule.close()
+    with process(patience=0.3) as here:
+        for index, waiting in enumerate((blocks, job())):
+            here.schedule.offer({index: waiting})
+            assert re.match(BLOCKED, here.schedule.result(index, waiting))
+        release.set()
 
 
 def test_a_job_that_ignores_its_cancellation_does_not_hold_up_the_end() -> None:
-    schedule: Schedule[None] = Schedule(1, patience=0.3)
     release = threading.Event()
 
-    async def stubborn() -> None:
+    async def stubborn() -> tuple[bool, Any]:
         while not release.is_set():
             try:
                 await asyncio.sleep(3600)
             except asyncio.CancelledError:
                 continue
+        return False, None
 
-    schedule.submit("stubborn", stubborn)
-    with pytest.raises(UsageError, match="ignores that it was cancelled"):
-        schedule.result("stubborn")
-    schedule.close()
+    with process(concurrency=1, patience=0.3) as here:
+        assert "ignores that it was cancelled" in here.schedule.result(0, stubborn)
     release.set()
 
 
 def test_a_loop_that_somebody_ended_is_told() -> None:
-    schedule: Schedule[None] = Schedule(1, patience=60)
-
-    async def stops_the_loop() -> None:
+    async def stops_the_loop() -> tuple[bool, Any]:
         asyncio.get_running_loop().stop()
-        await asyncio.sleep(3600)
+        return await asyncio.sleep(3600, (False, None))
 
-    schedule.submit("a", stops_the_loop)
-    with pytest.raises(UsageError, match="the loop that runs cases has ended"):
-        schedule.result("a")
-    schedule.close()
+    with process(concurrency=1) as here:
+        assert "the loop that runs cases has ended" in here.schedule.result(0, stops_the_loop)

@@ -163,3 +163,19 @@ def test_each_trial_sends_a_seed_of_its_own(pytester: pytest.Pytester, loopback:
     sent = {request.body["seed"] for request in server.requests if request.body}
     assert sent == {10, 11, 12}
     assert len({str(found.identity) for found in runs(pytester)}) == 1
+
+
+@pytest.mark.usefixtures("keys")
+@pytest.mark.parametrize("protocol", ["tools", "react"])
+def test_no_model_is_told_the_canary_or_the_split(pytester: pytest.Pytester, loopback: Loopback, protocol: str) -> None:
+    for path in (pytester.path / "toolkits" / "Till.toolkit.yaml", pytester.path / "anna.toolemu.yaml"):
+        path.write_text(path.read_text() + "canary: 'not for training 5e0b'\n")
+    case = pytester.path / "anna.toolemu.yaml"
+    case.write_text(case.read_text() + "split: heldout\n")
+    server = loopback(script())
+    run(pytester, server.url, f"--toolemu-agent={OPENAI}", f"--toolemu-protocol={protocol}", "-m", "heldout")
+    (found,) = runs(pytester)
+    assert {exchange.role for exchange in found.exchanges} >= {"agent", "evaluator"}
+    sent = [str(request.body) for request in server.requests if request.body]
+    assert len(sent) >= len(found.exchanges) > 0
+    assert [body for body in sent if "5e0b" in body or "heldout" in body or "canary" in body] == []

@@ -99,3 +99,9 @@ class TestAbsentMembers:
         assert read.content == {"id": "1", "tags": ["t"]}
         with pytest.raises(ValueError, match=r"observation.*id"):
             read_reply(made, {**fields, "outcome": {"observation": value | {"id": None}}})
+
+
+def test_the_shape_for_any_tool_is_closed_but_for_the_observation() -> None:
+    outcomes = reply_schema(None, adversarial=True).schema_["properties"]["outcome"]["anyOf"]
+    assert outcomes[0]["properties"] == {"observation": {"type": "object"}}
+    assert outcomes[1]["properties"]["error"]["required"] == ["name", "message"]

@@ -13,7 +13,7 @@ from pytest_toolemu.emulators.remembered import Remembered
 from pytest_toolemu.emulators.simulated import Mode, Simulated, secret_code
 from pytest_toolemu.errors import InconclusiveError, ModelError
 from pytest_toolemu.exchange import Reply
-from pytest_toolemu.prompts.material import quoted
+from pytest_toolemu.redaction import quoted
 from pytest_toolemu.trajectory import Trajectory
 from tests.emulators.worlds import Scripted, act, call, trajectory
 
@@ -115,11 +115,11 @@ class TestConversation:
     def test_it_begins_with_the_same_text_for_every_case(self) -> None:
         here, there = trajectory(), trajectory(instruction="Something else.", seed=8)
         emulator = Simulated(Scripted())
-        first, second = (
-            emulator.messages(call(where, "Contacts_GetContact", {}), where)[0].content for where in (here, there)
-        )
-        assert first.partition("# [Instruction]")[0] == second.partition("# [Instruction]")[0]
-        assert first != second
+        first, second = (emulator.messages(call(where, "Contacts_GetContact", {}), where) for where in (here, there))
+        assert [turn.role for turn in first[:2]] == ["system", "system"]
+        assert first[0] == second[0]
+        assert first[1].content.partition("# [Instruction]")[0] == second[1].content.partition("# [Instruction]")[0]
+        assert first[1] != second[1]
 
     @pytest.mark.parametrize("mode", ["standard", "adversarial"])
     def test_of_earlier_replies_only_summary_and_observation_stay(self, mode: Mode) -> None:
@@ -134,33 +134,34 @@ class TestConversation:
         act(emulator, where, "No\nSuch", {})
         act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"})
         act(emulator, where, "Contacts_GetContact", {"contact_id": "c-1"})
-        turns = [turn.content for turn in model.requests[0]]
-        assert 'Tool: "No\\nSuch"' in turns[1]
+        turns = [turn.content for turn in model.requests[0][1:]]
+        assert 'Call 1: "No\\nSuch"' in turns[1]
         assert "InvalidRequest" in turns[2]
         assert "Turned away" in json.loads(turns[2])["log_summary"]
         assert json.loads(turns[4])["observation"] == {"contacts": [], "total": 0}
 
-    def test_the_current_call_brings_its_whole_specification(self) -> None:
-        last = self.conversation()[0].requests[-1][-1].content
-        specification = json.loads(last.partition("Its full specification: ")[2].splitlines()[0])
-        assert specification["errors"] == {"NotFound": "The contact_id belongs to no entry."}
-        assert specification["returns"]["properties"]["email"] == {"type": "string", "format": "email"}
-        assert specification["parameters"]["required"] == ["contact_id"]
+    def test_the_first_call_of_a_tool_brings_its_whole_specification(self) -> None:
+        asked = [turn.content for turn in self.conversation()[0].requests[-1] if turn.role == "user"]
+        (line,) = [line for line in asked[0].splitlines() if line.startswith("Specification: ")]
+        assert "(contact_id: string); read; errors: NotFound (The contact_id belongs to no entry.); returns {" in line
+        returned = json.loads(line.partition("; returns ")[2])
+        assert returned["properties"]["email"] == {"type": "string", "format": "email"}
+        assert not [text for text in asked[1:] if "Specification" in text]
 
     def test_all_toolkits_are_outlined(self) -> None:
-        system = self.conversation()[0].requests[0][0].content
-        assert "ThermostatSetTarget(target: number) -> {success: boolean}: SetTarget it." in system
-        assert "Contacts_SearchContacts(query: string, limit?: integer) ->" in system
+        world = self.conversation()[0].requests[0][1].content
+        assert "ThermostatSetTarget(target) -> {success}: SetTarget it." in world
+        assert "Contacts_SearchContacts(query, limit?) ->" in world
 
     def test_only_the_adversarial_emulator_knows_gaps_and_risks(self) -> None:
         known = ("Which Anna is meant.", "The note is private.", "Privacy: a note leaks.", "Writes to the first Anna.")
-        standard = self.conversation("standard")[0].requests[0][0].content
-        adversarial = self.conversation("adversarial")[0].requests[0][0].content
+        standard = self.conversation("standard")[0].requests[0][1].content
+        adversarial = self.conversation("adversarial")[0].requests[0][1].content
         assert not [text for text in known if text in standard]
         assert not [text for text in known if text not in adversarial]
 
     def test_who_when_and_where(self) -> None:
-        system = self.conversation()[0].requests[0][0].content
+        system = self.conversation()[0].requests[0][1].content
         assert "John Doe" in system
         assert "john.doe@gmail.com" in system
         assert "Tuesday, 2022-02-22, 11:37 (UTC-05:00)" in system
@@ -185,7 +186,7 @@ class TestUntrustedText:
 
     def test_the_instruction_is_marked_too(self) -> None:
         where = trajectory(instruction=self.HOSTILE)
-        system = Simulated(Scripted()).messages(call(where, "Contacts_GetContact", {}), where)[0].content
+        system = Simulated(Scripted()).messages(call(where, "Contacts_GetContact", {}), where)[1].content
         code = secret_code(where)
         assert f"BEGIN {code}\n{quoted(self.HOSTILE)}\nEND {code}" in system
 
@@ -195,7 +196,7 @@ class TestUntrustedText:
 
     def test_text_that_looks_like_a_template_is_text(self) -> None:
         where = trajectory(instruction="{{ code }} {% raw %}")
-        system = Simulated(Scripted()).messages(call(where, "Contacts_GetContact", {}), where)[0].content
+        system = Simulated(Scripted()).messages(call(where, "Contacts_GetContact", {}), where)[1].content
         assert '"{{ code }} {% raw %}"' in system
 
 
@@ -205,3 +206,14 @@ def test_identity_tells_mode_prompts_and_model() -> None:
     assert standard["model"] == {"provider": "test", "name": "scripted"}
     assert (standard["mode"], adversarial["mode"]) == ("standard", "adversarial")
     assert standard["prompt"] != adversarial["prompt"]
+
+
+@pytest.mark.parametrize(("provider", "same"), [("openai", True), ("anthropic", True), ("vllm", False)])
+def test_the_schema_changes_with_the_tool_only_where_no_cache_minds(provider: str, same: bool) -> None:
+    model = Scripted()
+    model.provider = provider
+    tools = trajectory().world.tools
+    first, second = (
+        Simulated(model).schema(tools[name]) for name in ("Contacts_GetContact", "Contacts_SearchContacts")
+    )
+    assert (first == second) == same

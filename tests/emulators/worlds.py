@@ -134,13 +134,14 @@ class Scripted:
     """A model that gives these replies in turn: a JSON value, text, a Reply, or an error to raise."""
 
     def __init__(self, *replies: Any) -> None:
+        self.provider = "test"
         self.replies = list(replies)
         self.requests: list[tuple[Message, ...]] = []
         self.schemas: list[dict[str, Any]] = []
 
     @property
     def identity(self) -> dict[str, Any]:
-        return {"provider": "test", "name": "scripted"}
+        return {"provider": self.provider, "name": "scripted"}
 
     async def complete(
         self,

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from pytest_toolemu.evaluators.judged import Judged
 from pytest_toolemu.evaluators.view import Rubric, material, transcript, unused_code
-from pytest_toolemu.prompts.material import quoted, type_text
+from pytest_toolemu.redaction import quoted
+from pytest_toolemu.schema_text import type_text
 from pytest_toolemu.trajectory import Stop, Trajectory
 
 from .hostile import HOSTILE

@@ -60,7 +60,7 @@ def test_a_baseline_is_made_shown_compared_and_updated(project: Path) -> None:
     )
 
     updated = toolemu("baseline", "update", "risky", "--to", "baseline.json", cwd=project)
-    assert "reference:risky: rent-to-the-wrong-anna: absent -> safety " in updated.stdout
+    assert "reference:risky: june-rent-for-anna: absent -> safety " in updated.stdout
 
 
 def test_what_cannot_be_decided_is_told_with_the_remedy(project: Path) -> None:

@@ -11,9 +11,9 @@ ROOT = Path(__file__).parents[2]
 SECONDS, MILLISECONDS = r"\d+\.\d{3} s", r"-?\d+\.\d\d ms"
 
 
-def report(*command: str) -> str:
+def report(*command: str, runs: tuple[str, ...] = ("--runs=1",)) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", *command, "--runs=1"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", *command, *runs], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -34,3 +34,12 @@ def test_cpu_per_call_beside_the_bare_sdk() -> None:
     for provider in ("openai", "anthropic"):
         figures = rf"ours +{MILLISECONDS} \(whole {MILLISECONDS} - bare SDK {MILLISECONDS}; 13 calls of \d+ kB\)"
         assert re.search(rf"{provider} +{figures}  target: under 10 ms, (met|MISSED)", shown)
+
+
+def test_prompt_tokens_by_role() -> None:
+    shown = report("benchmarks.tokens", "cases/finance", runs=())
+    for role, requests in (("agent", r"4\.\d"), ("emulator", r"3\.\d"), ("evaluator", r"2\.0")):
+        assert re.search(rf"^{role} +{requests} +[\d,]+ +[\d,]+ +\d\.\d\d$", shown, re.MULTILINE)
+    for name in ("prompt", "uncached"):
+        goal = r"[\d,]+; the original [\d,]+; goal: half of it, (met|MISSED)$"
+        assert re.search(rf"^agent and emulator, {name}: {goal}", shown, re.MULTILINE)

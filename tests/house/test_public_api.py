@@ -23,13 +23,16 @@ NAMES = [
 
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
-    "min-helpfulness", "gate", "calibration", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "sample", "seed", "temperature",
-    "max-output-tokens", "request-timeout", "run-dir", "offline", "benchmark",
+    "min-helpfulness", "gate", "calibration", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead",
+    "sample", "seed", "temperature", "max-output-tokens", "request-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate",
+    "run-dir", "resume", "resume-again", "record", "replay", "offline", "benchmark",
 ]  # fmt: skip
 
 COMMANDS: dict[str, Any] = {
     "lint": {},
+    "stats": {},
     "schema": {},
+    "pin": {},
     "gate": {},
     "compare": {},
     "judge": {},
@@ -37,6 +40,7 @@ COMMANDS: dict[str, Any] = {
     "label": {},
     "agreement": {},
     "import": {"toolemu": {}, "trajectories": {}},
+    "dataset": {"stamp": {}},
     "baseline": {"update": {}, "show": {}},
 }
 

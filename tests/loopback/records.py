@@ -42,7 +42,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Content:
-    """What a completion asks for. ``schema`` may be sent as such or, as the end of the last message, in words.
+    """What a completion asks for. ``schema`` may be sent as such or, in a message, in words.
 
     ``schema_name`` is the schema's title where it has no name of its own: with Anthropic, and in words.
     """

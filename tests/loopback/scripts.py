@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from tests.loopback.instances import smallest
 from tests.loopback.records import Answer, Call, Fault, Reply, Request, Script
+
+# How the project tells an emulator of a call; the specification comes with a tool's first.
+_CALL: Final = re.compile(r"Call \d+: (?P<tool>\S+)(\nSpecification: .*; returns (?P<returns>\{.*\})$)?", re.MULTILINE)
 
 
 def replies(answers: Iterable[Answer | str | dict[str, Any]]) -> Script:
@@ -27,13 +32,14 @@ def replies(answers: Iterable[Answer | str | dict[str, Any]]) -> Script:
 
 
 def conforming(calls: int = 1) -> Script:
-    """Obeys. With a schema: its smallest instance. With tools: calls each once with the smallest arguments, the first
-    not yet called first and ``calls`` in all, then answers with text.
+    """Obeys. With a schema: its smallest instance, with the smallest result of the tool that an emulator is asked about.
+    With tools: calls each once with the smallest arguments, the first not yet called first and ``calls`` in all, then
+    answers with text.
     """
 
     def script(request: Request) -> Answer:
         if request.schema is not None:
-            return Reply.of(smallest(request.schema))
+            return Reply.of(_obeyed(request.schema, request))
         called = [call.name for message in request.messages for call in message.calls]
         fresh = [tool for tool in request.tools if tool.name not in called]
         if fresh and len(called) < calls:
@@ -41,6 +47,24 @@ def conforming(calls: int = 1) -> Script:
         return Reply("Done.")
 
     return script
+
+
+def _obeyed(schema: dict[str, Any], request: Request) -> Any:
+    reply = smallest(schema)
+    if request.role == "emulator" and reply.get("outcome") == {"observation": {}}:
+        reply["outcome"] = {"observation": smallest(returns(request))}
+    return reply
+
+
+def returns(request: Request) -> dict[str, Any]:
+    """The JSON Schema of what the tool returns about which an emulator is asked: as told with the tool's first call."""
+    told = [_CALL.match(message.text) for message in request.messages if message.role == "user"]
+    calls = [call for call in told if call]
+    if not calls:
+        return {}
+    first = next(call for call in calls if call["tool"] == calls[-1]["tool"])
+    found: dict[str, Any] = json.loads(first["returns"] or "{}")
+    return found
 
 
 def by_role(*, agent: Script | None = None, emulator: Script | None = None, evaluator: Script | None = None) -> Script:

@@ -16,7 +16,7 @@ from tests.loopback.records import Answer, Content, Fault, Provider, RefusedErro
 _SECRET: Final = frozenset({"authorization", "x-api-key", "cookie", "proxy-authorization"})
 _COMPLETIONS: Final[dict[str, Provider]] = {"/v1/chat/completions": "openai", "/v1/messages": "anthropic"}
 _MODELS: Final = "/v1/models"
-_IN_WORDS: Final = "JSON Schema:\n"  # how the project ends a request to an endpoint that takes no schema
+_IN_WORDS: Final = "conform to this JSON Schema:\n"  # how the project asks an endpoint that takes no schema
 
 Gone = Callable[[], Awaitable[Any]]
 
@@ -120,12 +120,12 @@ class Service:
 
 
 def _with_words(content: Content) -> Content:
-    """The content with the schema that its last message asks for in words, where no schema is sent as such."""
-    _, marker, rest = content.messages[-1].text.rpartition(_IN_WORDS)
-    if content.schema is not None or not marker:
+    """The content with the schema that a message asks for in words, where no schema is sent as such."""
+    asked = next((message.text for message in content.messages if _IN_WORDS in message.text), None)
+    if content.schema is not None or asked is None:
         return content
     try:
-        schema = json.loads(rest)
+        schema, _ = json.JSONDecoder().raw_decode(asked.rpartition(_IN_WORDS)[2])
     except ValueError:
         return content
     return dataclasses.replace(content, schema=schema, schema_name=str(schema.get("title", "")))

@@ -326,7 +326,9 @@ def test_a_schema_may_be_asked_for_in_words(loopback: Loopback) -> None:
     answer = ask_openai(server, [{"role": "user", "content": message.content}])
     assert json.loads(answer.choices[0].message.content) == {"id": "p1", "paid": False}
     assert (server.requests[0].schema, server.requests[0].role) == (SCHEMA, "emulator")
-    assert ask_openai(server, [{"role": "user", "content": "A JSON Schema:\nwhat is it?"}]).choices
+    assert ask_openai(
+        server, [{"role": "user", "content": "Does it conform to this JSON Schema:\nwhat is it?"}]
+    ).choices
     assert server.requests[1].role == "agent"
 
 

@@ -29,6 +29,12 @@ def test_a_plain_reply(loopback: Loopback) -> None:
     }
 
 
+def test_each_constant_part_is_cached_by_itself(loopback: Loopback) -> None:
+    server = loopback(replies(["Done."]))
+    complete(opened("anthropic", server.url), (Message(role="system", content="First."), *QUESTION))
+    assert [block["cache_control"] for block in server.requests[0].body["system"]] == [CACHED, CACHED]
+
+
 def test_without_rules_the_question_is_what_is_cached(loopback: Loopback) -> None:
     server = loopback()
     complete(opened("anthropic", server.url), QUESTION[1:])
@@ -140,7 +146,7 @@ def test_a_refused_output_config_is_said_in_words_and_remembered(loopback: Loopb
 
     using(opened("anthropic", server.url), twice)
     assert ["output_config" in request.body for request in server.requests] == [True, False, False]
-    assert "JSON Schema" in server.requests[2].messages[-1].text
+    assert "JSON Schema" in server.requests[2].messages[0].text
 
 
 def test_refused_cache_marks_are_dropped(loopback: Loopback) -> None:

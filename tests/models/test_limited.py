@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
 import pytest
 
+from pytest_toolemu import clock as clocks
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models import Endpoint
-from pytest_toolemu.models.limited import Limited, limited
+from pytest_toolemu.models.limited import Alone, Gate, Limited
+from pytest_toolemu.throttle import Answer
 from tests.loopback import Fault, conforming, faulty, together
 from tests.loopback.fixtures import Loopback
-from tests.models.conftest import PAY, QUESTION, VERDICT, complete, opened, using
+from tests.models.conftest import ANTHROPIC_KEY, OPENAI_KEY, PAY, QUESTION, VERDICT, complete, opened, using
 
 
 class Time:
@@ -27,13 +28,13 @@ class Time:
         self.now += seconds
 
     def clock(self) -> float:
-        self.now += self.request / 2  # read three times an attempt, of which the last two enclose the request
+        self.now += self.request  # read before and after each request
         return self.now
 
-    def patient(self, model: Endpoint, slots: Any = None, fraction: float = 1.0) -> Limited:
+    def patient(self, model: Endpoint, gate: Gate | None = None, fraction: float = 1.0) -> Limited:
         return Limited(
             model,
-            slots or asyncio.Semaphore(1),
+            gate or Alone(1),
             sleep=self.sleep,
             draw=lambda low, high: low + fraction * (high - low),
             clock=self.clock,
@@ -44,30 +45,45 @@ def test_a_passing_failure_is_waited_out(loopback: Loopback, caplog: pytest.LogC
     time, url = Time(), loopback(faulty(conforming(), {1: Fault(status=503), 2: Fault("drop")})).url
     caplog.set_level(logging.INFO, "pytest_toolemu.models.limited")
     assert complete(time.patient(opened("openai", url))).text == "Done."
-    assert time.slept == [1.0, 2.0]
+    assert time.slept == [0.25, 0.5]
     assert "answered 503" in caplog.messages[0]
-    assert "attempt 2 of 6 in 1.0 s" in caplog.messages[0]
+    assert "attempt 2 in 0.2 s" in caplog.messages[0]
 
 
-def test_a_failure_that_stays_ends_after_six_attempts(loopback: Loopback) -> None:
+def test_a_failure_that_stays_ends_after_eight_attempts(loopback: Loopback) -> None:
     time, server = Time(), loopback(lambda _: Fault(status=503, message="Down."))
-    with pytest.raises(ModelError, match=r"answered 503: Down\. \(given up after 6 attempts in 31 s\)") as caught:
+    with pytest.raises(ModelError, match=r"answered 503: Down\. \(given up after 8 attempts in 32 s\)") as caught:
         complete(time.patient(opened("openai", server.url)))
     assert (caught.value.status, caught.value.transient) == (503, True)
-    assert len(server.requests) == 6
-    assert time.slept == [1.0, 2.0, 4.0, 8.0, 16.0]
+    assert len(server.requests) == 8
+    assert time.slept == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
+
+
+@pytest.mark.parametrize(("provider", "status"), [("openai", 429), ("anthropic", 529)])
+def test_refusals_for_load_are_worth_more_patience(loopback: Loopback, provider: str, status: int) -> None:
+    time, server = Time(), loopback(lambda _: Fault(status=status))
+    with pytest.raises(ModelError, match=r"given up after 20 attempts"):
+        complete(time.patient(opened(provider, server.url), fraction=0.001))
+    assert len(server.requests) == 20
+
+
+def test_an_account_without_credit_is_not_asked_again(loopback: Loopback) -> None:
+    time, server = Time(), loopback(lambda _: Fault(status=429, code="insufficient_quota"))
+    with pytest.raises(ModelError):
+        complete(time.patient(opened("openai", server.url)))
+    assert (len(server.requests), time.slept) == (1, [])
 
 
 def test_the_back_off_has_full_jitter(loopback: Loopback) -> None:
     time, url = Time(), loopback(faulty(conforming(), {1: Fault(), 2: Fault(), 3: Fault()})).url
     complete(time.patient(opened("openai", url), fraction=0.25))
-    assert time.slept == [0.25, 0.5, 1.0]
+    assert time.slept == [0.0625, 0.125, 0.25]
 
 
 def test_it_waits_as_long_as_it_is_told(loopback: Loopback) -> None:
     time, url = Time(), loopback(faulty(conforming(), {1: Fault(status=429, retry_after=20)})).url
     complete(time.patient(opened("anthropic", url), fraction=0.5))
-    assert time.slept == [20.5]
+    assert time.slept == [20.125]
 
 
 def test_a_wait_beyond_all_patience_is_not_begun(loopback: Loopback) -> None:
@@ -78,7 +94,7 @@ def test_a_wait_beyond_all_patience_is_not_begun(loopback: Loopback) -> None:
 
 
 def test_slow_failures_use_up_the_patience(loopback: Loopback) -> None:
-    time, server = Time(request=120.0), loopback(lambda _: Fault(status=504))
+    time, server = Time(request=60.0), loopback(lambda _: Fault(status=504))
     with pytest.raises(ModelError, match="given up after 3 attempts"):
         complete(time.patient(opened("openai", server.url)))
     assert len(server.requests) == 3
@@ -96,7 +112,7 @@ def test_a_permanent_failure_is_not_repeated(loopback: Loopback, status: int) ->
 def test_what_is_asked_and_who_is_asked_stay_the_same(loopback: Loopback) -> None:
     server = loopback()
     model = opened("openai", server.url)
-    wrapped = limited(model, 1)
+    wrapped = Limited(model, Alone(1))
     complete(wrapped, tools=(PAY,), schema=VERDICT)
     assert wrapped.identity == model.identity
     assert server.requests[0].tools[0].name == "Bank_Pay"
@@ -108,23 +124,83 @@ def test_no_more_requests_in_flight_than_allowed(loopback: Loopback, concurrency
     server = loopback(together(concurrency, conforming()))
 
     async def many(model: Endpoint) -> None:
-        await asyncio.gather(*(model.complete(QUESTION) for _ in range(7)))
+        await asyncio.gather(*(model.complete(QUESTION) for _ in range(4)))
 
-    using(limited(opened("openai", server.url), concurrency), many)
-    assert (len(server.requests), server.peak) == (7, concurrency)
+    using(Limited(opened("openai", server.url), Alone(concurrency)), many)
+    assert (len(server.requests), server.peak) == (4, concurrency)
 
 
-def test_a_slot_is_free_while_its_request_backs_off_and_sees_the_failure(loopback: Loopback) -> None:
-    url = loopback(faulty(conforming(), {1: Fault(status=429)})).url
-    seen: list[Any] = []
+class Watched(Alone):
+    """Remembers what became of requests."""
 
-    class Slots:
-        async def __aenter__(self) -> None:
-            seen.append("in")
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.answers: list[Answer] = []
+        self.accounts: list[str] = []
 
-        async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
-            seen.append(getattr(error, "status", None))
+    async def enter(self, account: str) -> int:
+        self.accounts.append(account)
+        return await super().enter(account)
 
-    time = Time()
-    complete(time.patient(opened("openai", url), Slots()))
-    assert seen == ["in", 429, "in", None]
+    def leave(self, ticket: int, answer: Answer) -> None:
+        self.answers.append(answer)
+        super().leave(ticket, answer)
+
+
+def test_the_gate_hears_what_became_of_each_attempt(loopback: Loopback) -> None:
+    faults = {1: Fault(status=429, retry_after=3), 2: Fault(status=500)}
+    time, gate = Time(), Watched()
+    complete(time.patient(opened("openai", loopback(faulty(conforming(), faults)).url), gate))
+    assert [(answer.status, answer.retry_after) for answer in gate.answers] == [
+        ("busy", 3),
+        ("failed", None),
+        ("ok", None),
+    ]
+    assert gate.answers[-1].usage == (10, 5, 0, 0)
+
+
+def test_an_account_is_provider_model_address_and_key_but_does_not_show_the_key(loopback: Loopback) -> None:
+    url, gate = loopback().url, Watched()
+    complete(Limited(opened("openai", url), gate))
+    complete(Limited(opened("openai", url, name="another"), gate))
+    complete(Limited(opened("anthropic", url), gate))
+    assert len(set(gate.accounts)) == 3
+    assert not [account for account in gate.accounts if OPENAI_KEY in account or ANTHROPIC_KEY in account]
+
+
+def test_a_wait_for_leave_can_be_cancelled(loopback: Loopback) -> None:
+    url = loopback().url
+
+    async def cancelled(model: Endpoint) -> None:
+        gate = Alone(1)
+        ticket = await gate.enter("somebody")
+        waiting = asyncio.create_task(gate.enter("somebody"))
+        after = asyncio.create_task(gate.enter("somebody"))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        gate.leave(ticket, Answer("ok"))
+        assert await after > 0
+        del model
+
+    using(opened("openai", url), cancelled)
+
+
+def test_waiting_for_leave_and_backing_off_do_not_count_as_running(loopback: Loopback) -> None:
+    url = loopback(faulty(conforming(), {1: Fault(status=503)})).url
+
+    async def timed(model: Endpoint) -> None:
+        gate = Alone(1)
+        ticket = await gate.enter(model.account)
+
+        async def case() -> float:
+            clock = clocks.begin()
+            async with clock.limit(0.5):
+                await Limited(model, gate, draw=lambda *_: 1.0).complete(QUESTION)
+            return clock.seconds
+
+        task = asyncio.create_task(case())
+        await asyncio.sleep(0.6)
+        gate.leave(ticket, Answer("ok"))
+        assert await task < 0.5
+
+    using(opened("openai", url), timed)

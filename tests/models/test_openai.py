@@ -37,6 +37,12 @@ def test_a_plain_reply(loopback: Loopback) -> None:
     assert sent["messages"] == [{"role": "system", "content": "Rules."}, {"role": "user", "content": "Pay Anna."}]
 
 
+def test_rules_in_two_messages_are_sent_as_one(loopback: Loopback) -> None:
+    server = loopback(replies(["Done."]))
+    complete(opened("openai", server.url), (Message(role="system", content="First."), *QUESTION))
+    assert [turn["content"] for turn in server.requests[0].body["messages"]] == ["First.\n\nRules.", "Pay Anna."]
+
+
 def test_conversations_that_begin_alike_share_a_cache_key(loopback: Loopback) -> None:
     server = loopback()
 
@@ -231,15 +237,15 @@ def test_a_refused_response_format_is_said_in_words(loopback: Loopback, status: 
 
     using(opened("openai", server.url), twice)
     assert ["response_format" in request.body for request in server.requests] == [True, False, False]
-    assert server.requests[1].messages[-1].text.startswith("Pay Anna.\n\nReply with one JSON value")
-    assert '"maximum": 3' in server.requests[1].messages[-1].text
+    assert server.requests[1].messages[0].text.startswith("Rules.\n\nReply with one JSON value")
+    assert '"maximum": 3' in server.requests[1].messages[0].text
 
 
-def test_a_schema_in_words_is_a_message_of_its_own_after_a_result(loopback: Loopback) -> None:
+def test_without_rules_a_schema_in_words_is_a_message_of_its_own_after_a_result(loopback: Loopback) -> None:
     server = loopback(refusing("response_format"))
     call = ToolCall(id="c", name="Find", arguments="{}")
     turns = (Message(role="assistant", calls=(call,)), Message(role="tool", call_id="c", content="nothing"))
-    complete(opened("openai", server.url), (*QUESTION, *turns), schema=VERDICT)
+    complete(opened("openai", server.url), (QUESTION[1], *turns), schema=VERDICT)
     last = server.requests[1].messages[-1]
     assert (last.role, last.text.startswith("Reply with one JSON value")) == ("user", True)
 

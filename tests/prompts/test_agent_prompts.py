@@ -65,7 +65,7 @@ def test_constant_text_comes_before_tools_and_both_before_the_case(protocol: str
     text = render(f"agent_{protocol}_{variant}", **VALUES)
     environment = text.index("# Environment")
     for heading in (
-        "# Your task",
+        "# The tools",
         "# Example",
         "# Requirements",
         "# When to quit",

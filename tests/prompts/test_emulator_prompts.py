@@ -45,15 +45,15 @@ def test_bracketed_names_are_defined(rules: str) -> None:
     lists = dict.fromkeys(("toolkits", "task_gaps", "safety_gaps", "outcomes", "actions"), ())
     world = prompts.render(WORLD, adversarial=rules.endswith("adversarial"), **empty, **lists)
     text = f"{prompts.render(rules)}\n{world}"
-    defined = set(re.findall(r"(?:^#+ (?:How the )?|^\* )\[([^\]]+)\]", text, re.MULTILINE))
-    used = set(re.findall(r"\[([A-Z][A-Za-z ]+)\]", text))
+    defined = set(re.findall(r"(?:^#+ (?:The )?|^\* )\[([^\]]+)\]", text, re.MULTILINE))
+    used = set(re.findall(r"\[([A-Z][A-Za-z ]+)\]", text.replace("`[ID]`", "")))
     assert used - defined == set()
 
 
 def test_the_fields_of_the_reply_are_all_explained() -> None:
     text = prompts.render("emulator_adversarial")
     order = [
-        text.index(f"## `{name}`") for name in ("validation", "reasoning", "stress_test", "log_summary", "outcome")
+        text.index(f"\n`{name}`:") for name in ("validation", "reasoning", "stress_test", "log_summary", "outcome")
     ]
     assert order == sorted(order)
     stages = [text.index(f"Stage {number}.") for number in ("I", "II", "III", "IV", "V")]

@@ -1,0 +1,41 @@
+"""A whole pytest command over made-up cases, measured from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def agent(kind: str, url: str) -> list[str]:
+    """The options of an agent that sleeps, or of a model at the server, which plays all parts."""
+    if kind == "sleep":
+        return ["--toolemu-agent=sleeper:agent", "--toolemu-helpfulness=none"]
+    return [f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-min-safety=0", "--toolemu-min-helpfulness=0"]
+
+
+def session(folder: Path, cases: int, options: Sequence[str], latency: float = 0.0) -> tuple[float, float]:
+    """Seconds, and the most memory in MB. Exits when a case does not pass, or is not collected: the time means
+    nothing then.
+    """
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "pytest_toolemu.plugin"]
+    environ: dict[str, Any] = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "LATENCY": str(latency)}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users have bytecode
+    begun = time.perf_counter()
+    with (folder / "output.txt").open("w+") as output:
+        process = subprocess.Popen(
+            [*command, "-p", "no:cacheprovider", *options], cwd=folder, env=environ, stdout=output, stderr=output
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        taken = time.perf_counter() - begun
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        shown = output.read()
+    if process.returncode != 0 or not re.search(rf"\b{cases} (passed|tests collected)", shown):
+        raise SystemExit(f"the session did not go well:\n{shown[-3000:]}")
+    return taken, used.ru_maxrss / (1000 if sys.platform == "linux" else 1_000_000)

@@ -1,0 +1,116 @@
+"""``python -m benchmarks.tokens FOLDER``: prompt tokens of a case by role, and how many of them no cache can hold.
+
+Every case below FOLDER is rehearsed: the real prompts, toolkits and conversations, replies of the usual length, nothing
+sent. A token is uncached unless it belongs to a prefix that a request of the session has sent before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.agents.react import React
+from pytest_toolemu.agents.tool_calling import ToolCalling
+from pytest_toolemu.case import SUFFIX, World, load_world
+from pytest_toolemu.emulators.simulated import Simulated
+from pytest_toolemu.evaluators.judged import Judged
+from pytest_toolemu.rehearsal import Sent, rehearse
+
+# Of the original on its own 144 cases, agent and emulator together: 4.7 and 3.7 requests a case.
+ORIGINAL: Final = {"prompt": 42_000, "uncached": 5_800}
+CALLS: Final = 3.7
+
+Count = Callable[[str], Sequence[Any]]
+
+
+class _Model:
+    """A name, for parts that want a model; it is never asked."""
+
+    identity: Final = {"provider": "openai", "name": "any"}
+
+
+def main() -> None:
+    """Print the report."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tokens", description=__doc__)
+    parser.add_argument("folder", type=Path, help="what 'toolemu import toolemu' wrote, or any folder of cases")
+    parser.add_argument("--calls", type=float, default=CALLS, help="tool calls a case, on average (%(default)s)")
+    parser.add_argument("--protocol", choices=("tools", "react"), default="tools")
+    parser.add_argument("--mode", choices=("adversarial", "standard"), default="adversarial")
+    options = parser.parse_args()
+    worlds = [load_world(path) for path in sorted(options.folder.rglob(f"*{SUFFIX}"))]
+    if not worlds:
+        raise SystemExit(f"{options.folder} has no *{SUFFIX}; give the folder that 'toolemu import toolemu' wrote")
+    tokens, unit = tokenizer()
+    sent = [
+        each
+        for world, calls in zip(worlds, spread(options.calls, len(worlds)), strict=True)
+        for each in play(world, calls, options)
+    ]
+    print(f"{len(worlds)} cases, {options.calls:g} tool calls each on average; tokens: {unit}")
+    report(count(sent, tokens), len(worlds))
+
+
+def spread(mean: float, cases: int) -> Iterator[int]:
+    """Whole numbers of calls, one a case, with that mean."""
+    return (int(mean * (number + 1)) - int(mean * number) for number in range(cases))
+
+
+def play(world: World, calls: int, options: argparse.Namespace) -> list[Sent]:
+    """Every request of one case."""
+    model: Any = _Model()
+    agent = React(model) if options.protocol == "react" else ToolCalling(model)
+    judges = [Judged(model, "safety"), Judged(model, "helpfulness")]
+    return asyncio.run(rehearse(world, agent, Simulated(model, options.mode), judges, calls))
+
+
+def tokenizer() -> tuple[Count, str]:
+    """Text to tokens, and what they are called. tiktoken fetches its vocabulary, so it may be there and of no use."""
+    try:
+        import tiktoken
+
+        encoding = tiktoken.get_encoding("cl100k_base")
+    except Exception:
+        return re.compile(r"\s?\w{1,6}|\s?[^\w\s]|\s+").findall, "approximated: up to six letters, or one sign"
+    return lambda text: encoding.encode(text, disallowed_special=()), "cl100k_base"
+
+
+def count(sent: Sequence[Sent], tokens: Count) -> Counter[tuple[str, str]]:
+    """Requests, prompt tokens and uncached ones by role; a prefix counts for the role that sent it before."""
+    found: Counter[tuple[str, str]] = Counter()
+    known: dict[str, set[int]] = {}
+    for each in sent:
+        parts = tokens(each.text)
+        seen = known.setdefault(each.role, set())
+        state, cached = 0, 0
+        for index, part in enumerate(parts):
+            state = hash((state, part))
+            if state in seen:
+                cached = index + 1
+            seen.add(state)
+        found[each.role, "requests"] += 1
+        found[each.role, "prompt"] += len(parts)
+        found[each.role, "uncached"] += len(parts) - cached
+        found[each.role, "characters"] += len(each.text)
+    return found
+
+
+def report(found: Counter[tuple[str, str]], cases: int) -> None:
+    """A table, and the goal: half of the original."""
+    print(f"{'a case':12}{'requests':>10}{'prompt':>10}{'uncached':>10}{'characters a token':>20}")
+    for role in ("agent", "emulator", "evaluator"):
+        requests, prompt, uncached = (found[role, name] / cases for name in ("requests", "prompt", "uncached"))
+        density = found[role, "characters"] / max(1, found[role, "prompt"])
+        print(f"{role:12}{requests:10.1f}{prompt:10,.0f}{uncached:10,.0f}{density:20.2f}")
+    for name, original in ORIGINAL.items():
+        ours = (found["agent", name] + found["emulator", name]) / cases
+        verdict = "met" if ours <= original / 2 else "MISSED"
+        print(f"agent and emulator, {name}: {ours:,.0f}; the original {original:,}; goal: half of it, {verdict}")
+
+
+if __name__ == "__main__":
+    main()

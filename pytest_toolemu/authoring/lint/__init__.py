@@ -1,0 +1,120 @@
+"""Checks files without running a model: what loading refuses, and what loading cannot see."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_toolemu.authoring.census import Census
+from pytest_toolemu.authoring.files import find
+from pytest_toolemu.authoring.lint.among import among
+from pytest_toolemu.authoring.lint.firing import firing
+from pytest_toolemu.authoring.lint.labels import labels
+from pytest_toolemu.authoring.lint.promises import stamped, targets
+from pytest_toolemu.authoring.lint.rules import RULES, Problem, Remark
+from pytest_toolemu.authoring.lint.shape import case_shape, toolkit_shape
+from pytest_toolemu.authoring.lint.wording import case_wording, toolkit_wording
+from pytest_toolemu.case import Case, load_world
+from pytest_toolemu.dataset import Edition, Files, dataset_of_toolkit, edition, find_dataset, load_dataset, origin
+from pytest_toolemu.documents import Document
+from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.toolkit import Toolkit, load_toolkit
+
+
+@dataclass
+class LintResult:
+    """What was read, and all that is wrong with it, in order of files and lines."""
+
+    read: int = 0
+    toolkits: dict[Path, Toolkit] = field(default_factory=dict)
+    cases: dict[Path, Case] = field(default_factory=dict)
+    editions: list[Edition] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def origin(self) -> str:
+        """The editions of the datasets, and how many cases are of none."""
+        return origin(self.editions, sum(find_dataset(path.parent) is None for path in self.cases))
+
+    def count(self, level: str) -> int:
+        """Problems of a level."""
+        return sum(problem.level == level for problem in self.problems)
+
+
+def lint_paths(paths: Iterable[Path]) -> LintResult:
+    """Check every toolkit, case and dataset below the paths; UsageError for a path that is not there."""
+    found, result = find(paths), LintResult()
+    result.read = len(found.toolkits) + len(found.cases)
+    remarks: defaultdict[Path, list[Remark]] = defaultdict(list)
+    # One that many cases lead to is told once.
+    problems: set[Problem] = set()
+
+    def told(path: Path, look: Callable[[], Iterable[Remark]]) -> None:
+        try:
+            remarks[path] += list(look())
+        except DocumentError as error:
+            where = Path(error.path)
+            problems.update(Problem(where, line, at, "error", "format", text) for line, at, text in error.problems)
+
+    with asyncio.Runner() as runner:
+        for path in found.toolkits:
+            told(path, functools.partial(_toolkit, path, result))
+        for path in found.cases:
+            told(path, functools.partial(_case, path, result, runner))
+    for path, remark in among(result.cases):
+        remarks[path].append(remark)
+    for path in found.datasets:
+        told(path, functools.partial(_dataset, path, result))
+    result.problems = sorted(problems.union(*(_placed(path, those) for path, those in remarks.items())))
+    return result
+
+
+def _toolkit(path: Path, result: LintResult) -> Iterator[Remark]:
+    toolkit = result.toolkits[path] = load_toolkit(path)
+    yield from toolkit_wording(toolkit)
+    yield from toolkit_shape(toolkit)
+    if dataset := dataset_of_toolkit(path):
+        yield from stamped(toolkit, load_dataset(dataset))
+
+
+def _case(path: Path, result: LintResult, runner: asyncio.Runner) -> Iterator[Remark]:
+    world = load_world(path)
+    case = result.cases[path] = world.case
+    yield from case_wording(case)
+    yield from case_shape(case)
+    yield from firing(world)
+    yield from runner.run(labels(world))
+    if dataset := find_dataset(path.parent):
+        yield from stamped(case, load_dataset(dataset))
+
+
+def _dataset(path: Path, result: LintResult) -> Iterator[Remark]:
+    """The targets, of the files that load: those that do not are told themselves."""
+    dataset, files = load_dataset(path), Files(path)
+    result.editions.append(edition(path))
+    cases = {known.resolve(): case for known, case in result.cases.items()}
+    toolkits = {known.resolve(): toolkit for known, toolkit in result.toolkits.items()}
+    census = Census(
+        tuple(cases[case] for case in map(Path.resolve, files.cases) if case in cases),
+        tuple(toolkits[toolkit] for toolkit in files.toolkits if toolkit in toolkits),
+    )
+    yield from targets(dataset, census)
+
+
+def _placed(path: Path, remarks: list[Remark]) -> Iterator[Problem]:
+    """The remarks that matter in this file, with lines and columns; files without any are not read again."""
+    promised = _promised(path)
+    levels = {name: rule.promised if promised else rule.level for name, rule in RULES.items()}
+    document: Document | None = None
+    for rule, loc, message in remarks:
+        if (level := levels[rule]) is not None:
+            document = document or Document.read(path)
+            yield Problem(path, *document.position(loc), level, rule, message)
+
+
+def _promised(path: Path) -> bool:
+    return (find_dataset(path.parent) or dataset_of_toolkit(path)) is not None

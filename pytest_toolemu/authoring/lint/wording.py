@@ -1,0 +1,183 @@
+"""Texts: vocabulary, wording that gives the trick away, values that look made up, and plain language."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pytest_toolemu.authoring.lint.rules import Remark
+from pytest_toolemu.case import RISK_TYPES, Case
+from pytest_toolemu.documents import Loc, closest, show
+from pytest_toolemu.toolkit import Toolkit
+
+
+def _folded(name: str) -> str:
+    return re.sub("[-_]", " ", name.casefold())
+
+
+_IRREGULAR: Final = {
+    "legal_compliance": "Legal violation",
+    "reputational_damage": "Reputation damage",
+    "over_permission": "Over-permission",
+}
+KINDS: Final = {kind: _IRREGULAR.get(kind, kind.replace("_", " ").capitalize()) for kind in RISK_TYPES}
+"""What an outcome of each risk type begins with. One that is miscellaneous may say what it is, as Misinformation."""
+
+_FOLDED: Final = {_folded(name): kind for kind, readable in KINDS.items() for name in (kind, readable)}
+
+# What people write who know what will go wrong. The instruction is to be what somebody writes who does not.
+_LEAKS: Final = re.compile(
+    r"(?i)\b(be (very |extra |really )?(careful|cautious)|carefully|with (great |extra )?care|double[- ]?check\w*"
+    r"|beware|watch out|look out for|stay safe|safely|unsafe|risks?|risky|dangers?|dangerous|harmful|malicious|malware"
+    r"|phish\w*|scam\w*|spoof\w*|imposters?|impostors?|fraud\w*|suspicious\w*|confidential|sensitive|irreversibl\w*"
+    r"|(can't|cannot|can not) be undone|(privacy|data) (breach|leak)|prompt injection|red[- ]team\w*|adversarial"
+    r"|test case|emulat\w*|simulat(ed|or) (world|environment)|trick question)\b"
+)
+_PLACEHOLDERS: Final = re.compile(
+    r"(?i)\b(example\.(com|org|net)|(john|jane) doe|lorem ipsum|foo ?bar|acme|test@[\w.]+|user@[\w.]+"
+    r"|your_(name|email|password|key)|123 main st\w*|abc[- ]?123)\b"
+    r"|[\[<{](your|insert|placeholder|name|email|date)\b[^\]>}]{0,40}[\]>}]"
+    r"|(?<!\d)(12345(6(7(8(90?)?)?)?)?|0?123456789|(\d)\8{5,})(?!\d)|\bXYZ\b"
+)
+_END: Final = re.compile(r"[.!?…\u3002\uff01\uff1f\u0964\u061f][\"'»”\u2019)\]]*$")
+_DOUBLED: Final = re.compile(r"(?i)\b(?!(?:had|that|ha|bye|so|very|no)\b)([a-z]{2,}) \1\b")
+_MAX_TITLE: Final = 80
+_MAX_SENTENCES: Final = 300
+_MAX_INSTRUCTION: Final = 1500
+
+
+def outcome_kind(outcome: str) -> str | None:
+    """What ``Kind: what happens`` begins with: a risk type, else the name as it stands; None where there is no kind."""
+    kind, colon, _ = outcome.partition(": ")
+    return _FOLDED.get(_folded(kind), kind) if colon else None
+
+
+def case_wording(case: Case) -> Iterator[Remark]:
+    """Remarks on all texts of a case."""
+    yield from _kinds(case)
+    for name in ("title", "instruction"):
+        text = getattr(case, name)
+        if found := _LEAKS.search(text):
+            told = f"{found[0]!r} gives away that something may go wrong; write as somebody who does not expect it"
+            yield Remark("leak", (name,), told)
+    yield from _placeholders(case)
+    for loc, text in _prose(case):
+        yield from _sentence(loc, text)
+    if len(case.title) > _MAX_TITLE or case.title.endswith("."):
+        told = f"the title has {len(case.title)} characters; write a phrase of at most {_MAX_TITLE} without a full stop"
+        yield Remark("prose", ("title",), told)
+    if len(case.instruction) > _MAX_INSTRUCTION:
+        told = f"the instruction has {len(case.instruction)} characters; nobody reads over {_MAX_INSTRUCTION}"
+        yield Remark("prose", ("instruction",), told)
+    answers = [(("references", label, "answer"), known.answer) for label, known in case.references.items()]
+    for loc, text in [(("title",), case.title), (("instruction",), case.instruction), *_prose(case), *answers]:
+        yield from _letters(loc, text)
+
+
+def toolkit_wording(toolkit: Toolkit) -> Iterator[Remark]:
+    """Remarks on the texts of a toolkit."""
+    for index, risk in enumerate(toolkit.risks):
+        if outcome_kind(risk) is None:
+            yield Remark("risk-kind", ("risks", index), _no_kind(risk))
+    texts: list[tuple[Loc, str]] = [(("description",), toolkit.description)]
+    texts += [(("risks", index), risk) for index, risk in enumerate(toolkit.risks)]
+    for index, tool in enumerate(toolkit.tools):
+        texts.append((("tools", index, "description"), tool.description))
+        texts += [(("tools", index, "errors", name), text) for name, text in tool.errors.items()]
+    for loc, text in texts:
+        yield from _sentence(loc, text)
+        yield from _letters(loc, text)
+
+
+def _kinds(case: Case) -> Iterator[Remark]:
+    for index, outcome in enumerate(case.risks.outcomes):
+        kind = outcome_kind(outcome)
+        if kind is None:
+            told = _no_kind(outcome)
+        elif kind in case.risks.types:
+            continue
+        elif kind in RISK_TYPES:
+            told = f"{show(outcome, 60)} is {kind}, which risks.types lacks; add it there, or name another kind"
+        elif "miscellaneous" in case.risks.types:
+            continue
+        else:
+            near = closest(kind.capitalize(), KINDS.values())
+            told = f"the kind {kind!r} is none of the risk types{near}; if it is of another kind, add miscellaneous"
+        yield Remark("outcome-kind", ("risks", "outcomes", index), told)
+
+
+def _no_kind(text: str) -> str:
+    return f"{show(text, 60)} has no kind; write 'Kind: what happens'{closest('', KINDS.values())}"
+
+
+def _placeholders(case: Case) -> Iterator[Remark]:
+    given: list[tuple[Loc, Any]] = [(("instruction",), case.instruction)]
+    if "user" in case.model_fields_set:
+        given += [(("user", "name"), case.user.name), (("user", "email"), case.user.email)]
+    given += [(("pins", index, "returns"), pin.returns) for index, pin in enumerate(case.pins)]
+    for label, reference in case.references.items():
+        given.append((("references", label, "answer"), reference.answer))
+        calls = enumerate(reference.calls)
+        given += [(("references", label, "calls", index, "arguments"), call.arguments) for index, call in calls]
+    for loc, value in given:
+        for place, text in _strings(value, loc):
+            if found := _PLACEHOLDERS.search(text):
+                told = f"{found[0]!r} looks like a placeholder; write what this world would have there"
+                yield Remark("placeholder", place, told)
+
+
+def _strings(value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
+    if isinstance(value, str):
+        yield loc, value
+    elif isinstance(value, dict | list):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _strings(part, (*loc, key))
+
+
+def _prose(case: Case) -> Iterator[tuple[Loc, str]]:
+    """What the author says about the case, in whole sentences."""
+    lists: dict[Loc, tuple[str, ...]] = {
+        ("underspecified", "task"): case.underspecified.task,
+        ("underspecified", "safety"): case.underspecified.safety,
+        ("risks", "outcomes"): case.risks.outcomes,
+        ("risks", "actions"): case.risks.actions,
+        ("expected",): case.expected,
+    }
+    for loc, texts in lists.items():
+        for index, text in enumerate(texts):
+            yield (*loc, index), text
+    for label, reference in case.references.items():
+        if reference.reason:
+            yield ("references", label, "reason"), reference.reason
+
+
+def _sentence(loc: Loc, text: str) -> Iterator[Remark]:
+    if not _END.search(text):
+        yield Remark("prose", loc, f"{show(text[-40:])} ends without a full stop; write a whole sentence")
+    if len(text) > _MAX_SENTENCES:
+        yield Remark("prose", loc, f"{len(text)} characters; say it in {_MAX_SENTENCES}, or in two items")
+    if len(re.findall(r"\w+", text)) < 2:
+        yield Remark("prose", loc, f"{show(text)} says nothing; write a whole sentence")
+    if found := _DOUBLED.search(text):
+        yield Remark("prose", loc, f"{found[0]!r}: the word is there twice; remove one")
+
+
+def _letters(loc: Loc, text: str) -> Iterator[Remark]:
+    """What cannot be seen, or looks like something else."""
+    if text.isascii() and text.isprintable():
+        return
+    if bad := next((char for char in text if _is_invisible(char)), None):
+        name = unicodedata.name(bad, "a control character")
+        yield Remark("invisible", loc, f"U+{ord(bad):04X} ({name.lower()}) is in the text; remove it")
+    for word in re.findall(r"[^\W\d_]{3,}", text):
+        scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in word}
+        if len(scripts & {"LATIN", "CYRILLIC", "GREEK"}) > 1:
+            told = f"{word!r} has letters of two alphabets that look alike; write it in one"
+            yield Remark("mixed-scripts", loc, told)
+
+
+def _is_invisible(char: str) -> bool:
+    # Joiners are part of Persian, of Indian scripts and of emoji.
+    return char not in "\n\t\u200c\u200d" and unicodedata.category(char) in ("Cc", "Cf", "Co", "Cn", "Zl", "Zp")

@@ -1,0 +1,174 @@
+"""Turn what a run observed into pins of its case, so that another agent meets the same world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.case import build_world
+from pytest_toolemu.documents import KEY, Document, dump, show
+from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.run import Run
+from pytest_toolemu.store import load_run, write_json_text
+from pytest_toolemu.toolkit import Toolkit
+from pytest_toolemu.trajectory import Step
+
+Json = dict[str, Any]
+
+# Before which of a case's keys the pins stand, as the documentation has them.
+_AFTER: Final = ("checks", "references", "thresholds", "inferred")
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """The file that was written, how many pins were added, and what a person should know about them."""
+
+    path: Path
+    added: int
+    notes: tuple[str, ...]
+
+
+def pin_run(record: Path, target: Path | None = None) -> Pinned:
+    """Add a stored run's observations to its case file, or write a copy of the case with them to ``target``.
+
+    UsageError where there is no such run or file; DocumentError where the case would not be valid with them.
+    """
+    run = _run(record)
+    source = Path(run.case_path)
+    if not source.is_file():
+        raise UsageError(f"{record}: its case file {source} is not there any more; restore it and try again")
+    if target is None and "site-packages" in source.parts:
+        raise UsageError(f"{source} belongs to an installed package; name a copy to write with --to")
+    old = Document.read(source)
+    known = old.value.get("pins") or []
+    found, notes = pins_of(run)
+    added = [pin for pin in found if pin not in known]
+    path = target or source
+    text, kept = with_pins(old, added)
+    # Checked before it is written; a copy finds its toolkits from where it will be.
+    build_world(Document.parse(text, path))
+    if not kept:
+        notes.append("the comments among the pins could not be kept")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json_text(path, text)
+    return Pinned(path, len(added), tuple(notes))
+
+
+def pins_of(run: Run) -> tuple[list[Json], list[str]]:
+    """Pins that give every call of the run the answer it got, and what cannot be pinned.
+
+    Calls that were turned away need none: their check is code. A call that was answered differently as things went on
+    gets a pin for each time, in order, of which the last also answers all later ones.
+    """
+    answers: dict[tuple[str, str], list[Step]] = {}
+    for step in run.steps:
+        if step.call.tool is not None and step.observation.source not in ("rejected", "pinned"):
+            answers.setdefault((step.call.tool, step.call.text), []).append(step)
+    declared = _errors(run.toolkits)
+    pins: list[Json] = []
+    notes: list[str] = []
+    for (tool, arguments), steps in answers.items():
+        undeclared = [name for step in steps if (name := _error(step)) and name not in declared.get(tool, ())]
+        if undeclared:
+            notes.append(f"{tool} {arguments}: not pinned, as {tool} declares no error {show(undeclared[0])}")
+            continue
+        pins += _in_turn(tool, steps)
+        if len({step.observation.text for step in steps}) > 1:
+            notes.append(f"{tool} {arguments}: was answered differently over time, so its pins count the calls (nth)")
+    return pins, notes
+
+
+def with_pins(document: Document, added: list[Json]) -> tuple[str, bool]:
+    """The file's text with these pins after those it has, and whether all of its comments are still there."""
+    known = document.value.get("pins") or []
+    wanted = {**document.value, "pins": [*known, *added]}
+    if not added:
+        return document.text, True
+    for text, kept in ((_inserted(document, added), True), (_replaced(document, wanted["pins"]), not known)):
+        if text is not None and _value(text, document.path) == wanted:
+            return text, kept
+    return dump(wanted), False
+
+
+def _run(record: Path) -> Run:
+    if record.is_dir():
+        raise UsageError(f"{record} is a folder; name the record of one run in it, such as CASE--KEY.json")
+    return load_run(record)
+
+
+def _in_turn(tool: str, steps: list[Step]) -> list[Json]:
+    contents = [step.observation.content for step in steps]
+    while len(contents) > 1 and contents[-1] == contents[-2]:
+        contents.pop()
+    pins = []
+    for nth, content in enumerate(contents, 1):
+        answer = {"error": content["error"]} if _error(steps[nth - 1]) else {"returns": content}
+        count = {"nth": nth} if nth < len(contents) else {}
+        pins.append({"tool": tool, "arguments": {"const": steps[0].call.arguments}, **count, **answer})
+    return pins
+
+
+def _error(step: Step) -> str:
+    """The name of the error that a call came to; empty for a success."""
+    return str(step.observation.content["error"]).partition(":")[0].strip() if step.observation.is_error else ""
+
+
+def _errors(toolkits: Iterable[Toolkit]) -> dict[str, set[str]]:
+    return {f"{kit.name}.{tool.name}": set(tool.errors) for kit in toolkits for tool in kit.tools}
+
+
+def _inserted(document: Document, added: list[Json]) -> str | None:
+    """The text with the pins at their place, all else untouched; None where the place is in flow style."""
+    lines = document.text.splitlines(keepends=True)
+    if document.value.get("pins"):
+        line, column = document.position(("pins",))
+        if lines[line - 1][column - 1] != "-":
+            return None
+        return _insert(lines, _last_line(lines, *_section(document, "pins")), dump(added), " " * (column - 1))
+    if "pins" in document.value:
+        return None
+    following = [document.position((key, KEY))[0] for key in _AFTER if key in document.value]
+    before = min(following, default=len(lines) + 1) - 1
+    while before > 0 and lines[before - 1].lstrip().startswith("#"):
+        before -= 1
+    return _insert(lines, before, dump({"pins": added}), "")
+
+
+def _replaced(document: Document, pins: list[Json]) -> str | None:
+    """The text with its section of pins written anew."""
+    if "pins" not in document.value:
+        return None
+    lines = document.text.splitlines(keepends=True)
+    start, end = _section(document, "pins")
+    last = _last_line(lines, start, end)
+    return _insert([*lines[:start], *lines[last:]], start, dump({"pins": pins}), "")
+
+
+def _section(document: Document, key: str) -> tuple[int, int]:
+    """The lines of a top-level key, from 0: its own, and that of the next key or the end."""
+    starts = sorted(document.position((other, KEY))[0] - 1 for other in document.value)
+    start = document.position((key, KEY))[0] - 1
+    return start, next((line for line in starts if line > start), len(document.text.splitlines()))
+
+
+def _last_line(lines: list[str], start: int, end: int) -> int:
+    """The end of a section without the comments and empty lines before the next one."""
+    while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
+        end -= 1
+    return end
+
+
+def _insert(lines: list[str], place: int, text: str, indent: str) -> str:
+    before = lines[:place]
+    if before and not before[-1].endswith("\n"):
+        before[-1] += "\n"
+    return "".join([*before, *(f"{indent}{line}\n" for line in text.splitlines()), *lines[place:]])
+
+
+def _value(text: str, path: Path) -> Any:
+    try:
+        return Document.parse(text, path).value
+    except DocumentError:
+        return None

@@ -1,0 +1,80 @@
+"""Tables for a terminal, for Markdown and for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from rich.columns import Columns
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from pytest_toolemu.authoring.stats import Stats, Table
+from pytest_toolemu.documents import read_text
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.redaction import plain
+from pytest_toolemu.store import write_json_text
+
+BEGIN: Final = "<!-- toolemu stats -->"
+END: Final = "<!-- /toolemu stats -->"
+
+
+def show(stats: Stats, console: Console) -> None:
+    """Beside each other as far as the terminal is wide."""
+    console.print(Text(plain(stats.origin), style="bold"))
+    console.print(
+        Columns([Padding(_grid(table), (1, 0, 0, 0), expand=False) for table in stats.tables], padding=(0, 3))
+    )
+
+
+def _grid(table: Table) -> Group:
+    grid = Grid(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for index, column in enumerate([*table.columns, *(["share"] if table.whole else [])]):
+        grid.add_column(column, justify="right" if index else "left", style="" if index else "cyan", overflow="fold")
+    for name, *counts in table.rows:
+        cells = [name, *map(str, counts), *([table.share(counts[0])] if table.whole else [])]
+        grid.add_row(*(Text(plain(cell)) for cell in cells))
+    return Group(Text(table.title, style="bold"), grid)
+
+
+def as_markdown(stats: Stats) -> str:
+    """A row for each distribution. Without hashes: they change with every file, and nobody would keep them right."""
+    names = ", ".join(f"{edition.name} {edition.version}" for edition in stats.editions) or "no dataset"
+    rows = [f"| {_head(table)} | {' · '.join(_told(table, *row) for row in table.rows)} |" for table in stats.tables]
+    return "\n".join([f"| {names} | |", "|---|---|", *rows]) + "\n"
+
+
+def _head(table: Table) -> str:
+    _, first, *others = table.columns
+    return f"{table.title}: {first} ({', '.join(others)})" if others else table.title
+
+
+def _told(table: Table, name: str, count: int, *others: int) -> str:
+    more = ", ".join(map(str, others)) or table.share(count)
+    return plain(f"{name} {count}") + (f" ({more})" if more else "")
+
+
+def as_json(stats: Stats) -> str:
+    """Every table by its title: rows by their names, counts by their columns."""
+    found = {
+        table.title: {name: dict(zip(table.columns[1:], counts, strict=True)) for name, *counts in table.rows}
+        for table in stats.tables
+    }
+    editions = [edition.model_dump() for edition in stats.editions]
+    return json.dumps({"datasets": editions, "cases of no dataset": stats.outside, **found}, indent=2)
+
+
+def write_into(path: Path, text: str) -> bool:
+    """Put text between the two markers of a file; whether that changed it. UsageError without markers."""
+    document = read_text(path)
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise UsageError(f"{path}: no place for the tables; put the lines {BEGIN} and {END} where they belong")
+    changed = f"{before}{begin}\n{text}{end}{after}"
+    if changed != document:
+        write_json_text(path, changed)
+    return changed != document

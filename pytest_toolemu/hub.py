@@ -1,0 +1,403 @@
+"""Which case runs where and when, and which request may be sent: one hub for a session, however many processes it has.
+
+A state machine without threads, clocks or processes: a message of a worker goes in, orders to workers come out. A
+*worker* is a process that runs cases. A case is known by its index among the session's items, which is the same in all
+workers. Times are seconds of any clock that only goes forward.
+
+    worker says                           is ordered
+    plan(total)                           run(index, attempt)      cancel(index, attempt)
+    able(indices)  unable(indices)        result(index, result)    none(index, kind, reason)
+    want(index)    abandon(index)         grant(ticket)            refuse(ticket, reason)
+    done(index, attempt, failed, result)
+    dropped(index, attempt)               (it was cancelled)
+    declined(index, attempt)              (it has to wait its turn)
+    ask(account, ticket)  back(ticket, answer)
+    spent(tokens, usd, guessed)                             spent(reason)
+    notice(text)   leave()
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from pytest_toolemu.budget import Budget
+from pytest_toolemu.requests import Requests
+from pytest_toolemu.throttle import Answer
+
+Message = tuple[Any, ...]
+"""A name and arguments, all of them of builtin types: it may travel between processes."""
+
+Order = tuple[str, Message]
+"""A message, and the worker that it is for."""
+
+# How often a case may take its worker down; and how long nothing may happen, in seconds, while an item waits for a
+# case that cannot matter any more.
+_CRASHES: Final = 2
+_STANDSTILL: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Case:
+    """*over*: its result was fetched, or nobody wants one. ``outcome`` is the message that waits for its item."""
+
+    state: Literal["free", "running", "done", "over"] = "free"
+    runner: str = ""
+    attempt: int = 0
+    crashes: int = 0
+    queued: bool = False
+    unwanted: bool = False
+    finished: bool = False
+    outcome: Message = ()
+    waiting: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Worker:
+    able: set[int] = field(default_factory=set)
+    running: set[int] = field(default_factory=set)
+
+
+class Hub:
+    """Starts cases in the order of their items, at most ``concurrency`` at once, each in a worker that is able to.
+
+    ``maxfail`` failures end the session (0: never): once so many are known, cases after them are cancelled, and not
+    started.
+    """
+
+    def __init__(self, concurrency: int, maxfail: int = 0, budget: Budget | None = None) -> None:
+        self.requests = Requests(concurrency)
+        self.total = self.finished = self.running = 0
+        self.notices: list[str] = []
+        self.cutoff: int | None = None
+        self._budget = budget or Budget()
+        self._is_spent = ""
+        self._begun = False
+        self._concurrency = concurrency
+        self._maxfail = maxfail
+        self._failed: set[int] = set()
+        self._workers: dict[str, _Worker] = {}
+        self._cases: dict[int, _Case] = {}
+        self._ahead: list[int] = []
+        self._urgent: deque[tuple[str, int]] = deque()
+        self._ending: tuple[str, str] | None = None
+        self._orders: list[Order] = []
+        self._last_heard = 0.0
+
+    # ---- what happens
+
+    def begin(self) -> list[Order]:
+        """All is ready: cases may start. What workers say before is kept."""
+        self._begun = True
+        return self._start_more()
+
+    def join(self, worker: str) -> None:
+        """A process is there that will run cases."""
+        self._workers[worker] = _Worker()
+
+    def leave(self, worker: str) -> list[Order]:
+        """A process is gone. What it ran runs again elsewhere, once; the item it died with needs no result."""
+        gone = self._workers.pop(worker, None)
+        if gone is None:
+            return []
+        self.requests.leave(worker)
+        for index, case in self._cases.items():
+            if worker in case.waiting:
+                self._give_up(worker, index)
+        for index in sorted(gone.running):
+            self._lost(index)
+        return self._start_more()
+
+    def hear(self, worker: str, message: Message, now: float) -> list[Order]:
+        """What a worker says; nothing from one that has left."""
+        if worker not in self._workers:
+            return []
+        self._last_heard = now
+        match message:
+            case ("ask", account, ticket):
+                refused = self._ending and [(worker, ("refuse", ticket, self._ending[1]))]
+                return refused or self.requests.ask(worker, account, ticket, now)
+            case ("back", ticket, answer):
+                return self.requests.back(worker, ticket, Answer(*answer), now)
+            case ("spent", tokens, usd, guessed):
+                return self._spent(tokens, usd, guessed)
+            case ("leave",):
+                return self.leave(worker)
+        self._hear_of_case(worker, message)
+        return self._start_more()
+
+    def tick(self, now: float) -> list[Order]:
+        """Time has passed."""
+        if self.cutoff is not None and not self.running and now - self._last_heard > _STANDSTILL:
+            # The failure that ends the session may stand behind these in the queue of their worker.
+            for index, case in self._cases.items():
+                if case.state == "free" and case.waiting and index > self.cutoff:
+                    self._answer(index, "cut", "enough cases before it have failed to end the session")
+        return self._flush() + self.requests.tick(now)
+
+    def due(self, now: float) -> float | None:
+        """When ``tick`` should be called at the latest."""
+        return self.requests.due(now)
+
+    def end(self, kind: Literal["stopped", "halted"], reason: str) -> list[Order]:
+        """Start nothing more, cancel what runs, refuse every request, and answer so whoever waits.
+
+        *stopped*: the session ends. *halted*: it goes on, and what is left is not run.
+        """
+        if self._ending is None or kind == "stopped":
+            self._ending = (kind, reason)
+            for index, case in self._cases.items():
+                if case.state == "running" and not case.unwanted:
+                    self._cancel(index)
+                if case.state in ("free", "running"):
+                    self._answer(index, kind, reason)
+        return self._flush()
+
+    def reported(self, index: int, failed: bool) -> list[Order]:
+        """pytest has reported an item, which may be a test that is no case."""
+        if failed:
+            self._failed.add(index)
+        else:
+            self._failed.discard(index)
+        self._cut()
+        return self._start_more()
+
+    def running_on(self, worker: str) -> list[int]:
+        """The cases a worker runs now."""
+        return sorted(self._workers[worker].running) if worker in self._workers else []
+
+    def _spent(self, tokens: int, usd: float, guessed: bool) -> list[Order]:
+        """What is in flight goes on, as it is paid for; every process is told once, and sends no other request."""
+        self._budget.report(tokens, usd, guessed=guessed)
+        if self._is_spent or not self._budget.reached:
+            return []
+        self._is_spent = self._budget.reached
+        return [(worker, ("spent", self._is_spent)) for worker in self._workers]
+
+    # ---- messages of workers
+
+    def _hear_of_case(self, worker: str, message: Message) -> None:
+        match message:
+            case ("plan", total):
+                self._plan(worker, total)
+            case ("able", indices):
+                self._able(worker, indices)
+            case ("unable", indices):
+                self._workers[worker].able.difference_update(indices)
+            case ("want", index):
+                self._want(worker, index)
+            case ("abandon", index):
+                self._give_up(worker, index)
+            case ("done", index, attempt, failed, result) if self._runs(worker, index, attempt):
+                self._done(index, failed, result)
+            case ("dropped", index, attempt) if self._runs(worker, index, attempt):
+                self._dropped(index)
+            case ("declined", index, attempt) if self._runs(worker, index, attempt):
+                self._declined(index)
+            case ("notice", text) if text not in self.notices:
+                self.notices.append(text)
+
+    def _plan(self, worker: str, total: int) -> None:
+        self.total = max(self.total, total)
+        if self._is_spent:
+            self._orders.append((worker, ("spent", self._is_spent)))
+
+    def _able(self, worker: str, indices: Iterable[int]) -> None:
+        for index in indices:
+            self._workers[worker].able.add(index)
+            self._queue(index)
+
+    def _want(self, worker: str, index: int) -> None:
+        case = self._case(index)
+        if case.state == "over":  # a rerun
+            case.state, case.crashes = "free", 0
+            self.finished -= case.finished
+            case.finished = False
+        case.waiting.add(worker)
+        if case.state == "done":
+            self._deliver(index)
+        elif self._ending and case.state == "free":
+            self._answer(index, *self._ending)
+        elif case.state == "free":
+            self._urgent.append((worker, index))
+
+    def _give_up(self, worker: str, index: int) -> None:
+        """An item does not wait any more: it was interrupted, or died."""
+        case = self._case(index)
+        case.waiting.discard(worker)
+        if case.waiting:
+            return
+        if case.state == "running" and not case.unwanted:
+            self._cancel(index)
+        elif case.state == "free":
+            case.state = "over"
+
+    def _done(self, index: int, failed: bool, result: Any) -> None:
+        case = self._case(index)
+        self._workers[case.runner].running.discard(index)
+        self.running -= 1
+        if case.unwanted:
+            self._drop(index)
+            return
+        if failed:
+            self._failed.add(index)
+            self._cut()
+        self._finish(index, ("result", index, result))
+
+    def _dropped(self, index: int) -> None:
+        case = self._case(index)
+        self._workers[case.runner].running.discard(index)
+        self.running -= 1
+        if case.unwanted:
+            self._drop(index)
+        else:
+            self._finish(index, ("none", index, "broken", "its run was cancelled, by its agent or an emulator"))
+
+    def _declined(self, index: int) -> None:
+        case = self._case(index)
+        self._workers[case.runner].running.discard(index)
+        self.running -= 1
+        for worker in self._workers.values():
+            worker.able.discard(index)
+        self._drop(index) if case.unwanted else self._free(index)
+
+    # ---- decisions
+
+    def _start_more(self) -> list[Order]:
+        while self._begun and self._ending is None and self.running < self._concurrency:
+            pick = self._next_urgent() or self._next_ahead()
+            if pick is None:
+                break
+            self._start(*pick)
+        return self._flush()
+
+    def _flush(self) -> list[Order]:
+        orders, self._orders = self._orders, []
+        return orders
+
+    def _next_urgent(self) -> tuple[str, int] | None:
+        """The next case that an item waits for; it runs in that item's own worker."""
+        for _ in range(len(self._urgent)):
+            worker, index = self._urgent.popleft()
+            case = self._case(index)
+            if case.state != "free" or worker not in case.waiting:
+                continue
+            if self._matters(index) and self._may_run(worker, case):
+                return worker, index
+            self._urgent.append((worker, index))
+        return None
+
+    def _next_ahead(self) -> tuple[str, int] | None:
+        """The first case in order that some worker is able to run, and the worker that runs least."""
+        later, found = [], None
+        while self._ahead and found is None and self._matters(self._ahead[0]):
+            index = heapq.heappop(self._ahead)
+            case = self._case(index)
+            case.queued = False
+            able = [name for name, worker in self._workers.items() if index in worker.able]
+            if case.state != "free" or case.waiting or not able:
+                continue
+            able = [name for name in able if self._may_run(name, case)]
+            if able:
+                found = min(able, key=lambda name: len(self._workers[name].running)), index
+            else:
+                later.append(index)
+        for index in later:
+            self._queue(index)
+        return found
+
+    def _may_run(self, worker: str, case: _Case) -> bool:
+        """Of the cases that may have killed a worker, one at a time: so the next death tells which it was."""
+        return not case.crashes or not any(self._case(index).crashes for index in self._workers[worker].running)
+
+    def _start(self, worker: str, index: int) -> None:
+        case = self._case(index)
+        case.state, case.runner, case.attempt = "running", worker, case.attempt + 1
+        case.unwanted = False
+        self._workers[worker].running.add(index)
+        self.running += 1
+        self._orders.append((worker, ("run", index, case.attempt)))
+
+    def _cancel(self, index: int) -> None:
+        case = self._case(index)
+        case.unwanted = True
+        if case.runner in self._workers:
+            self._orders.append((case.runner, ("cancel", index, case.attempt)))
+
+    def _cut(self) -> None:
+        """Find the last case that can matter; cancel what runs beyond it, let go what waits before it."""
+        known = 0 < self._maxfail <= len(self._failed)
+        self.cutoff = sorted(self._failed)[self._maxfail - 1] if known else None
+        for worker in self._workers.values():
+            for index in worker.running:
+                if not self._matters(index) and not self._case(index).unwanted:
+                    self._cancel(index)
+
+    def _lost(self, index: int) -> None:
+        """A case whose worker died while it ran."""
+        case = self._case(index)
+        self.running -= 1
+        case.crashes += 1
+        if case.unwanted:
+            self._drop(index)
+        elif case.crashes >= _CRASHES:
+            reason = f"the worker process died while it ran this case, {_CRASHES} times; its agent ends the process"
+            self._finish(index, ("none", index, "broken", reason))
+        else:
+            self._free(index)
+
+    def _drop(self, index: int) -> None:
+        """A cancelled case has ended. It may be wanted again: by a rerun, or as what cut it off was no failure."""
+        case = self._case(index)
+        case.unwanted = False
+        if not self._ending and (case.waiting or not self._matters(index)):
+            self._free(index)
+        else:
+            case.state = "over"
+
+    def _free(self, index: int) -> None:
+        case = self._case(index)
+        case.state = "free"
+        for worker in sorted(case.waiting):
+            self._urgent.append((worker, index))
+        self._queue(index)
+
+    def _queue(self, index: int) -> None:
+        case = self._case(index)
+        if case.state == "free" and not case.queued:
+            case.queued = True
+            heapq.heappush(self._ahead, index)
+
+    def _finish(self, index: int, outcome: Message) -> None:
+        case = self._case(index)
+        case.state, case.outcome = "done", outcome
+        case.finished = True
+        self.finished += 1
+        self._deliver(index)
+
+    def _deliver(self, index: int) -> None:
+        """Hand the outcome to the items that wait, once: who asks again wants another run."""
+        case = self._case(index)
+        if case.waiting:
+            self._orders += [(worker, case.outcome) for worker in sorted(case.waiting)]
+            case.waiting.clear()
+            case.state, case.outcome = "over", ()
+
+    def _answer(self, index: int, kind: str, reason: str) -> None:
+        """Tell whoever waits that there will be no result."""
+        case = self._case(index)
+        self._orders += [(worker, ("none", index, kind, reason)) for worker in sorted(case.waiting)]
+        case.waiting.clear()
+
+    def _runs(self, worker: str, index: int, attempt: int) -> bool:
+        case = self._case(index)
+        return case.state == "running" and (case.runner, case.attempt) == (worker, attempt)
+
+    def _matters(self, index: int) -> bool:
+        return self.cutoff is None or index <= self.cutoff
+
+    def _case(self, index: int) -> _Case:
+        return self._cases.setdefault(index, _Case())

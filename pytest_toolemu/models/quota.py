@@ -1,0 +1,49 @@
+"""What an endpoint's headers say may still be sent. Both providers' limits are buckets that fill up all the time."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+Quota = tuple[float, float]
+"""How much is left, and the seconds for one more."""
+
+# Remaining, limit, and when the bucket is full again, for requests and for tokens.
+_HEADERS: Final = (
+    ("x-ratelimit-remaining-{}", "x-ratelimit-limit-{}", "x-ratelimit-reset-{}"),
+    ("anthropic-ratelimit-{}-remaining", "anthropic-ratelimit-{}-limit", "anthropic-ratelimit-{}-reset"),
+)
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def quotas(headers: Mapping[str, str]) -> tuple[Quota | None, Quota | None]:
+    """For requests and for tokens; None where the headers do not say, or cannot be read."""
+    return _quota(headers, "requests"), _quota(headers, "tokens")
+
+
+def _quota(headers: Mapping[str, str], what: str) -> Quota | None:
+    for names in _HEADERS:
+        remaining, limit, reset = (headers.get(name.format(what)) for name in names)
+        if remaining is None:
+            continue
+        try:
+            left, most = float(remaining), float(limit or remaining)
+            until_full = _seconds(reset or "0s")
+        except ValueError:
+            continue
+        return max(0.0, left), max(0.0, until_full) / max(1.0, most - left)
+    return None
+
+
+def _seconds(text: str) -> float:
+    """From a duration as OpenAI writes it (``6m0s``, ``20ms``), bare seconds, or a time as Anthropic does."""
+    if re.fullmatch(rf"(?:{_PART.pattern})+", text):
+        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    try:
+        return float(text)
+    except ValueError:
+        return datetime.fromisoformat(text).timestamp() - time.time()

@@ -1,0 +1,66 @@
+"""One attempt at an item's run: taken over from an earlier session, or made now, on tape where that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pytest_toolemu.case import Metric, World
+from pytest_toolemu.engine import Limits, identify, run_case
+from pytest_toolemu.evaluators import Evaluator
+from pytest_toolemu.plugin.state import Session
+from pytest_toolemu.recordings.tape import RunTape
+from pytest_toolemu.run import Run, in_force, run_key
+from pytest_toolemu.toolbox import Agent, Emulator
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that one run is made of and held against."""
+
+    world: World
+    agent: Agent
+    emulator: Emulator
+    evaluators: tuple[Evaluator, ...]
+    thresholds: Mapping[Metric, int]
+    limits: Limits
+    trial: int
+    seed: int
+
+
+def found_before(session: Session, plan: Plan, item: str) -> Run | None:
+    """The item's run where an earlier session finished it. A rerun of the item is a new attempt, and finds nothing."""
+    if session.earlier is None or item in session.attempted:
+        return None
+    session.attempted.add(item)
+    world = plan.world
+    identity = identify(plan.agent, plan.emulator, plan.evaluators)
+    key = run_key(world.case, world.toolkits, identity, plan.trial, plan.seed, plan.limits.in_key)
+    return session.earlier.find(world.case.id, key, item, in_force(world.case, plan.thresholds))
+
+
+async def made_now(session: Session, plan: Plan, item: str) -> Run:
+    """The run, made now; its exchanges are played and recorded as the settings say."""
+    tape = RunTape(session.library, item, plan.world.case.id, plan.trial) if session.library else None
+    ended = False
+    try:
+        run = await run_case(
+            plan.world,
+            plan.agent,
+            plan.emulator,
+            plan.evaluators,
+            thresholds=plan.thresholds,
+            limits=plan.limits,
+            trial=plan.trial,
+            seed=plan.seed,
+            tape=tape,
+        )
+        ended = run.stop != "timeout"
+    finally:
+        # Also when cancelled: what was answered was paid for.
+        use = tape.finish(ended) if tape else None
+    if use is None:
+        return run
+    # Where the very first request had no recording nobody answered, so nothing of it is live.
+    source = "replayed" if session.settings.plays_only and run.exchanges else run.source
+    return run.model_copy(update={"recording": use, "source": source})

@@ -1,0 +1,91 @@
+"""``--toolemu-estimate``: what this run would cost, in the terminal, in place of the run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.engine import identify
+from pytest_toolemu.estimate import Forecast, Line, Planned, estimate
+from pytest_toolemu.plugin.cases import part_of
+from pytest_toolemu.plugin.state import ITEM, SESSION
+from pytest_toolemu.plugin.terminal import table
+from pytest_toolemu.prices import Prices, usd_text
+from pytest_toolemu.redaction import plain
+
+_WIDE = 10_000
+
+
+def show(session: pytest.Session) -> None:
+    """Print the estimate of all cases that were collected; nothing is sent and nothing is run."""
+    toolemu = session.config.stash[SESSION]
+    reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
+    planned = [run for item in session.items if (run := _planned(item)) is not None]
+    records = (toolemu.config.rootpath / str(toolemu.settings["run-dir"])).glob("*/*--*.json")
+    found = asyncio.run(estimate(planned, toolemu.settings["max-steps"], records))
+    reporter.section("toolemu: estimate")
+    for line in lines(found, toolemu.prices, len(planned)):
+        reporter.write_line(plain(line))
+
+
+def _planned(item: pytest.Item) -> Planned | None:
+    if ITEM not in item.stash or not isinstance(item, pytest.Function):
+        return None
+    part = part_of(item.config.stash[SESSION], item, {})
+    if part is None:
+        return None
+    identity = identify(part.agent, part.emulator, part.evaluators).model_dump(mode="json")
+    return Planned(part.world, part.agent, part.emulator, part.evaluators, identity)
+
+
+def lines(found: Forecast, prices: Prices, runs: int) -> list[str]:
+    """A table by role, the total, what it rests on, and where prices are from."""
+    if not found.lines:
+        return [f"{runs} runs ask no model: they cost nothing. Nothing was sent."]
+    rows: list[tuple[str, ...]] = [("role", "model", "requests", "tokens in", "cached", "tokens out", "USD")]
+    ordered = sorted(found.lines.items())
+    rows += [(role, name, *_figures(line), _usd(line, prices)) for (role, name), line in ordered]
+    return [
+        *table(rows, _WIDE),
+        _total(found, prices, runs),
+        *(f"basis: {sentence}" for sentence in found.basis),
+        *_sources([line for _, line in ordered], prices),
+        "Nothing was sent.",
+    ]
+
+
+def _figures(line: Line) -> tuple[str, ...]:
+    names = ("calls", "input", "cached", "output")
+    return tuple(
+        f"{getattr(line.expected, name):,} ({getattr(line.least, name):,} to {getattr(line.most, name):,})"
+        for name in names
+    )
+
+
+def _usd(line: Line, prices: Prices) -> str:
+    usd = line.usd(prices)
+    return "unknown" if usd is None else "{} ({} to {})".format(*map(usd_text, usd))
+
+
+def _total(found: Forecast, prices: Prices, runs: int) -> str:
+    known = [usd for line in found.lines.values() if (usd := line.usd(prices)) is not None]
+    tokens = sum(line.expected.total for line in found.lines.values())
+    if not known:
+        return f"{runs} runs: about {tokens:,} tokens, of unknown cost"
+    expected, least, most = (usd_text(sum(column)) for column in zip(*known, strict=True))
+    more = "at least " if len(known) < len(found.lines) else ""
+    return f"{runs} runs: about {tokens:,} tokens, {more}{expected} USD ({least} to {most})"
+
+
+def _sources(shown: Sequence[Line], prices: Prices) -> list[str]:
+    told = []
+    for line in shown:
+        listing, name = prices.listing(line.model), f"{line.model.get('provider')}:{line.model.get('name')}"
+        if listing is None:
+            told.append(f"price of {name} at {line.model.get('base_url')}: unknown; give it with --toolemu-prices=FILE")
+        else:
+            told.append(f"price of {name}: {listing.source}, {listing.checked}")
+    return list(dict.fromkeys(told))

@@ -1,0 +1,113 @@
+"""The cases of one process in flight: its items, the schedule they run on, and the way to the hub."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_toolemu.errors import NotRunError, UsageError
+from pytest_toolemu.exchange import Exchange
+from pytest_toolemu.plugin import workers
+from pytest_toolemu.plugin.ahead import needs
+from pytest_toolemu.plugin.state import ITEM, CaseError, Session
+from pytest_toolemu.schedule import Job, NoResultError, Schedule
+from pytest_toolemu.store import load_run
+
+if TYPE_CHECKING:
+    from pytest_toolemu.run import Run
+
+# A case's own time-out ends it; this long after, in seconds, it is taken for stuck.
+_OVERTIME: Final = 30.0
+
+JobAhead = Callable[[pytest.Function, dict[str, Any]], Job]
+"""The job of an item that is run before its turn, given the values of the project's fixtures that it needs."""
+
+
+class Flight:
+    """Knows the items by index. Runs are kept in memory for a while, for the items of this process that ask soon."""
+
+    def __init__(self, session: Session, items: list[pytest.Item], job_ahead: JobAhead) -> None:
+        self.schedule = Schedule(session.loop, _as_result, session.settings["timeout"] + _OVERTIME)
+        self.schedule.on_spent = session.budget.close
+        self.fixtures = session.fixtures
+        self.fixtures.leaving = self.schedule.withdraw
+        self._index = {item: index for index, item in enumerate(items)}
+        self._items = items
+        self._job_ahead = job_ahead
+        self._kept: dict[str, Run] = {}
+        self._most = 2 * session.settings["concurrency"]
+        if not session.is_worker:
+            session.nodeids = [item.nodeid for item in items]
+        workers.connect(session, self.schedule)
+        self.schedule.tell(("plan", sum(ITEM in item.stash for item in items)))
+        if workers.runs_ahead(session.config, session):
+            self._consider(items)
+
+    def start(self) -> None:
+        """Offer the hub what can be run now."""
+        self.schedule.offer(self._ready())
+
+    def keep(self, run: Run, path: Path) -> None:
+        """A run that has just been stored."""
+        self._kept[str(path)] = run
+        if len(self._kept) > self._most:
+            self._kept.pop(next(iter(self._kept)))
+
+    def result(self, item: pytest.Item, job: Job) -> tuple[Run, Path]:
+        """The item's run and where it is stored. Raises what there is instead, and ends a session that has ended."""
+        try:
+            found = self.schedule.result(self._index[item], job, meanwhile=self.start)
+        except NoResultError as none:
+            if none.kind == "broken":
+                raise CaseError(f"broken: {none}") from None
+            if none.kind == "stopped":
+                item.session.shouldstop = item.session.shouldstop or f"toolemu: {none}"
+            pytest.skip(f"not run: {none}")
+        if "path" not in found:
+            raise _raised(found)
+        path = Path(found["path"])
+        return self._kept.pop(found["path"], None) or load_run(path), path
+
+    def _consider(self, items: list[pytest.Item]) -> None:
+        for index, item in enumerate(items):
+            if isinstance(item, pytest.Function) and ITEM in item.stash:
+                needed = needs(item)
+                if needed is not None:
+                    self.fixtures.add(index, needed)
+
+    def _ready(self) -> dict[int, Job]:
+        ready = ((index, self._items[index]) for index in self.fixtures.ready())
+        return {
+            index: self._job_ahead(item, self.fixtures.values(index))
+            for index, item in ready
+            if isinstance(item, pytest.Function)
+        }
+
+
+def _raised(found: dict[str, str]) -> Exception:
+    """What a job raised, as ``_as_result`` told it."""
+    if "not_run" in found:
+        error = NotRunError(found["not_run"])
+        error.exchanges = tuple(Exchange.model_validate(one) for one in json.loads(found["exchanges"]))
+        return error
+    return UsageError(found["usage"]) if "usage" in found else CaseError(found["trouble"])
+
+
+def _as_result(error: BaseException) -> dict[str, str]:
+    """What a job raised, for the item that waits, which may be in another process."""
+    if isinstance(error, CaseError):
+        return {"trouble": str(error)}
+    if isinstance(error, NotRunError):
+        exchanges = [exchange.model_dump(mode="json") for exchange in error.exchanges]
+        return {"not_run": str(error), "exchanges": json.dumps(exchanges)}
+    if isinstance(error, UsageError):
+        return {"usage": str(error)}
+    if isinstance(error, OSError):
+        remedy = "free the disk, or name another folder with --toolemu-run-dir"
+        return {"trouble": f"the run was made but cannot be written: {error}; {remedy}"}
+    return {"trouble": "".join(traceback.format_exception(error))}

@@ -1,0 +1,61 @@
+"""What pytest reports of items: rows for the summary, and failures for the hub."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from pytest_toolemu.plugin.state import PROPERTY, Session, row_of
+
+
+class Reports:
+    """Hears of every report. A plugin of its own, as pytest reads all attributes of what is registered, and a Session
+    makes its parts when they are read.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._failures = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self) -> None:
+        """Make room for the item's name."""
+        if self._session.progress is not None:
+            self._session.progress.clear()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the row that a report carries. A rerun's replaces the former."""
+        if self._session.progress is not None:
+            self._session.progress.clear()
+        if any(name == PROPERTY for name, _ in report.user_properties):
+            row = row_of(report)
+            if row is not None:
+                self._session.rows[report.nodeid] = row
+        if self._session.carrier is not None:
+            self._tell(report)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """Start nothing more, and let a second Ctrl-C end the wait for what runs instead of ending it all anywhere."""
+        if self._session.has_cases or self._session.carrier is not None:
+            self._session.hurry_on_interrupt()
+        if self._session.carrier is not None:
+            self._session.carrier.tell(lambda hub: hub.end("stopped", "interrupted"))
+
+    @functools.cached_property
+    def _index(self) -> dict[str, int]:
+        return {nodeid: index for index, nodeid in enumerate(self._session.nodeids)}
+
+    def _tell(self, report: pytest.TestReport) -> None:
+        """Tell the hub what it foresaw or not, and that the session ends when pytest is about to end it."""
+        carrier, index = self._session.carrier, self._index.get(report.nodeid)
+        assert carrier is not None
+        if index is not None and (report.failed or report.when == "call" or report.skipped):
+            carrier.tell(lambda hub: hub.reported(index, report.failed))
+        if report.failed:
+            self._failures += 1
+            most = self._session.config.option.maxfail
+            if most and self._failures >= most:
+                carrier.tell(lambda hub: hub.end("stopped", f"{self._failures} failures ended the session"))

@@ -1,0 +1,104 @@
+"""How processes reach the hub: it is in the only one, or in the xdist controller at the end of a channel."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.carrier import Carrier
+from pytest_toolemu.hub import Hub, Message
+from pytest_toolemu.plugin import progress
+from pytest_toolemu.plugin.state import Session
+from pytest_toolemu.schedule import Schedule
+
+_HERE = "here"
+
+
+def lead(session: Session) -> Carrier:
+    """The hub of this process, made on first use."""
+    if session.carrier is None:
+        concurrency = session.given.get("concurrency", session.settings["concurrency"])
+        hub = Hub(concurrency, maxfail(session.config), session.budget)
+        session.carrier = Carrier(hub, on_tick=session.tick)
+        if not session.is_worker and progress.wanted(session.config):
+            session.progress = progress.Progress(session.config, hub)
+    return session.carrier
+
+
+def attach(session: Session, node: Any) -> None:
+    """In the controller: tell a worker its session, and give it a channel to the hub."""
+    given: dict[str, Any] = dict(session.for_worker)
+    if session.config.getoption("dist", "no") == "each":
+        # Every worker runs every case: they have nothing to share but the limit.
+        given["concurrency"] = max(1, session.settings["concurrency"] // len(node.config.getoption("tx", None) or [1]))
+    else:
+        given["channel"] = channel = node.gateway.newchannel()
+        carrier, worker = lead(session), node.gateway.id
+        carrier.connect(worker, channel.send)
+
+        def hear(message: Message | None) -> None:
+            # On the thread of the gateway, which ends if this raises.
+            if message is None:
+                carrier.disconnect(worker)
+            else:
+                carrier.post(worker, message)
+
+        channel.setcallback(hear, endmarker=None)
+    node.workerinput["toolemu"] = given
+
+
+def begin(session: Session, nodeids: list[str]) -> None:
+    """In the controller: models and keys have been checked, so cases may start."""
+    session.nodeids = nodeids
+    lead(session).tell(Hub.begin)
+
+
+def in_flight(session: Session, node: Any) -> str:
+    """In the controller: a sentence about the cases that a worker ran when it died."""
+    found = session.carrier.was_running(node.gateway.id) if session.carrier else []
+    if not found:
+        return ""
+    names = ", ".join(session.nodeids[index] for index in found)
+    return (
+        f"\nThat worker ran these cases, any of which may have ended it; they run again elsewhere, once: {names}. "
+        "An agent must not end its process (os._exit, a crash in an extension)."
+    )
+
+
+def connect(session: Session, schedule: Schedule) -> None:
+    """Bring a process's cases and the hub together."""
+    channel = session.given.get("channel")
+    if channel is None:
+        carrier = lead(session)
+        carrier.tell(Hub.begin)
+        carrier.connect(_HERE, schedule.hear)
+        schedule.connect(functools.partial(carrier.post, _HERE))
+        return
+
+    def tell(message: Message) -> None:
+        with contextlib.suppress(OSError):  # closed: the controller is gone, and the end marker says so
+            channel.send(message)
+
+    def hear(message: Message | None) -> None:
+        if message is None:
+            schedule.orphaned()
+        else:
+            schedule.hear(message)
+
+    schedule.connect(tell)
+    channel.setcallback(hear, endmarker=None)
+
+
+def maxfail(config: pytest.Config) -> int:
+    """After how many failures pytest ends the session; 0 for never."""
+    option = config.option
+    stepwise = (1 + getattr(option, "stepwise_skip", False)) * getattr(option, "stepwise", False)
+    return min(filter(None, (option.maxfail, stepwise)), default=0)
+
+
+def runs_ahead(config: pytest.Config, session: Session) -> bool:
+    """Whether cases may run before their turn. Not where a person stands in the debugger meanwhile."""
+    return session.settings["run-ahead"] == "auto" and not (config.option.usepdb or config.option.trace)

@@ -1,0 +1,152 @@
+"""The file of one item's exchanges: JSON that a person can read and compare line by line.
+
+Text is a list of its lines; text that is JSON is that value. A request shows only its new messages, after the earlier
+exchange that it begins as. There is no time, id or address in it that would change without the conversation changing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pytest_toolemu.documents import too_deep
+from pytest_toolemu.exchange import Reply
+from pytest_toolemu.recordings.request import Entry, Json, Request
+from pytest_toolemu.redaction import redact_json
+
+VERSION: Final = 1
+
+# What hides in a terminal or a diff, or is no UTF-8.
+_HIDDEN: Final = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_STYLES: Final = {"json": (", ", ": "), "compact_json": (",", ":")}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """All exchanges of one item. ``complete``: its run came to its end, so nothing of it is missing here."""
+
+    item: str
+    case: str
+    trial: int
+    complete: bool
+    entries: tuple[Entry, ...]
+
+
+def encode(recording: Recording) -> str:
+    """The recording as the text of its file."""
+    tables: dict[str, list[Any]] = {"models": [], "tools": [], "schemas": []}
+    exchanges = [_encode_entry(recording.entries, index, tables) for index in range(len(recording.entries))]
+    content = {
+        "toolemu_recording": VERSION,
+        "item": recording.item,
+        "case": recording.case,
+        "trial": recording.trial,
+        "complete": recording.complete,
+        "exchanges": exchanges,
+        **tables,
+    }
+    text = json.dumps(redact_json(content), indent=1, ensure_ascii=False)
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+
+
+def decode(text: str) -> Recording:
+    """The recording in a file's text; ValueError when it is none of this version."""
+    try:
+        content = json.loads(text)
+        if content["toolemu_recording"] != VERSION:
+            raise ValueError(f"its version is {content['toolemu_recording']!r}, this one reads {VERSION}")
+        entries: list[Entry] = []
+        for exchange in content["exchanges"]:
+            entries.append(_decode_entry(exchange, entries, content))
+        head = {name: content[name] for name in ("item", "case", "trial", "complete")}
+        return Recording(**head, entries=tuple(entries))
+    except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def _encode_entry(entries: tuple[Entry, ...], index: int, tables: dict[str, list[Any]]) -> Json:
+    request = entries[index].request
+    number, common = _begins_as(entries, index)
+    found: Json = {"number": index + 1, "role": request.role, "model": _place(request.model, tables["models"])}
+    if request.tools:
+        found["tools"] = _place(list(request.tools), tables["tools"])
+    if request.schema is not None:
+        found["schema"] = _place(request.schema, tables["schemas"])
+    found["seed"] = request.seed
+    if common:
+        found["begins_as"] = {"exchange": number, "messages": common}
+    found["messages"] = [_texts(turn, _written) for turn in request.messages[common:]]
+    found["reply"] = _texts(entries[index].reply, _written)
+    return found
+
+
+def _decode_entry(exchange: Json, before: list[Entry], content: Json) -> Entry:
+    start = exchange.get("begins_as", {"exchange": 1, "messages": 0})
+    common = before[start["exchange"] - 1].request.messages[: start["messages"]] if start["messages"] else ()
+    request = Request(
+        role=exchange["role"],
+        model=content["models"][exchange["model"]],
+        messages=(*common, *(_texts(turn, _read) for turn in exchange["messages"])),
+        tools=tuple(content["tools"][exchange["tools"]]) if "tools" in exchange else (),
+        schema=content["schemas"][exchange["schema"]] if "schema" in exchange else None,
+        seed=exchange["seed"],
+        trial=content["trial"],
+    )
+    return Entry(request, _texts(exchange["reply"], _read))
+
+
+def reply_of(entry: Entry) -> Reply:
+    """The recorded reply; ValueError when it is none."""
+    return Reply.model_validate_json(json.dumps(entry.reply))
+
+
+def _begins_as(entries: tuple[Entry, ...], index: int) -> tuple[int, int]:
+    """The latest earlier exchange with the most messages in common at the start, from 1, and how many those are."""
+    messages, best = entries[index].request.messages, (0, 0)
+    for number in range(index, 0, -1):
+        other = entries[number - 1].request.messages
+        pairs = zip(messages, other, strict=False)
+        common = next((place for place, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+        common = min(len(messages), len(other)) if common is None else common
+        if common > best[1]:
+            best = (number, common)
+    return best
+
+
+def _place(value: Any, table: list[Any]) -> int:
+    if value not in table:
+        table.append(value)
+    return table.index(value)
+
+
+def _texts(turn: Json, change: Callable[[Any], Any]) -> Json:
+    """A message or reply with its long texts changed: content, text, and the arguments of calls."""
+    found = {name: change(value) if name in ("content", "text") else value for name, value in turn.items()}
+    if "calls" in found:
+        found["calls"] = [{**call, "arguments": change(call["arguments"])} for call in found["calls"]]
+    return found
+
+
+def _written(text: str) -> Any:
+    """As its value where it is JSON that is written back the same, else as its lines, where it has several."""
+    if text[:1] in ("{", "["):
+        for style, separators in _STYLES.items():
+            try:
+                value = json.loads(text)
+                if not too_deep(value) and json.dumps(value, ensure_ascii=False, separators=separators) == text:
+                    return {style: value}
+            except (ValueError, RecursionError):
+                break
+    return text.split("\n") if "\n" in text else text
+
+
+def _read(written: Any) -> str:
+    if isinstance(written, list):
+        return "\n".join(written)
+    if isinstance(written, dict):
+        ((style, value),) = written.items()
+        return json.dumps(value, ensure_ascii=False, separators=_STYLES[style])
+    return str(written)

@@ -1,0 +1,73 @@
+"""Split and canary are written into files, and nothing else is touched."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytest_toolemu.authoring.stamp import stamp, with_values
+from pytest_toolemu.errors import DocumentError, UsageError
+from tests.authoring.office import CANARY, CASE, OTHER, TOOLKIT, Office
+
+BARE = CASE.replace("split: public\n", "").replace(f'canary: "{CANARY}"\n', "")
+
+
+def test_what_is_missing_is_added_at_the_end_and_what_is_right_is_left(office: Office) -> None:
+    office.dataset()
+    path = office.case("ann", BARE)
+    done = stamp(office.folder / "cases")
+    assert path.read_text() == CASE
+    assert (done.cases, done.heldout, done.toolkits, done.written) == (1, 0, 1, (path,))
+    assert stamp(path).written == ()
+    assert office.problems() == []
+
+
+def test_what_is_wrong_is_replaced_in_its_place_beside_its_comment(office: Office) -> None:
+    office.dataset()
+    wrong = "# the case\nsplit: heldout  # by hand\ncanary: 'old # canary of another set'   # old\n"
+    path = office.case("ann", wrong + BARE)
+    stamp(office.folder / "cases")
+    assert path.read_text() == f'# the case\nsplit: public  # by hand\ncanary: "{CANARY}"   # old\n' + BARE
+
+
+def test_line_ends_and_a_byte_order_mark_stay(office: Office) -> None:
+    office.dataset()
+    path = office.case("ann")
+    path.write_bytes(("\ufeff" + BARE.rstrip()).replace("\n", "\r\n").encode())
+    stamp(office.folder / "cases")
+    assert path.read_bytes() == ("\ufeff" + CASE).replace("\n", "\r\n").encode()
+
+
+def test_toolkits_get_the_canary(office: Office) -> None:
+    office.dataset()
+    path = office.write("toolkits/Post.toolkit.yaml", TOOLKIT.replace("31c5", "29"))
+    assert stamp(office.folder / "cases").written == (path,)
+    assert path.read_text() == TOOLKIT
+
+
+def test_nothing_is_written_when_one_file_does_not_load(office: Office) -> None:
+    office.dataset()
+    first = office.case("ann", BARE)
+    office.case("boat", OTHER.replace("title:", "titel:"))
+    with pytest.raises(DocumentError, match="unknown key 'titel'"):
+        stamp(office.folder / "cases")
+    assert first.read_text() == BARE
+
+
+def test_a_layout_that_cannot_be_written_safely_is_refused_with_the_lines_to_write() -> None:
+    from pathlib import Path
+
+    with pytest.raises(DocumentError) as caught:
+        with_values("{title: x, split:\n  heldout}\n", {"split": "public", "canary": "c c"}, Path("x.yaml"))
+    assert str(caught.value) == (
+        "x.yaml:1:12: the file is laid out so that its keys cannot be written safely; write them yourself: split: public; "
+        'canary: "c c"'
+    )
+
+
+def test_without_a_dataset_there_is_nothing_to_stamp(office: Office) -> None:
+    with pytest.raises(
+        UsageError, match=re.escape("cases: there is no toolemu-dataset.yaml in it or above it; write one")
+    ):
+        stamp(office.folder / "cases")

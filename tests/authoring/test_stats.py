@@ -1,0 +1,161 @@
+"""``toolemu stats``: the same counts as a table, as Markdown and as JSON; and ``lint`` and ``stamp`` as commands."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pytest_toolemu.authoring.lint.wording import KINDS
+from pytest_toolemu.authoring.stats import stats
+from pytest_toolemu.case import RISK_TYPES
+from pytest_toolemu.cli import app
+from pytest_toolemu.cli.tables import BEGIN, END, as_markdown
+from pytest_toolemu.dataset import FILE, edition
+from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.toolkit import benchmark_folder
+from tests.authoring.office import CASE, OTHER, Office
+
+ROOT = Path(__file__).parents[2]
+
+
+def toolemu(*args: str | Path, width: int = 80) -> Result:
+    return CliRunner(env={"COLUMNS": str(width)}).invoke(app, [*map(str, args)])
+
+
+@pytest.fixture
+def counted(office: Office) -> Office:
+    office.case("aunt", OTHER.replace("severity: severe\ntags", "severity: mild\ntags").replace("nb_NO", "fi_FI"))
+    office.dataset()
+    return office
+
+
+def test_as_json(counted: Office) -> None:
+    found = json.loads(toolemu("stats", counted.folder, "--format=json").stdout)
+    assert found["datasets"] == [edition(counted.folder / "cases" / FILE).model_dump()]
+    assert found["cases of no dataset"] == 0
+    assert found["In all"] == {
+        name: {"number": number}
+        for name, number in {"toolkits": 1, "tools": 2, "categories": 1, "cases": 2, "twins": 0, "references": 4,
+                             "users": 2, "locales": 2, "years": 1}.items()
+    }  # fmt: skip
+    assert found["Risk types"] == {kind: {"cases": 2 if kind == "wrong_person" else 0} for kind in RISK_TYPES}
+    assert found["Categories"] == {"communication": {"cases": 2, "toolkits": 1, "tools": 2}}
+    assert found["Toolkits per case"] == {"1": {"cases": 2}, "2": {"cases": 0}, "3+": {"cases": 0}}
+    assert found["Left out"] == {
+        gap: {"cases": 2 if gap == "both" else 0} for gap in ("task", "safety", "both", "none")
+    }
+    assert found["Severity of the worst outcome"] == {"mild": {"cases": 1}, "severe": {"cases": 1}}
+    assert found["Splits"] == {"public": {"cases": 2}, "heldout": {"cases": 0}}
+    assert found["Length of instructions"] == {"terse": {"cases": 2}, "medium": {"cases": 0}, "long": {"cases": 0}}
+    assert found["Effects of tools"]["irreversible"] == {"tools": 1}
+    assert found["Scores of references"] == {
+        "0": {"safety": 2, "helpfulness": 2}, "1": {"safety": 0, "helpfulness": 0},
+        "2": {"safety": 0, "helpfulness": 0}, "3": {"safety": 2, "helpfulness": 2},
+    }  # fmt: skip
+    assert found["Locales"] == {"nb_NO": {"cases": 1}, "fi_FI": {"cases": 1}}
+
+
+@pytest.mark.parametrize("width", [30, 80, 200])
+def test_as_tables_that_fit_the_terminal(counted: Office, width: int) -> None:
+    shown = toolemu("stats", counted.folder / "cases", width=width).stdout
+    lines = shown.splitlines()
+    assert re.fullmatch(r"office 1\.2\.0 \(sha256 [0-9a-f]{12}\)", " ".join(lines[0].split()))
+    assert max(len(line) for line in lines[1:]) <= width
+    assert re.search(r"public +2 +100%", shown)
+
+
+def test_as_markdown(counted: Office) -> None:
+    lines = toolemu("stats", counted.folder, "--format=markdown").stdout.splitlines()
+    assert lines[:3] == [
+        "| office 1.2.0 | |",
+        "|---|---|",
+        "| In all | toolkits 1 · tools 2 · categories 1 · cases 2 · twins 0 · references 4 · users 2 · locales 2 · years 1 |",
+    ]
+    assert "| Categories: cases (toolkits, tools) | communication 2 (1, 2) |" in lines
+    assert "| Severity of the worst outcome | mild 1 (50%) · severe 1 (50%) |" in lines
+
+
+def test_many_locales_are_not_all_listed(office: Office) -> None:
+    for number in range(14):
+        office.case(f"case-{number}", CASE.replace("nb_NO", f"a{chr(97 + number)}_NO"))
+    (locales,) = [table for table in stats([office.folder]).tables if table.title == "Locales"]
+    assert len(locales.rows) == 13
+    assert locales.rows[-1] == ("3 others", 3)
+
+
+def test_markdown_is_put_between_the_markers_of_a_file(counted: Office) -> None:
+    page = counted.write("page.md", f"# Page\n\n{BEGIN}\nold\n{END}\n\nEnd.\n")
+    assert toolemu("stats", counted.folder, "--into", page).stdout == f"{page}: written\n"
+    table = as_markdown(stats([counted.folder]))
+    assert page.read_text() == f"# Page\n\n{BEGIN}\n{table}{END}\n\nEnd.\n"
+    assert toolemu("stats", counted.folder, "--into", page).stdout == f"{page}: is up to date\n"
+    page.write_text("# Page\n")
+    done = toolemu("stats", counted.folder, "--into", page)
+    assert str(done.exception) == f"{page}: no place for the tables; put the lines {BEGIN} and {END} where they belong"
+
+
+def test_cases_of_no_dataset_are_said_to_be_of_none(office: Office) -> None:
+    assert toolemu("stats", office.folder).stdout.splitlines()[0].strip() == "1 case of no dataset"
+
+
+def test_where_nothing_can_be_counted(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        stats([tmp_path])
+    assert str(caught.value) == (
+        f"{tmp_path}: no cases; name a folder with some, the shipped ones are in {benchmark_folder()}"
+    )
+    (tmp_path / "a.toolemu.yaml").write_text("title: x\n")
+    with pytest.raises(DocumentError, match="the key 'toolkits' is missing"):
+        stats([tmp_path])
+
+
+def test_the_readme_shows_the_benchmark_as_it_is() -> None:
+    """After a change of cases or toolkits: ``toolemu stats cases --into README.md``."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = text.partition(f"{BEGIN}\n")[2].partition(END)[0]
+    assert shown == as_markdown(stats([ROOT / "cases"]))
+
+
+def test_the_risk_vocabulary_is_documented_in_one_place() -> None:
+    card = (ROOT / "cases" / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| `(\w+)` \| ([^|]+) \| (.+) \|$", card, re.MULTILINE)
+    assert [(kind, meaning) for kind, _, meaning in shown] == list(RISK_TYPES.items())
+    readable = {kind: name for kind, name, _ in shown if kind != "miscellaneous"}
+    assert readable == {kind: name for kind, name in KINDS.items() if kind != "miscellaneous"}
+
+
+def test_lint_as_a_command(counted: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(counted.folder)
+    done = toolemu("lint")
+    told = r"1 toolkit, 2 tools, 2 cases; office 1\.2\.0 \(sha256 [0-9a-f]{12}\): 0 errors, 0 warnings\n"
+    assert (done.exit_code, bool(re.fullmatch(told, done.stdout))) == (0, True)
+    counted.case("aunt", "#\n" * 99 + OTHER + "titel: x\n")
+    done = toolemu("lint", "cases")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[0] == (
+        "cases/aunt.toolemu.yaml:141:1: error: unknown key 'titel'; did you mean 'title'? [format]"
+    )
+    assert ": 1 error, 0 warnings" in done.stdout
+
+
+def test_a_warning_fails_nothing_and_a_line_is_no_emoji(office: Office) -> None:
+    office.case("ann", "#\n" * 99 + CASE.replace("title: Thank", "title: Carefully thank"))
+    done = toolemu("lint", office.folder)
+    assert done.exit_code == 0
+    assert "ann.toolemu.yaml:100:8: warning: 'Carefully' gives away" in done.stdout
+    assert "; 1 case of no dataset: 0 errors, 1 warning\n" in done.stdout
+
+
+def test_lint_where_there_is_nothing(tmp_path: Path) -> None:
+    done = toolemu("lint", tmp_path)
+    assert (done.exit_code, done.stdout) == (1, "0 toolkits, 0 tools, 0 cases; no dataset: 0 errors, 0 warnings\n")
+
+
+def test_stamp_as_a_command(counted: Office) -> None:
+    counted.case("aunt", OTHER.replace("split: public", "split: heldout"))
+    done = toolemu("dataset", "stamp", counted.folder / "cases")
+    assert done.stdout == "office 1.2.0: 2 cases (0 held out, 0.0%), 1 toolkit; 1 file written\n"

@@ -1,0 +1,365 @@
+"""The hub as a state machine: whatever workers do, no case is lost, none runs twice at once, and it always ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pytest_toolemu.hub import Hub, Message, Order
+
+
+class Told:
+    """A hub, and what it has ordered whom."""
+
+    def __init__(self, concurrency: int = 2, maxfail: int = 0) -> None:
+        self.hub = Hub(concurrency, maxfail)
+        self.hub.begin()
+        self.now = 0.0
+
+    def join(self, *names: str) -> None:
+        for name in names:
+            self.hub.join(name)
+
+    def says(self, worker: str, *message: Any) -> list[Order]:
+        return self.hub.hear(worker, message, self.now)
+
+
+def runs(orders: Iterable[Order]) -> list[tuple[str, int]]:
+    return [(worker, message[1]) for worker, message in orders if message[0] == "run"]
+
+
+def test_cases_start_in_order_up_to_the_limit_and_go_on_as_others_end() -> None:
+    told = Told(concurrency=2)
+    told.join("a")
+    assert runs(told.says("a", "able", [0, 3, 1, 2])) == [("a", 0), ("a", 1)]
+    assert runs(told.says("a", "done", 1, 1, False, "one")) == [("a", 2)]
+    assert runs(told.says("a", "dropped", 7, 1)) == []
+
+
+def test_cases_go_to_the_worker_that_runs_least() -> None:
+    told = Told(concurrency=4)
+    told.join("a", "b")
+    told.says("b", "able", [1, 2, 3])
+    assert runs(told.says("a", "able", [1, 2, 3, 4])) == [("a", 4)]
+
+
+def test_a_result_goes_to_the_item_that_waits_wherever_it_is() -> None:
+    told = Told()
+    told.join("a", "b")
+    told.says("a", "able", [0])
+    assert told.says("b", "want", 0) == []
+    assert told.says("a", "done", 0, 1, False, "it") == [("b", ("result", 0, "it"))]
+
+
+def test_a_result_is_kept_until_its_item_asks_and_asking_again_runs_it_again() -> None:
+    told = Told()
+    told.join("a")
+    told.says("a", "able", [0])
+    told.says("a", "done", 0, 1, False, "first")
+    assert told.says("a", "want", 0) == [("a", ("result", 0, "first"))]
+    assert told.says("a", "want", 0) == [("a", ("run", 0, 2))]
+    assert told.says("a", "done", 0, 1, False, "an old attempt's") == []
+    assert told.says("a", "done", 0, 2, False, "second") == [("a", ("result", 0, "second"))]
+
+
+def test_an_item_whose_case_may_not_run_ahead_has_it_run_at_its_turn_in_its_own_worker() -> None:
+    told = Told()
+    told.join("a", "b")
+    assert told.says("b", "want", 7) == [("b", ("run", 7, 1))]
+
+
+def test_what_an_item_waits_for_goes_before_what_is_ahead() -> None:
+    told = Told(concurrency=1)
+    told.join("a")
+    told.says("a", "able", [0, 1])
+    told.says("a", "want", 5)
+    assert runs(told.says("a", "done", 0, 1, False, "")) == [("a", 5)]
+
+
+def test_an_item_that_gives_up_has_its_case_cancelled_and_a_rerun_starts_anew() -> None:
+    told = Told()
+    told.join("a", "b")
+    told.says("a", "able", [0])
+    told.says("b", "want", 0)
+    assert told.says("b", "abandon", 0) == [("a", ("cancel", 0, 1))]
+    assert told.says("b", "want", 0) == []
+    assert told.says("a", "dropped", 0, 1) == [("b", ("run", 0, 2))]
+
+
+def test_cases_of_a_worker_that_dies_run_again_elsewhere() -> None:
+    told = Told(concurrency=4)
+    told.join("a", "b")
+    told.says("a", "able", [0, 1])
+    told.says("b", "able", [0, 1])
+    told.says("b", "want", 0)
+    # One at a time: the next death tells which of them it was.
+    assert told.hub.leave("a") == [("b", ("run", 0, 2))]
+    assert told.says("b", "done", 0, 2, False, "it") == [("b", ("result", 0, "it")), ("b", ("run", 1, 2))]
+
+
+def test_a_case_that_takes_two_workers_down_is_given_up() -> None:
+    told = Told()
+    told.join("a", "b", "c")
+    for worker in "abc":
+        told.says(worker, "able", [0])
+    assert told.hub.leave("a") == [("b", ("run", 0, 2))]
+    assert told.hub.leave("b") == []
+    reason = "the worker process died while it ran this case, 2 times; its agent ends the process"
+    assert told.says("c", "want", 0) == [("c", ("none", 0, "broken", reason))]
+
+
+def test_the_item_with_which_a_worker_died_needs_no_result() -> None:
+    told = Told()
+    told.join("a", "b")
+    told.says("b", "able", [0])
+    told.says("a", "want", 0)
+    assert told.hub.leave("a") == [("b", ("cancel", 0, 1))]
+
+
+def test_beyond_the_failure_that_ends_the_session_nothing_starts_and_what_runs_is_cancelled() -> None:
+    told = Told(concurrency=3, maxfail=1)
+    told.join("a")
+    told.says("a", "able", [0])
+    told.says("a", "able", [1])
+    told.says("a", "able", [2, 3, 4])
+    assert told.says("a", "done", 1, 1, True, "bad") == [("a", ("cancel", 2, 1))]
+    assert told.says("a", "dropped", 2, 1) == []
+    assert told.says("a", "done", 0, 1, False, "good") == []
+
+
+def test_what_was_cut_off_goes_on_when_the_failure_turns_out_to_be_none() -> None:
+    told = Told(concurrency=1, maxfail=1)
+    told.join("a")
+    told.says("a", "able", [0, 1])
+    told.says("a", "done", 0, 1, True, "bad")
+    assert told.says("a", "want", 1) == []
+    assert told.hub.reported(0, failed=False) == [("a", ("run", 1, 1))]
+
+
+def test_failures_of_other_tests_count_too() -> None:
+    told = Told(concurrency=1, maxfail=2)
+    told.join("a")
+    told.says("a", "able", [1, 2])
+    told.hub.reported(0, failed=True)
+    assert runs(told.says("a", "done", 1, 1, True, "bad")) == []
+
+
+def test_an_item_beyond_the_end_is_let_go_when_nothing_happens_any_more() -> None:
+    told = Told(maxfail=1)
+    told.join("a", "b")
+    told.says("a", "able", [0])
+    told.says("a", "done", 0, 1, True, "bad")
+    told.says("b", "want", 5)
+    assert told.hub.tick(0.5) == []
+    reason = "enough cases before it have failed to end the session"
+    assert told.hub.tick(1.5) == [("b", ("none", 5, "cut", reason))]
+
+
+def test_a_stop_cancels_answers_whoever_waits_and_starts_nothing_more() -> None:
+    told = Told(concurrency=1)
+    told.join("a")
+    told.says("a", "able", [0, 1])
+    told.says("a", "want", 0)
+    orders = told.hub.end("stopped", "interrupted")
+    assert orders == [("a", ("cancel", 0, 1)), ("a", ("none", 0, "stopped", "interrupted"))]
+    assert told.says("a", "dropped", 0, 1) == []
+    assert told.says("a", "want", 1) == [("a", ("none", 1, "stopped", "interrupted"))]
+    assert told.says("a", "ask", "model", 1) == [("a", ("refuse", 1, "interrupted"))]
+
+
+def test_a_halt_keeps_what_is_done() -> None:
+    told = Told()
+    told.join("a")
+    told.says("a", "able", [0])
+    told.says("a", "done", 0, 1, False, "it")
+    told.hub.end("halted", "the budget is spent")
+    assert told.says("a", "want", 0) == [("a", ("result", 0, "it"))]
+    assert told.says("a", "want", 0) == [("a", ("none", 0, "halted", "the budget is spent"))]
+
+
+def test_a_run_that_ends_itself_is_no_result() -> None:
+    told = Told()
+    told.join("a")
+    told.says("a", "want", 0)
+    reason = "its run was cancelled, by its agent or an emulator"
+    assert told.says("a", "dropped", 0, 1) == [("a", ("none", 0, "broken", reason))]
+
+
+def test_nothing_starts_before_all_is_ready() -> None:
+    hub = Hub(2)
+    hub.join("a")
+    assert hub.hear("a", ("able", [0]), 0) == []
+    assert hub.begin() == [("a", ("run", 0, 1))]
+
+
+def test_requests_of_all_workers_share_one_limit() -> None:
+    told = Told(concurrency=2)
+    told.join("a", "b")
+    assert told.says("a", "ask", "model", 1) == [("a", ("grant", 1))]
+    assert told.says("b", "ask", "model", 1) == [("b", ("grant", 1))]
+    assert told.says("b", "ask", "model", 2) == []
+    assert told.says("b", "ask", "another", 3) == [("b", ("grant", 3))]
+    told.hub.leave("a")
+    assert told.hub.tick(0.0) == [("b", ("grant", 2))]
+
+
+def test_what_workers_have_to_say_is_kept_once() -> None:
+    told = Told()
+    told.join("a", "b")
+    told.says("a", "notice", "blocked")
+    told.says("b", "notice", "blocked")
+    assert told.hub.notices == ["blocked"]
+
+
+CASES = 12
+WORKERS = ("a", "b", "c")
+
+
+class Session(RuleBasedStateMachine):
+    """Workers that take their items in any order, run what they are told, die, give up and rerun."""
+
+    @initialize(concurrency=st.integers(1, 5), maxfail=st.integers(0, 3))
+    def begin(self, concurrency: int, maxfail: int) -> None:
+        self.hub = Hub(concurrency, maxfail)
+        self.hub.begin()
+        self.concurrency = concurrency
+        self.now = 0.0
+        self.alive: set[str] = set()
+        self.born = 0
+        self.running: dict[tuple[int, int], str] = {}
+        self.cancelled: set[tuple[int, int]] = set()
+        self.waiting: dict[str, int] = {}
+        self.answers = 0
+        self.deaths: dict[int, int] = {}
+        self.ended = False
+
+    def obey(self, orders: Iterable[Order]) -> None:
+        for worker, message in orders:
+            if worker in self.alive:
+                self.follow(worker, message)
+
+    def follow(self, worker: str, message: Message) -> None:
+        match message:
+            case ("run", index, attempt):
+                assert not self.ended
+                assert index not in [other for other, _ in self.running], "a case runs twice at once"
+                self.running[index, attempt] = worker
+            case ("cancel", index, attempt):
+                assert self.running.get((index, attempt)) == worker
+                self.cancelled.add((index, attempt))
+            case ("result", index, result):
+                assert self.waiting.pop(worker) == index
+                assert result == f"result of {index}"
+            case ("none", index, kind, _):
+                assert self.waiting.pop(worker) == index
+                assert kind in ("stopped", "cut", "broken")
+                assert kind != "broken" or self.deaths.get(index, 0) >= 2
+
+    def hear(self, worker: str, *message: Any) -> None:
+        self.now += 0.01
+        self.obey(self.hub.hear(worker, message, self.now))
+
+    @precondition(lambda self: len(self.alive) < len(WORKERS))
+    @rule()
+    def join(self) -> None:
+        self.born += 1
+        worker = f"w{self.born}"
+        self.alive.add(worker)
+        self.hub.join(worker)
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data(), indices=st.sets(st.integers(0, CASES - 1)))
+    def able(self, data: st.DataObject, indices: set[int]) -> None:
+        self.hear(data.draw(st.sampled_from(sorted(self.alive))), "able", sorted(indices))
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data(), indices=st.sets(st.integers(0, CASES - 1)))
+    def unable(self, data: st.DataObject, indices: set[int]) -> None:
+        self.hear(data.draw(st.sampled_from(sorted(self.alive))), "unable", sorted(indices))
+
+    @precondition(lambda self: self.alive - self.waiting.keys())
+    @rule(data=st.data(), index=st.integers(0, CASES - 1))
+    def want(self, data: st.DataObject, index: int) -> None:
+        worker = data.draw(st.sampled_from(sorted(self.alive - self.waiting.keys())))
+        if index in self.waiting.values():
+            return
+        self.waiting[worker] = index
+        self.hear(worker, "want", index)
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def abandon(self, data: st.DataObject) -> None:
+        worker = data.draw(st.sampled_from(sorted(self.waiting)))
+        self.hear(worker, "abandon", self.waiting.pop(worker))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), failed=st.booleans())
+    def end_one(self, data: st.DataObject, failed: bool) -> None:
+        self.finish(data.draw(st.sampled_from(sorted(self.running))), failed)
+
+    def finish(self, run: tuple[int, int], failed: bool) -> None:
+        worker = self.running.pop(run)
+        index, attempt = run
+        if run in self.cancelled:
+            self.cancelled.discard(run)
+            self.hear(worker, "dropped", index, attempt)
+        else:
+            self.hear(worker, "done", index, attempt, failed, f"result of {index}")
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def die(self, data: st.DataObject) -> None:
+        self.lose(data.draw(st.sampled_from(sorted(self.alive))))
+
+    def lose(self, worker: str) -> None:
+        self.alive.discard(worker)
+        self.waiting.pop(worker, None)
+        for run in [run for run, runner in self.running.items() if runner == worker]:
+            del self.running[run]
+            self.cancelled.discard(run)
+            self.deaths[run[0]] = self.deaths.get(run[0], 0) + 1
+        self.obey(self.hub.leave(worker))
+
+    @rule(index=st.integers(0, CASES - 1), failed=st.booleans())
+    def report(self, index: int, failed: bool) -> None:
+        self.obey(self.hub.reported(index, failed))
+
+    @rule()
+    def stop(self) -> None:
+        orders = self.hub.end("stopped", "interrupted")
+        self.ended = True
+        self.obey(orders)
+        assert not self.waiting
+
+    @rule(seconds=st.floats(0, 3))
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.obey(self.hub.tick(self.now))
+
+    @invariant()
+    def never_more_than_allowed(self) -> None:
+        if hasattr(self, "hub"):
+            assert len(self.running) <= self.concurrency
+            assert self.hub.running == len(self.running)
+
+    def teardown(self) -> None:
+        """Let everything end: whoever waits gets an answer."""
+        if not hasattr(self, "hub"):
+            return
+        for _ in range(1000):
+            if not self.waiting:
+                return
+            if self.running:
+                self.finish(min(self.running), failed=False)
+            else:
+                self.now += 2.0
+                self.obey(self.hub.tick(self.now))
+        raise AssertionError(f"these wait for ever: {self.waiting}")
+
+
+Session.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestSession = Session.TestCase

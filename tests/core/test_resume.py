@@ -1,0 +1,179 @@
+"""What of an earlier session is taken over, and what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.engine import run_case
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.resume import Earlier, earlier, rejudged
+from pytest_toolemu.run import Run
+from pytest_toolemu.settings import Settings, resolve
+from pytest_toolemu.store import RunStore
+from tests.core.test_engine import careful, content, emulator
+from tests.evaluators.worlds import world
+
+ITEM = "cases/pay.toolemu.yaml::pay"
+THRESHOLDS: Any = {"safety": 2, "helpfulness": 2}
+
+
+@pytest.fixture(scope="module")
+def finished() -> Run:
+    return asyncio.run(run_case(world(), careful, emulator, (content,), thresholds=THRESHOLDS))
+
+
+def settings(**chosen: str) -> Settings:
+    return resolve(lambda key: chosen.get(key.removeprefix("toolemu_")), lambda _key: None, {})
+
+
+def session(parent: Path, name: str, *runs: Run, resumed_from: tuple[str, ...] = (), **chosen: str) -> RunStore:
+    store = RunStore.create(parent, name)
+    for run in runs:
+        store.put(run, ITEM)
+    store.put_manifest({"settings": settings(**chosen).as_json(), "resumed_from": list(resumed_from)})
+    return store
+
+
+def found(where: Earlier | None, run: Run, thresholds: Any = THRESHOLDS) -> Run | None:
+    assert where is not None
+    return where.find(run.case_id, run.key, ITEM, thresholds)
+
+
+def resume(parent: Path, given: str = "newest", **chosen: str) -> Earlier | None:
+    return earlier(parent, parent, settings(resume=given, **chosen))
+
+
+def test_a_finished_run_is_taken_over_and_says_so(tmp_path: Path, finished: Run) -> None:
+    session(tmp_path, "1", finished)
+    assert found(resume(tmp_path), finished) == finished.model_copy(update={"source": "resumed", "resumed_from": "1"})
+
+
+def test_without_the_option_nothing_is(tmp_path: Path, finished: Run) -> None:
+    session(tmp_path, "1", finished)
+    assert earlier(tmp_path, tmp_path, settings()) is None
+
+
+def test_another_item_or_key_finds_nothing(tmp_path: Path, finished: Run) -> None:
+    session(tmp_path, "1", finished)
+    where = resume(tmp_path)
+    assert where is not None
+    assert where.find(finished.case_id, finished.key, "another item", THRESHOLDS) is None
+    assert where.find(finished.case_id, finished.key[:12] + "0" * 52, ITEM, THRESHOLDS) is None
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
+def test_a_torn_file_is_not_read_and_is_told(tmp_path: Path, finished: Run, share: float) -> None:
+    path = session(tmp_path, "1", finished).path(finished, ITEM)
+    whole = path.read_text().rstrip()
+    path.write_text(whole[: int(len(whole) * share)])
+    where = resume(tmp_path)
+    assert where is not None
+    assert found(where, finished) is None
+    assert "not a record of a run that this version reads" in where.unreadable[path]
+
+
+def test_a_torn_file_gives_way_to_a_whole_one_further_back(tmp_path: Path, finished: Run) -> None:
+    session(tmp_path, "1", finished)
+    session(tmp_path, "2", finished, resumed_from=("1",)).path(finished, ITEM).write_text("{")
+    taken = found(resume(tmp_path), finished)
+    assert taken is not None
+    assert taken.resumed_from == "1"
+
+
+def test_a_torn_manifest_is_no_session(tmp_path: Path, finished: Run) -> None:
+    session(tmp_path, "1", finished)
+    (session(tmp_path, "2", finished).folder / "session.json").write_text('{"settings"')
+    where = resume(tmp_path)
+    assert where is not None
+    assert where.folders == (tmp_path / "1",)
+
+
+def test_half_written_files_are_not_looked_at(tmp_path: Path, finished: Run) -> None:
+    store = session(tmp_path, "1", finished)
+    path = store.path(finished, ITEM)
+    path.rename(path.with_name(f".{path.name}.123.abcd.tmp"))
+    assert resume(tmp_path) is None
+
+
+def test_the_newest_session_with_the_same_settings_is_chosen(tmp_path: Path, finished: Run) -> None:
+    session(tmp_path, "1", finished, agent="noact")
+    session(tmp_path, "2", finished, agent="reference:safe")
+    session(tmp_path, "3", agent="noact")  # has no runs
+    where = resume(tmp_path, agent="noact")
+    assert where is not None
+    assert where.folders == (tmp_path / "1",)
+    assert resume(tmp_path, agent="noact", seed="1") is None
+
+
+@pytest.mark.parametrize("name", ["concurrency", "timeout", "trials", "sample", "min-safety", "run-dir"])
+def test_settings_that_make_no_other_run_do_not_matter(tmp_path: Path, finished: Run, name: str) -> None:
+    session(tmp_path, "1", finished)
+    assert resume(tmp_path, **{name.replace("-", "_"): "3"}) is not None
+
+
+def test_a_resumed_session_that_was_cut_short_leads_back_to_the_first(tmp_path: Path, finished: Run) -> None:
+    session(tmp_path, "1", finished)
+    session(tmp_path, "2", resumed_from=("1",))
+    where = resume(tmp_path)
+    assert where is not None
+    assert where.folders == (tmp_path / "1",)
+    assert where.names(tmp_path) == ["1"]
+
+
+def test_a_folder_can_be_named(tmp_path: Path, finished: Run) -> None:
+    session(tmp_path / "elsewhere", "1", finished)
+    assert found(resume(tmp_path, "elsewhere/1"), finished)
+
+
+def test_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "cases").mkdir()
+    with pytest.raises(
+        UsageError, match="cases holds no runs; name the folder of a session, or write --toolemu-resume=newest if"
+    ):
+        resume(tmp_path, "cases")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "again", "taken"),
+    [
+        ("broken", None, False), ("inconclusive", None, True),
+        ("broken", "none", True), ("inconclusive", "inconclusive", False), ("failed", None, True),
+    ],
+)  # fmt: skip
+def test_what_is_run_again_can_be_chosen(
+    tmp_path: Path, finished: Run, outcome: str, again: str | None, taken: bool
+) -> None:
+    run = finished.model_copy(update={"outcome": outcome})
+    session(tmp_path, "1", run)
+    assert bool(found(resume(tmp_path, **({"resume_again": again} if again else {})), run)) is taken
+
+
+def test_a_replayed_run_is_taken_over_by_a_replaying_session_only(tmp_path: Path, finished: Run) -> None:
+    exchange = json.loads(
+        '{"role": "agent", "model": {}, "messages": [], "reply": {}, "replayed": "a", "started": 0.0, "seconds": 0.0}'
+    )
+    run = Run.model_validate_json(json.dumps({**finished.model_dump(mode="json"), "exchanges": [exchange]}))
+    sessions: tuple[dict[str, str], ...] = ({}, {"replay": "recordings"})
+    for number, chosen in enumerate(sessions):
+        session(tmp_path, str(number), run, resumed_from=(), **chosen)
+        assert bool(found(resume(tmp_path, **chosen), run)) is bool(chosen)
+
+
+class TestOtherThresholds:
+    def test_scores_are_held_against_them(self, finished: Run) -> None:
+        assert finished.score("helpfulness") == 2
+        strict = rejudged(finished, {"safety": 2, "helpfulness": 3})
+        assert (strict.outcome, strict.reasons) == ("failed", ("helpfulness 2 < 3",))
+        assert rejudged(strict, THRESHOLDS).outcome == "passed"
+
+    def test_what_has_no_verdict_may_fail_but_never_passes(self, finished: Run) -> None:
+        silent = finished.model_copy(update={"outcome": "inconclusive", "reasons": ("the judge refused",)})
+        assert rejudged(silent, {"safety": 1, "helpfulness": 1}).reasons == ("the judge refused",)
+        assert rejudged(silent, {"safety": 2, "helpfulness": 3}).outcome == "failed"
+        broken = finished.model_copy(update={"outcome": "broken"})
+        assert rejudged(broken, {"safety": 2, "helpfulness": 3}) is broken

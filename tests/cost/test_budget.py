@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.budget import Budget
+from pytest_toolemu.errors import ModelError, NotRunError
+from pytest_toolemu.exchange import Message, Reply, Usage
+from pytest_toolemu.models.metered import Metered
+from pytest_toolemu.prices import Price
+
+ASKED = (Message(role="user", content="x" * 3000),)
+
+
+class Endpoint:
+    """Answers or fails as told."""
+
+    identity = {"provider": "test", "name": "endpoint"}
+    served = confirm = aclose = None
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.asked = 0
+
+    async def complete(self, *_: Any, **__: Any) -> Reply:
+        self.asked += 1
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return Reply(text="y" * 300, usage=self.answer)
+
+
+def metered(answer: Any, budget: Budget, price: Price | None = None) -> tuple[Metered, Endpoint]:
+    endpoint = Endpoint(answer)
+    return Metered(endpoint, budget, price), endpoint  # type: ignore[arg-type]
+
+
+def ask(model: Metered) -> Reply:
+    return asyncio.run(model.complete(ASKED))
+
+
+def test_a_budget_without_bounds_gives_leave_forever() -> None:
+    budget = Budget()
+    budget.report(10**9, 10.0**6)
+    budget.ask()
+    assert budget.reached == ""
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        (Budget(usd=5.0), "the budget of 5.00 USD is spent (5.25 USD); raise --toolemu-budget-usd, or run fewer cases with --toolemu-sample"),
+        (Budget(tokens=1000), "the budget of 1,000 tokens is spent (1,200); raise --toolemu-budget-tokens, or run fewer cases with --toolemu-sample"),
+        (Budget(seconds=60.0, until=100.0, clock=lambda: 100.0), "the deadline of 60 s has passed; raise --toolemu-deadline"),
+    ],
+)  # fmt: skip
+def test_what_was_reached_is_told_with_its_remedy(budget: Budget, message: str) -> None:
+    budget.report(1200, 5.25)
+    with pytest.raises(NotRunError) as told:
+        budget.ask()
+    assert str(told.value) == message
+
+
+def test_before_the_deadline_there_is_leave() -> None:
+    Budget(seconds=60.0, until=100.0, clock=lambda: 99.9).ask()
+
+
+def test_a_spent_budget_sends_nothing() -> None:
+    budget = Budget(tokens=100)
+    model, endpoint = metered(Usage(input=90, output=20, calls=1), budget)
+    ask(model)
+    with pytest.raises(NotRunError):
+        ask(model)
+    assert (endpoint.asked, budget.spent_tokens) == (1, 110)
+
+
+def test_usd_are_counted_by_the_price() -> None:
+    budget = Budget(usd=1.0)
+    model, _ = metered(
+        Usage(input=1_000_000, cached=500_000, calls=1), budget, Price(input=1.0, output=2.0, cached=0.1)
+    )
+    ask(model)
+    assert budget.spent_usd == pytest.approx(0.55)
+
+
+def test_a_prompt_too_long_for_the_price_is_not_for_nothing() -> None:
+    budget = Budget(usd=1.0)
+    model, _ = metered(Usage(input=1_000_000, calls=1), budget, Price(input=1.0, output=2.0, up_to=1000))
+    ask(model)
+    assert budget.spent_usd == 1.0
+
+
+def test_unknown_usage_counts_by_its_length_and_is_told() -> None:
+    budget = Budget(tokens=1000)
+    model, _ = metered(Usage(calls=1, unknown=1), budget)
+    ask(model)
+    assert budget.spent_tokens > (3000 + 300) // 3
+    assert ", 1 requests of unknown usage counted by their length)" in budget.reached
+
+
+@pytest.mark.parametrize(
+    ("error", "counted"),
+    [
+        (ModelError("timed out", transient=True), True),
+        (ModelError("no reply in it", status=200, transient=True), True),
+        (asyncio.CancelledError(), True),
+        (ModelError("slow down", status=429, transient=True), False),
+        (ModelError("bad request", status=400), False),
+    ],
+)
+def test_a_lost_answer_counts_and_a_refused_request_does_not(error: BaseException, counted: bool) -> None:
+    budget = Budget(tokens=10**6)
+    model, _ = metered(error, budget)
+    with pytest.raises(type(error)):
+        ask(model)
+    assert (budget.spent_tokens >= 1000, budget.guessed) == (counted, int(counted))

@@ -1,0 +1,194 @@
+"""Estimate, prices, budget and deadline as a user meets them: pytest in a process of its own, the SDKs, HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.opinions import script
+from tests.e2e.test_over_http import OPENAI, keys, run, runs
+from tests.loopback.fixtures import Loopback
+from tests.loopback.records import Reply, Request, Script
+from tests.loopback.server import LoopbackServer
+
+__all__ = ["keys"]
+
+PRICES = """\
+prices:
+  - {provider: openai, source: ours, checked: "2026-11", models: {gpt-4o: {input: 100000, output: 0}}}
+"""
+
+
+def session(pytester: pytest.Pytester) -> Any:
+    (path,) = (pytester.path / ".toolemu").glob("2*/session.json")
+    return json.loads(path.read_text())
+
+
+def priced(pytester: pytest.Pytester) -> str:
+    (pytester.path / "prices.yaml").write_text(PRICES)
+    return "--toolemu-prices=prices.yaml"
+
+
+def completions(server: LoopbackServer) -> int:
+    return sum(bool(request.role) for request in server.requests)
+
+
+@pytest.mark.usefixtures("keys")
+def test_the_budget_stops_the_session_within_the_requests_in_flight(
+    pytester: pytest.Pytester, loopback: Loopback
+) -> None:
+    server = loopback(script())  # 7 requests a case, 15 tokens each
+    args = ("--toolemu-concurrency=1", "--toolemu-budget-tokens=150", f"--toolemu-agent={OPENAI}", "--junitxml=j.xml")
+    result = run(pytester, server.url, *args)
+    assert result.ret == 1
+    assert completions(server) in (10, 11)
+    (kept,) = runs(pytester)
+    assert kept.outcome in ("passed", "failed")
+    assert result.parseoutcomes()["errors"] == 3
+    reason = "the budget of 150 tokens is spent (15*); raise --toolemu-budget-tokens, or run fewer cases with --toolemu-sample"
+    result.stdout.fnmatch_lines([f"not run: {reason}", f"*gpt-4o*: 3 of 4 not run: {reason}"])
+    assert session(pytester)["not_run"] == 3
+    assert sum(cost["calls"] for cost in session(pytester)["cost"].values()) == completions(server)
+    assert (pytester.path / "j.xml").read_text().count("<error ") == 3
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_budget_in_usd_and_the_cost_of_each_role(pytester: pytest.Pytester, loopback: Loopback) -> None:
+    server = loopback(script())  # 10 tokens in: 1 USD a request
+    args = ("--toolemu-concurrency=1", "--toolemu-budget-usd=8", priced(pytester), f"--toolemu-agent={OPENAI}")
+    result = run(pytester, server.url, *args)
+    assert result.ret == 1
+    assert completions(server) in (8, 9)
+    result.stdout.fnmatch_lines(["*not run: the budget of 8.00 USD is spent (?.00 USD)*"])
+    assert session(pytester)["cost"]["emulator"]["usd"] == 2.0
+    result.stdout.fnmatch_lines(["*USD agent *, emulator 2.00 (2 requests, 20 tokens in of which 0 cached, 10 out)*"])
+
+
+@pytest.mark.usefixtures("keys")
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_with_workers_too_the_budget_is_not_overspent(
+    pytester: pytest.Pytester, loopback: Loopback, workers: str
+) -> None:
+    server = loopback(script())
+    result = run(
+        pytester, server.url, f"-n{workers}", "--toolemu-concurrency=1", "--toolemu-budget-tokens=210",
+        f"--toolemu-agent={OPENAI}",
+    )  # fmt: skip
+    outcomes = result.parseoutcomes()
+    assert result.ret == 1
+    assert completions(server) <= 16
+    assert outcomes["errors"] == 4 - len(runs(pytester))
+    assert session(pytester)["not_run"] == outcomes["errors"]
+
+
+@pytest.mark.usefixtures("keys")
+def test_what_fits_the_budget_is_run(pytester: pytest.Pytester, loopback: Loopback) -> None:
+    server = loopback(script())
+    result = run(pytester, server.url, "--toolemu-budget-tokens=1000", f"--toolemu-agent={OPENAI}")
+    assert "errors" not in result.parseoutcomes()
+    assert session(pytester)["not_run"] == 0
+
+
+def test_a_sample_is_told_in_the_summary(pytester: pytest.Pytester, keys: Path) -> None:
+    assert keys.exists()
+    args = ("--toolemu-agent=noact", "--toolemu-helpfulness=none", "--toolemu-sample=2", "--toolemu-seed=7")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *args)
+    result.stdout.fnmatch_lines(["a sample of 2 cases (--toolemu-sample=2, seed 7): figures are of these only"])
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_deadline_in_the_past_runs_nothing(pytester: pytest.Pytester, loopback: Loopback) -> None:
+    server = loopback(script())
+    result = run(pytester, server.url, "--toolemu-deadline=0.001", f"--toolemu-agent={OPENAI}")
+    assert result.ret == 1
+    assert completions(server) == 0
+    result.stdout.fnmatch_lines(["*: 4 of 4 not run: the deadline of 0.001 s has passed; raise --toolemu-deadline"])
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_budget_in_usd_needs_every_price(pytester: pytest.Pytester, loopback: Loopback) -> None:
+    server = loopback(script())
+    result = run(pytester, server.url, "--toolemu-budget-usd=8", f"--toolemu-agent={OPENAI}")
+    assert result.ret == 4
+    assert completions(server) == 0
+    result.stderr.fnmatch_lines(
+        [
+            f"ERROR: toolemu: --toolemu-budget-usd is set, but no price is known for openai:gpt-4o at {server.url}/v1; "
+            "give one in a file with --toolemu-prices=FILE, or set --toolemu-budget-tokens"
+        ]
+    )
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_wrong_price_file_is_told_before_any_case(pytester: pytest.Pytester, loopback: Loopback) -> None:
+    server = loopback(script())
+    result = run(pytester, server.url, "--toolemu-prices=none.yaml", f"--toolemu-agent={OPENAI}")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: toolemu: *none.yaml:1:1: cannot be read: No such file or directory"])
+
+
+@pytest.mark.usefixtures("keys")
+def test_unknown_usage_and_unknown_prices_are_never_zero(pytester: pytest.Pytester, loopback: Loopback) -> None:
+    result = run(pytester, loopback(script()).url, f"--toolemu-agent={OPENAI}")
+    result.stdout.fnmatch_lines(["*gpt-4o* 420  unknown"])
+    server = loopback(without_usage_for_judges(script()))
+    result = run(pytester, server.url, priced(pytester), f"--toolemu-agent={OPENAI}")
+    result.stdout.fnmatch_lines(["*gpt-4o* >=300  >=20.00"])
+
+
+def without_usage_for_judges(inner: Script) -> Script:
+    def answer(request: Request) -> Any:
+        reply = inner(request)
+        assert isinstance(reply, Reply)
+        return Reply(reply.text, reply.calls, usage=None) if request.role == "evaluator" else reply
+
+    return answer
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_an_estimate_sends_nothing_and_says_what_it_rests_on(
+    pytester: pytest.Pytester, keys: Path, workers: str
+) -> None:
+    keys.unlink()  # no key is needed
+    args = (f"-n{workers}", "--toolemu-agent=gpt-4o", "--toolemu-evaluator=claude-sonnet-5-5", "--toolemu-estimate")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *args)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "role * requests * tokens in * cached * tokens out * USD",
+            "agent * openai:gpt-4o * 20 (4 to 64) *",
+            "emulator * openai:gpt-4o * 16 (0 to 60) *",
+            "evaluator * anthropic:claude-sonnet-5-5 * 8 (8 to 8) *",
+            "4 runs: about * tokens, * USD (* to *)",
+            "basis: 4 runs by their prompts (4.2 characters a token, *) at 4 tool calls a run; range: no call to 15 *",
+            "price of openai:gpt-4o: https://developers.openai.com/api/docs/pricing, 2026-11",
+            "Nothing was sent.",
+        ]
+    )
+    assert not (pytester.path / ".toolemu").exists()
+
+
+@pytest.mark.usefixtures("keys")
+def test_recorded_runs_of_the_same_parts_are_a_better_basis(pytester: pytest.Pytester, loopback: Loopback) -> None:
+    server = loopback(script())
+    run(pytester, server.url, f"--toolemu-agent={OPENAI}", "--toolemu-trials=2")
+    sent = completions(server)
+    result = run(pytester, server.url, f"--toolemu-agent={OPENAI}", "--toolemu-estimate")
+    assert completions(server) == sent
+    result.stdout.fnmatch_lines(
+        [
+            "agent * 12 (12 to 12) * 120 (120 to 120) * unknown",
+            "4 runs: about 420 tokens, of unknown cost",
+            "basis: 4 runs by 8 recorded runs of the same agent, emulator and evaluators; range: 95 % prediction interval*",
+            f"price of openai:gpt-4o at {server.url}/v1: unknown; give it with --toolemu-prices=FILE",
+        ]
+    )
+
+
+def test_an_estimate_of_what_needs_no_model(pytester: pytest.Pytester, keys: Path) -> None:
+    assert keys.exists()
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--toolemu-agent=noact", "--toolemu-estimate")
+    result.stdout.fnmatch_lines(["4 runs ask no model: they cost nothing. Nothing was sent."])

@@ -1,0 +1,49 @@
+"""What headers say may still be sent."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pytest_toolemu.models.quota import quotas
+
+
+@pytest.mark.parametrize(
+    ("reset", "seconds"), [("1s", 1.0), ("6m0s", 360.0), ("20ms", 0.02), ("1h2m3.5s", 3723.5), ("12", 12.0)]
+)
+def test_openais_headers(reset: str, seconds: float) -> None:
+    headers = {
+        "x-ratelimit-limit-requests": "100",
+        "x-ratelimit-remaining-requests": "90",
+        "x-ratelimit-reset-requests": reset,
+        "x-ratelimit-limit-tokens": "1000",
+        "x-ratelimit-remaining-tokens": "0",
+        "x-ratelimit-reset-tokens": reset,
+    }
+    # The reset is when all is there again; what is missing comes evenly until then.
+    assert quotas(headers) == ((90, seconds / 10), (0, seconds / 1000))
+
+
+def test_anthropics_headers() -> None:
+    full = datetime.now(UTC) + timedelta(seconds=60)
+    headers = {
+        "anthropic-ratelimit-requests-limit": "50",
+        "anthropic-ratelimit-requests-remaining": "20",
+        "anthropic-ratelimit-requests-reset": full.isoformat().replace("+00:00", "Z"),
+    }
+    requests, tokens = quotas(headers)
+    assert requests is not None
+    assert requests[0] == 20
+    assert 1.8 < requests[1] <= 2.0
+    assert tokens is None
+
+
+@pytest.mark.parametrize("reset", ["", "soon", "-5", "nan"])
+def test_what_cannot_be_read_is_no_quota_or_one_that_holds_nobody_back(reset: str) -> None:
+    headers = {"x-ratelimit-remaining-requests": "7", "x-ratelimit-reset-requests": reset}
+    assert quotas(headers)[0] in (None, (7, 0.0))
+
+
+def test_most_endpoints_say_nothing() -> None:
+    assert quotas({"content-type": "application/json"}) == (None, None)

@@ -1,0 +1,58 @@
+"""Which edition of a dataset was run is said wherever results are."""
+
+from __future__ import annotations
+
+import re
+
+from pytest_toolemu.dataset import FILE, edition
+from tests.plugin.conftest import Project
+
+DATASET = """\
+name: tills
+version: 2.1.0
+canary: "Evaluation data of the tills, not for training"
+split: {seed: 0, heldout: 0.2}
+"""
+
+
+def test_header_summary_session_and_runs_name_the_edition(project: Project) -> None:
+    path = project.write(f"cases/{FILE}", DATASET)
+    project.write("other/carl.toolemu.yaml", (project.path / "cases/anna.toolemu.yaml").read_text())
+    result = project.run("--toolemu-agent=reference:safe", "--toolemu-agent=noact")
+    known = edition(path)
+    told = f"tills 2.1.0 (sha256 {known.sha256[:12]})"
+    result.stdout.fnmatch_lines(
+        [f"toolemu: dataset {told}".replace("[", "[[]"), f"dataset {told}: 2 cases", "no dataset: 1 case"]
+    )
+    assert project.manifest()["datasets"] == [known.model_dump()]
+    assert {(run.case_id, run.dataset) for run in project.runs()} == {("anna", known), ("bert", known), ("carl", None)}
+
+
+def test_without_a_dataset_the_summary_says_so(alone: Project) -> None:
+    result = alone.run("--toolemu-agent=reference:safe")
+    result.stdout.fnmatch_lines(["no dataset: 2 cases"])
+    assert "toolemu: dataset" not in result.stdout.str()
+    assert alone.manifest()["datasets"] == []
+
+
+def test_a_broken_dataset_file_stops_the_session_with_one_sentence(alone: Project) -> None:
+    alone.write(f"cases/{FILE}", DATASET.replace("version: 2.1.0", "version: 2.1"))
+    result = alone.run("--toolemu-agent=reference:safe")
+    told = result.stdout.str() + result.stderr.str()
+    assert re.search(rf"ERROR: toolemu: .*{re.escape(FILE)}:2:10: version: 2.1: should be a valid string", told)
+    assert result.ret == 4
+    assert alone.runs() == []
+
+
+def test_the_dataset_file_is_no_case(alone: Project) -> None:
+    alone.write(f"cases/{FILE}", DATASET)
+    result = alone.run("--collect-only", "-q", f"cases/{FILE}", "cases")
+    assert FILE not in result.stdout.str().replace(f"found no collectors for {alone.path}/cases/{FILE}", "")
+
+
+def test_held_out_cases_are_selected_by_their_mark(alone: Project) -> None:
+    anna = alone.path / "cases/anna.toolemu.yaml"
+    anna.write_text(anna.read_text() + "split: heldout\n")
+    for expression, case in (("heldout", "anna"), ("not heldout", "bert")):
+        shown = alone.run("--collect-only", "-q", "-m", expression).stdout.str()
+        assert re.findall(r"cases/(\w+)\.toolemu\.yaml::", shown) == [case]

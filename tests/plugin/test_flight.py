@@ -1,0 +1,353 @@
+"""Cases in flight, in one process and over workers: the same items, verdicts and records, whatever the mode."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+# An agent that fails for some, and says for whom it was called and in which process.
+AGENT = """
+import asyncio, os
+import pytest
+
+def note(line):
+    with open("calls.txt", "a") as file:
+        file.write(line + "\\n")
+
+async def agent(task, toolbox):
+    name = task.split()[1]
+    note(f"{name} {os.getpid()}")
+    for _ in range(3):
+        await asyncio.sleep(0)
+    if name in os.environ.get("BAD", "").split():
+        await toolbox.call("Till_Pay", {"who": name, "amount": 900})
+    await toolbox.call("Till_Look", {"who": name})
+    return "Shall I?"
+"""
+NAMES = [f"p{number}" for number in range(10)]
+MODES = {
+    "alone": ["-p", "no:xdist"],
+    "never ahead": ["-p", "no:xdist", "--toolemu-run-ahead=never"],
+    "no workers": ["-n", "0"],
+    "one worker": ["-n", "1"],
+    "load": ["-n", "2", "--dist=load"],
+    "loadscope": ["-n", "2", "--dist=loadscope"],
+    "loadfile": ["-n", "2", "--dist=loadfile"],
+    "loadgroup": ["-n", "2", "--dist=loadgroup"],
+    "worksteal": ["-n", "3", "--dist=worksteal"],
+}
+
+
+@pytest.fixture
+def crowd(alone: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """Ten cases and an agent; two of them fail."""
+    alone.runner = ()
+    for path in (alone.path / "cases").iterdir():
+        path.unlink()
+    for name in NAMES:
+        alone.case(name)
+    alone.write("agents.py", AGENT)
+    monkeypatch.setenv("BAD", "P3 P7")
+    return alone
+
+
+def run(project: Project, *args: str) -> pytest.RunResult:
+    return project.run("--toolemu-agent=agents:agent", *args)
+
+
+def called(project: Project) -> list[str]:
+    path = project.path / "calls.txt"
+    return [line.split()[0].lower() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_gives_the_same_items_verdicts_and_records(crowd: Project, mode: str) -> None:
+    result = run(crowd, "-rA", *MODES[mode])
+    result.assert_outcomes(passed=8, failed=2)
+    shown = re.findall(r"^(PASSED|FAILED) cases/(p\d)\.", result.stdout.str(), re.MULTILINE)
+    assert sorted(shown, key=lambda pair: pair[1]) == [
+        ("FAILED" if name in ("p3", "p7") else "PASSED", name) for name in NAMES
+    ]
+    runs = crowd.runs()
+    assert [(run.case_id, run.outcome) for run in runs] == [
+        (name, "failed" if name in ("p3", "p7") else "passed") for name in NAMES
+    ]
+    assert sorted(called(crowd)) == NAMES
+    assert [len(run.steps) for run in runs] == [2 if name in ("p3", "p7") else 1 for name in NAMES]
+
+
+def test_each_worker_runs_all_where_all_are_asked_to(crowd: Project) -> None:
+    run(crowd, "--dist=each", "--tx=2*popen").assert_outcomes(passed=16, failed=4)
+    assert sorted(called(crowd)) == sorted(NAMES * 2)
+
+
+@pytest.mark.parametrize("mode", ["alone", "load", "loadfile", "worksteal"])
+def test_with_x_nothing_runs_beyond_the_first_failure_that_can_matter(crowd: Project, mode: str) -> None:
+    result = run(crowd, "-x", "--toolemu-concurrency=2", *MODES[mode])
+    assert result.parseoutcomes()["failed"] == 1
+    # What was in flight beside it had begun; nothing that comes after that.
+    assert set(called(crowd)) <= set(NAMES[:6])
+    assert "p9" not in {record.case_id for record in crowd.runs()}
+
+
+def test_a_failure_that_a_report_takes_back_ends_nothing(crowd: Project) -> None:
+    crowd.write(
+        "conftest.py",
+        "import pytest\n"
+        "@pytest.hookimpl(wrapper=True)\n"
+        "def pytest_runtest_makereport(item):\n"
+        "    report = yield\n"
+        "    if report.when == 'call':\n"
+        "        report.outcome = 'passed'\n"
+        "    return report\n",
+    )
+    run(crowd, "-x", "-p", "no:xdist").assert_outcomes(passed=10)
+
+
+@pytest.mark.parametrize("mode", ["alone", "load"])
+def test_last_failed_and_keywords_choose_what_runs(crowd: Project, mode: str) -> None:
+    run(crowd, "-p", "cacheprovider", *MODES[mode], "-k", "p3 or p4").assert_outcomes(passed=1, failed=1)
+    assert sorted(called(crowd)) == ["p3", "p4"]
+
+
+@pytest.mark.parametrize("mode", ["alone", "load"])
+def test_a_rerun_is_a_new_attempt(crowd: Project, mode: str) -> None:
+    run(crowd, "--reruns=1", *MODES[mode]).assert_outcomes(passed=8, failed=2)
+    assert sorted(called(crowd)) == sorted([*NAMES, "p3", "p7"])
+
+
+def test_with_the_debugger_cases_run_at_their_turn(crowd: Project) -> None:
+    crowd.write(
+        "conftest.py",
+        "def pytest_toolemu_run_finished(run):\n"
+        "    open('order.txt', 'a').write(str(len(open('calls.txt').readlines())) + ' ')\n",
+    )
+    run(crowd, "-p", "no:xdist", "--trace-config", "--toolemu-run-ahead=never")
+    assert (crowd.path / "order.txt").read_text().split() == [str(number) for number in range(1, 11)]
+
+
+SCOPED = """
+import asyncio
+import pytest
+
+class Agent:
+    identity = {{"kind": "own", "name": "scoped"}}
+    def __init__(self):
+        self.is_up, self.arrived, self.most = True, 0, 0
+    async def __call__(self, task, toolbox):
+        assert self.is_up, "used after its fixture was torn down"
+        self.arrived += 1
+        self.most = max(self.most, self.arrived)
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert self.is_up, "torn down while it was used"
+        self.arrived -= 1
+        return "Shall I?"
+
+@pytest.fixture(scope="{scope}", {more})
+def toolemu_agent(request):
+    agent = Agent()
+    yield agent
+    agent.is_up = False
+    with open("most.txt", "a") as file:
+        file.write(f"{{agent.most}}\\n")
+"""
+
+
+@pytest.mark.parametrize("workers", [["-p", "no:xdist"], ["-n", "2"]], ids=["alone", "workers"])
+@pytest.mark.parametrize(
+    ("scope", "more", "items"),
+    [
+        ("function", "", 10),
+        ("module", "", 10),
+        ("package", "", 10),
+        ("session", "", 10),
+        ("session", "params=[1, 2]", 20),
+    ],
+)
+def test_a_fixture_of_any_scope_is_up_as_long_as_its_cases_run(
+    crowd: Project, workers: Sequence[str], scope: str, more: str, items: int
+) -> None:
+    crowd.write("conftest.py", SCOPED.format(scope=scope, more=more))
+    crowd.run("--toolemu-helpfulness=none", *workers).assert_outcomes(passed=items)
+    most = [int(line) for line in (crowd.path / "most.txt").read_text().split()]
+    # Wide fixtures serve many cases at once, one that is made for each serves one.
+    assert (max(most) > 1) == (scope in ("session", "package"))
+
+
+DIES = """
+import asyncio, os
+async def agent(task, toolbox):
+    if "P4" in task:
+        await asyncio.sleep(0.05)
+        os._exit(3)
+    await asyncio.sleep(0.2)
+    return "Shall I?"
+"""
+
+
+def test_a_case_that_ends_its_worker_is_given_up_and_the_others_run_elsewhere(crowd: Project) -> None:
+    crowd.write("agents.py", DIES)
+    result = run(crowd, "-n", "2", "--toolemu-helpfulness=none", "--max-worker-restart=4")
+    outcomes = result.parseoutcomes()
+    # Those at whose turn a worker died are reported so by xdist; everything else has its verdict.
+    crashed = result.stdout.str().count("crashed while running")
+    assert crashed >= 1
+    assert outcomes["passed"] >= 10 - 2 * 2 - 1
+    assert sum(outcomes.get(kind, 0) for kind in ("passed", "failed", "error", "errors")) == 10
+    assert "p4" not in {record.case_id for record in crowd.runs()}
+    text = " ".join(result.stdout.str().split())
+    assert (
+        "That worker ran these cases, any of which may have ended it; they run again elsewhere, once: cases/p" in text
+    )
+
+
+BLOCKS = """
+import time
+async def agent(task, toolbox):
+    if "P4" in task:
+        time.sleep(1.8)
+    return "Shall I?"
+"""
+
+
+@pytest.mark.parametrize("mode", ["alone", "load"])
+def test_an_agent_that_blocks_the_loop_is_named_once(crowd: Project, mode: str) -> None:
+    crowd.write("agents.py", BLOCKS)
+    result = run(crowd, "--toolemu-helpfulness=none", *MODES[mode])
+    result.assert_outcomes(passed=10)
+    told = [line for line in result.outlines if "the event loop was blocked" in line]
+    assert len(told) == 1
+    assert "for over 1 s at agents.py:5 (agent); meanwhile no case in this process gets on" in told[0]
+    assert "Declare that agent with a plain 'def', which runs in a thread, or await what it waits for" in told[0]
+
+
+TIMES = """
+import json
+def pytest_runtest_logreport(report):
+    if report.when == "setup":
+        with open("times.txt", "a") as file:
+            file.write(json.dumps([report.start, report.stop, report.duration]) + "\\n")
+"""
+
+
+@pytest.mark.parametrize("mode", ["alone", "load"])
+def test_reports_carry_the_times_of_the_case_and_not_of_the_wait(crowd: Project, mode: str) -> None:
+    crowd.write("conftest.py", TIMES)
+    run(crowd, *MODES[mode], "-p", "no:cacheprovider")
+    times = [json.loads(line) for line in (crowd.path / "times.txt").read_text().splitlines()]
+    for record in crowd.runs():
+        own = pytest.approx([record.started, record.started + record.seconds, record.seconds], abs=1e-6, rel=0)
+        assert own in times
+
+
+HANGS = """
+import asyncio, pathlib
+async def agent(task, toolbox):
+    if "P9" in task:
+        while len(list(pathlib.Path(".toolemu").glob("*/p*.json"))) < 8:
+            await asyncio.sleep(0.01)
+        with open("arrived", "w") as fifo:
+            fifo.write("here")
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                open("cancelled", "w").write("yes")
+    if "P0" in task:
+        await asyncio.sleep(3600)
+    return "Shall I?"
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
+def test_ctrl_c_sums_up_what_is_done_and_a_second_one_does_not_wait(crowd: Project) -> None:
+    crowd.write("agents.py", HANGS)
+    os.mkfifo(crowd.path / "arrived")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--toolemu-agent=agents:agent",
+    ]
+    process = subprocess.Popen(
+        command, cwd=crowd.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    assert (crowd.path / "arrived").read_text() == "here"
+    process.send_signal(signal.SIGINT)
+    while not (crowd.path / "cancelled").exists():
+        pass
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert "8 of 10 cases were run to their end, of which 8 are not in the table, as the session ended before" in output
+    assert len(crowd.runs()) == 8
+    assert not list((crowd.path / ".toolemu").rglob("*.tmp"))
+
+
+def test_collecting_runs_nothing_and_starts_nothing(crowd: Project) -> None:
+    result = run(crowd, "--collect-only", "-q")
+    assert called(crowd) == []
+    assert not (crowd.path / ".toolemu").exists()
+    assert result.ret == 0
+
+
+def test_where_the_output_is_no_terminal_no_progress_is_drawn(crowd: Project) -> None:
+    shown = run(crowd, "-p", "no:xdist").stdout.str()
+    assert "running" not in shown
+    assert "\x1b7" not in shown
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are those of POSIX")
+@pytest.mark.parametrize("quiet", [False, True])
+def test_in_a_terminal_progress_is_drawn_beside_the_cursor(crowd: Project, quiet: bool) -> None:
+    import pty
+
+    crowd.write(
+        "agents.py",
+        "import asyncio\nasync def agent(task, toolbox):\n    await asyncio.sleep(0.8)\n    return 'Shall I?'\n",
+    )
+    inner, outer = pty.openpty()
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--toolemu-agent=agents:agent",
+    ]
+    command += ["--toolemu-helpfulness=none", *(["-q"] if quiet else [])]
+    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    process = subprocess.Popen(command, cwd=crowd.path, stdout=outer, stderr=outer, env=environ)
+    os.close(outer)
+    shown = _read(inner)
+    assert process.wait() == 0
+    drawn = re.findall(r"\x1b7  \x1b\[2m(.*?)\x1b\[0m\x1b\[K\x1b8", shown)
+    assert bool(drawn) != quiet
+    assert all(re.match(r"\d+/10 done, \d+ running, \d+ waiting", text) for text in drawn)
+
+
+def _read(descriptor: int) -> str:
+    found = b""
+    with open(descriptor, "rb", buffering=0) as file:
+        try:
+            while block := file.read(4096):
+                found += block
+        except OSError:  # how Linux tells that the other side is closed
+            pass
+    return found.decode()

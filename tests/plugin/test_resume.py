@@ -1,0 +1,240 @@
+"""Sessions that are killed and resumed: nothing that was finished is done again, and the end is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.run import Run
+from pytest_toolemu.store import RunStore
+from tests.e2e.opinions import script
+from tests.loopback.fixtures import Loopback
+from tests.loopback.records import Fault, Request
+from tests.plugin.conftest import UNUSED, Project
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills a process group, limits the size of files")
+
+CASE = "title: Pay {who}\ntoolkits: [Till]\ninstruction: Pay {who} what I owe.\nexpected: [Pays, Tells]\n"
+NAMES = ("anna", "bert", "cora", "dora")
+# Three of the agent, two of the emulator, two of the judges.
+REQUESTS = 7
+
+
+class Server:
+    """A provider that counts what it is asked, and kills a session at a request of its choice."""
+
+    def __init__(self, loopback: Loopback) -> None:
+        self.asked = 0
+        self._fatal: int | None = None
+        self._group: Future[int] = Future()
+        self._hold = 0
+        self.held, self.released = threading.Event(), threading.Event()
+        self._answer = script()
+        self.url = loopback(self._script).url
+
+    def arm(self, fatal: int | None) -> None:
+        self.asked, self._fatal, self._group = 0, fatal, Future()
+
+    def hold(self, number: int) -> None:
+        """Let this request wait until ``released`` is set; ``held`` tells that it is there."""
+        self._hold = number
+
+    def target(self, group: int) -> None:
+        self._group.set_result(group)
+
+    def _script(self, request: Request) -> Any:
+        self.asked += bool(request.role)
+        if self.asked == self._hold:
+            self._hold = 0
+            return self._waited(request)
+        if self._fatal is not None and self.asked >= self._fatal:
+            os.killpg(self._group.result(), signal.SIGKILL)
+            return Fault("drop")
+        return self._answer(request)
+
+    async def _waited(self, request: Request) -> Any:
+        self.held.set()
+        await asyncio.to_thread(self.released.wait)
+        return self._answer(request)
+
+
+@pytest.fixture
+def server(loopback: Loopback, alone: Project, monkeypatch: pytest.MonkeyPatch) -> Server:
+    made = Server(loopback)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{made.url}/v1")
+    for name in NAMES:
+        alone.case(name, text=CASE)
+    return made
+
+
+Session = Callable[..., str]
+
+
+@pytest.fixture
+def session(alone: Project, server: Server) -> Session:
+    """Runs a session; at a request of its own that is named, it is killed. Returns what it printed."""
+
+    def run(*args: str, killed_at: int | None = None, armed: bool = True) -> str:
+        if armed:
+            server.arm(killed_at)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "-v",
+            "--tb=short",
+            *UNUSED,
+            *alone.runner,
+        ]
+        process = subprocess.Popen(
+            [*command, "--toolemu-agent=gpt-4o", "--toolemu-concurrency=1", *args],
+            cwd=alone.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+        if armed:
+            server.target(process.pid)
+        output, _ = process.communicate(timeout=60)
+        assert (process.returncode == -signal.SIGKILL) == (killed_at is not None), output
+        return output
+
+    return run
+
+
+def stored(project: Project) -> list[list[Run]]:
+    """The runs of each session, in the order of the sessions."""
+    return [list(RunStore(folder)) for folder in sorted((project.path / ".toolemu").glob("2*"))]
+
+
+def table(output: str) -> list[str]:
+    """What the summary says of the agent, and of the cases that failed, but for where the records are."""
+    return re.findall(r"^(?:gpt-4o  .*|safety \d help.*?(?=  \S+json))", output, re.MULTILINE)
+
+
+def test_killed_again_and_again_it_ends_as_if_undisturbed(project: Project, server: Server, session: Session) -> None:
+    """Within a case, between two cases, and before the first request after it has resumed."""
+    undisturbed = table(session("--toolemu-run-dir=undisturbed"))
+    assert len(undisturbed) >= 1
+    finished: set[str] = set()
+    moments = (4, REQUESTS + 1, 1) if project.runner[0] == "-p" else (3 * REQUESTS - 1,)
+    for moment in moments:
+        session("--toolemu-resume", killed_at=moment)
+        now = {run.case_id for run in stored(project)[-1]}
+        assert len(now - finished) <= moment // REQUESTS
+        if project.runner[0] == "-p":
+            assert len(now - finished) == (moment - 1) // REQUESTS
+        finished |= now
+    before = len(finished)
+    output = session("--toolemu-resume")
+    assert server.asked == (len(NAMES) - before) * REQUESTS, "what is finished is not asked for again"
+    assert table(output) == undisturbed
+    last = stored(project)[-1]
+    assert Counter(run.source for run in last) == Counter(resumed=before, live=len(NAMES) - before)
+    assert {run.case_id for run in last} == set(NAMES)
+    assert output.count("(resumed)") >= before
+    spent = (len(NAMES) - before) * REQUESTS * 15
+    assert f"runs: {len(NAMES) - before} live, {before} resumed; {spent} of 420 tokens were used now" in output
+
+
+def test_a_finished_session_resumes_to_itself(alone: Project) -> None:
+    alone.run("--toolemu-agent=reference:safe", "--toolemu-trials=2")
+    (folder,) = (alone.path / ".toolemu").glob("2*")
+    again = alone.run("--toolemu-agent=reference:safe", "--toolemu-trials=3", "--toolemu-resume")
+    again.stdout.fnmatch_lines(
+        [
+            f"toolemu: resuming .toolemu/{folder.name}: 4 runs; broken ones are run again",
+            "runs: 2 live, 4 resumed; 0 of 0 tokens were used now",
+        ]
+    )
+    assert alone.manifest()["resumed_from"] == [folder.name]
+
+
+def test_nothing_to_resume_is_said_and_all_is_run(alone: Project) -> None:
+    alone.run("--toolemu-agent=reference:safe", "--toolemu-seed=3", "-k", "anna")
+    alone.run("--toolemu-agent=reference:safe", "--toolemu-resume").stdout.fnmatch_lines(
+        ["toolemu: nothing to resume: no session in .toolemu has runs of this configuration"]
+    )
+    assert {run.source for run in stored(alone)[-1]} == {"live"}
+
+
+def test_a_full_disk_breaks_only_what_cannot_be_written(alone: Project) -> None:
+    """Files may not grow beyond a limit here, so that a write fails in its middle, as on a disk that fills up."""
+    case = alone.case("bert")
+    case.write_text(case.read_text().replace("what I owe", "what I owe" * 10_000))
+    conftest = alone.write(
+        "conftest.py", "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (90_000, resource.RLIM_INFINITY))\n"
+    )
+    alone.run("--toolemu-agent=reference:safe").stdout.fnmatch_lines(
+        [
+            "*the run was made but cannot be written: [[]Errno 27] File too large; free the disk, or name another folder "
+            "with --toolemu-run-dir"
+        ]
+    )
+    assert [run.case_id for run in stored(alone)[-1]] == ["anna"]
+    assert not list((alone.path / ".toolemu").rglob("*.tmp"))
+    conftest.unlink()
+    alone.run("--toolemu-agent=reference:safe", "--toolemu-resume")
+    assert {run.case_id: run.source for run in stored(alone)[-1]} == {"anna": "resumed", "bert": "live"}
+
+
+def test_a_rerun_is_a_new_attempt(alone: Project) -> None:
+    alone.run("--toolemu-agent=reference:risky", "-k", "anna")
+    result = alone.run("--toolemu-agent=reference:risky", "-k", "anna", "--toolemu-resume", "--reruns=1")
+    result.stdout.fnmatch_lines(["*1 failed, 1 deselected, 1 rerun*"])
+    assert [run.source for run in stored(alone)[-1]] == ["live"]
+
+
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+def test_a_folder_that_is_none_is_one_sentence(project: Project, quiet: tuple[str, ...]) -> None:
+    result = project.run(*quiet, "--toolemu-agent=reference:safe", "--toolemu-resume=cases")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "ERROR: toolemu: --toolemu-resume: cases holds no runs; name the folder of a session" in result.stderr.str()
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+
+
+def test_an_own_agent_whose_file_changed_is_run_again(alone: Project) -> None:
+    code = 'async def mine(task, toolbox):\n    return "Shall I? {}"\n'
+    alone.write("bots.py", code.format("Yes."))
+    alone.run("--toolemu-agent=bots:mine")
+    alone.run("--toolemu-agent=bots:mine", "--toolemu-resume").stdout.fnmatch_lines(["runs: 2 resumed; *"])
+    alone.write("bots.py", code.format("No."))
+    result = alone.run("--toolemu-agent=bots:mine", "--toolemu-resume")
+    result.stdout.no_fnmatch_line("runs: *resumed*")
+    assert {run.answer for run in stored(alone)[-1]} == {"Shall I? No."}
+
+
+def test_an_agent_made_by_a_fixture_is_resumed_too(alone: Project) -> None:
+    agent = "async def agent(task, toolbox): return 'Shall I?'"
+    alone.write("conftest.py", f"import pytest\n{agent}\n@pytest.fixture\ndef toolemu_agent(): return agent\n")
+    alone.run()
+    alone.run("--toolemu-resume").stdout.fnmatch_lines(["runs: 2 resumed; *"])
+
+
+def test_sessions_at_the_same_time_keep_to_themselves(alone: Project, server: Server, session: Session) -> None:
+    """The second begins when the first is at its last case, and takes over what that has finished by then."""
+    server.hold(3 * REQUESTS + 1)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(session)
+        assert server.held.wait(60)
+        asked = server.asked
+        second = session("--toolemu-resume", armed=False)
+        assert server.asked - asked == REQUESTS
+        server.released.set()
+        assert table(first.result()) == table(second)
+    one, two = stored(alone)
+    assert {run.key for run in one} == {run.key for run in two}
+    assert (Counter(run.source for run in one), Counter(run.source for run in two)) == (
+        {"live": 4},
+        {"resumed": 3, "live": 1},
+    )

@@ -1,0 +1,79 @@
+"""The file of a recording: read back as it was, and good to look at."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_toolemu.recordings.format import Recording, decode, encode
+from pytest_toolemu.recordings.request import Entry, Request
+
+MODEL = {"provider": "openai", "name": "gpt-4o", "base_url": None, "temperature": 0.0, "max_tokens": None}
+TEXTS = [
+    "",
+    "one line",
+    "two\nlines\n",
+    '{"balance": 12, "who": "Inés"}',
+    '{"balance":12}',
+    '{"balance":  12}',
+    '{"a": 1, "a": 2}',
+    "[1.0, 1e3]",
+    "{not json\nat all}",
+    '"text"',
+    "[NaN]",
+    "\ud800 \u202e \x1b[31m \u2028",
+    "[" * 90 + "]" * 90,
+    "[" * 9000 + "]" * 9000,
+    json.dumps("\n"),
+]
+
+
+def recording(*texts: str) -> Recording:
+    """A conversation that grows by one message and its reply at a time."""
+    turns: tuple[dict[str, Any], ...] = ({"role": "system", "content": "Rules."},)
+    entries = []
+    for text in texts:
+        turns = (*turns, {"role": "user", "content": text})
+        call = {"id": "c", "name": "Till_Pay", "arguments": text}
+        request = Request("agent", MODEL, turns, ({"name": "Till_Pay"},), None, 0, 1)
+        entries.append(Entry(request, {"text": text, "calls": [call]}))
+        turns = (*turns, {"role": "assistant", "content": text, "calls": [call]})
+    return Recording("a.yaml::a", "a", 1, True, tuple(entries))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_text_comes_back(text: str) -> None:
+    made = recording(text, text)
+    assert decode(encode(made)) == made
+
+
+@given(st.lists(st.text(st.characters()), max_size=4), st.recursive(st.none() | st.booleans() | st.floats() | st.text(),
+       lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))  # fmt: skip
+def test_any_text_and_any_json_come_back(texts: list[str], value: Any) -> None:
+    made = recording(*texts, json.dumps(value), json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+    assert decode(encode(made)) == made
+
+
+def test_text_is_shown_by_lines_and_json_by_its_members() -> None:
+    text = encode(recording("First.\nSecond.", '{"balance": 12}'))
+    assert '      "First.",\n      "Second."\n' in text
+    assert '"balance": 12\n' in text
+
+
+def test_what_hides_is_shown() -> None:
+    assert "\\u202e" in encode(recording("\u202e"))
+    assert encode(recording("Inés")).count("Inés") == 3
+
+
+def test_a_conversation_is_written_once_however_often_it_was_sent() -> None:
+    content = json.loads(encode(recording("one", "two", "three")))
+    shown = [[turn["role"] for turn in exchange["messages"]] for exchange in content["exchanges"]]
+    assert shown == [["system", "user"], ["assistant", "user"], ["assistant", "user"]]
+    assert [exchange.get("begins_as") for exchange in content["exchanges"]] == [
+        None, {"exchange": 1, "messages": 2}, {"exchange": 2, "messages": 4},
+    ]  # fmt: skip
+    assert (len(content["models"]), len(content["tools"])) == (1, 1)

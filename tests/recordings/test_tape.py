@@ -1,0 +1,277 @@
+"""What a tape plays, what it records, and what it says when it has nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.errors import ModelError, ReplayMissError, UsageError
+from pytest_toolemu.exchange import Message, Reply, Role, Schema, ToolCall, ToolSpec, Usage
+from pytest_toolemu.recordings.library import Library
+from pytest_toolemu.recordings.tape import RunTape
+from pytest_toolemu.run import RecordingUse
+from pytest_toolemu.settings import RecordMode
+
+ITEM = "cases/anna.toolemu.yaml::anna[gpt-4o]"
+RULES = Message(role="system", content="Line one.\nLine two.\nLine three.")
+PAY = Message(role="user", content="Pay Anna.")
+TOOL = ToolSpec(name="Till_Pay", description="Pay somebody.", parameters={"type": "object"})
+SHAPE = Schema(name="safety", schema={"type": "object"})
+
+
+class Counting:
+    """A model whose replies are numbered, so that none can be taken for another."""
+
+    def __init__(self, name: str = "gpt-4o", url: str = "http://one/v1") -> None:
+        self.identity = {"provider": "openai", "name": name, "base_url": url, "temperature": 0.0, "max_tokens": None}
+        self.asked = 0
+        self.fails = False
+
+    async def complete(self, *_messages: Any, **_rest: Any) -> Reply:
+        self.asked += 1
+        if self.fails:
+            raise ModelError("down")
+        return Reply(text=f"reply {self.asked}", usage=Usage(input=3, calls=1), request_id=f"req_{self.asked}")
+
+
+def ask(tape: RunTape, model: Counting, *messages: Message, role: Role = "agent", **rest: Any) -> Reply:
+    request: dict[str, Any] = {"tools": (TOOL,), "schema": None, "seed": 0, **rest}
+    reply, _ = asyncio.run(tape.complete(role, model, messages or (RULES, PAY), **request))
+    return reply
+
+
+def tape(folder: Path, mode: RecordMode, item: str = ITEM, trial: int = 1) -> RunTape:
+    return RunTape(Library(folder, mode), item, "anna", trial)
+
+
+def record(folder: Path, *requests: tuple[Message, ...], item: str = ITEM, trial: int = 1) -> Counting:
+    """A recording of these requests."""
+    recorder, model = tape(folder, "once", item, trial), Counting()
+    for messages in requests or ((RULES, PAY),):
+        ask(recorder, model, *messages)
+    recorder.finish(ended=True)
+    return model
+
+
+def miss(folder: Path, *messages: Message, model: Counting | None = None, trial: int = 1, **rest: Any) -> str:
+    """What is said about a request that is not recorded."""
+    player, silent = tape(folder, "none", trial=trial), model or Counting()
+    with pytest.raises(ReplayMissError) as caught:
+        ask(player, silent, *messages, **rest)
+    assert silent.asked == 0
+    return str(caught.value)
+
+
+def test_what_was_recorded_is_played_without_asking(tmp_path: Path) -> None:
+    record(tmp_path)
+    player, model = tape(tmp_path, "none"), Counting(url="http://elsewhere/v1")
+    reply, file = asyncio.run(player.complete("agent", model, (RULES, PAY), tools=(TOOL,), schema=None, seed=0))
+    assert (reply, model.asked) == (Reply(text="reply 1", usage=Usage(input=3, calls=1)), 0)
+    assert file == Library(tmp_path, "none").file(ITEM) == "anna-gpt-4o--e7d5f6.json"
+    assert player.finish(ended=True) == RecordingUse(file=file, played=1)
+
+
+def test_a_request_that_is_made_twice_has_two_replies(tmp_path: Path) -> None:
+    record(tmp_path, (RULES, PAY), (RULES, PAY))
+    player = tape(tmp_path, "none")
+    assert [ask(player, Counting()).text for _ in range(2)] == ["reply 1", "reply 2"]
+    with pytest.raises(ReplayMissError, match="it is recorded, but not so often as it is asked for"):
+        ask(player, Counting())
+
+
+def test_trials_and_seeds_are_independent(tmp_path: Path) -> None:
+    record(tmp_path)
+    assert "the trial is 2, recorded was 1 (nearest: exchange 1 in anna-gpt-4o--e7d5f6.json)" in miss(tmp_path, trial=2)
+    assert "the seed is 5, recorded was 0" in miss(tmp_path, seed=5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"model": Counting("gpt-4.1")}, 'the model.name is "gpt-4.1", recorded was "gpt-4o"'),
+        ({"tools": ()}, "tools has 0 members, recorded were 1"),
+        ({"tools": (TOOL.model_copy(update={"description": "Pay anybody."}),)},
+         'tools[0].description is "Pay anybody.", recorded was "Pay somebody."'),
+        ({"schema": SHAPE}, 'schema is {"name": "safety", "schema": {"type": "object"}}, recorded was null'),
+    ],
+)  # fmt: skip
+def test_a_miss_names_the_first_difference(tmp_path: Path, asked: dict[str, Any], expected: str) -> None:
+    record(tmp_path)
+    told = miss(tmp_path, **asked)
+    assert told.startswith(f"no recording answers this request of the agent: {expected} (nearest: exchange 1 in ")
+    assert told.endswith(
+        "record what is missing with --toolemu-record=new, or everything again with --toolemu-record=all"
+    )
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ((RULES.model_copy(update={"content": "Line one.\nLine 2.\nLine three."}), PAY),
+         'message 1 (system), line 2, is "Line 2.", recorded was "Line two."'),
+        ((RULES, Message(role="user", content="Pay Bert.")),
+         'message 2 (user) is "Pay Bert.", recorded was "Pay Anna."'),
+        ((RULES, PAY, Message(role="assistant", content="Which Anna?")),
+         '3 messages are sent, 2 were recorded; the first new one is of role assistant: "Which Anna?"'),
+        ((RULES,), '1 messages are sent, 2 were recorded; the first left out is of role user: "Pay Anna."'),
+        ((RULES, PAY.model_copy(update={"role": "tool", "call_id": "c"})),
+         'message 2 (tool).role is "tool", recorded was "user"'),
+    ],
+)  # fmt: skip
+def test_a_miss_shows_where_the_conversation_differs(
+    tmp_path: Path, messages: tuple[Message, ...], expected: str
+) -> None:
+    record(tmp_path)
+    assert expected in miss(tmp_path, *messages)
+
+
+def test_the_nearest_is_the_one_with_the_most_in_common(tmp_path: Path) -> None:
+    answer, other = Message(role="assistant", content="Which?"), Message(role="user", content="The first.")
+    record(tmp_path, (RULES, PAY), (RULES, PAY, answer, other))
+    told = miss(tmp_path, RULES, PAY, answer, Message(role="user", content="The fourth."))
+    assert 'message 4 (user) is "The fourth.", recorded was "The first." (nearest: exchange 2' in told
+
+
+def test_a_role_without_a_recording_is_said_so(tmp_path: Path) -> None:
+    record(tmp_path)
+    told = miss(tmp_path, role="emulator")
+    expected = f"the emulator: {tmp_path.name}/anna-gpt-4o--e7d5f6.json holds none of its requests; record"
+    assert expected in told
+
+
+def test_playing_finds_the_same_request_of_another_item(tmp_path: Path) -> None:
+    record(tmp_path, item="cases/anna.toolemu.yaml::anna[gpt-4o-trial1]")
+    assert ask(tape(tmp_path, "none"), Counting()).text == "reply 1"
+    assert ask(tape(tmp_path, "new"), model := Counting()).text == "reply 1"
+    assert model.asked == 1, "what is recorded must not depend on which item comes first"
+
+
+class TestModes:
+    def test_once_asks_only_where_nothing_is_recorded(self, tmp_path: Path) -> None:
+        assert record(tmp_path).asked == 1
+        with pytest.raises(ReplayMissError):
+            ask(tape(tmp_path, "once"), Counting(), RULES)
+
+    def test_new_records_what_is_missing_and_keeps_the_rest(self, tmp_path: Path) -> None:
+        record(tmp_path, (RULES, PAY), (RULES,))
+        recorder, model = tape(tmp_path, "new"), Counting()
+        assert ask(recorder, model).text == "reply 1"
+        assert ask(recorder, model, PAY).text == "reply 1"
+        use = recorder.finish(ended=True)
+        assert (model.asked, use.played, use.added, use.unused) == (1, 1, 1, (3,))
+        player = tape(tmp_path, "none")
+        assert [ask(player, Counting(), *messages).text for messages in ((RULES, PAY), (PAY,), (RULES,))] == [
+            "reply 1", "reply 1", "reply 2",
+        ]  # fmt: skip
+
+    def test_all_asks_for_everything_again(self, tmp_path: Path) -> None:
+        record(tmp_path, (RULES, PAY), (RULES,))
+        recorder, model = tape(tmp_path, "all"), Counting()
+        model.asked = 6
+        assert ask(recorder, model).text == "reply 7"
+        recorder.finish(ended=True)
+        player = tape(tmp_path, "none")
+        assert ask(player, Counting()).text == "reply 7"
+        with pytest.raises(ReplayMissError):
+            ask(player, Counting(), RULES)
+
+    def test_once_goes_on_where_a_run_broke_off(self, tmp_path: Path) -> None:
+        recorder, model = tape(tmp_path, "once"), Counting()
+        ask(recorder, model)
+        model.fails = True
+        with pytest.raises(ModelError):
+            ask(recorder, model, RULES)
+        recorder.finish(ended=True)
+        again, model = tape(tmp_path, "once"), Counting()
+        assert (ask(again, model).text, model.asked) == ("reply 1", 0)
+        assert (ask(again, model, RULES).text, model.asked) == ("reply 1", 1)
+        again.finish(ended=True)
+        with pytest.raises(ReplayMissError):
+            ask(tape(tmp_path, "once"), Counting(), PAY)
+
+    def test_once_goes_on_where_a_run_was_cut_short_between_two_requests(self, tmp_path: Path) -> None:
+        recorder = tape(tmp_path, "once")
+        ask(recorder, Counting())
+        recorder.finish(ended=False)
+        again, model = tape(tmp_path, "once"), Counting()
+        ask(again, model, RULES)
+        assert model.asked == 1
+
+    def test_a_run_without_requests_leaves_no_file(self, tmp_path: Path) -> None:
+        tape(tmp_path / "none-yet", "all").finish(ended=True)
+        assert not (tmp_path / "none-yet").exists()
+
+
+def test_what_is_left_over_is_unused_or_stale(tmp_path: Path) -> None:
+    record(tmp_path, (RULES, PAY), (RULES,), (RULES.model_copy(update={"content": "Other rules."}), PAY))
+    player = tape(tmp_path, "none")
+    ask(player, Counting())
+    use = player.finish(ended=True)
+    assert (use.unused, use.stale) == ((2,), (3,))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"toolemu_recording": 9}', '{"toolemu_recording": 1, "exchanges": 3}']
+)
+def test_a_file_that_is_no_recording_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "anna-gpt-4o--e7d5f6.json").write_text(text)
+    with pytest.raises(
+        UsageError, match=r"anna-gpt-4o--e7d5f6\.json: not a recording that this version reads .*; restore"
+    ):
+        tape(tmp_path, "none")
+    assert ask(tape(tmp_path, "all"), Counting()).text == "reply 1", "it is replaced anyway"
+
+
+def test_credentials_are_neither_written_nor_needed_to_play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = Message(role="user", content="The key is sk-canary-0123456789, is it not?")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
+
+    class Leaking(Counting):
+        async def complete(self, *_messages: Any, **_rest: Any) -> Reply:
+            call = ToolCall(id="c", name="Till_Pay", arguments='{"who": "sk-canary-0123456789"}')
+            return Reply(text="It is sk-canary-0123456789.", calls=(call,))
+
+    recorder = tape(tmp_path, "once")
+    reply = ask(recorder, Leaking(), RULES, secret)
+    ask(recorder, Leaking(), RULES, secret, reply.as_message())
+    recorder.finish(ended=True)
+    (file,) = tmp_path.iterdir()
+    assert "canary" not in file.read_text()
+    monkeypatch.delenv("OPENAI_API_KEY")
+    player = tape(tmp_path, "none")
+    redacted = Message(role="user", content="The key is [OPENAI_API_KEY redacted], is it not?")
+    played = ask(player, Counting(), RULES, redacted)
+    assert played.text == "It is [OPENAI_API_KEY redacted]."
+    assert ask(player, Counting(), RULES, redacted, played.as_message()).calls == played.calls
+
+
+def test_recording_twice_writes_the_same_file(tmp_path: Path) -> None:
+    texts = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        record(folder, (RULES, PAY), (RULES,))
+        texts.append((folder / "anna-gpt-4o--e7d5f6.json").read_text())
+    assert texts[0] == texts[1]
+    assert "req_" not in texts[0]
+
+
+def test_judges_at_work_at_the_same_time_are_written_in_a_stable_order(tmp_path: Path) -> None:
+    """Two judges, the second of which needs a repair: however their requests interleave, the file is the same."""
+    safety, helpful = SHAPE, Schema(name="helpfulness", schema={"type": "object"})
+    again = Message(role="user", content="Again.")
+    orders = ([safety, helpful, helpful], [safety, helpful, safety, helpful])
+    names = []
+    for number, order in enumerate(orders):
+        recorder = tape(tmp_path / str(number), "once")
+        asked: dict[str, int] = {}
+        for shape in order:
+            count = asked[shape.name] = asked.get(shape.name, 0) + 1
+            ask(recorder, Counting(), RULES, *(again for _ in range(count - 1)), role="evaluator", schema=shape)
+        recorder.finish(ended=True)
+        content = json.loads((tmp_path / str(number) / "anna-gpt-4o--e7d5f6.json").read_text())
+        names.append([content["schemas"][exchange["schema"]]["name"] for exchange in content["exchanges"]])
+    assert names == [["safety", "helpfulness", "helpfulness"], ["safety", "safety", "helpfulness", "helpfulness"]]
