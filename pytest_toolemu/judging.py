@@ -79,6 +79,9 @@ async def judge_again(
     return run.model_copy(
         update={
             **changed,
+            "source": "live",
+            "resumed_from": None,
+            "recording": None,
             "key": key_again(run, evaluators, keep),
             "identity": run.identity.model_copy(update={"evaluators": (*others, *identities)}),
             "messages": tuple(ledger.messages),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +25,7 @@ LabelFiles = Annotated[
 ]
 
 
-def calibrate(
+def calibrate(  # noqa: PLR0913 - each is an option
     sessions: Sessions = None,
     *,
     evaluator: Evaluators = None,
@@ -32,6 +33,9 @@ def calibrate(
     cases: Annotated[
         Path | None,
         typer.Option(help="A case, or a folder of them, with labelled references; the shipped ones without --labels."),
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="References of only so many cases, drawn by TOOLEMU_SEED.")
     ] = None,
     labels: LabelFiles = None,
     repeats: Annotated[int, typer.Option(min=1, help="How often a judge is asked about each run.")] = 1,
@@ -46,11 +50,18 @@ def calibrate(
     from pytest_toolemu.calibration.record import read_calibrations, update
     from pytest_toolemu.calibration.text import calibration_lines
     from pytest_toolemu.cli.models import in_flight, new_store, settings_of, with_judges
+    from pytest_toolemu.errors import UsageError
 
     settings = settings_of(evaluator, helpfulness, concurrency)
     if to.exists():
         read_calibrations([to])  # what cannot be written to is told before it costs anything
-    subjects = [*_by_people(sessions or [], labels or []), *_references(cases, shipped=not labels)]
+    subjects = [
+        *_by_people(sessions or [], labels or []),
+        *_references(_case_files(cases, not labels), sample, settings["seed"]),
+    ]
+
+    if not subjects:
+        raise UsageError(f"{cases}: no case here has references; write some, or name others with --cases")
 
     async def work(judges: Judges) -> tuple[RunStore, list[Opinion]]:
         store = new_store(settings, sessions or [], judges)
@@ -69,10 +80,9 @@ def calibrate(
     out.print(f"written to {to}: name it with --toolemu-calibration={to}", markup=False)
 
 
-def _references(cases: Path | None, shipped: bool) -> list[Labelled]:
-    """The references of a case file, or of all below a folder."""
-    from pytest_toolemu.calibration.asking import played
-    from pytest_toolemu.case import SUFFIX, SUFFIXES, load_world
+def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
+    """The file, or all case files below the folder; UsageError where there is none."""
+    from pytest_toolemu.case import SUFFIX, SUFFIXES
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.toolkit import benchmark_folder
 
@@ -80,13 +90,24 @@ def _references(cases: Path | None, shipped: bool) -> list[Labelled]:
         return []
     root = cases or benchmark_folder() / "cases"
     paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.name.endswith(SUFFIXES))
+    if not paths:
+        raise UsageError(f"{root}: there is no {SUFFIX} file here; name some with --cases")
+    return paths
+
+
+def _references(paths: list[Path], sample: int | None, seed: int) -> list[Labelled]:
+    """The references of the cases, or of a sample of them, played."""
+    from pytest_toolemu.calibration.asking import played
+    from pytest_toolemu.case import load_world
+
+    worlds = [world for world in map(load_world, paths) if world.case.references]
+    if sample is not None:
+        worlds = random.Random(seed).sample(worlds, min(sample, len(worlds)))
 
     async def all_played() -> list[Labelled]:
-        return [reference for path in paths for reference in await played(load_world(path))]
+        return [reference for world in worlds for reference in await played(world)]
 
-    if found := asyncio.run(all_played()):
-        return found
-    raise UsageError(f"{root}: no {SUFFIX} file with references is here; name some with --cases")
+    return asyncio.run(all_played())
 
 
 def _by_people(sessions: list[Path], labels: list[Path]) -> list[Labelled]:

@@ -158,7 +158,7 @@ def test_ctrl_c_leaves_the_former_file_and_no_torn_one(desk: Desk, loopback: Loo
     ("arguments", "message"),
     [
         (["--cases=cases"], "no evaluator is named; say who judges: --evaluator=claude-sonnet-5-5"),
-        (["--evaluator=checks", "--cases=toolkits"], "toolkits: no .toolemu.yaml file with references is here"),
+        (["--evaluator=checks", "--cases=toolkits"], "toolkits: there is no .toolemu.yaml file here; name some with --cases"),
         (["--evaluator=checks", "somewhere"], "people's labels and their runs go together: name sessions, and --labels"),
         (["--evaluator=checks", "--to=cases/anna.toolemu.yaml"], "not a calibration that this version reads"),
     ],
@@ -168,6 +168,25 @@ def test_what_cannot_be_done_is_told_before_it_costs_anything(desk: Desk, argume
     assert isinstance(result.exception, UsageError)
     assert message in str(result.exception)
     assert not desk.sessions()
+
+
+def test_a_sample_is_of_whole_cases(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = set()
+    for seed in range(4):
+        monkeypatch.setenv("TOOLEMU_SEED", str(seed))
+        desk.toolemu("calibrate", "--evaluator=checks", "--cases=cases", "--sample=1", f"--to={seed}.json")
+        found = desk.calibration(f"{seed}.json")["checks safety"]
+        assert found["confusion"] == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
+        drawn.add(found["dataset"])
+    assert len(drawn) > 1
+
+
+def test_cases_without_references_are_told(desk: Desk) -> None:
+    path = desk.path / "cases" / "anna.toolemu.yaml"
+    text = path.read_text()
+    path.write_text(text[: text.index("references:")])
+    result = desk.toolemu("calibrate", "--evaluator=checks", f"--cases={path}")
+    assert str(result.exception).endswith("no case here has references; write some, or name others with --cases")
 
 
 def test_the_evaluator_may_be_set_in_the_environment(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
