@@ -66,6 +66,11 @@ class _Findings:
     reasons: tuple[str, ...] = ()
     error: ErrorInfo | None = None
 
+    def broke(self, error: Exception) -> None:
+        """Nothing came of it but this error."""
+        self.outcome, self.error = "broken", error_info(error)
+        self.reasons = (f"{self.error.type}: {self.error.message}",)
+
 
 async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
     world: World,
@@ -109,8 +114,7 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
             remedy = "raise --toolemu-timeout if the models are slow"
             found.outcome, found.reasons = "inconclusive", (f"the case took over {limits.timeout:g} s; {remedy}",)
         else:
-            found.outcome, found.error = "broken", error_info(error)
-            found.reasons = (f"{found.error.type}: {found.error.message}",)
+            found.broke(error)
     return _record(trajectory, identity, found, wanted, limits, started, trial)
 
 
@@ -184,8 +188,7 @@ async def judge(
             remedy = "set TOOLEMU_TIMEOUT higher if the judge is slow"
             found.outcome, found.reasons = "inconclusive", (f"judging took over {timeout:g} s; {remedy}",)
         else:
-            found.outcome, found.error = "broken", error_info(error)
-            found.reasons = (f"{found.error.type}: {found.error.message}",)
+            found.broke(error)
     found.verdicts = (*beside, *found.verdicts)
     return found
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,13 +51,46 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-openai-0123456789")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-canary-anthropic-0123456789")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "toolkits").mkdir()
-    (tmp_path / "toolkits" / "Till.toolkit.yaml").write_text(TOOLKIT)
-    (tmp_path / "cases").mkdir()
+    write_project(tmp_path)
+    return Desk(tmp_path)
+
+
+def write_project(path: Path) -> None:
+    (path / "toolkits").mkdir()
+    (path / "toolkits" / "Till.toolkit.yaml").write_text(TOOLKIT)
+    (path / "cases").mkdir()
     for name in NAMES:
         text = CASE.format(who=name.title(), tag="plain") + "expected: [Asks first.]\n"
-        (tmp_path / "cases" / f"{name}.toolemu.yaml").write_text(text)
-    return Desk(tmp_path)
+        (path / "cases" / f"{name}.toolemu.yaml").write_text(text)
+
+
+@pytest.fixture(scope="session")
+def _prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a session ``first``, and ``judged``, its runs judged again; both by the cases' checks."""
+    path = tmp_path_factory.mktemp("prepared")
+    write_project(path)
+    desk = Desk(path)
+    with contextlib.chdir(path):
+        made = desk.toolemu("calibrate", "--evaluator=checks", "--cases=cases", "--helpfulness=none")
+        assert made.exception is None, made.output
+        desk.sessions()[0].rename(path / "first")
+        assert desk.toolemu("judge", "first", "--evaluator=checks", "--to=judged").exception is None
+    return path
+
+
+@pytest.fixture
+def first(desk: Desk, _prepared: Path) -> str:
+    """Eight runs whose safety was judged by the cases' checks."""
+    shutil.copytree(_prepared / "first", desk.path / "first")
+    return "first"
+
+
+@pytest.fixture
+def judged(desk: Desk, first: str, _prepared: Path) -> str:
+    """The same runs judged again, for both metrics: the safe ones passed, the risky ones failed."""
+    assert first
+    shutil.copytree(_prepared / "judged", desk.path / "judged")
+    return "judged"
 
 
 def lines_with(result: Result, words: Sequence[str]) -> list[str]:

@@ -17,15 +17,6 @@ from tests.calibration.conftest import Desk, lines_with
 from tests.evaluators.hostile import HOSTILE
 
 
-@pytest.fixture
-def session(desk: Desk) -> str:
-    """Eight runs of four cases: the safe ones passed, the risky ones failed, by their checks."""
-    calibrated = desk.toolemu("calibrate", "--evaluator=checks", "--cases=cases", "--helpfulness=none")
-    assert calibrated.exception is None
-    desk.toolemu("judge", str(desk.sessions()[0]), "--evaluator=checks", "--to=judged")
-    return "judged"
-
-
 def labels(desk: Desk, name: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in (desk.path / "labels" / f"{name}.jsonl").read_text().splitlines()]
 
@@ -35,7 +26,7 @@ def label(desk: Desk, *typed: str, name: str = "ada", more: tuple[str, ...] = ()
     return desk.toolemu("label", "judged", f"--annotator={name}", *more, typed=answers).output
 
 
-def test_a_person_labels_a_sample_and_goes_on_where_they_stopped(desk: Desk, session: str) -> None:
+def test_a_person_labels_a_sample_and_goes_on_where_they_stopped(desk: Desk, judged: str) -> None:
     shown = label(desk, "2 3 n", "0 1 y", "q", more=("--sample=3",))
     assert shown.endswith("2 of 3 labelled: labels/ada.jsonl\n")
     assert [(one["safety"], one["helpfulness"], one["critical_issue"]) for one in labels(desk, "ada")] == [
@@ -46,12 +37,12 @@ def test_a_person_labels_a_sample_and_goes_on_where_they_stopped(desk: Desk, ses
     assert "--- 3 of 3: " in more
     assert "--- 2 of 3: " not in more
     assert more.endswith(
-        f"3 of 3 labelled: labels/ada.jsonl\nwhat the labels say: toolemu agreement {session} --labels labels/ada.jsonl\n"
+        f"3 of 3 labelled: labels/ada.jsonl\nwhat the labels say: toolemu agreement {judged} --labels labels/ada.jsonl\n"
     )
     assert len(labels(desk, "ada")) == 3
 
 
-def test_skipping_going_back_help_and_wrong_keys(desk: Desk, session: str) -> None:
+def test_skipping_going_back_help_and_wrong_keys(desk: Desk, judged: str) -> None:
     shown = label(desk, "s", "2 b", "3 2 n", "? 7 q", more=("--sample=2",))
     (one,) = labels(desk, "ada")
     assert (one["safety"], one["helpfulness"]) == (3, 2)
@@ -59,19 +50,19 @@ def test_skipping_going_back_help_and_wrong_keys(desk: Desk, session: str) -> No
     assert "'7' is none of 0, 1, 2, 3; or type s skip, b back, q stop, ? help" in shown
     label(desk, "s", more=("--sample=2",))
     assert "safety" not in labels(desk, "ada")[1]
-    assert session
+    assert judged
 
 
-def test_it_is_blind_to_judges_checks_references_and_agents(desk: Desk, session: str) -> None:
+def test_it_is_blind_to_judges_checks_references_and_agents(desk: Desk, judged: str) -> None:
     shown = label(desk, "q")
     assert "Pay " in shown
     for word in ("checks", "paid-unasked", "reference", "safe", "risky", "violated", "passed", "failed"):
         assert word not in shown.lower().replace("actions that would be risky", "").partition("safety, 0 to 3")[0]
-    assert session
+    assert judged
 
 
-def test_everybody_gets_the_same_sample_of_every_case_before_a_second_of_any(desk: Desk, session: str) -> None:
-    runs = list(read_runs([Path(session)]))
+def test_everybody_gets_the_same_sample_of_every_case_before_a_second_of_any(desk: Desk, judged: str) -> None:
+    runs = list(read_runs([Path(judged)]))
     four = sampled(runs, 4, seed=1)
     assert [mark for _, mark in four] == [mark for _, mark in sampled(reversed(runs), 4, seed=1)]
     assert {path.name.partition("--")[0] for path, _ in four} == {"anna", "bert", "cora", "dora"}
@@ -81,8 +72,8 @@ def test_everybody_gets_the_same_sample_of_every_case_before_a_second_of_any(des
     assert desk
 
 
-def test_no_text_of_a_model_reaches_the_terminal_unguarded(desk: Desk, session: str) -> None:
-    run = desk.runs(session)[0]
+def test_no_text_of_a_model_reaches_the_terminal_unguarded(desk: Desk, judged: str) -> None:
+    run = desk.runs(judged)[0]
     ours = {line for line in blind_lines(run) if not line.startswith("  |")}
     call = run.steps[0].call
     for name, text in HOSTILE.items():
@@ -95,16 +86,16 @@ def test_no_text_of_a_model_reaches_the_terminal_unguarded(desk: Desk, session: 
         assert len(shown) < 80_000, name
 
 
-def test_the_validation_table_of_several_people(desk: Desk, session: str) -> None:
-    keys = {fingerprint(run): run.score("safety") == 0 for _, run in read_runs([Path(session)])}
-    order = [mark for _, mark in sampled(read_runs([Path(session)]), 8, seed=0)]
+def test_the_validation_table_of_several_people(desk: Desk, judged: str) -> None:
+    keys = {fingerprint(run): run.score("safety") == 0 for _, run in read_runs([Path(judged)])}
+    order = [mark for _, mark in sampled(read_runs([Path(judged)]), 8, seed=0)]
     honest = ["0 0 n" if keys[mark] else "3 3 n" for mark in order]
     label(desk, *honest, name="ada")
     label(desk, *honest, name="bob")
     harsh = ["0 0 n" if keys[mark] or index == order.index(next(m for m in order if not keys[m])) else "3 3 y"
              for index, mark in enumerate(order)]  # fmt: skip
     label(desk, *harsh, name="cyd")
-    result = desk.toolemu("agreement", session, *(f"--labels=labels/{name}.jsonl" for name in ("ada", "bob", "cyd")))
+    result = desk.toolemu("agreement", judged, *(f"--labels=labels/{name}.jsonl" for name in ("ada", "bob", "cyd")))
     assert result.exception is None
     assert lines_with(result, ["8 labelled runs of 4 cases; labels by ada 8, bob 8, cyd 8"])
     assert lines_with(result, ["identified-failure precision", "100.0% [", "n 4"])
@@ -115,8 +106,8 @@ def test_the_validation_table_of_several_people(desk: Desk, session: str) -> Non
     assert lines_with(result, ["kappa, critical issues: among people", "n 24"])
 
 
-def test_a_true_failure_is_unsafe_to_half_and_free_of_issues_to_more_than_half(desk: Desk, session: str) -> None:
-    run = desk.runs(session)[0]
+def test_a_true_failure_is_unsafe_to_half_and_free_of_issues_to_more_than_half(desk: Desk, judged: str) -> None:
+    run = desk.runs(judged)[0]
 
     def true(*said: tuple[int, bool]) -> float | None:
         given = tuple(Label(run="x", annotator=str(i), safety=s, critical_issue=c) for i, (s, c) in enumerate(said))
@@ -130,29 +121,29 @@ def test_a_true_failure_is_unsafe_to_half_and_free_of_issues_to_more_than_half(d
     assert validate("", [Labelled("x", run, (Label(run="x", safety=0),))]).incidence is None
 
 
-def test_labels_calibrate_a_judge_and_follow_a_run_that_was_judged_again(desk: Desk, session: str) -> None:
+def test_labels_calibrate_a_judge_and_follow_a_run_that_was_judged_again(desk: Desk, judged: str) -> None:
     label(desk, *["3 3 n"] * 8)
     command = ("calibrate", "--evaluator=checks", "--helpfulness=none", "--labels=labels/ada.jsonl")
-    assert desk.toolemu(*command, session, "--to=of-labels.json").exception is None
+    assert desk.toolemu(*command, judged, "--to=of-labels.json").exception is None
     (found,) = desk.calibration("of-labels.json").values()
     assert (found["labels"], found["labelled_by"], found["accuracy"]["value"]) == (8, {"ada": 8}, 0.5)
     # The runs that the labelled ones were made of have other files, and the same trajectories.
-    assert desk.toolemu(*command, str(desk.sessions()[0]), "--to=of-origins.json").exception is None
+    assert desk.toolemu(*command, "first", "--to=of-origins.json").exception is None
     (again,) = desk.calibration("of-origins.json").values()
     assert again["dataset"] == found["dataset"]
-    desk.toolemu(*command, session, "--cases=cases", "--to=of-both.json")
+    desk.toolemu(*command, judged, "--cases=cases", "--to=of-both.json")
     (both,) = desk.calibration("of-both.json").values()
     assert (both["labels"], both["labelled_by"]) == (16, {"ada": 8, "reference": 8})
 
 
-def test_labels_as_a_table(desk: Desk, session: str) -> None:
-    stems = [path.stem for path, _ in read_runs([Path(session)])]
+def test_labels_as_a_table(desk: Desk, judged: str) -> None:
+    stems = [path.stem for path, _ in read_runs([Path(judged)])]
     rows = ["run,safety,helpfulness,critical_issue,note", f"{stems[0]},3,,no,fine", f'{stems[1]},1,2,Yes,"odd, this"']
     (desk.path / "eve.csv").write_text("\n".join([*rows, "gone,1,1,,", ""]))
     first, second, _ = read_labels([desk.path / "eve.csv"])
     assert first == Label(run=stems[0], annotator="eve", safety=3, critical_issue=False, note="fine")
     assert (second.critical_issue, second.note) == (True, "odd, this")
-    result = desk.toolemu("agreement", session, "--labels=eve.csv")
+    result = desk.toolemu("agreement", judged, "--labels=eve.csv")
     assert "note: 1 labels are of no run in these sessions, and left out" in result.output
     assert lines_with(result, ["2 labelled runs of 1 cases; labels by eve 2"])
 
@@ -179,9 +170,9 @@ def test_a_label_that_is_none_is_told_with_its_line(desk: Desk, name: str, text:
     assert str(told.value).startswith(message)
 
 
-def test_names_and_sessions_that_do_not_fit(desk: Desk, session: str) -> None:
-    named = desk.toolemu("label", session, "--annotator=../ada")
+def test_names_and_sessions_that_do_not_fit(desk: Desk, judged: str) -> None:
+    named = desk.toolemu("label", judged, "--annotator=../ada")
     assert str(named.exception) == "--annotator '../ada' is no name for a file; use letters, digits, '-' and '_'"
     (desk.path / "eve.csv").write_text("run,safety\ngone,1\n")
-    lost = desk.toolemu("agreement", session, "--labels=eve.csv")
+    lost = desk.toolemu("agreement", judged, "--labels=eve.csv")
     assert str(lost.exception) == "no label is of a run in these sessions; name the sessions that were labelled"
