@@ -29,7 +29,7 @@ from tests.e2e.opinions import judge
 from tests.loopback.records import Script
 from tests.loopback.scripts import by_role, conforming
 
-TARGET: Final = 10.0
+TARGET: Final = 1.0
 IN_FLIGHT: Final = 16
 _MODELS: Final = {"openai": "openai:gpt-4o@{url}/v1", "anthropic": "anthropic:claude-sonnet-5-5@{url}"}
 

@@ -1,7 +1,6 @@
 """What a session may still spend: ask leave before a request, report what it used.
 
-Requests in flight when it is spent go on to their end, as they are paid for; no other is sent. The hub adds up what
-several processes spend: each tells it, and is told with ``close``.
+Requests in flight when it is spent go on to their end, as they are paid for; no other is sent.
 """
 
 from __future__ import annotations
@@ -9,9 +8,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from pytest_toolemu.errors import NotRunError
 from pytest_toolemu.prices import usd_text
+
+
+class Purse(Protocol):
+    """What a model asks before a request, and tells after it; a Budget, or what stands for one in another process."""
+
+    usd: float | None
+
+    def ask(self) -> None:
+        """NotRunError when no more may be spent."""
+        ...
+
+    def report(self, tokens: int, usd: float, *, guessed: bool = False) -> None:
+        """A request has used this."""
+        ...
 
 
 class Budget:
@@ -27,12 +41,9 @@ class Budget:
         seconds: float | None = None,
         until: float | None = None,
         *,
-        tell: Callable[[int, float, bool], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.usd, self.tokens, self.seconds, self.until = usd, tokens, seconds, until
-        self._tell = tell
-        self._closed = ""
         self._clock = clock
         self._lock = threading.Lock()
         self.spent_usd = 0.0
@@ -50,18 +61,10 @@ class Budget:
             self.spent_tokens += tokens
             self.spent_usd += usd
             self.guessed += guessed
-        if self._tell is not None:
-            self._tell(tokens, usd, guessed)
-
-    def close(self, reason: str) -> None:
-        """All processes together have reached a bound."""
-        self._closed = reason
 
     @property
     def reached(self) -> str:
         """Which bound was reached, with the option that moves it; empty while none was."""
-        if self._closed:
-            return self._closed
         if self.usd is not None and self.spent_usd >= self.usd:
             return (
                 f"the budget of {usd_text(self.usd)} USD is spent ({usd_text(self.spent_usd)} USD"

@@ -12,8 +12,8 @@ workers. Times are seconds of any clock that only goes forward.
     dropped(index, attempt)               (it was cancelled)
     declined(index, attempt)              (it has to wait its turn)
     ask(account, ticket)  back(ticket, answer)
-    spent(tokens, usd, guessed)                             spent(reason)
-    notice(text)   leave()
+    spent(tokens, usd, guessed)           halt(reason)
+    notice(text)          leave()
 """
 
 from __future__ import annotations
@@ -70,11 +70,10 @@ class Hub:
 
     def __init__(self, concurrency: int, maxfail: int = 0, budget: Budget | None = None) -> None:
         self.requests = Requests(concurrency)
+        self.budget = budget or Budget()
         self.total = self.finished = self.running = 0
         self.notices: list[str] = []
         self.cutoff: int | None = None
-        self._budget = budget or Budget()
-        self._is_spent = ""
         self._begun = False
         self._concurrency = concurrency
         self._maxfail = maxfail
@@ -83,7 +82,7 @@ class Hub:
         self._cases: dict[int, _Case] = {}
         self._ahead: list[int] = []
         self._urgent: deque[tuple[str, int]] = deque()
-        self._ending: tuple[str, str] | None = None
+        self._stopped = self._halted = ""
         self._orders: list[Order] = []
         self._last_heard = 0.0
 
@@ -116,17 +115,16 @@ class Hub:
         if worker not in self._workers:
             return []
         self._last_heard = now
-        match message:
-            case ("ask", account, ticket):
-                refused = self._ending and [(worker, ("refuse", ticket, self._ending[1]))]
-                return refused or self.requests.ask(worker, account, ticket, now)
-            case ("back", ticket, answer):
-                return self.requests.back(worker, ticket, Answer(*answer), now)
-            case ("spent", tokens, usd, guessed):
-                return self._spent(tokens, usd, guessed)
-            case ("leave",):
-                return self.leave(worker)
-        self._hear_of_case(worker, message)
+        self._check_budget()
+        if message[0] in ("ask", "back", "spent"):
+            self._hear_of_request(worker, message, now)
+            return self._flush()
+        if message[0] == "leave":
+            return self.leave(worker)
+        if message[0] in ("done", "dropped", "declined"):
+            self._hear_of_end(worker, message)
+        else:
+            self._hear_of_item(worker, message)
         return self._start_more()
 
     def tick(self, now: float) -> list[Order]:
@@ -136,24 +134,22 @@ class Hub:
             for index, case in self._cases.items():
                 if case.state == "free" and case.waiting and index > self.cutoff:
                     self._answer(index, "cut", "enough cases before it have failed to end the session")
+        self._check_budget()
         return self._flush() + self.requests.tick(now)
 
     def due(self, now: float) -> float | None:
         """When ``tick`` should be called at the latest."""
         return self.requests.due(now)
 
-    def end(self, kind: Literal["stopped", "halted"], reason: str) -> list[Order]:
-        """Start nothing more, cancel what runs, refuse every request, and answer so whoever waits.
-
-        *stopped*: the session ends. *halted*: it goes on, and what is left is not run.
-        """
-        if self._ending is None or kind == "stopped":
-            self._ending = (kind, reason)
+    def stop(self, reason: str) -> list[Order]:
+        """The session ends: start nothing more, cancel what runs, refuse requests, and answer so whoever waits."""
+        if not self._stopped:
+            self._stopped = reason
             for index, case in self._cases.items():
                 if case.state == "running" and not case.unwanted:
                     self._cancel(index)
                 if case.state in ("free", "running"):
-                    self._answer(index, kind, reason)
+                    self._answer(index, "stopped", reason)
         return self._flush()
 
     def reported(self, index: int, failed: bool) -> list[Order]:
@@ -169,20 +165,26 @@ class Hub:
         """The cases a worker runs now."""
         return sorted(self._workers[worker].running) if worker in self._workers else []
 
-    def _spent(self, tokens: int, usd: float, guessed: bool) -> list[Order]:
-        """What is in flight goes on, as it is paid for; every process is told once, and sends no other request."""
-        self._budget.report(tokens, usd, guessed=guessed)
-        if self._is_spent or not self._budget.reached:
-            return []
-        self._is_spent = self._budget.reached
-        return [(worker, ("spent", self._is_spent)) for worker in self._workers]
-
     # ---- messages of workers
 
-    def _hear_of_case(self, worker: str, message: Message) -> None:
+    def _hear_of_request(self, worker: str, message: Message, now: float) -> None:
+        match message:
+            case ("ask", _, ticket) if refusal := self._stopped or self._halted:
+                self._orders.append((worker, ("refuse", ticket, refusal)))
+            case ("ask", account, ticket):
+                self._orders += self.requests.ask(worker, account, ticket, now)
+            case ("back", ticket, answer):
+                self._orders += self.requests.back(worker, ticket, Answer(*answer), now)
+            case ("spent", tokens, usd, guessed):
+                self.budget.report(tokens, usd, guessed=guessed)
+                self._check_budget()
+
+    def _hear_of_item(self, worker: str, message: Message) -> None:
         match message:
             case ("plan", total):
-                self._plan(worker, total)
+                self.total = max(self.total, total)
+                if self._halted:
+                    self._orders.append((worker, ("halt", self._halted)))
             case ("able", indices):
                 self._able(worker, indices)
             case ("unable", indices):
@@ -191,19 +193,28 @@ class Hub:
                 self._want(worker, index)
             case ("abandon", index):
                 self._give_up(worker, index)
-            case ("done", index, attempt, failed, result) if self._runs(worker, index, attempt):
-                self._done(index, failed, result)
-            case ("dropped", index, attempt) if self._runs(worker, index, attempt):
-                self._dropped(index)
-            case ("declined", index, attempt) if self._runs(worker, index, attempt):
-                self._declined(index)
             case ("notice", text) if text not in self.notices:
                 self.notices.append(text)
 
-    def _plan(self, worker: str, total: int) -> None:
-        self.total = max(self.total, total)
-        if self._is_spent:
-            self._orders.append((worker, ("spent", self._is_spent)))
+    def _hear_of_end(self, worker: str, message: Message) -> None:
+        """A case has ended; nothing of an attempt that was given up before."""
+        name, index, attempt, *rest = message
+        case = self._case(index)
+        if case.state != "running" or (case.runner, case.attempt) != (worker, attempt):
+            return
+        self._workers[worker].running.discard(index)
+        self.running -= 1
+        if name == "done" and not case.unwanted:
+            failed, result = rest
+            self._done(index, failed, result)
+        elif name == "declined":
+            for other in self._workers.values():
+                other.able.discard(index)
+            self._drop(index) if case.unwanted else self._free(index)
+        elif case.unwanted:
+            self._drop(index)
+        else:
+            self._finish(index, ("none", index, "broken", "its run was cancelled, by its agent or an emulator"))
 
     def _able(self, worker: str, indices: Iterable[int]) -> None:
         for index in indices:
@@ -219,8 +230,8 @@ class Hub:
         case.waiting.add(worker)
         if case.state == "done":
             self._deliver(index)
-        elif self._ending and case.state == "free":
-            self._answer(index, *self._ending)
+        elif self._stopped and case.state == "free":
+            self._answer(index, "stopped", self._stopped)
         elif case.state == "free":
             self._urgent.append((worker, index))
 
@@ -236,38 +247,21 @@ class Hub:
             case.state = "over"
 
     def _done(self, index: int, failed: bool, result: Any) -> None:
-        case = self._case(index)
-        self._workers[case.runner].running.discard(index)
-        self.running -= 1
-        if case.unwanted:
-            self._drop(index)
-            return
         if failed:
             self._failed.add(index)
             self._cut()
         self._finish(index, ("result", index, result))
 
-    def _dropped(self, index: int) -> None:
-        case = self._case(index)
-        self._workers[case.runner].running.discard(index)
-        self.running -= 1
-        if case.unwanted:
-            self._drop(index)
-        else:
-            self._finish(index, ("none", index, "broken", "its run was cancelled, by its agent or an emulator"))
-
-    def _declined(self, index: int) -> None:
-        case = self._case(index)
-        self._workers[case.runner].running.discard(index)
-        self.running -= 1
-        for worker in self._workers.values():
-            worker.able.discard(index)
-        self._drop(index) if case.unwanted else self._free(index)
-
     # ---- decisions
 
+    def _check_budget(self) -> None:
+        """Once it is spent, no request is granted. Cases still start: one may be done already, or need no model."""
+        if not self._halted and (reason := self.budget.reached):
+            self._halted = reason
+            self._orders += [(worker, ("halt", reason)) for worker in self._workers]
+
     def _start_more(self) -> list[Order]:
-        while self._begun and self._ending is None and self.running < self._concurrency:
+        while self._begun and not self._stopped and self.running < self._concurrency:
             pick = self._next_urgent() or self._next_ahead()
             if pick is None:
                 break
@@ -353,7 +347,7 @@ class Hub:
         """A cancelled case has ended. It may be wanted again: by a rerun, or as what cut it off was no failure."""
         case = self._case(index)
         case.unwanted = False
-        if not self._ending and (case.waiting or not self._matters(index)):
+        if not self._stopped and (case.waiting or not self._matters(index)):
             self._free(index)
         else:
             case.state = "over"
@@ -391,10 +385,6 @@ class Hub:
         case = self._case(index)
         self._orders += [(worker, ("none", index, kind, reason)) for worker in sorted(case.waiting)]
         case.waiting.clear()
-
-    def _runs(self, worker: str, index: int, attempt: int) -> bool:
-        case = self._case(index)
-        return case.state == "running" and (case.runner, case.attempt) == (worker, attempt)
 
     def _matters(self, index: int) -> bool:
         return self.cutoff is None or index <= self.cutoff

@@ -11,10 +11,11 @@ from typing import Any, Final
 # Names of variables that hold credentials. Shorter values are left alone: they would eat ordinary words.
 _SECRET_NAME: Final = re.compile(r"(?i)(api_?key|_key$|^key$|token|secret|passw(or)?d|credential)")
 _MIN_LENGTH: Final = 8
-# Everything that can move a cursor, colour a terminal, hide text or turn its direction, but not newline and tab.
+# Everything that can move a cursor, colour a terminal, hide text or turn its direction, but not newline and tab; and
+# half characters (lone surrogates), which no file takes.
 _CONTROL: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|\x1b."
-    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
 
 

@@ -14,7 +14,7 @@ from pytest_toolemu.agents.own import load_own
 from pytest_toolemu.agents.react import React
 from pytest_toolemu.agents.reference import Reference
 from pytest_toolemu.agents.tool_calling import ToolCalling
-from pytest_toolemu.budget import Budget
+from pytest_toolemu.budget import Budget, Purse
 from pytest_toolemu.case import Metric
 from pytest_toolemu.emulators.checked import Checked
 from pytest_toolemu.emulators.offline import Offline
@@ -25,19 +25,10 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.evaluators.checks import Checks
 from pytest_toolemu.evaluators.judged import Judged
-from pytest_toolemu.models import (
-    KEYS,
-    Endpoint,
-    ModelSpec,
-    Opened,
-    Parameters,
-    named_model,
-    open_model,
-    parse_spec,
-    preflight,
-)
+from pytest_toolemu.models import KEYS, Endpoint, ModelSpec, Parameters, named_model, open_model, parse_spec, preflight
 from pytest_toolemu.models.limited import Alone, Gate, Limited
 from pytest_toolemu.models.metered import Metered
+from pytest_toolemu.models.wire import Remote
 from pytest_toolemu.prices import Prices
 from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, REFERENCE, Settings, Variant, is_model
 from pytest_toolemu.toolbox import Agent, Emulator
@@ -49,13 +40,17 @@ class Roles:
     """Opens the parts of a session; a model named twice is opened once and shares its connections."""
 
     def __init__(
-        self, settings: Settings, gate: Gate | None = None, budget: Budget | None = None, prices: Prices | None = None
+        self,
+        settings: Settings,
+        gate: Gate | None = None,
+        budget: Purse | None = None,
+        prices: Prices | None = None,
     ) -> None:
         self._settings = settings
         self._gate = gate or Alone(settings["concurrency"])
         self._budget = budget or Budget()
         self._prices = prices
-        self._models: dict[str, Opened] = {}
+        self._models: dict[str, Endpoint] = {}
 
     def agent(self, variant: Variant) -> Agent:
         """The agent under test."""
@@ -106,7 +101,7 @@ class Roles:
         """Whether the agent's own model is among its evaluators."""
         return is_model(variant.agent) and variant.agent in self.evaluator_names(variant)
 
-    def model(self, name: str) -> Opened:
+    def model(self, name: str) -> Endpoint:
         """The model of that name, behind the one retry layer; one that is played only needs nothing but its name."""
         if name not in self._models:
             plays_only = self._settings.plays_only
@@ -127,7 +122,7 @@ class Roles:
             environ |= dict.fromkeys(KEYS, "not-needed") | os.environ
         return Limited(self._metered(open_model(spec, parameters, environ)), self._gate)
 
-    def _metered(self, model: Endpoint) -> Metered:
+    def _metered(self, model: Remote) -> Metered:
         """The endpoint on the session's budget. UsageError where that is in USD and nobody knows the price."""
         price = self._prices.of(model.identity) if self._prices else None
         if self._budget.usd is not None and price is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_toolemu import clock
-from pytest_toolemu.errors import ModelError, UsageError
+from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.hub import Message
 from pytest_toolemu.loop import TICK, Loop, wait
 from pytest_toolemu.throttle import Answer
@@ -32,7 +32,7 @@ class NotAheadError(Exception):
 
 
 class NoResultError(Exception):
-    """There will be no result: ``stopped``, ``halted``, ``cut`` or ``broken``, and why."""
+    """There will be no result: ``stopped``, ``cut`` or ``broken``, and why."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -58,7 +58,6 @@ class Schedule:
         self._trouble = trouble
         self._patience = patience
         self.tell: Callable[[Message], None] = _to_nobody
-        self.on_spent: Callable[[str], None] = _to_nobody
         self._jobs: dict[int, Job] = {}
         self._offered: set[int] = set()
         self._running: dict[int, _Running] = {}
@@ -66,6 +65,8 @@ class Schedule:
         self._grants: dict[int, asyncio.Future[None]] = {}
         self._tickets = itertools.count(1)
         self._over = threading.Event()
+        self.halted = ""
+        """Why no more requests are sent; empty while they are."""
         self._watch: threading.Thread | None = None
 
     # ---- for the items, on their thread
@@ -139,9 +140,9 @@ class Schedule:
             case ("grant", ticket):
                 self._loop.call(self._granted, ticket, None)
             case ("refuse", ticket, reason):
-                self._loop.call(self._granted, ticket, ModelError(f"not sent: {reason}"))
-            case ("spent", reason):
-                self.on_spent(reason)
+                self._loop.call(self._granted, ticket, NotRunError(reason))
+            case ("halt", reason):
+                self.halted = reason
             case ("result", index, result):
                 self._settle(index, lambda future: future.set_result(result))
             case ("none", index, kind, reason):
@@ -162,7 +163,7 @@ class Schedule:
     # ---- on the loop
 
     async def enter(self, account: str) -> int:
-        """Wait for leave to send a request; the ticket goes back with ``leave``. ModelError where none is given."""
+        """Wait for leave to send a request; the ticket goes back with ``leave``. NotRunError where none is given."""
         ticket = next(self._tickets)
         granted = self._grants[ticket] = asyncio.get_running_loop().create_future()
         self.tell(("ask", account, ticket))
@@ -179,7 +180,7 @@ class Schedule:
         """A request is over."""
         self.tell(("back", ticket, tuple(answer)))
 
-    def _granted(self, ticket: int, refusal: ModelError | None) -> None:
+    def _granted(self, ticket: int, refusal: NotRunError | None) -> None:
         future = self._grants.pop(ticket, None)
         if future is not None and not future.done():
             if refusal is None:
@@ -260,7 +261,7 @@ class Schedule:
         self._ended(index, running.attempt, ("done", index, running.attempt, True, trouble))
 
 
-def _to_nobody(message: Message | str) -> None:
+def _to_nobody(message: Message) -> None:
     del message
 
 

@@ -13,14 +13,14 @@ from pytest_toolemu.documents import closest
 from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.models.replayed import Replayed
 from pytest_toolemu.models.specs import OFFICIAL, ModelSpec, Parameters, check_url, parse_spec
-from pytest_toolemu.models.wire import Address, Endpoint, Opened
+from pytest_toolemu.models.wire import Address, Endpoint, Remote
 
 __all__ = [
     "KEYS",
     "Endpoint",
     "ModelSpec",
-    "Opened",
     "Parameters",
+    "Remote",
     "named_model",
     "open_model",
     "parse_spec",
@@ -36,7 +36,7 @@ KEYS: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY")
 """The variables in which keys are looked for first."""
 
 
-def open_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Endpoint:
+def open_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Remote:
     """The model, ready to be asked; nothing is sent yet. UsageError when its SDK, key or URL is missing.
 
     ``OPENAI_BASE_URL``, ``ANTHROPIC_BASE_URL`` and ``VLLM_BASE_URL`` hold where the spec has no ``@base_url``.
@@ -58,7 +58,7 @@ def open_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, st
     raise UsageError(f"{spec} needs the {extra} package: pip install 'pytest-toolemu[{extra}]'")
 
 
-def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Opened:
+def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Endpoint:
     """The model as far as its recorded replies need it: nothing of it has to be installed, known or running."""
     try:
         base_url = _base_url(spec, os.environ if environ is None else environ)
@@ -67,7 +67,7 @@ def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, s
     return Replayed(spec, base_url, parameters)
 
 
-async def preflight(model: Opened) -> None:
+async def preflight(model: Endpoint) -> None:
     """Ask the endpoint, at no token cost, whether it is there, takes the key and serves the model; UsageError if not.
 
     An endpoint that cannot tell (no models route, no permission, busy) is let through: its first request will.

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from pytest_toolemu import clock as clocks
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.exchange import Message, Reply, Schema, ToolSpec
-from pytest_toolemu.models.wire import Endpoint
+from pytest_toolemu.models.wire import Remote
 from pytest_toolemu.throttle import Answer, Throttle
 
 # Failures of one request, of which refusals for load are worth more patience, and seconds spent on it.
@@ -31,7 +31,7 @@ class Gate(Protocol):
     """Where leave to send a request is asked for."""
 
     async def enter(self, account: str) -> int:
-        """Wait for leave, and return a ticket that goes back with ``leave``. ModelError when there will be none."""
+        """Wait for leave, and return a ticket that goes back with ``leave``. NotRunError when there will be none."""
         ...
 
     def leave(self, ticket: int, answer: Answer) -> None:
@@ -44,7 +44,7 @@ class Limited:
 
     def __init__(
         self,
-        model: Endpoint,
+        model: Remote,
         gate: Gate,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

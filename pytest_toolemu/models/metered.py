@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from pytest_toolemu.budget import Budget
+from pytest_toolemu.budget import Purse
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.exchange import Message, Reply, Schema, ToolSpec, Usage
-from pytest_toolemu.models.wire import Endpoint
+from pytest_toolemu.models.wire import Remote
 from pytest_toolemu.prices import Price
 
 # Fewer characters a token than English and JSON have (4.1 to 4.3): a guess had better be too high.
@@ -16,12 +16,12 @@ _CHARACTERS: Final = 3
 
 
 class Metered:
-    """An endpoint on a budget. NotRunError instead of a request once that is spent; ``price`` is None where unknown.
+    """A remote model on a budget. NotRunError instead of a request once that is spent; ``price`` is None where unknown.
 
     It sits inside of whatever retries, so each attempt counts: also one whose answer was lost on the way.
     """
 
-    def __init__(self, model: Endpoint, budget: Budget, price: Price | None) -> None:
+    def __init__(self, model: Remote, budget: Purse, price: Price | None) -> None:
         self._model = model
         self._budget = budget
         self._price = price

@@ -27,8 +27,8 @@ _SHOWN: Final = 600
 _NO_CREDIT: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
 
 
-class Opened(Model, Protocol):
-    """A model that is ready for use: it can be asked whether it is there, and must be closed."""
+class Endpoint(Model, Protocol):
+    """A model behind a URL: it says what is served there, and must be closed."""
 
     async def served(self) -> list[str]:
         """Names of the models at the URL; costs no tokens."""
@@ -43,8 +43,8 @@ class Opened(Model, Protocol):
         ...
 
 
-class Endpoint(Opened, Protocol):
-    """A model behind a URL, with limits on what may be sent."""
+class Remote(Endpoint, Protocol):
+    """An endpoint that requests are really sent to, and that has a limit of them."""
 
     @property
     def account(self) -> str:

@@ -51,6 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_toolemu.plugin.gates import GateKeeper
 
         config.pluginmanager.register(GateKeeper(session), "toolemu-gates")
+    if getattr(config.option, "allure_report_dir", None) and not config.option.collectonly:
+        from pytest_toolemu.plugin.allure import AllureReports
+
+        config.pluginmanager.register(AllureReports(session), "toolemu-allure")
     if settings["benchmark"]:
         options.add_benchmark(config)
 
@@ -96,7 +100,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker which session it belongs to, and give it a channel to the hub."""
+    """Tell an xdist worker what session it belongs to, and give it a channel to the hub."""
     from pytest_toolemu.plugin import workers
 
     try:
@@ -132,16 +136,6 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return None
 
 
-def _estimated(session: pytest.Session) -> bool:
-    from pytest_toolemu.plugin import estimating
-
-    try:
-        estimating.show(session)
-    except UsageError as error:
-        raise pytest.UsageError(f"toolemu: {error}") from None
-    return True
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     """A worker need not wait until the others have collected, nor for its first item, if all items are cases.
 
@@ -164,6 +158,16 @@ def pytest_fixture_setup(
     if session.has_cases and fixturedef.scope != "function":
         session.fixtures.up(request, fixturedef, value)
     return value
+
+
+def _estimated(session: pytest.Session) -> bool:
+    from pytest_toolemu.plugin import estimating
+
+    try:
+        estimating.show(session)
+    except UsageError as error:
+        raise pytest.UsageError(f"toolemu: {error}") from None
+    return True
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

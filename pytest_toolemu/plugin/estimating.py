@@ -10,7 +10,7 @@ import pytest
 
 from pytest_toolemu.engine import identify
 from pytest_toolemu.estimate import Forecast, Line, Planned, estimate
-from pytest_toolemu.plugin.cases import part_of
+from pytest_toolemu.plugin.parts import part_of
 from pytest_toolemu.plugin.state import ITEM, SESSION
 from pytest_toolemu.plugin.terminal import table
 from pytest_toolemu.prices import Prices, usd_text
@@ -34,7 +34,7 @@ def show(session: pytest.Session) -> None:
 def _planned(item: pytest.Item) -> Planned | None:
     if ITEM not in item.stash or not isinstance(item, pytest.Function):
         return None
-    part = part_of(item.config.stash[SESSION], item, {})
+    part = part_of(item, item.config.stash[SESSION])
     if part is None:
         return None
     identity = identify(part.agent, part.emulator, part.evaluators).model_dump(mode="json")

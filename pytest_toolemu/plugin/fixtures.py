@@ -49,7 +49,7 @@ def toolemu_trial(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def toolemu_agent(request: pytest.FixtureRequest, toolemu_case: Case, toolemu_variant: Variant | None) -> Agent:
     """The agent under test: an async or plain function ``(task, toolbox) -> str``."""
-    from pytest_toolemu.plugin.cases import agent_of
+    from pytest_toolemu.plugin.parts import agent_of
 
     agent = agent_of(request.node, toolemu_case, toolemu_variant)
     if agent is None:
@@ -90,7 +90,8 @@ def toolemu_run(
     toolemu_helpfulness_evaluator: Any,
 ) -> Run:
     """The case carried out, judged and stored. Raises where the instrument failed, so a test sees verdicts only."""
-    from pytest_toolemu.plugin.cases import Part, as_agent, carry_out
+    from pytest_toolemu.plugin.cases import carry_out
+    from pytest_toolemu.plugin.parts import Part, as_agent
 
     world = replace(request.node.stash[ITEM], case=toolemu_case)
     agent = as_agent(toolemu_agent, request.node)

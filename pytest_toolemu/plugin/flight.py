@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_toolemu.errors import NotRunError, UsageError
-from pytest_toolemu.exchange import Exchange
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin import workers
 from pytest_toolemu.plugin.ahead import needs
 from pytest_toolemu.plugin.state import ITEM, CaseError, Session
@@ -33,7 +31,6 @@ class Flight:
 
     def __init__(self, session: Session, items: list[pytest.Item], job_ahead: JobAhead) -> None:
         self.schedule = Schedule(session.loop, _as_result, session.settings["timeout"] + _OVERTIME)
-        self.schedule.on_spent = session.budget.close
         self.fixtures = session.fixtures
         self.fixtures.leaving = self.schedule.withdraw
         self._index = {item: index for index, item in enumerate(items)}
@@ -58,8 +55,8 @@ class Flight:
         if len(self._kept) > self._most:
             self._kept.pop(next(iter(self._kept)))
 
-    def result(self, item: pytest.Item, job: Job) -> tuple[Run, Path]:
-        """The item's run and where it is stored. Raises what there is instead, and ends a session that has ended."""
+    def result(self, item: pytest.Item, job: Job) -> dict[str, Any]:
+        """What the item's job returned, wherever. Raises what there is instead, and ends a session that has ended."""
         try:
             found = self.schedule.result(self._index[item], job, meanwhile=self.start)
         except NoResultError as none:
@@ -68,8 +65,14 @@ class Flight:
             if none.kind == "stopped":
                 item.session.shouldstop = item.session.shouldstop or f"toolemu: {none}"
             pytest.skip(f"not run: {none}")
-        if "path" not in found:
-            raise _raised(found)
+        if "usage" in found:
+            raise UsageError(found["usage"])
+        if "trouble" in found:
+            raise CaseError(found["trouble"])
+        return dict(found)
+
+    def run(self, found: dict[str, Any]) -> tuple[Run, Path]:
+        """The run of a result, and where it is stored."""
         path = Path(found["path"])
         return self._kept.pop(found["path"], None) or load_run(path), path
 
@@ -89,22 +92,10 @@ class Flight:
         }
 
 
-def _raised(found: dict[str, str]) -> Exception:
-    """What a job raised, as ``_as_result`` told it."""
-    if "not_run" in found:
-        error = NotRunError(found["not_run"])
-        error.exchanges = tuple(Exchange.model_validate(one) for one in json.loads(found["exchanges"]))
-        return error
-    return UsageError(found["usage"]) if "usage" in found else CaseError(found["trouble"])
-
-
 def _as_result(error: BaseException) -> dict[str, str]:
     """What a job raised, for the item that waits, which may be in another process."""
     if isinstance(error, CaseError):
         return {"trouble": str(error)}
-    if isinstance(error, NotRunError):
-        exchanges = [exchange.model_dump(mode="json") for exchange in error.exchanges]
-        return {"not_run": str(error), "exchanges": json.dumps(exchanges)}
     if isinstance(error, UsageError):
         return {"usage": str(error)}
     if isinstance(error, OSError):

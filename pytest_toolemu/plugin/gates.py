@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 FILE = "toolemu-gate"
 """Before the ``::`` of a gate's node id."""
 
+LEFT = "left to the gate"
+"""How the reason begins, where a case is reported so as not to end the session."""
+
 
 class GateKeeper:
     """Registered where gates are set, in the one process that hears of every case."""
@@ -58,10 +61,10 @@ def leave_to_gate(report: pytest.TestReport, error: BaseException, item: pytest.
 
     if isinstance(error, Failed):
         reason = str(error).partition("\n")[0]
-        report.outcome, report.wasxfail = "skipped", f"left to the gate: {reason}"
+        report.outcome, report.wasxfail = "skipped", f"{LEFT}: {reason}"
     elif isinstance(error, CaseError) and record_path(item) is not None:
         reason = str(error).partition("\n")[0]
-        report.outcome, report.longrepr = "skipped", (str(item.path), 1, f"left to the gate: {reason}")
+        report.outcome, report.longrepr = "skipped", (str(item.path), 1, f"{LEFT}: {reason}")
         report.toolemu_undecided = True  # type: ignore[attr-defined]
 
 

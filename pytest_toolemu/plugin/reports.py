@@ -42,7 +42,7 @@ class Reports:
         if self._session.has_cases or self._session.carrier is not None:
             self._session.hurry_on_interrupt()
         if self._session.carrier is not None:
-            self._session.carrier.tell(lambda hub: hub.end("stopped", "interrupted"))
+            self._session.carrier.tell(lambda hub: hub.stop("interrupted"))
 
     @functools.cached_property
     def _index(self) -> dict[str, int]:
@@ -58,4 +58,4 @@ class Reports:
             self._failures += 1
             most = self._session.config.option.maxfail
             if most and self._failures >= most:
-                carrier.tell(lambda hub: hub.end("stopped", f"{self._failures} failures ended the session"))
+                carrier.tell(lambda hub: hub.stop(f"{self._failures} failures ended the session"))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.loop import Loop
     from pytest_toolemu.plugin.ahead import Fixtures
     from pytest_toolemu.plugin.flight import Flight
+    from pytest_toolemu.plugin.leave import Leave
     from pytest_toolemu.plugin.progress import Progress
     from pytest_toolemu.prices import Prices
     from pytest_toolemu.recordings.library import Library
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from pytest_toolemu.roles import Roles
     from pytest_toolemu.rows import Row
     from pytest_toolemu.store import RunStore
-    from pytest_toolemu.throttle import Answer
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 ITEM: pytest.StashKey[World] = pytest.StashKey()
@@ -158,9 +158,16 @@ class Session:
             # Own agents are named as modules of the project.
             sys.path.append(str(self.config.rootpath))
             load_env(self.config.rootpath / ".env")
-            prices = self.prices if self.budget.usd is not None else None
-            self._roles = Roles(self.settings, Leave(self), self.budget, prices)
+            prices = self.prices if self.settings["budget-usd"] is not None else None
+            self._roles = Roles(self.settings, self.leave, self.leave, prices)
         return self._roles
+
+    @functools.cached_property
+    def leave(self) -> Leave:
+        """Where models and cases ask whether they may."""
+        from pytest_toolemu.plugin.leave import Leave
+
+        return Leave(self)
 
     @functools.cached_property
     def prices(self) -> Prices:
@@ -177,16 +184,18 @@ class Session:
 
     @functools.cached_property
     def budget(self) -> Budget:
-        """What the session may still spend. In a worker, what it spends is told to the hub, where all is added up."""
+        """What the session may still spend; kept by the hub."""
         from pytest_toolemu.budget import Budget
 
+        # With --dist=each workers have nothing in common, and each has its part.
+        share = self.given.get("share", 1.0)
         usd, tokens, seconds = (self.settings[name] for name in ("budget-usd", "budget-tokens", "deadline"))
-        tell = self._spent if "channel" in self.given else None
-        return Budget(usd, tokens, seconds, seconds and self.started + seconds, tell=tell)
-
-    def _spent(self, tokens: int, usd: float, guessed: bool) -> None:
-        if self._flight is not None:
-            self._flight.schedule.tell(("spent", tokens, usd, guessed))
+        return Budget(
+            usd and usd * share,
+            tokens and max(1, int(tokens * share)),
+            seconds,
+            seconds and self.started + seconds,
+        )
 
     @property
     def loop(self) -> Loop:
@@ -341,21 +350,6 @@ class Session:
             self.carrier.close()
 
 
-class Leave:
-    """Where models ask for leave to send a request: at the hub, by way of the cases in flight."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    async def enter(self, account: str) -> int:
-        """Wait for leave, and return a ticket."""
-        return await self._session.flight().schedule.enter(account)
-
-    def leave(self, ticket: int, answer: Answer) -> None:
-        """A request is over."""
-        self._session.flight().schedule.leave(ticket, answer)
-
-
 def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
     """The row in a report's user properties."""
     texts = [value for name, value in pairs if name == PROPERTY]
@@ -381,6 +375,10 @@ def row_of(report: pytest.TestReport) -> Row | None:
     return row if row.outcome else replace(row, outcome="broken", reason="set-up failed; see the error above")
 
 
+def _restore(handler: Any) -> None:
+    signal.signal(signal.SIGINT, handler)
+
+
 def status(report: pytest.TestReport) -> tuple[str, str, str] | None:
     """Category, letter and word of a report that is about a run which was not made now; None for any other."""
     word = {("call", "passed"): "PASSED", ("call", "failed"): "FAILED", ("setup", "failed"): "ERROR"}
@@ -393,10 +391,6 @@ def status(report: pytest.TestReport) -> tuple[str, str, str] | None:
         return None
     category, letter = ("error", "E") if shown == "ERROR" else (report.outcome, "." if report.passed else "F")
     return category, letter, f"{shown} ({source})"
-
-
-def _restore(handler: Any) -> None:
-    signal.signal(signal.SIGINT, handler)
 
 
 def relative(path: Path) -> str:

@@ -55,7 +55,7 @@ def header(session: Session) -> list[str]:
                 f"toolemu: warning: {variant.agent} judges itself; name another model with --toolemu-evaluator"
             )
     others = [
-        f"{name} {_shown(setting.value)} ({setting.source})"
+        f"{name} {shown(setting.value)} ({setting.source})"
         for name, setting in settings.chosen.items()
         if name not in ("agent", "emulator", "evaluator", "resume", "record", "replay")
     ]
@@ -82,7 +82,8 @@ def _origin(session: Session, name: str, otherwise: str) -> str:
     return otherwise if source == "default" else source
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A setting's value; several in one row."""
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
@@ -98,8 +99,11 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     for summary in found:
         _missing(reporter, summary)
     _spending(reporter, session, found)
-    for line in (*origins(rows), *filter(None, map(emulation, found)), *judges(rows, session)):
+    for line in (*origins(rows), *judges(rows, session)):
         reporter.write_line(line)
+    for summary in found:
+        if line := emulation(summary):
+            reporter.write_line(line)
     for decision in session.decisions:
         reporter.write_line(plain(decision.line), **{_COLOURS[decision.status]: True})
     for row in worst(rows, _WORST):
@@ -108,9 +112,8 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
     for line in provenance.summary(session, rows):
         reporter.write_line(line)
-    if session.carrier is not None:
-        for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))):
-            reporter.write_line(plain(line), yellow=True)
+    for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))) if session.carrier else []:
+        reporter.write_line(plain(line), yellow=True)
     reporter.write_line(f"records: {relative(session.folder)}")
 
 
@@ -119,6 +122,17 @@ def judges(rows: list[Row], session: Session) -> list[str]:
     from pytest_toolemu.calibration.record import model_judges, told
 
     return [plain(told(judge, session.calibrations)) for judge in model_judges(rows)]
+
+
+def _of_the_hub(hub: Hub, reported: int) -> list[str]:
+    """What the workers had to say, and what was run and not reported, as the session ended before."""
+    lines = list(hub.notices)
+    if hub.finished > reported:
+        lines.append(
+            f"{hub.finished} of {hub.total} cases were run to their end, of which {hub.finished - reported} are not in "
+            "the table, as the session ended before their turn; all are in the records"
+        )
+    return lines
 
 
 def _missing(reporter: pytest.TerminalReporter, summary: Summary) -> None:
@@ -131,17 +145,6 @@ def _missing(reporter: pytest.TerminalReporter, summary: Summary) -> None:
             f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
             yellow=True,
         )
-
-
-def _of_the_hub(hub: Hub, reported: int) -> list[str]:
-    """What the workers had to say, and what was run and not reported, as the session ended before."""
-    lines = list(hub.notices)
-    if hub.finished > reported:
-        lines.append(
-            f"{hub.finished} of {hub.total} cases were run to their end, of which {hub.finished - reported} are not in "
-            "the table, as the session ended before their turn; all are in the records"
-        )
-    return lines
 
 
 def emulation(summary: Summary) -> str:

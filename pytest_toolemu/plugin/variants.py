@@ -42,14 +42,18 @@ def labels(chosen: tuple[Variant, ...]) -> dict[Variant, str]:
 
     A base URL is left out unless two agents differ by nothing else.
     """
-    bare = Counter(agent.partition("@")[0] for agent in {variant.agent for variant in chosen})
     prompts = Counter(variant.agent for variant in chosen)
-    found = {}
-    for variant in chosen:
-        name = variant.agent.partition("@")[0]
-        name = name if bare[name] == 1 else variant.agent
-        found[variant] = f"{name}-{variant.prompt}" if prompts[variant.agent] > 1 else name
-    return found
+    return {
+        variant: f"{name}-{variant.prompt}" if prompts[variant.agent] > 1 else name
+        for variant, name in names(chosen).items()
+    }
+
+
+def names(chosen: tuple[Variant, ...]) -> dict[Variant, str]:
+    """What each variant's agent is called, whatever its prompt."""
+    bare = Counter(agent.partition("@")[0] for agent in {variant.agent for variant in chosen})
+    shortened = {variant: variant.agent.partition("@")[0] for variant in chosen}
+    return {variant: name if bare[name] == 1 else variant.agent for variant, name in shortened.items()}
 
 
 def label_of(item: Any) -> str | None:

@@ -20,7 +20,7 @@ _HERE = "here"
 def lead(session: Session) -> Carrier:
     """The hub of this process, made on first use."""
     if session.carrier is None:
-        concurrency = session.given.get("concurrency", session.settings["concurrency"])
+        concurrency = max(1, int(session.settings["concurrency"] * session.given.get("share", 1.0)))
         hub = Hub(concurrency, maxfail(session.config), session.budget)
         session.carrier = Carrier(hub, on_tick=session.tick)
         if not session.is_worker and progress.wanted(session.config):
@@ -30,10 +30,10 @@ def lead(session: Session) -> Carrier:
 
 def attach(session: Session, node: Any) -> None:
     """In the controller: tell a worker its session, and give it a channel to the hub."""
-    given: dict[str, Any] = dict(session.for_worker)
+    given: dict[str, Any] = session.for_worker
     if session.config.getoption("dist", "no") == "each":
-        # Every worker runs every case: they have nothing to share but the limit.
-        given["concurrency"] = max(1, session.settings["concurrency"] // len(node.config.getoption("tx", None) or [1]))
+        # Every worker runs every case on its own, with its share of all limits.
+        given["share"] = 1 / max(1, len(node.config.getoption("tx", None) or [1]))
     else:
         given["channel"] = channel = node.gateway.newchannel()
         carrier, worker = lead(session), node.gateway.id

@@ -14,13 +14,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.run import Finding, Run, Verdict
-from pytest_toolemu.trajectory import Step, StressTest
+from pytest_toolemu.trajectory import Step, Stop, StressTest
 
 if TYPE_CHECKING:
     import jinja2
 
+    from pytest_toolemu.case import Case
+
+ENDINGS: Final[dict[Stop, str]] = {
+    "final": "Answer",
+    "quit": "The agent quit",
+    "step_limit": "Stopped at the step limit",
+    "token_limit": "Stopped at its tokens",
+    "timeout": "Out of time",
+    "error": "Ended by an error",
+}
+"""What a reader is told of how the agent ended."""
+
 _LONGEST: Final = 20_000
 """Characters of one text that a report shows; the record has all of it."""
+
+_LINE: Final = 88
 
 
 @dataclass(frozen=True)
@@ -52,17 +66,37 @@ def shown_steps(run: Run) -> list[ShownStep]:
 
 def transcript_html(run: Run) -> str:
     """The transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles."""
-    return _environment().get_template("transcript.html.j2").render(run=run, steps=shown_steps(run))
+    return _environment().get_template("transcript.html.j2").render(run=run, steps=shown_steps(run), endings=ENDINGS)
 
 
 def transcript_page(run: Run) -> str:
     """The transcript as an HTML file of its own, which loads and runs nothing."""
-    return _environment().get_template("transcript_page.html.j2").render(run=run, steps=shown_steps(run))
+    return (
+        _environment().get_template("transcript_page.html.j2").render(run=run, steps=shown_steps(run), endings=ENDINGS)
+    )
+
+
+def case_html(case: Case) -> str:
+    """What a case is about, as an HTML fragment: the instruction, what it leaves out, what may go wrong."""
+    return _environment().get_template("case.html.j2").render(case=case)
 
 
 def pretty(value: Any) -> str:
-    """A JSON value on several lines; text that is no JSON as it is."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    """A JSON value, each part on one line where that is short enough; text that is no JSON as it is."""
+    return value if isinstance(value, str) else _laid_out(value, "")
+
+
+def _laid_out(value: Any, indent: str) -> str:
+    line = json.dumps(value, ensure_ascii=False)
+    if len(indent) + len(line) <= _LINE or not isinstance(value, dict | list):
+        return line
+    inner = indent + "  "
+    if isinstance(value, list):
+        parts = [_laid_out(part, inner) for part in value]
+    else:
+        parts = [f"{json.dumps(name, ensure_ascii=False)}: {_laid_out(part, inner)}" for name, part in value.items()]
+    opening, closing = "[]" if isinstance(value, list) else "{}"
+    return f"{opening}\n{inner}" + f",\n{inner}".join(parts) + f"\n{indent}{closing}"
 
 
 def shown(text: str) -> str:

@@ -192,6 +192,24 @@ def test_a_fault_of_a_toolkit(office: Office, old: str, new: str, level: str, ex
         assert office.problems("toolkits") == told
 
 
+@pytest.mark.parametrize(
+    ("pins", "shadowed"),
+    [
+        ("{tool: Post.Send, nth: 1, returns: {sent: false}}", False),
+        (
+            "{tool: Post.Send, nth: 1, returns: {sent: false}}\n  - {tool: Post.Send, nth: 1, returns: {sent: true}}",
+            True,
+        ),
+        ("{tool: Post.Send, nth: 1, error: 'NotFound: Nobody.'}", False),
+    ],
+)
+def test_a_pin_of_the_nth_call_leaves_the_others_to_the_next(office: Office, pins: str, shadowed: bool) -> None:
+    text = CASE.replace("  - {tool: Post.Send, returns", f"  - {pins}\n  - {{tool: Post.Send, returns")
+    office.case("ann", text)
+    told = [problem for problem in office.problems() if "[shadowed-pin]" in problem or "[never-fires]" in problem]
+    assert bool(told) is shadowed
+
+
 def test_cases_that_are_too_much_alike(office: Office) -> None:
     office.case("aunt", CASE.replace("Ann for the cake", "Liv for the cake").replace("Jorunn Aas", "Sakari Lehto"))
     first = f"{office.folder}/cases/ann.toolemu.yaml".replace(f"{office.folder}/", "")

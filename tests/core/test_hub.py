@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pytest_toolemu.budget import Budget
 from pytest_toolemu.hub import Hub, Message, Order
 
 
@@ -164,21 +165,35 @@ def test_a_stop_cancels_answers_whoever_waits_and_starts_nothing_more() -> None:
     told.join("a")
     told.says("a", "able", [0, 1])
     told.says("a", "want", 0)
-    orders = told.hub.end("stopped", "interrupted")
+    orders = told.hub.stop("interrupted")
     assert orders == [("a", ("cancel", 0, 1)), ("a", ("none", 0, "stopped", "interrupted"))]
     assert told.says("a", "dropped", 0, 1) == []
     assert told.says("a", "want", 1) == [("a", ("none", 1, "stopped", "interrupted"))]
     assert told.says("a", "ask", "model", 1) == [("a", ("refuse", 1, "interrupted"))]
 
 
-def test_a_halt_keeps_what_is_done() -> None:
+def test_once_the_budget_is_spent_no_request_is_granted_and_all_workers_hear_of_it() -> None:
     told = Told()
+    told.hub.budget = Budget(tokens=100)
+    told.join("a", "b")
+    assert told.says("a", "ask", "model", 1) == [("a", ("grant", 1))]
+    assert told.says("a", "spent", 60, 0.0, False) == []
+    reason = "the budget of 100 tokens is spent (120); raise --toolemu-budget-tokens, or run fewer cases with --toolemu-sample"
+    assert told.says("b", "spent", 60, 0.0, False) == [("a", ("halt", reason)), ("b", ("halt", reason))]
+    assert told.says("b", "ask", "model", 2) == [("b", ("refuse", 2, reason))]
+    # What runs goes on to its next request, and a case may be done already, or need no model.
+    assert told.says("a", "able", [0]) == [("a", ("run", 0, 1))]
+    told.join("c")
+    assert told.says("c", "plan", 3) == [("c", ("halt", reason))]
+
+
+def test_a_deadline_passes_by_itself() -> None:
+    told = Told()
+    clock = iter([0.0, 9.0, 11.0])
+    told.hub.budget = Budget(seconds=10, until=10, clock=lambda: next(clock))
     told.join("a")
-    told.says("a", "able", [0])
-    told.says("a", "done", 0, 1, False, "it")
-    told.hub.end("halted", "the budget is spent")
-    assert told.says("a", "want", 0) == [("a", ("result", 0, "it"))]
-    assert told.says("a", "want", 0) == [("a", ("none", 0, "halted", "the budget is spent"))]
+    assert told.hub.tick(0) == told.hub.tick(0) == []
+    assert told.hub.tick(0) == [("a", ("halt", "the deadline of 10 s has passed; raise --toolemu-deadline"))]
 
 
 def test_a_run_that_ends_itself_is_no_result() -> None:
@@ -330,7 +345,7 @@ class Session(RuleBasedStateMachine):
 
     @rule()
     def stop(self) -> None:
-        orders = self.hub.end("stopped", "interrupted")
+        orders = self.hub.stop("interrupted")
         self.ended = True
         self.obey(orders)
         assert not self.waiting

@@ -137,7 +137,7 @@ def test_a_stop_reaches_whoever_waits() -> None:
 
         def stop() -> None:
             begun.wait()
-            here.carrier.tell(lambda hub: hub.end("stopped", "interrupted"))
+            here.carrier.tell(lambda hub: hub.stop("interrupted"))
 
         stopper = threading.Thread(target=stop)
         stopper.start()

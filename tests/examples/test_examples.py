@@ -31,9 +31,11 @@ OWN_AGENT = {
     "pytest test_with_asserts.py": "my_agent:cautious",
 }
 
+ALLURE = "pytest --toolemu-benchmark --toolemu-agent=reference:risky --alluredir=allure-results --clean-alluredir"
+
 
 def test_each_example_has_a_test_here() -> None:
-    known = {"offline-quickstart", "own-agent", "openai-and-anthropic", "github-actions"}
+    known = {"allure", "offline-quickstart", "own-agent", "openai-and-anthropic", "github-actions"}
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == known
 
 
@@ -66,6 +68,7 @@ def runs(folder: Path) -> list[Run]:
 def test_the_readmes_have_the_commands_that_are_run_here() -> None:
     assert commands("offline-quickstart") == list(QUICKSTART)
     assert commands("own-agent") == list(OWN_AGENT)
+    assert commands("allure") == [ALLURE]
     assert commands("openai-and-anthropic") == ["pytest --toolemu-benchmark"]
 
 
@@ -92,6 +95,13 @@ def test_own_agent(pytester: pytest.Pytester, folder: Path, command: str) -> Non
     assert {one.identity.agent["name"] for one in found} == {OWN_AGENT[command]}
     assert {one.stop for one in found} <= {"final", "quit"}
     assert all(one.steps for one in found if one.identity.agent["name"] == "my_agent:blunt")
+
+
+def test_allure(pytester: pytest.Pytester, folder: Path) -> None:
+    """What its configuration makes of the results is in tests/plugin/test_allure_reports.py."""
+    shutil.copytree(EXAMPLES / "allure", folder, dirs_exist_ok=True)
+    assert run(pytester, ALLURE, "--toolemu-sample=2").parseoutcomes()["failed"] == 2
+    assert (folder / "allure-results" / "allurerc.mjs").is_file()
 
 
 def test_openai_and_anthropic(

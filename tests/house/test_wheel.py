@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -95,5 +96,8 @@ def test_the_benchmark_runs_in_an_empty_folder_where_the_wheel_is_installed(inst
 
 
 def test_the_command_is_installed(installed: Path, tmp_path: Path) -> None:
-    shown = run(installed / "bin" / "toolemu", "lint", installed, cwd=tmp_path)
-    assert ", 0 errors, " in shown
+    toolemu = installed / "bin" / "toolemu"
+    (cases,) = installed.rglob("benchmark/cases")
+    assert run(toolemu, "stats", cases, cwd=tmp_path).startswith("toolemu-benchmark ")
+    shown = run(toolemu, "lint", cases.parent / "toolkits", cwd=tmp_path)
+    assert re.search(r"toolkits, \d+ tools, 0 cases; no dataset: 0 errors, ", shown)

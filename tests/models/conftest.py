@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.exchange import Message, Reply, Schema, ToolSpec
-from pytest_toolemu.models import Endpoint, Parameters, open_model, parse_spec
+from pytest_toolemu.models import Parameters, Remote, open_model, parse_spec
 
 Answer = tuple[int, dict[str, str], str]
 Answers = dict[str, Answer]
@@ -44,14 +44,14 @@ PAY = ToolSpec(
 QUESTION = (Message(role="system", content="Rules."), Message(role="user", content="Pay Anna."))
 
 
-def opened(provider: str, url: str, name: str = "loopback", **parameters: Any) -> Endpoint:
+def opened(provider: str, url: str, name: str = "loopback", **parameters: Any) -> Remote:
     """A model of the provider at a loopback server, with the canary key of that provider."""
     base = url if provider == "anthropic" else f"{url}/v1"
     environ = {"OPENAI_API_KEY": OPENAI_KEY, "ANTHROPIC_API_KEY": ANTHROPIC_KEY, "VLLM_API_KEY": OPENAI_KEY}
     return open_model(parse_spec(f"{provider}:{name}@{base}"), Parameters(**parameters), environ)
 
 
-def using(model: Endpoint, work: Callable[[Endpoint], Any]) -> Any:
+def using(model: Remote, work: Callable[[Any], Any]) -> Any:
     """Run the work on a loop of its own, and close the model there."""
 
     async def run() -> Any:
@@ -63,7 +63,7 @@ def using(model: Endpoint, work: Callable[[Endpoint], Any]) -> Any:
     return asyncio.run(run())
 
 
-def complete(model: Endpoint, messages: tuple[Message, ...] = QUESTION, **asked: Any) -> Reply:
+def complete(model: Remote, messages: tuple[Message, ...] = QUESTION, **asked: Any) -> Reply:
     """One reply of a model that is closed thereafter."""
     reply = using(model, lambda m: m.complete(messages, **asked))
     assert isinstance(reply, Reply)

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_toolemu import clock as clocks
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.models import Endpoint
+from pytest_toolemu.models import Remote
 from pytest_toolemu.models.limited import Alone, Gate, Limited
 from pytest_toolemu.throttle import Answer
 from tests.loopback import Fault, conforming, faulty, together
@@ -31,7 +31,7 @@ class Time:
         self.now += self.request  # read before and after each request
         return self.now
 
-    def patient(self, model: Endpoint, gate: Gate | None = None, fraction: float = 1.0) -> Limited:
+    def patient(self, model: Remote, gate: Gate | None = None, fraction: float = 1.0) -> Limited:
         return Limited(
             model,
             gate or Alone(1),
@@ -123,7 +123,7 @@ def test_what_is_asked_and_who_is_asked_stay_the_same(loopback: Loopback) -> Non
 def test_no_more_requests_in_flight_than_allowed(loopback: Loopback, concurrency: int) -> None:
     server = loopback(together(concurrency, conforming()))
 
-    async def many(model: Endpoint) -> None:
+    async def many(model: Remote) -> None:
         await asyncio.gather(*(model.complete(QUESTION) for _ in range(4)))
 
     using(Limited(opened("openai", server.url), Alone(concurrency)), many)
@@ -171,7 +171,7 @@ def test_an_account_is_provider_model_address_and_key_but_does_not_show_the_key(
 def test_a_wait_for_leave_can_be_cancelled(loopback: Loopback) -> None:
     url = loopback().url
 
-    async def cancelled(model: Endpoint) -> None:
+    async def cancelled(model: Remote) -> None:
         gate = Alone(1)
         ticket = await gate.enter("somebody")
         waiting = asyncio.create_task(gate.enter("somebody"))
@@ -188,7 +188,7 @@ def test_a_wait_for_leave_can_be_cancelled(loopback: Loopback) -> None:
 def test_waiting_for_leave_and_backing_off_do_not_count_as_running(loopback: Loopback) -> None:
     url = loopback(faulty(conforming(), {1: Fault(status=503)})).url
 
-    async def timed(model: Endpoint) -> None:
+    async def timed(model: Remote) -> None:
         gate = Alone(1)
         ticket = await gate.enter(model.account)
 

@@ -63,7 +63,8 @@ references:
 """
 
 # Plugins of the test environment that no test here is about; each costs every process some of its start-up.
-UNUSED = ("-p", "no:allure_pytest", "-p", "no:hypothesispytest", "-p", "no:anyio")
+ALWAYS_UNUSED = ("-p", "no:hypothesispytest", "-p", "no:anyio")
+UNUSED = ("-p", "no:allure_pytest", *ALWAYS_UNUSED)
 
 
 @dataclass
@@ -72,6 +73,7 @@ class Project:
 
     pytester: pytest.Pytester
     runner: tuple[str, ...]
+    unused: tuple[str, ...] = UNUSED
 
     @property
     def path(self) -> Path:
@@ -91,7 +93,7 @@ class Project:
 
     def run(self, *args: str) -> pytest.RunResult:
         """A process of its own, with this fixture's runner; only the plugins that the test names are loaded."""
-        return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *UNUSED, *self.runner, *args)
+        return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *self.unused, *self.runner, *args)
 
     def runs(self) -> list[Run]:
         """Every stored run, of all sessions."""

@@ -230,6 +230,7 @@ def test_an_unrelated_suite_loads_nothing_heavy(pytester: pytest.Pytester, monke
         for extra in ("", "-p pytest_toolemu.plugin")
     }
     heavy = {
+        "allure_commons",
         "yaml",
         "pydantic",
         "asyncio",

@@ -1,0 +1,128 @@
+"""A run as Allure's steps: each tool call, the answer, each verdict; and the transcript as attachments."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import uuid4
+
+import allure_commons
+from allure_commons.model2 import ATTACHMENT_PATTERN, Attachment, Parameter, Status, StatusDetails, TestStepResult
+from allure_commons.types import AttachmentType
+
+from pytest_toolemu.redaction import plain, redact_json
+from pytest_toolemu.reporting.transcript import ENDINGS, ShownStep, pretty, shown_steps, transcript_page
+from pytest_toolemu.run import Finding, Run, Verdict
+from pytest_toolemu.trajectory import json_text
+
+_LINE: Final = 90
+_VALUE: Final = 1_000
+_TRANSCRIPT: Final = {
+    "case_id", "agent", "trial", "steps", "answer", "stop", "stop_reason", "discarded", "verdicts", "thresholds",
+    "outcome", "reasons", "error", "started", "seconds",
+}  # fmt: skip
+"""What the JSON transcript has of a record; the record has the messages and the toolkits too."""
+
+
+def steps_of(run: Run) -> list[TestStepResult]:
+    """One step for each call, one for the end, one for each verdict."""
+    threshold = run.thresholds.get("safety", 0)
+    calls = [_call(shown, threshold) for shown in shown_steps(run)]
+    rest = [_end(run), *(_verdict(verdict, run) for verdict in run.verdicts)]
+    # Moments, not durations: which evaluator took how long is not recorded.
+    for step in [inner for outer in rest for inner in (outer, *outer.steps)]:
+        step.start = step.stop = round((run.started + run.seconds) * 1000)
+    return [*calls, *rest]
+
+
+def attach_transcript(result: Any, run: Run) -> None:
+    """The transcript for people, and for programs."""
+    attach(result, "transcript", transcript_page(run), AttachmentType.HTML)
+    content = {"instruction": run.case.instruction, **run.model_dump(mode="json", include=_TRANSCRIPT)}
+    attach(result, "transcript (JSON)", _json(content), AttachmentType.JSON)
+
+
+def attach(holder: Any, name: str, body: str, kind: AttachmentType) -> None:
+    """Add a file to a result or a step."""
+    source = ATTACHMENT_PATTERN.format(prefix=uuid4(), ext=kind.extension)
+    allure_commons.plugin_manager.hook.report_attached_data(body=body.encode(), file_name=source)
+    holder.attachments.append(Attachment(name=name, source=source, type=kind.mime_type))
+
+
+def _call(shown: ShownStep, threshold: int) -> TestStepResult:
+    """Failed where an evaluator found a risk below the threshold; what the tool answered is no status."""
+    call, observation = shown.step.call, shown.step.observation
+    risky = any(finding.score < threshold for _, finding in shown.findings)
+    started = shown.step.started
+    step = TestStepResult(
+        name=_line(f"{call.name} {call.text}"),
+        status=Status.FAILED if risky else Status.PASSED,
+        start=round(started * 1000),
+        stop=round((started + shown.step.seconds) * 1000),
+        parameters=_arguments(call.arguments),
+    )
+    if shown.findings:
+        step.statusDetails = StatusDetails(message=plain("\n".join(_told(f) for _, f in shown.findings)))
+    title = "the tool failed" if observation.is_error else "returned"
+    attach(step, f"{title} ({observation.source})", _json(observation.content), AttachmentType.JSON)
+    if shown.stress and shown.stress.plan:
+        name = "stress test" if shown.stress.realised else "stress test, planned"
+        attach(step, name, plain(shown.stress.plan), AttachmentType.TEXT)
+    return step
+
+
+def _arguments(arguments: Any) -> list[Parameter]:
+    """Each argument as a parameter; what is no JSON object as one."""
+    named = arguments if isinstance(arguments, dict) else {"arguments": arguments}
+    values = {name: value if isinstance(value, str) else json_text(value) for name, value in named.items()}
+    return [Parameter(plain(name), _cut(plain(value), _VALUE)) for name, value in values.items()]
+
+
+def _end(run: Run) -> TestStepResult:
+    """The answer, or why there is none."""
+    step = TestStepResult(name=ENDINGS[run.stop], status=Status.PASSED)
+    if run.stop in ("timeout", "error"):
+        step.status = Status.BROKEN
+    if run.answer:
+        attach(step, "answer", plain(run.answer), AttachmentType.TEXT)
+    if run.stop_reason:
+        attach(step, "reason", plain(run.stop_reason), AttachmentType.TEXT)
+    return step
+
+
+def _verdict(verdict: Verdict, run: Run) -> TestStepResult:
+    """The score against its threshold; broken where the evaluator gave none."""
+    if verdict.score is None:
+        step = TestStepResult(name=f"{verdict.metric}: no score from {verdict.evaluator}", status=Status.BROKEN)
+        step.statusDetails = StatusDetails(message=plain(verdict.problem))
+    else:
+        threshold = run.thresholds.get(verdict.metric, 0)
+        low = verdict.score < threshold
+        bound = f" {'<' if low else '>='} {threshold}" if verdict.metric in run.thresholds else ""
+        head = f"{verdict.metric} {verdict.score}{bound}: {verdict.label}, by {verdict.evaluator}"
+        step = TestStepResult(name=plain(head), status=Status.FAILED if low else Status.PASSED)
+    for finding in verdict.findings:
+        where = "answer" if finding.step is None else f"step {finding.step + 1}"
+        low = finding.score < run.thresholds.get("safety", 0)
+        name = _line(f"{where}: {_told(finding)}")
+        step.steps.append(TestStepResult(name=name, status=Status.FAILED if low else Status.PASSED))
+    for name, text in (("reason", verdict.reason), ("doubts about the emulated world", verdict.emulation_doubts)):
+        if text:
+            attach(step, name, plain(text), AttachmentType.TEXT)
+    return step
+
+
+def _told(finding: Finding) -> str:
+    return f"{finding.label}: {finding.outcome}"
+
+
+def _json(value: Any) -> str:
+    """Redacted as values, since a credential may be spelt otherwise in JSON; then as text."""
+    return plain(pretty(redact_json(value)))
+
+
+def _line(text: str) -> str:
+    return _cut(" ".join(plain(text).split()), _LINE)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"
