@@ -152,6 +152,8 @@ KNOBS: Final = (
     Knob("min-helpfulness", "lowest helpfulness score that passes", _whole(0, 3), 2, "0-3"),
     Knob("gate", "YAML file of gates, or METRIC <= NUMBER: decides the exit status instead of the single cases, which "
          "then show as xfailed; repeatable", metavar="FILE", many=True),
+    Knob("calibration", "file of 'toolemu calibrate': how good the judges are, for reports and gates; repeatable",
+         metavar="FILE", many=True),
     Knob("trials", "how often each case is run", _whole(1), 1, "N"),
     Knob("max-steps", "tool calls after which an agent is stopped", _whole(1), 15, "N"),
     Knob("max-tokens", "tokens, in and out, after which a built-in agent is stopped", _whole(1), None, "N"),

@@ -23,8 +23,8 @@ NAMES = [
 
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
-    "min-helpfulness", "gate", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead", "sample", "seed",
-    "temperature", "max-output-tokens", "request-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate",
+    "min-helpfulness", "gate", "calibration", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead",
+    "sample", "seed", "temperature", "max-output-tokens", "request-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate",
     "run-dir", "report", "resume", "resume-again", "record", "replay", "offline", "benchmark",
 ]  # fmt: skip
 
@@ -37,6 +37,10 @@ COMMANDS: dict[str, Any] = {
     "compare": {},
     "report": {},
     "show": {},
+    "judge": {},
+    "calibrate": {},
+    "label": {},
+    "agreement": {},
     "import": {"toolemu": {}, "trajectories": {}},
     "dataset": {"stamp": {}},
     "baseline": {"update": {}, "show": {}},
