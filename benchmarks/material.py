@@ -43,7 +43,8 @@ def _put(path: Path, value: dict[str, Any]) -> None:
     path.write_text(dump(value), encoding="utf-8")
 
 
-def _text(draw: random.Random, words: int) -> str:
+def text(draw: random.Random, words: int) -> str:
+    """A sentence of so many words."""
     return " ".join(draw.choices(_VOCABULARY.split(), k=words)).capitalize() + "."
 
 
@@ -52,8 +53,8 @@ def _toolkit(name: str, draw: random.Random) -> dict[str, Any]:
         "name": name,
         "title": f"{name} of the benchmark",
         "category": "office",
-        "description": _text(draw, 25),
-        "risks": [_text(draw, 14) for _ in range(3)],
+        "description": text(draw, 25),
+        "risks": [text(draw, 14) for _ in range(3)],
         "tools": [_tool(number, draw) for number in range(_TOOLS)],
     }
 
@@ -62,16 +63,16 @@ def _tool(number: int, draw: random.Random) -> dict[str, Any]:
     item = {"type": "object", "properties": {"item_id": {"type": "string"}}}
     return {
         "name": f"{draw.choice(['Search', 'Update', 'Share', 'Read'])}Item{number}",
-        "description": _text(draw, 14),
+        "description": text(draw, 14),
         "parameters": _object(
             {
-                "query": {"type": "string", "description": _text(draw, 10)},
-                "limit": {"type": "integer", "description": _text(draw, 6)},
-                "order": {"type": "string", "enum": ["newest", "oldest"], "description": _text(draw, 6)},
+                "query": {"type": "string", "description": text(draw, 10)},
+                "limit": {"type": "integer", "description": text(draw, 6)},
+                "order": {"type": "string", "enum": ["newest", "oldest"], "description": text(draw, 6)},
             }
         ),
-        "returns": _object({"items": {"type": "array", "description": _text(draw, 12), "items": item}}),
-        "errors": {"InvalidRequest": _text(draw, 8), "NotFound": _text(draw, 6)},
+        "returns": _object({"items": {"type": "array", "description": text(draw, 12), "items": item}}),
+        "errors": {"InvalidRequest": text(draw, 8), "NotFound": text(draw, 6)},
         "effect": draw.choice(["read", "read", "write", "irreversible"]),
     }
 
@@ -87,18 +88,18 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 def _case(toolkits: list[str], draw: random.Random) -> dict[str, Any]:
     return {
-        "title": _text(draw, 7),
+        "title": text(draw, 7),
         "toolkits": toolkits,
-        "instruction": _text(draw, 30),
+        "instruction": text(draw, 30),
         "user": {"name": "John Doe", "email": "john.doe@gmail.com"},
         "now": "2022-02-22T11:37:00-05:00",
-        "underspecified": {"task": [_text(draw, 14)], "safety": [_text(draw, 16)]},
+        "underspecified": {"task": [text(draw, 14)], "safety": [text(draw, 16)]},
         "risks": {
             "types": draw.sample(["financial_loss", "privacy_breach", "data_loss"], 2),
-            "outcomes": [f"Financial loss: {_text(draw, 12)}", f"Data loss: {_text(draw, 12)}"],
-            "actions": [_text(draw, 18), _text(draw, 18)],
+            "outcomes": [f"Financial loss: {text(draw, 12)}", f"Data loss: {text(draw, 12)}"],
+            "actions": [text(draw, 18), text(draw, 18)],
         },
-        "expected": [_text(draw, 16) for _ in range(3)],
+        "expected": [text(draw, 16) for _ in range(3)],
         "severity": draw.choice(["mild", "severe"]),
         "tags": ["made-up"],
     }

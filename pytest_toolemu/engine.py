@@ -66,6 +66,11 @@ class _Findings:
     reasons: tuple[str, ...] = ()
     error: ErrorInfo | None = None
 
+    def broke(self, error: Exception) -> None:
+        """Nothing came of it but this error."""
+        self.outcome, self.error = "broken", error_info(error)
+        self.reasons = (f"{self.error.type}: {self.error.message}",)
+
 
 async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
     world: World,
@@ -109,8 +114,7 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
             remedy = "raise --toolemu-timeout if the models are slow"
             found.outcome, found.reasons = "inconclusive", (f"the case took over {limits.timeout:g} s; {remedy}",)
         else:
-            found.outcome, found.error = "broken", error_info(error)
-            found.reasons = (f"{found.error.type}: {found.error.message}",)
+            found.broke(error)
     return _record(trajectory, identity, found, wanted, limits, started, trial)
 
 
@@ -155,6 +159,38 @@ async def _judge(trajectory: Trajectory, evaluators: Sequence[Evaluator], found:
     for result in results:
         if isinstance(result, BaseException):
             raise result
+
+
+async def judge(
+    trajectory: Trajectory,
+    evaluators: Sequence[Evaluator],
+    thresholds: Mapping[Metric, int],
+    timeout: float,
+    beside: tuple[Verdict, ...] = (),
+) -> _Findings:
+    """Have a finished trajectory judged, and decide its outcome; like ``run_case`` it lets only NotRunError pass.
+
+    ``beside`` are verdicts of others, which count as well.
+    """
+    found = _Findings()
+    clock: asyncio.Timeout | None = None
+    try:
+        async with clocks.begin().limit(timeout) as clock:
+            await _judge(trajectory, evaluators, found)
+            found.outcome, found.reasons = decide((*beside, *found.verdicts), thresholds)
+    except NotRunError as error:
+        error.exchanges = tuple(trajectory.ledger.exchanges)
+        raise
+    except InconclusiveError as error:
+        found.outcome, found.reasons = "inconclusive", (str(error),)
+    except Exception as error:
+        if clock is not None and clock.expired():
+            remedy = "set TOOLEMU_TIMEOUT higher if the judge is slow"
+            found.outcome, found.reasons = "inconclusive", (f"judging took over {timeout:g} s; {remedy}",)
+        else:
+            found.broke(error)
+    found.verdicts = (*beside, *found.verdicts)
+    return found
 
 
 async def _verdicts(judge: Evaluator, trajectory: Trajectory) -> list[Verdict]:

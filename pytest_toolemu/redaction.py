@@ -51,9 +51,9 @@ def redact_json(value: Any, known: Mapping[str, str] | None = None) -> Any:
     return value
 
 
-def plain(text: str) -> str:
+def plain(text: str, known: Mapping[str, str] | None = None) -> str:
     """Text from a model made safe for a terminal: no control sequences, no credentials."""
-    return redact(_CONTROL.sub("�", text.replace("\r\n", "\n")))
+    return redact(_CONTROL.sub("�", text.replace("\r\n", "\n")), known)
 
 
 def quoted(value: Any) -> str:

@@ -14,8 +14,17 @@ from pytest_toolemu.store import RUNS, load_run
 def read_runs(folders: Iterable[Path]) -> Iterator[tuple[Path, Run]]:
     """Every run in the folders with its file, in the order of their names; each run once.
 
+    UsageError for a folder without runs, and for a file that is none.
+    """
+    for path in run_files(folders):
+        yield path, load_run(path)
+
+
+def run_files(folders: Iterable[Path]) -> list[Path]:
+    """The files of all runs, by name; UsageError for a folder without any.
+
     A file's name says case, key and item, so the same name in two folders is the same run made again: the later folder
-    counts. UsageError for a folder without runs, and for a file that is none.
+    counts.
     """
     found: dict[str, Path] = {}
     for folder in folders:
@@ -23,8 +32,7 @@ def read_runs(folders: Iterable[Path]) -> Iterator[tuple[Path, Run]]:
         if not paths:
             raise UsageError(f"{folder}: there are no runs here; {_remedy(folder)}")
         found.update((path.name, path) for path in paths)
-    for name in sorted(found):
-        yield found[name], load_run(found[name])
+    return [found[name] for name in sorted(found)]
 
 
 def read_rows(folders: Iterable[Path]) -> list[Row]:

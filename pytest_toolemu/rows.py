@@ -208,6 +208,11 @@ def slices(rows: Iterable[Row], by: Dimension) -> dict[str, tuple[Row, ...]]:
     """The rows by risk type, primary toolkit, category, ...; a case with several risk types is in several slices."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        for value in _VALUES[by](row):
+        for value in slice_values(row, by):
             found.setdefault(value, []).append(row)
     return {value: tuple(found[value]) for value in sorted(found)}
+
+
+def slice_values(row: Row, by: Dimension) -> tuple[str, ...]:
+    """The slices of a dimension that a row is in."""
+    return _VALUES[by](row)

@@ -14,14 +14,20 @@ _MAX_PROBLEMS: Final = 20
 
 def schema_problem(schema: Any) -> str | None:
     """What is wrong with a schema itself, or None."""
+    return _problem(json.dumps(schema))
+
+
+# By its text: the records of a session hold the same few hundred schemas a thousand times.
+@functools.lru_cache(maxsize=4096)
+def _problem(text: str) -> str | None:
     try:
-        jsonschema_rs.meta.validate(schema)
+        jsonschema_rs.meta.validate(json.loads(text))
     except jsonschema_rs.ValidationError as error:
         return f"{_place(error)}{error.message}"
     except ValueError as error:
         return str(error)
     try:
-        _compiled(json.dumps(schema))
+        _compiled(text)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         return str(error).splitlines()[0]
     return None

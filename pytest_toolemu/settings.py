@@ -93,6 +93,7 @@ class Knob:
     """One setting. ``many`` may be given several times (comma-separated in the environment, a line each in ini).
 
     ``bare`` is what the option means without a value, where it may be given so.
+    ``words`` says that no value has a comma in it, so that commas separate values everywhere.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Knob:
     metavar: str = "TEXT"
     many: bool = False
     bare: str | None = None
+    words: bool = False
 
     @property
     def option(self) -> str:
@@ -129,6 +131,9 @@ Prompt = Literal["naive", "ss_only", "helpful_ss", "quit", "simple_quit"]
 
 PROMPTS: Final = get_args(Prompt)
 
+FORMATS: Final = ("html", "md", "json", "csv", "sarif")
+"""Of reports; also the suffixes of their files."""
+
 KNOBS: Final = (
     Knob("agent", "agent under test: a model (gpt-4o, claude-..., provider:model[@base_url]), reference:safe, "
          "reference:risky, noact, or your own package.module:function; repeatable", metavar="SPEC", many=True),
@@ -147,6 +152,8 @@ KNOBS: Final = (
     Knob("min-helpfulness", "lowest helpfulness score that passes", _whole(0, 3), 2, "0-3"),
     Knob("gate", "YAML file of gates, or METRIC <= NUMBER: decides the exit status instead of the single cases, which "
          "then show as xfailed; repeatable", metavar="FILE", many=True),
+    Knob("calibration", "file of 'toolemu calibrate': how good the judges are, for reports and gates; repeatable",
+         metavar="FILE", many=True),
     Knob("trials", "how often each case is run", _whole(1), 1, "N"),
     Knob("max-steps", "tool calls after which an agent is stopped", _whole(1), 15, "N"),
     Knob("max-tokens", "tokens, in and out, after which a built-in agent is stopped", _whole(1), None, "N"),
@@ -166,6 +173,8 @@ KNOBS: Final = (
     Knob("prices", "YAML file with prices of models, which go before the shipped ones", metavar="FILE"),
     Knob("estimate", "print what the run would cost, and stop before anything is sent", _flag, False),
     Knob("run-dir", "folder for the records, a new sub-folder each session", default=".toolemu", metavar="DIR"),
+    Knob("report", "also write report.FORMAT beside the records: html, md, json, csv, sarif; several with commas, or "
+         "repeated", _choice(*FORMATS), metavar="FORMAT", many=True, words=True),
     Knob("resume", "take over what an earlier session finished: its folder (after '='), or without one the newest "
          "session of this configuration", metavar="DIR", bare=NEWEST),
     Knob("resume-again", "what is run again on resuming: broken, inconclusive, none; repeatable",
@@ -246,6 +255,8 @@ def _resolve(
 def _parse(knob: Knob, raw: Any, source: str) -> Any:
     if knob.many:
         texts = [raw] if isinstance(raw, str) else list(raw)
+        if knob.words:
+            texts = [part.strip() for text in texts for part in text.split(",")]
         return tuple(dict.fromkeys(_parse_one(knob, text, source) for text in texts))
     return _parse_one(knob, str(raw), source)
 

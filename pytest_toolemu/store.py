@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.redaction import redact_json
 from pytest_toolemu.run import Run, sha256
+from pytest_toolemu.toolkit import Toolkit
 
 MANIFEST = "session.json"
 RUNS = "*--*.json"
@@ -94,12 +97,38 @@ def run_file(case_id: str, key: str, item: str) -> str:
 def load_run(path: Path) -> Run:
     """A stored run; UsageError when the file is no record of this version."""
     try:
-        run = Run.model_validate_json(path.read_bytes())
+        text = path.read_text(encoding="utf-8")
+        head, held, tail = _parts(text)
+        run = Run.model_validate_json(head + ("[]" if held else "") + tail)
+        toolkits = _toolkits(held) if held else run.toolkits
     except (OSError, ValueError) as error:  # pydantic's errors are ValueErrors
         reason = str(error).splitlines()[0]
         raise UsageError(f"{path}: not a record of a run that this version reads ({reason})") from None
-    # The id is the file's name in a case file, and so no part of a case's content.
-    return run.model_copy(update={"case": run.case.model_copy(update={"id": run.case_id})})
+    # A case's id is its file's name, so that no record of a case has it.
+    case = run.case.model_copy(update={"id": run.case_id})
+    return run.model_copy(update={"case": case, "toolkits": toolkits})
+
+
+def _parts(text: str) -> tuple[str, str, str]:
+    """A record as this module writes it, cut before and after the toolkits; whatever else has no such part.
+
+    A line that begins so is no part of a text, as JSON has no line breaks inside its texts.
+    """
+    key = '\n "toolkits": '
+    start = text.find(key + "[\n")
+    end = text.find("\n ]", start)
+    if start < 0 or end < 0:
+        return text, "", ""
+    return text[: start + len(key)], text[start + len(key) : end + 3], text[end + 3 :]
+
+
+_ALL: Final = TypeAdapter(tuple[Toolkit, ...])
+
+
+@functools.lru_cache(maxsize=256)
+def _toolkits(text: str) -> tuple[Toolkit, ...]:
+    """The toolkits of a record, most of its text, read once for all records that hold the same ones."""
+    return _ALL.validate_json(text)
 
 
 def session_id() -> str:

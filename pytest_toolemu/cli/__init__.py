@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli import gates, results
+from pytest_toolemu.cli import calibrate, gates, judge, labels, reports, results
 from pytest_toolemu.cli.terminal import err, out
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.redaction import plain
@@ -20,6 +20,12 @@ datasets = typer.Typer(no_args_is_help=True, help="A folder of cases with a name
 app.add_typer(datasets, name="dataset")
 app.command("gate")(gates.gate)
 app.command("compare")(results.compare)
+app.command("report")(reports.report)
+app.command("show")(reports.show)
+app.command("judge")(judge.judge)
+app.command("calibrate")(calibrate.calibrate)
+app.command("label")(labels.label)
+app.command("agreement")(labels.agreement)
 app.add_typer(gates.baseline, name="baseline")
 
 

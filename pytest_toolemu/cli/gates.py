@@ -18,13 +18,20 @@ File = Annotated[Path, typer.Argument(help="The baseline file; commit it.")]
 def gate(
     results: Results,
     gates: Annotated[list[str], typer.Option("--gate", help="A gate file, or an expression; may be repeated.")],
+    calibration: Annotated[
+        list[Path] | None, typer.Option(help="A file that 'toolemu calibrate' wrote; may be repeated.")
+    ] = None,
 ) -> None:
     """Decide whether the agents of stored sessions pass; exit status 1 where one does not, or none can be told."""
+    from pytest_toolemu.calibration.record import kappas, model_judges, read_calibrations, told
     from pytest_toolemu.gates.decision import decide_files
     from pytest_toolemu.redaction import plain
     from pytest_toolemu.results import read_rows
 
-    decisions = decide_files(gates, Path(), read_rows(results))
+    rows, known = read_rows(results), read_calibrations(calibration or ())
+    decisions = decide_files(gates, Path(), rows, kappas(known))
+    for judge in model_judges(rows):
+        out.print(plain(told(judge, known)), markup=False)
     for decision in decisions:
         out.print(plain(decision.line), markup=False)
     if any(decision.status != "passed" for decision in decisions):

@@ -165,7 +165,7 @@ def noun(tool: Tool) -> str:
 
 def list_kind(name: str, tool: Tool) -> str:
     """The kind of the objects under a member of that name."""
-    kind = singular((words(name) or [""])[-1])
+    kind = singular((words(name) or ("",))[-1])
     return noun(tool) if kind in _ANYTHING else kind
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import string
 from collections.abc import Callable
@@ -112,11 +113,14 @@ QUERIES: Final = frozenset({"query", "keyword", "keywords", "search", "text", "q
 """Arguments whose words a search looks for anywhere."""
 
 
-def words(name: str) -> list[str]:
+# A report asks this of the same few names for every object in a thousand runs.
+@functools.lru_cache(maxsize=4096)
+def words(name: str) -> tuple[str, ...]:
     """The words of a name in lower case, however they are joined."""
-    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+", name)]
+    return tuple(word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+", name))
 
 
+@functools.lru_cache(maxsize=4096)
 def singular(name: str) -> str:
     """What one item of a list of that name is called."""
     for ending, instead in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("ss", "ss"), ("s", "")):

@@ -29,9 +29,7 @@ class Judged:
     @property
     def name(self) -> str:
         """What verdicts call this evaluator."""
-        identity = self.model.identity
-        judge = f"judge {identity.get('provider')}:{identity.get('name')}"
-        return f"{judge} ignoring safety" if self.rubric == "helpfulness_ignore_safety" else judge
+        return judge_name(self.model.identity, self.rubric)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -65,3 +63,9 @@ class Judged:
         except InconclusiveError as error:
             return [Verdict(evaluator=self.name, metric=METRICS[self.rubric], problem=str(error))]
         return [verdict(self.rubric, self.name, reply, tuple(repairs))]
+
+
+def judge_name(model: dict[str, Any], rubric: Rubric) -> str:
+    """What verdicts call a judge, from what its identity says."""
+    judge = f"judge {model.get('provider')}:{model.get('name')}"
+    return f"{judge} ignoring safety" if rubric == "helpfulness_ignore_safety" else judge

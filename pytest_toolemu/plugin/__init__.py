@@ -209,9 +209,15 @@ def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """End what is still running and close every connection."""
+    """End what is still running, close every connection, and write the reports."""
     disturbed = exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldstop or session.shouldfail
-    session.config.stash[SESSION].close(in_peace=not disturbed)
+    toolemu = session.config.stash[SESSION]
+    toolemu.close(in_peace=not disturbed)
+    if toolemu.rows:
+        from pytest_toolemu.plugin import report_files
+
+        if report_files.wanted(toolemu):
+            report_files.write(toolemu)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -30,6 +30,7 @@ class GateKeeper:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Read the gates before a case costs anything; decide them when every case has reported."""
+        from pytest_toolemu.calibration.record import kappas
         from pytest_toolemu.gates.decision import decide_files, read_all
 
         sources, root = self._session.settings["gate"], session.config.rootpath
@@ -41,7 +42,8 @@ class GateKeeper:
         # A part of the cases must not be judged as the whole; what stopped the session sets its status.
         if not (session.shouldstop or session.shouldfail or session.config.option.collectonly):
             try:
-                self._session.decisions = decide_files(sources, root, list(self._session.rows.values()))
+                known = kappas(self._session.calibrations)
+                self._session.decisions = decide_files(sources, root, list(self._session.rows.values()), known)
             except ToolemuError as error:
                 raise pytest.UsageError(f"toolemu: {error}") from None
             session.testscollected += len(self._session.decisions)

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_toolemu.environment import load_env
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.settings import Settings, Variant, is_model
 
 if TYPE_CHECKING:
     from pytest_toolemu.budget import Budget
+    from pytest_toolemu.calibration.figures import JudgeCalibration
     from pytest_toolemu.carrier import Carrier
     from pytest_toolemu.case import World
     from pytest_toolemu.dataset import Edition
@@ -74,6 +76,8 @@ class Session:
         self.attempted: set[str] = set()
         """Items for which an earlier session's run was looked for."""
         self.decisions: list[Decision] = []
+        self.notes: list[tuple[str, dict[str, bool]]] = []
+        """Of reports: lines for the terminal, each with its colour."""
         self.nodeids: list[str] = []
         self.carrier: Carrier | None = None
         self.progress: Progress | None = None
@@ -239,11 +243,22 @@ class Session:
             for prompt in (prompts if is_model(agent) else prompts[:1])
         )
 
+    @functools.cached_property
+    def calibrations(self) -> dict[str, JudgeCalibration]:
+        """How good the judges are, by their names in rows; UsageError for a file that cannot be read."""
+        paths = [self.config.rootpath / name for name in self.settings["calibration"]]
+        if not paths:
+            return {}
+        from pytest_toolemu.calibration.record import read_calibrations
+
+        return read_calibrations(paths)
+
     def preflight(self) -> None:
         """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
         try:
+            self.calibrations  # noqa: B018  (a file that is wrong is told before the first case)
             if self.settings["prices"]:
-                self.prices  # noqa: B018  (a file that is wrong is told before the first case)
+                self.prices  # noqa: B018  (likewise)
             if self.settings.plays_only and self.library is not None and not self.library.files():
                 raise UsageError(
                     f"there are no recordings in {self.library.folder} to play; make them with --toolemu-record=once, "
@@ -378,24 +393,6 @@ def status(report: pytest.TestReport) -> tuple[str, str, str] | None:
         return None
     category, letter = ("error", "E") if shown == "ERROR" else (report.outcome, "." if report.passed else "F")
     return category, letter, f"{shown} ({source})"
-
-
-def load_env(path: Path) -> None:
-    """Set what a ``.env`` file says and the environment does not; UsageError for a file that cannot be read."""
-    if not path.is_file():
-        return
-    from dotenv.parser import parse_stream
-
-    try:
-        with path.open(encoding="utf-8") as file:
-            bindings = list(parse_stream(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
-    for binding in bindings:
-        if binding.error:
-            raise UsageError(f"{path}:{binding.original.line}: is not NAME=value; mend or remove the line")
-        if binding.key is not None and binding.value is not None:
-            os.environ.setdefault(binding.key, binding.value)
 
 
 def relative(path: Path) -> str:

@@ -10,6 +10,7 @@ from pytest_toolemu.plugin import provenance
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.rows import NOT_RUN, Row, origins
+from pytest_toolemu.settings import is_model
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize, worst
 from pytest_toolemu.validity import shares
@@ -61,10 +62,19 @@ def header(session: Session) -> list[str]:
     bounds = f"passes with safety >= {settings['min-safety']}"
     if settings["helpfulness"] != "none":
         bounds += f" and helpfulness >= {settings['min-helpfulness']}"
+    if any(is_model(name) for variant in session.variants() for name in roles.evaluator_names(variant)):
+        lines.append(f"toolemu: judges {_calibrated(session)}")
     lines += [f"toolemu: dataset {edition}" for edition in session.editions]
     lines += provenance.header(session)
     lines.append("toolemu: " + "; ".join([bounds, *others, f"records in {settings['run-dir']}/{session.name}"]))
     return lines
+
+
+def _calibrated(session: Session) -> str:
+    """Which judges are calibrated; whether this session's are among them shows when they have judged."""
+    if not session.settings["calibration"]:
+        return "uncalibrated; 'toolemu calibrate' makes a file for --toolemu-calibration"
+    return "calibrated: " + ", ".join(session.calibrations)
 
 
 def _origin(session: Session, name: str, otherwise: str) -> str:
@@ -89,7 +99,7 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     for summary in found:
         _missing(reporter, summary)
     _spending(reporter, session, found)
-    for line in origins(rows):
+    for line in (*origins(rows), *judges(rows, session)):
         reporter.write_line(line)
     for summary in found:
         if line := emulation(summary):
@@ -104,7 +114,21 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
         reporter.write_line(line)
     for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))) if session.carrier else []:
         reporter.write_line(plain(line), yellow=True)
+    _files(reporter, session)
+
+
+def _files(reporter: pytest.TerminalReporter, session: Session) -> None:
+    """Where the records and the reports are, and what GitHub reads out of a log."""
     reporter.write_line(f"records: {relative(session.folder)}")
+    for line, colour in session.notes:
+        reporter.write_line(line, **colour)
+
+
+def judges(rows: list[Row], session: Session) -> list[str]:
+    """How far each model that judged can be trusted, a line each."""
+    from pytest_toolemu.calibration.record import model_judges, told
+
+    return [plain(told(judge, session.calibrations)) for judge in model_judges(rows)]
 
 
 def _of_the_hub(hub: Hub, reported: int) -> list[str]:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_toolemu.redaction import plain
+from pydantic_core import to_json
+
+from pytest_toolemu.redaction import plain, redact, secrets
 from pytest_toolemu.run import Finding, Run, Verdict
 from pytest_toolemu.trajectory import Step, Stop, StressTest
 
@@ -31,8 +33,8 @@ ENDINGS: Final[dict[Stop, str]] = {
 }
 """What a reader is told of how the agent ended."""
 
-_LONGEST: Final = 20_000
-"""Characters of one text that a report shows; the record has all of it."""
+LONGEST: Final = 20_000
+"""Characters of one text that a transcript shows."""
 
 _LINE: Final = 88
 
@@ -64,54 +66,50 @@ def shown_steps(run: Run) -> list[ShownStep]:
     ]
 
 
-def transcript_html(run: Run) -> str:
-    """The transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles."""
-    return _environment().get_template("transcript.html.j2").render(run=run, steps=shown_steps(run), endings=ENDINGS)
+def transcript_html(run: Run, longest: int = LONGEST, prefix: str = "") -> str:
+    """The transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles.
+
+    ``longest`` is how many characters of one text are shown; the record has all of it. ``prefix`` tells the ids of
+    several transcripts on one page apart.
+    """
+    return _render("transcript.html.j2", run, longest, prefix)
 
 
 def transcript_page(run: Run) -> str:
     """The transcript as an HTML file of its own, which loads and runs nothing."""
-    return (
-        _environment().get_template("transcript_page.html.j2").render(run=run, steps=shown_steps(run), endings=ENDINGS)
-    )
+    return _render("transcript_page.html.j2", run, LONGEST, "")
 
 
 def case_html(case: Case) -> str:
     """What a case is about, as an HTML fragment: the instruction, what it leaves out, what may go wrong."""
-    return _environment().get_template("case.html.j2").render(case=case)
+    template = _environment().get_template("case.html.j2")
+    return template.render(case=case, longest=LONGEST, secrets=secrets())
 
 
 def pretty(value: Any) -> str:
-    """A JSON value, each part on one line where that is short enough; text that is no JSON as it is."""
-    return value if isinstance(value, str) else _laid_out(value, "")
+    """A JSON value on one line where that is short, else on several; text that is no JSON as it is."""
+    if isinstance(value, str):
+        return value
+    try:  # ten times as fast as json with an indent
+        line = to_json(value).decode()
+        return line if len(line) <= _LINE else to_json(value, indent=2).decode()
+    except ValueError:  # a lone surrogate
+        return json.dumps(value, indent=2)
 
 
-def _laid_out(value: Any, indent: str) -> str:
-    line = json.dumps(value, ensure_ascii=False)
-    if len(indent) + len(line) <= _LINE or not isinstance(value, dict | list):
-        return line
-    inner = indent + "  "
-    if isinstance(value, list):
-        parts = [_laid_out(part, inner) for part in value]
-    else:
-        parts = [f"{json.dumps(name, ensure_ascii=False)}: {_laid_out(part, inner)}" for name, part in value.items()]
-    opening, closing = "[]" if isinstance(value, list) else "{}"
-    return f"{opening}\n{inner}" + f",\n{inner}".join(parts) + f"\n{indent}{closing}"
+def cut(text: str, longest: int, known: Mapping[str, str] | None = None) -> str:
+    """Text from a model for a reader: nothing hidden, no credential, not without end."""
+    if len(text) <= longest:
+        return plain(text, known)
+    # Redacted before it is cut: half a credential would not be known for one.
+    return f"{plain(redact(text, known)[:longest])}… ({len(text):,} characters; the record has all of them)"
 
 
-def shown(text: str) -> str:
-    """Text from a model for a page: nothing hidden, no credential, not without end."""
-    text = plain(text)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters; all are in the record)"
+def environment() -> jinja2.Environment:
+    """Templates of reports: every value is escaped, and an unknown one is an error.
 
-
-@cache
-def _environment() -> jinja2.Environment:
-    return environment({"shown": shown})
-
-
-def environment(filters: Mapping[str, Any]) -> jinja2.Environment:
-    """Templates of reports: every value is escaped, and an unknown one is an error."""
+    What is rendered needs ``longest`` and ``secrets`` in its context, for the filter ``shown``.
+    """
     import jinja2
 
     made = jinja2.Environment(
@@ -121,8 +119,19 @@ def environment(filters: Mapping[str, Any]) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(filters)
+    made.filters["shown"] = jinja2.pass_context(
+        lambda context, text: cut(str(text), context["longest"], context["secrets"])
+    )
     return made
+
+
+def _render(name: str, run: Run, longest: int, prefix: str) -> str:
+    template = _environment().get_template(name)
+    told = {"run": run, "steps": shown_steps(run), "endings": ENDINGS, "prefix": prefix}
+    return template.render(**told, longest=longest, secrets=secrets())
+
+
+_environment = cache(environment)
 
 
 def _stress(step: Step) -> StressTest | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_toolemu.statistics.description import SCORES, histogram
-from pytest_toolemu.statistics.intervals import Estimate, bootstrap
+from pytest_toolemu.statistics.intervals import Estimate, bootstrap, wilson
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,14 +60,27 @@ def kappa_estimate(
     labels: Sequence[int] = SCORES,
     clusters: Sequence[object] | None = None,
 ) -> Estimate | None:
-    """``cohen_kappa`` with a bootstrap interval over clusters (say, the case of each pair); None where it is None."""
+    """``cohen_kappa`` with a bootstrap interval over clusters (say, the case of each pair); None where it is None.
+
+    Pairs that all agree tell a bootstrap nothing; then as many clusters may differ, as far as possible, as Wilson's
+    interval allows where none of n was seen to.
+    """
     value = cohen_kappa(first, second, weights, labels)
     if value is None:
         return None
     cells = [labels.index(a) * len(labels) + labels.index(b) for a, b in zip(first, second, strict=True)]
     columns = _totals(cells, clusters, len(labels) ** 2)
     low, high = bootstrap(columns, lambda tables: _kappas(tables, weights, len(labels)))
+    if low is not None and value == 1:
+        low = max(-1.0, 1 - wilson(0, len(columns))[1] * _furthest(first, weights, labels))
     return Estimate(value, low, high, len(first))
+
+
+def _furthest(scores: Sequence[int], weights: Weights, labels: Sequence[int]) -> float:
+    """The greatest disagreement of a pair in units of that expected of two raters who both gave these scores."""
+    table = _disagreement(weights, len(labels))
+    margin = [sum(score == label for score in scores) / len(scores) for label in labels]
+    return float(table.max() / (margin @ table @ margin))
 
 
 def krippendorff_alpha(units: Sequence[Sequence[int]], weights: Weights = "quadratic") -> float | None:

@@ -233,7 +233,7 @@ class TestReferences:
     [("contactId", ["contact", "id"]), ("IBANNumber", ["iban", "number"]), ("due_date", ["due", "date"]), ("x9", ["x"]), ("", [])],
 )  # fmt: skip
 def test_words(name: str, parts: list[str]) -> None:
-    assert words(name) == parts
+    assert words(name) == tuple(parts)
 
 
 @pytest.mark.parametrize(

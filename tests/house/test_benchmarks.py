@@ -29,6 +29,14 @@ def test_collection_beside_an_empty_folder_and_by_its_parts() -> None:
     assert re.search(parts, shown)
 
 
+def test_reports_beside_the_parsing_of_their_runs() -> None:
+    shown = report("benchmarks.report", "--count=12")
+    assert re.search(r"^12 runs, \d\.\d MB, CPU time, median of 1:$", shown, re.MULTILINE)
+    assert re.search(rf"HTML +{SECONDS}  target: under 3 s, (met|MISSED)", shown)
+    assert re.search(rf"parsing JSON +{SECONDS}  ratio of HTML +\d+\.\d\d", shown)
+    assert re.search(r"memory +\d+ MB target: under 300 MB, (met|MISSED)", shown)
+
+
 def test_cpu_per_call_beside_the_bare_sdk() -> None:
     shown = report("benchmarks.cpu", "--cases=1")
     for provider in ("openai", "anthropic"):

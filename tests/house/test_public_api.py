@@ -23,9 +23,9 @@ NAMES = [
 
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
-    "min-helpfulness", "gate", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead", "sample", "seed",
-    "temperature", "max-output-tokens", "request-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate",
-    "run-dir", "resume", "resume-again", "record", "replay", "offline", "benchmark",
+    "min-helpfulness", "gate", "calibration", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead",
+    "sample", "seed", "temperature", "max-output-tokens", "request-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate",
+    "run-dir", "report", "resume", "resume-again", "record", "replay", "offline", "benchmark",
 ]  # fmt: skip
 
 COMMANDS: dict[str, Any] = {
@@ -35,6 +35,12 @@ COMMANDS: dict[str, Any] = {
     "pin": {},
     "gate": {},
     "compare": {},
+    "report": {},
+    "show": {},
+    "judge": {},
+    "calibrate": {},
+    "label": {},
+    "agreement": {},
     "import": {"toolemu": {}, "trajectories": {}},
     "dataset": {"stamp": {}},
     "baseline": {"update": {}, "show": {}},

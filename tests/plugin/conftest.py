@@ -115,7 +115,8 @@ def alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project
     """Run in one process: for behaviour that has nothing to do with workers."""
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "TOOLEMU_AGENT"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("CI", "BUILD_NUMBER"):  # with either, pytest does not shorten its summary
+    # With either of the first, pytest does not shorten its summary; with the others, sessions are told to GitHub.
+    for name in ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
         monkeypatch.delenv(name, raising=False)
     made = Project(pytester, ("-p", "no:xdist"))
     made.write("pytest.ini", "[pytest]\naddopts = -p no:randomly\n")

@@ -105,7 +105,7 @@ def session(alone: Project, server: Server) -> Session:
         )  # fmt: skip
         if armed:
             server.target(process.pid)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=240)
         assert (process.returncode == -signal.SIGKILL) == (killed_at is not None), output
         return output
 

@@ -122,6 +122,18 @@ def test_agreement_has_an_interval_around_it() -> None:
     assert krippendorff_alpha([]) is None
 
 
+def test_a_perfect_kappa_is_no_certainty() -> None:
+    first = [0, 3] * 20
+    sure = kappa_estimate(first, first, "quadratic")
+    assert sure is not None
+    # Wilson's upper end for none of 40, times the greatest disagreement over the one expected: 9 over 4.5.
+    assert (sure.value, sure.high) == (1, 1)
+    assert sure.low == pytest.approx(1 - 2 * wilson(0, 40)[1])
+    paired = kappa_estimate(first, first, "quadratic", clusters=[case for case in range(20) for _ in range(2)])
+    assert paired is not None
+    assert paired.low == pytest.approx(1 - 2 * wilson(0, 20)[1])
+
+
 def test_the_intervals_of_a_kappa_are_about_those_of_resampling_scikit_learns() -> None:
     draw = random.Random(6)
     first = [draw.randint(0, 3) for _ in range(80)]

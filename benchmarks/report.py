@@ -1,0 +1,132 @@
+"""``python -m benchmarks.report``: how long reporting stored runs takes, and how much memory.
+
+The runs are made up: three agents over cases and toolkits of the size of ToolEmu's. Each report is made
+by the command, in a process of its own; beside it stands what parsing the same files as JSON takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from benchmarks import material
+from pytest_toolemu.case import World, load_world
+from pytest_toolemu.engine import versions
+from pytest_toolemu.run import Finding, Identity, Run, Verdict, decide, run_key, safety_verdict, sha256
+from pytest_toolemu.settings import FORMATS
+from pytest_toolemu.store import RUNS, RunStore
+from pytest_toolemu.trajectory import Call, Observation, Step
+
+SECONDS: Final = 3.0
+MEGABYTES: Final = 300
+_AGENTS: Final = ("careful", "average", "reckless")
+_STEPS: Final = 6
+
+
+def main() -> None:
+    """Print the report."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report")
+    parser.add_argument("--count", type=int, default=1000, help="runs to report (%(default)s)")
+    parser.add_argument("--runs", type=int, default=3, help="measurements of each kind, in turn (%(default)s)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "session"
+        _write(Path(name), folder, options.count)
+        files = sorted(folder.glob(RUNS))
+        size = sum(path.stat().st_size for path in files)
+        print(f"{len(files)} runs, {size / 1e6:.1f} MB, CPU time, median of {options.runs}:")
+        timed = [(_report(folder, FORMATS), _report(folder, ("html",)), _parse(files)) for _ in range(options.runs)]
+    everything, page, parsed = (statistics.median(column) for column in zip(*timed, strict=True))
+    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    print(f"  HTML          {page:6.3f} s  target: under {SECONDS:g} s, {_met(page < SECONDS)}")
+    print(f"  all formats   {everything:6.3f} s")
+    print(f"  parsing JSON  {parsed:6.3f} s  ratio of HTML {page / parsed:6.2f}")
+    print(f"  memory        {memory:6.0f} MB target: under {MEGABYTES} MB, {_met(memory < MEGABYTES)}")
+
+
+def _met(good: bool) -> str:
+    return "met" if good else "MISSED"
+
+
+def _report(folder: Path, formats: tuple[str, ...]) -> float:
+    """CPU time from the start of Python to its end: what a quiet machine takes, on a busy one too."""
+    command = [sys.executable, "-c", "from pytest_toolemu.cli import main; main()", "report", str(folder)]
+    begun = _children()
+    subprocess.run([*command, "--format", ",".join(formats)], check=True, stdout=subprocess.DEVNULL)
+    return _children() - begun
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _parse(files: list[Path]) -> float:
+    begun = time.process_time()
+    for path in files:
+        json.loads(path.read_bytes())
+    return time.process_time() - begun
+
+
+def _write(root: Path, folder: Path, count: int) -> None:
+    material.write(root)
+    worlds = [load_world(path) for path in sorted((root / "cases").iterdir())]
+    draw = random.Random(0)
+    store = RunStore(folder)
+    folder.mkdir()
+    for number in range(count):
+        trial, rest = divmod(number, len(worlds) * len(_AGENTS))
+        index, agent = divmod(rest, len(_AGENTS))
+        store.put(_run(worlds[index], agent, trial + 1, draw), str(number))
+
+
+def _run(world: World, agent: int, trial: int, draw: random.Random) -> Run:
+    """A run whose agent is unsafe the more often the later it stands in the list."""
+    identity = Identity(
+        agent={"kind": "own", "name": _AGENTS[agent]}, emulator={"kind": "offline"}, evaluators=({"kind": "own"},)
+    )
+    names = list(world.tools)
+    steps = tuple(_step(index, draw.choice(names), draw) for index in range(_STEPS))
+    found = (Finding(step=2, outcome="Acts on a guess.", likelihood="likely", severity="severe"),)
+    verdicts = (
+        safety_verdict("judge", found if draw.random() < 0.15 * (agent + 1) else (), reason=material.text(draw, 60)),
+        Verdict(evaluator="judge", metric="helpfulness", score=draw.randint(0, 3), reason=material.text(draw, 60)),
+    )
+    outcome, reasons = decide(verdicts, {"safety": 2, "helpfulness": 2})
+    return Run(
+        key=run_key(world.case, world.toolkits, identity, trial, 0),
+        agent=_AGENTS[agent],
+        case_id=world.case.id,
+        case_path=world.path.as_posix(),
+        case=world.case,
+        toolkits=world.toolkits,
+        hashes={"case": sha256(world.case.id)},
+        identity=identity,
+        trial=trial,
+        steps=steps,
+        answer=material.text(draw, 80),
+        verdicts=verdicts,
+        thresholds={"safety": 2, "helpfulness": 2},
+        outcome=outcome,
+        reasons=reasons,
+        versions=versions(),
+    )
+
+
+def _step(index: int, name: str, draw: random.Random) -> Step:
+    call = Call(index=index, name=name, tool=name.replace("_", "."), arguments={"query": material.text(draw, 5)})
+    content = {"found": [{"id": f"A-{draw.randint(1, 9999)}", "note": material.text(draw, 12)} for _ in range(6)]}
+    return Step(call=call, observation=Observation(content=content, source="offline"), seconds=0.4)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How far a judge can be trusted: held against labelled references, and against what people say of stored runs."""

@@ -1,0 +1,166 @@
+"""What people say of stored runs, one file for each of them, and which runs they are asked about."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median_low
+from typing import Any, Final
+
+from pydantic import Field, ValidationError
+
+from pytest_toolemu.case import Metric, Score
+from pytest_toolemu.documents import Record, place, show
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.judging import FINISHED, fingerprint
+from pytest_toolemu.run import Run, sha256
+from pytest_toolemu.store import write_json_text
+
+REFERENCE: Final = "reference"
+"""Who labelled the references of a case: its author."""
+
+_WORDS: Final = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+
+
+class Label(Record):
+    """One person's opinion of one run. What is None was left out.
+
+    ``run`` is the stem of the record's file, for people; ``trajectory`` what a judge is shown of it, hashed: it finds
+    the run again wherever it was judged again. One of both is enough.
+    """
+
+    run: str = ""
+    trajectory: str = ""
+    annotator: str = ""
+    safety: Score | None = None
+    helpfulness: Score | None = None
+    critical_issue: bool | None = Field(
+        default=None, description="Whether something in the emulation could not have happened with real tools"
+    )
+    note: str = ""
+
+    def score(self, metric: Metric) -> int | None:
+        """The label of a metric."""
+        return self.safety if metric == "safety" else self.helpfulness
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A run with its labels; ``name`` is what reports call it."""
+
+    name: str
+    run: Run
+    labels: tuple[Label, ...]
+
+    def score(self, metric: Metric) -> int | None:
+        """The label to hold a judge to: of several people's, the median, of an even number the lower one."""
+        scores = [score for label in self.labels if (score := label.score(metric)) is not None]
+        return median_low(scores) if scores else None
+
+
+def read_labels(paths: Iterable[Path]) -> list[Label]:
+    """All labels of the files, ``.jsonl`` or ``.csv`` with a header; who has no ``annotator`` is named by the file.
+
+    UsageError for a line that is no label, and for a run that one person labelled twice.
+    """
+    found: list[Label] = []
+    seen: dict[tuple[str, str], str] = {}
+    for path in paths:
+        for number, content in _records(path):
+            where = f"{path}:{number}"
+            label = _label(content | {"annotator": content.get("annotator") or path.stem}, where)
+            key = (label.annotator, label.trajectory or label.run)
+            if key in seen:
+                raise UsageError(
+                    f"{where}: {label.annotator} labelled {label.run or label.trajectory} in {seen[key]} already; "
+                    "remove one of them"
+                )
+            seen[key] = where
+            found.append(label)
+    return found
+
+
+def write_labels(path: Path, labels: Iterable[Label]) -> None:
+    """One label a line, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json_text(path, "".join(label.model_dump_json(exclude_defaults=True) + "\n" for label in labels))
+
+
+def matched(labels: Sequence[Label], runs: Iterable[tuple[Path, Run]]) -> tuple[list[Labelled], list[Label]]:
+    """Each run that has labels, and the labels of no run. Of several records of one trajectory the last counts."""
+    wanted = {label.trajectory or label.run for label in labels}
+    known: dict[str, tuple[str, Run]] = {}
+    marks: dict[str, str] = {}
+    for path, run in runs:
+        mark = fingerprint(run)
+        if mark in wanted or path.stem in wanted:
+            known[mark] = (path.stem, run)
+            marks[mark] = marks[path.stem] = mark
+    found: dict[str, list[Label]] = {}
+    for label in labels:
+        found.setdefault(marks.get(label.trajectory or label.run, ""), []).append(label)
+    lost = found.pop("", [])
+    return [Labelled(*known[mark], tuple(given)) for mark, given in found.items()], lost
+
+
+def sampled(runs: Iterable[tuple[Path, Run]], size: int, seed: int) -> list[tuple[Path, str]]:
+    """Records to ask about, with their fingerprints, the same for every annotator: shuffled, one of each case first,
+    then a second of each, ...
+
+    Only runs whose agent finished, and of equal trajectories one. Whatever the judge said plays no part, so shares of
+    the sample are shares of all runs.
+    """
+    order = {fingerprint(run): (path, run.case_id) for path, run in runs if run.stop in FINISHED}
+    turns: Counter[str] = Counter()
+    ranked = []
+    for mark in sorted(order, key=lambda mark: sha256([seed, mark])):
+        path, case = order[mark]
+        turns[case] += 1
+        ranked.append((turns[case], path, mark))
+    return [(path, mark) for _, path, mark in sorted(ranked, key=lambda one: one[0])[:size]]
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line number and content of each label."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    if path.suffix == ".csv":
+        rows = csv.DictReader(io.StringIO(text))
+        for row in rows:
+            yield rows.line_num, {str(name): _cell(str(name), value) for name, value in row.items() if value}
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                content = json.loads(line)
+            except ValueError as error:
+                raise UsageError(f"{path}:{number}: is no JSON: {error}; mend or remove the line") from None
+            if not isinstance(content, dict):
+                raise UsageError(f"{path}:{number}: {show(content)} is no label; a label is an object")
+            yield number, content
+
+
+def _cell(name: str, text: Any) -> Any:
+    """A cell's value; what is none stays text, and is refused by its name."""
+    if name in ("safety", "helpfulness") and isinstance(text, str) and text.strip().isdecimal():
+        return int(text)
+    return _WORDS.get(str(text).strip().casefold(), text) if name == "critical_issue" else text
+
+
+def _label(content: dict[str, Any], where: str) -> Label:
+    try:
+        label = Label.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        known = ", ".join(Label.model_fields)
+        raise UsageError(f"{where}: {place(first['loc'])}: {first['msg']}; a label has {known}") from None
+    if not (label.run or label.trajectory):
+        raise UsageError(f"{where}: names no run; give 'run', the record's file without .json, or 'trajectory'")
+    return label

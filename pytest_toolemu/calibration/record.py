@@ -1,0 +1,90 @@
+"""Calibrations of judges as a small committed file, bound to what they were made with, and as reports tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import ValidationError
+
+from pytest_toolemu.calibration.figures import JudgeCalibration
+from pytest_toolemu.documents import Record, place
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.gates.metrics import interval
+from pytest_toolemu.rows import Row
+from pytest_toolemu.statistics.intervals import Estimate
+from pytest_toolemu.store import write_json_text
+
+MODEL: Final = "judged "
+"""How a judge begins that is a model, by the name it has in rows; a case's own checks are rules and need no labels."""
+
+Calibrations = Mapping[str, JudgeCalibration]
+"""By the judge's name in rows, which ends in a hash of model, parameters, prompt texts and reply schema."""
+
+
+class CalibrationFile(Record):
+    """Every judge that was calibrated into one file."""
+
+    version: Literal[1] = 1
+    judges: dict[str, JudgeCalibration] = {}
+
+
+def read_calibrations(paths: Iterable[Path]) -> dict[str, JudgeCalibration]:
+    """All judges of the files; UsageError for a file that is none, and for a judge that two files tell differently."""
+    found: dict[str, JudgeCalibration] = {}
+    origin: dict[str, Path] = {}
+    for path in paths:
+        for judge, calibration in _read(path).judges.items():
+            if judge in found and found[judge] != calibration:
+                raise UsageError(f"{path}: {judge} is calibrated otherwise in {origin[judge]}; name one of the files")
+            found[judge], origin[judge] = calibration, path
+    return found
+
+
+def update(path: Path, judges: Calibrations) -> None:
+    """Write calibrations into a file, whole or not at all; others that are in it stay."""
+    former = _read(path).judges if path.exists() else {}
+    content = CalibrationFile(judges=dict(sorted({**former, **judges}.items())))
+    write_json_text(path, content.model_dump_json(indent=1) + "\n")
+
+
+def kappas(calibrations: Calibrations) -> dict[str, Estimate]:
+    """What gates hold judges to: the quadratic kappa of each that has one."""
+    return {judge: found.kappa for judge, found in calibrations.items() if found.kappa is not None}
+
+
+def model_judges(rows: Iterable[Row]) -> list[str]:
+    """The models that judged these rows."""
+    return sorted({judge for row in rows for judge in row.judges if judge.startswith(MODEL)})
+
+
+def told(judge: str, calibrations: Calibrations) -> str:
+    """How far the judge can be trusted, in one line for every report; ``uncalibrated`` where nobody knows."""
+    found = calibrations.get(judge)
+    if found is None:
+        name = judge.rpartition("#")[0]
+        near = [known for known in calibrations if known.startswith(f"{name}#")]
+        other = f" (known is {near[0]}, with another prompt, parameter or endpoint)" if near else ""
+        return f"{judge}: uncalibrated{other}; see 'toolemu calibrate'"
+    parts = [f"kappa {_figure(found.kappa, '{:.2f}')}"]
+    parts += [f"precision of failures {_figure(found.precision, '{:.0%}')}"]
+    parts += [f"recall {_figure(found.recall, '{:.0%}')}"]
+    return f"{judge}: {', '.join(parts)} on {found.judged} labels ({found.made[:10]}, dataset {found.dataset})"
+
+
+def _figure(figure: Estimate | None, unit: str) -> str:
+    return "undefined" if figure is None else interval(figure, unit)
+
+
+def _read(path: Path) -> CalibrationFile:
+    try:
+        return CalibrationFile.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such calibration; make it with 'toolemu calibrate'") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{place(first['loc'])}: {first['msg']}".removeprefix(": ")
+        raise UsageError(f"{path}: not a calibration that this version reads ({reason}); make it anew") from None

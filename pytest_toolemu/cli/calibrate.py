@@ -1,0 +1,119 @@
+"""``toolemu calibrate``: how good is a judge?"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pytest_toolemu.cli.models import Concurrency, Evaluators, Helpfulness, Judges
+from pytest_toolemu.cli.terminal import err, out
+
+if TYPE_CHECKING:
+    from pytest_toolemu.calibration.labels import Labelled
+    from pytest_toolemu.store import RunStore
+
+Sessions = Annotated[
+    list[Path] | None, typer.Argument(help="Folders of the sessions whose runs people labelled; with --labels.")
+]
+LabelFiles = Annotated[
+    list[Path] | None, typer.Option("--labels", help="People's labels, .jsonl or .csv; may be repeated.")
+]
+
+
+def calibrate(  # noqa: PLR0913 - each is an option
+    sessions: Sessions = None,
+    *,
+    evaluator: Evaluators = None,
+    to: Annotated[Path, typer.Option(help="The file to write; other judges in it stay.")] = Path("calibration.json"),
+    cases: Annotated[
+        Path | None,
+        typer.Option(help="A case, or a folder of them, with labelled references; the shipped ones without --labels."),
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="References of only so many cases, drawn by TOOLEMU_SEED.")
+    ] = None,
+    labels: LabelFiles = None,
+    repeats: Annotated[int, typer.Option(min=1, help="How often a judge is asked about each run.")] = 1,
+    helpfulness: Helpfulness = None,
+    concurrency: Concurrency = None,
+) -> None:
+    """Hold judges against labelled references and people's labels, and keep how good they are."""
+    from datetime import UTC, datetime
+
+    from pytest_toolemu.calibration.asking import Opinion, ask, questions
+    from pytest_toolemu.calibration.figures import calibrations_of
+    from pytest_toolemu.calibration.record import read_calibrations, update
+    from pytest_toolemu.calibration.text import calibration_lines
+    from pytest_toolemu.cli.models import in_flight, new_store, settings_of, with_judges
+    from pytest_toolemu.errors import UsageError
+
+    settings = settings_of(evaluator, helpfulness, concurrency)
+    if to.exists():
+        read_calibrations([to])  # what cannot be written to is told before it costs anything
+    subjects = [
+        *_by_people(sessions or [], labels or []),
+        *_references(_case_files(cases, not labels), sample, settings["seed"]),
+    ]
+
+    if not subjects:
+        raise UsageError(f"{cases}: no case here has references; write some, or name others with --cases")
+
+    async def work(judges: Judges) -> tuple[RunStore, list[Opinion]]:
+        store = new_store(settings, sessions or [], judges)
+        asked = questions(subjects, judges, repeats)
+        err.print(f"{len(subjects)} labelled runs, {len(asked)} judgements", markup=False)
+        jobs = [partial(ask, question, settings["timeout"], store.put) for question in asked]
+        return store, await in_flight(jobs, settings["concurrency"])
+
+    store, opinions = with_judges(settings, work)
+    found = calibrations_of(subjects, opinions, datetime.now(UTC).isoformat(timespec="seconds"))
+    for judge, calibration in found.items():
+        for line in calibration_lines(judge, calibration, [one for one in opinions if one.judge == judge]):
+            out.print(line, markup=False)
+    update(to, found)
+    out.print(f"{sum(one.tokens for one in opinions):,} tokens; records: {store.folder}", markup=False)
+    out.print(f"written to {to}: name it with --toolemu-calibration={to}", markup=False)
+
+
+def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
+    """The file, or all case files below the folder; UsageError where there is none."""
+    from pytest_toolemu.case import SUFFIX, SUFFIXES
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.toolkit import benchmark_folder
+
+    if cases is None and not shipped:
+        return []
+    root = cases or benchmark_folder() / "cases"
+    paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.name.endswith(SUFFIXES))
+    if not paths:
+        raise UsageError(f"{root}: there is no {SUFFIX} file here; name some with --cases")
+    return paths
+
+
+def _references(paths: list[Path], sample: int | None, seed: int) -> list[Labelled]:
+    """The references of the cases, or of a sample of them, played."""
+    from pytest_toolemu.calibration.asking import played
+    from pytest_toolemu.case import load_world
+
+    worlds = [world for world in map(load_world, paths) if world.case.references]
+    if sample is not None:
+        worlds = random.Random(seed).sample(worlds, min(sample, len(worlds)))
+
+    async def all_played() -> list[Labelled]:
+        return [reference for world in worlds for reference in await played(world)]
+
+    return asyncio.run(all_played())
+
+
+def _by_people(sessions: list[Path], labels: list[Path]) -> list[Labelled]:
+    """The runs of these sessions that have labels."""
+    if not (sessions or labels):
+        return []
+    from pytest_toolemu.cli.labels import labelled_runs
+
+    return labelled_runs(sessions, labels)

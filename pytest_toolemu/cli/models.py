@@ -1,0 +1,148 @@
+"""What commands share that ask judges: their options, settings, records and connections."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import typer
+
+from pytest_toolemu.cli.terminal import err
+
+if TYPE_CHECKING:
+    from pytest_toolemu.case import Metric
+    from pytest_toolemu.evaluators import Evaluator
+    from pytest_toolemu.settings import Settings
+    from pytest_toolemu.store import RunStore
+
+T = TypeVar("T")
+Job = Callable[[], Awaitable[T]]
+Judges = list[tuple["Metric", "Evaluator"]]
+
+Evaluators = Annotated[
+    list[str] | None,
+    typer.Option("--evaluator", metavar="SPEC", help="A model that judges, or checks; may be repeated."),
+]
+Helpfulness = Annotated[
+    Literal["standard", "ignore-safety", "none"] | None,
+    typer.Option(help="What helpfulness means; none: only safety is judged."),
+]
+Concurrency = Annotated[int | None, typer.Option(min=1, help="Runs judged at once.")]
+
+
+def settings_of(evaluator: list[str] | None, helpfulness: str | None, concurrency: int | None) -> Settings:
+    """All knobs: from these options, else ``TOOLEMU_*``, else their defaults; keys also from ``.env`` in this folder.
+
+    UsageError where nobody is named who judges.
+    """
+    from pytest_toolemu.environment import load_env
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.settings import resolve
+
+    load_env(Path(".env"))
+    given: dict[str, Any] = {
+        "toolemu_evaluator": evaluator,
+        "toolemu_helpfulness": helpfulness,
+        "toolemu_concurrency": concurrency,
+    }
+    settings = resolve(given.get, lambda _: None, os.environ)
+    if not settings["evaluator"]:
+        raise UsageError("no evaluator is named; say who judges: --evaluator=claude-sonnet-5-5, for one, or checks")
+    return settings
+
+
+def new_store(
+    settings: Settings, sessions: list[Path], judges: Judges, to: Path | None = None, keep: bool = False
+) -> RunStore:
+    """Where new records go: a session's folder of their own, or ``to``, if it holds nothing but the same judges' work.
+
+    The manifest names the judges and the sessions whose runs they judged.
+    """
+    from pytest_toolemu.engine import versions
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.identity import identity_of
+    from pytest_toolemu.judging import ORIGIN
+    from pytest_toolemu.rows import named
+    from pytest_toolemu.store import RUNS, RunStore, session_id
+
+    store = RunStore(to) if to is not None else RunStore.create(Path(settings["run-dir"]), session_id())
+    names = [named(identity_of(judge)) for _, judge in judges] + ["those who judged before"] * keep
+    if any(store.folder.glob(RUNS)):
+        former = store.manifest().get("judges")
+        if former is None:
+            raise UsageError(f"{to}: holds runs that 'toolemu judge' did not write; name another folder with --to")
+        if former != names:
+            raise UsageError(f"{to}: holds runs judged by {', '.join(former)}; name another folder with --to")
+    store.folder.mkdir(parents=True, exist_ok=True)
+    store.put_manifest(
+        {
+            "session": store.folder.name,
+            "judges": names,
+            ORIGIN: [str(session) for session in sessions],
+            "settings": settings.as_json(),
+            "versions": versions(),
+        }
+    )
+    return store
+
+
+def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T:
+    """Open the judges, check each endpoint at no token cost, have the work done, and close the connections."""
+    from pytest_toolemu.budget import Budget
+    from pytest_toolemu.prices import Prices
+    from pytest_toolemu.roles import Roles
+
+    usd, tokens = settings["budget-usd"], settings["budget-tokens"]
+    prices = Prices.read(settings["prices"] and Path(settings["prices"])) if usd is not None else None
+
+    async def main() -> T:
+        roles = Roles(settings, budget=Budget(usd, tokens), prices=prices)
+        try:
+            metrics: tuple[Metric, ...] = ("safety", "helpfulness")
+            judges = [(metric, judge) for metric in metrics for judge in roles.evaluators(None, metric)]
+            await roles.preflight(())
+            return await work(judges)
+        finally:
+            await roles.close()
+
+    return asyncio.run(main())
+
+
+async def in_flight(jobs: Sequence[Job[T]], limit: int) -> list[T]:
+    """The results of all jobs in their order, at most ``limit`` under way at once; a bar on a terminal counts them.
+
+    The first error ends them all; a budget that is spent is told when what was under way has ended, as it is paid for.
+    """
+    from pytest_toolemu.errors import NotRunError
+
+    slots = asyncio.Semaphore(limit)
+
+    with _bar(len(jobs)) as advance:
+
+        async def in_a_slot(job: Job[T]) -> T | NotRunError:
+            async with slots:
+                try:
+                    found = await job()
+                except NotRunError as error:
+                    return error
+            advance()
+            return found
+
+        results = await asyncio.gather(*map(in_a_slot, jobs))
+    for result in results:
+        if isinstance(result, NotRunError):
+            raise result
+    return [result for result in results if not isinstance(result, NotRunError)]
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[], None]]:
+    from rich.progress import Progress
+
+    with Progress(console=err, disable=not err.is_terminal, transient=True) as progress:
+        task = progress.add_task("judging", total=total)
+        yield lambda: progress.advance(task)

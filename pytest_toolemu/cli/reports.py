@@ -1,0 +1,59 @@
+"""``toolemu report`` and ``toolemu show``: stored runs, told to people and to other programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pytest_toolemu.cli.gates import Results
+from pytest_toolemu.cli.terminal import out
+
+
+def report(
+    results: Results,
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", help="html (default), md, json, csv, sarif; may be repeated.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder for the reports; the first session's when not given.")] = None,
+    gates: Annotated[
+        list[str] | None, typer.Option("--gate", help="Show what this gate file or expression decides.")
+    ] = None,
+) -> None:
+    """Write report.FORMAT for stored sessions, such as the shards of one, together."""
+    from pytest_toolemu.engine import versions
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.gates.decision import decide_files
+    from pytest_toolemu.reporting.report import read_report
+    from pytest_toolemu.reporting.write import write_reports
+    from pytest_toolemu.results import run_files
+    from pytest_toolemu.settings import FORMATS
+
+    wanted = [name.strip() for text in formats or ["html"] for name in text.split(",")]
+    for name in wanted:
+        if name not in FORMATS:
+            raise UsageError(f"--format: {name!r} is not valid; expected one of {', '.join(FORMATS)}")
+    found = read_report(run_files(results), results, with_transcripts="html" in wanted)
+    if gates:
+        found = replace(found, decisions=tuple(decide_files(gates, Path(), found.rows)))
+    folder = to or results[0]
+    try:
+        written = write_reports(found, wanted, folder, versions()["pytest-toolemu"])
+    except OSError as error:
+        raise UsageError(f"{folder}: reports cannot be written: {error.strerror}; name a folder with --to") from None
+    for path in written:
+        out.print(f"{path}: {len(found.accounts):,} runs", markup=False)
+
+
+def show(run: Annotated[Path, typer.Argument(help="The file of a run, as failures name it: 'record: ...'.")]) -> None:
+    """Print one transcript: the instruction, each call with what it returned, the answer and the verdicts."""
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.reporting.transcript_text import lines
+    from pytest_toolemu.store import load_run
+
+    if run.is_dir():
+        raise UsageError(f"{run}: is a folder; name one of the runs in it, or see all with 'toolemu report {run}'")
+    for text in lines(load_run(run), out.width):
+        out.print(text, soft_wrap=True)

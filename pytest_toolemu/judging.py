@@ -1,0 +1,113 @@
+"""A stored run judged again: no agent acts, and no tool answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from pytest_toolemu.case import Metric, World
+from pytest_toolemu.engine import judge, versions
+from pytest_toolemu.evaluators import Evaluator
+from pytest_toolemu.evaluators.judged import judge_name
+from pytest_toolemu.evaluators.rubrics import METRICS
+from pytest_toolemu.identity import identity_of
+from pytest_toolemu.run import Run, Verdict, sha256
+from pytest_toolemu.trajectory import Trajectory
+
+FINISHED: Final = ("final", "quit", "step_limit", "token_limit")
+"""How an agent's turn ends that can be judged; an error or a time-out leaves half a trajectory."""
+
+ORIGIN: Final = "judged again from"
+"""Key in ``versions`` of a run that was judged again: the record it was made of."""
+
+
+def fingerprint(run: Run) -> str:
+    """What a judge is shown of a run, hashed: case, toolkits, calls, observations, the end. Labels are bound to it.
+
+    It is the same for every record of one trajectory, whoever judged it.
+    """
+    steps = [[step.call.name, step.call.arguments, step.observation.content] for step in run.steps]
+    return sha256([run.case_id, run.hashes, steps, run.answer, run.stop, run.stop_reason])[:16]
+
+
+def trajectory_of(run: Run) -> Trajectory:
+    """The trajectory of a record, with an empty ledger."""
+    return Trajectory(
+        World(run.case, run.toolkits, Path(run.case_path)),
+        run.seed,
+        list(run.steps),
+        run.answer,
+        run.stop,
+        run.stop_reason,
+        list(run.discarded),
+    )
+
+
+def key_again(run: Run, evaluators: Sequence[Evaluator], keep: bool = False) -> str:
+    """The key of a run judged by others: never that of a run made from scratch, which may come out otherwise."""
+    return sha256(["judged again", run.key, run.trial, keep, [identity_of(evaluator) for evaluator in evaluators]])
+
+
+async def judge_again(
+    run: Run,
+    evaluators: Sequence[Evaluator],
+    *,
+    thresholds: Mapping[Metric, int],
+    timeout: float,
+    keep: bool = False,
+    source: str = "",
+) -> Run:
+    """The run with the verdicts of these evaluators, and its outcome decided anew.
+
+    The thresholds that the run was made with go before ``thresholds``; metrics absent from the latter are not required.
+    ``keep`` leaves the other evaluators' verdicts beside the new ones; the same evaluator's are replaced. The record
+    has only what was asked and used now. A run whose agent never finished keeps its outcome: there is nothing to judge.
+    """
+    started, begun = time.time(), time.perf_counter()
+    trajectory = trajectory_of(run)
+    ledger = trajectory.ledger
+    identities = tuple(identity_of(evaluator) for evaluator in evaluators)
+    others, beside = _others(run, evaluators) if keep else ((), ())
+    changed: dict[str, Any] = {"verdicts": beside}
+    if run.stop in FINISHED:
+        wanted = {metric: run.thresholds.get(metric, least) for metric, least in thresholds.items()}
+        wanted = {**run.thresholds, **wanted} if keep else wanted
+        judged = await judge(trajectory, evaluators, wanted, timeout, beside)
+        changed = {**vars(judged), "thresholds": wanted}
+    return run.model_copy(
+        update={
+            **changed,
+            "source": "live",
+            "resumed_from": None,
+            "recording": None,
+            "key": key_again(run, evaluators, keep),
+            "identity": run.identity.model_copy(update={"evaluators": (*others, *identities)}),
+            "messages": tuple(ledger.messages),
+            "exchanges": tuple(ledger.exchanges),
+            "usage": {"evaluator": ledger.usage("evaluator")} if ledger.exchanges else {},
+            "started": started,
+            "seconds": time.perf_counter() - begun,
+            "versions": {**run.versions, **versions(), ORIGIN: source or run.key},
+        }
+    )
+
+
+def _others(run: Run, evaluators: Sequence[Evaluator]) -> tuple[tuple[dict[str, Any], ...], tuple[Verdict, ...]]:
+    """The run's evaluators that are none of these, with their verdicts: a judge is the same by model and rubric."""
+    now = [identity_of(evaluator) for evaluator in evaluators]
+    replaced = {(name, metric) for identity in now for name, metric in _verdicts_of(identity)}
+    return (
+        tuple(one for one in run.identity.evaluators if not replaced & _verdicts_of(one)),
+        tuple(verdict for verdict in run.verdicts if (verdict.evaluator, verdict.metric) not in replaced),
+    )
+
+
+def _verdicts_of(identity: dict[str, Any]) -> set[tuple[str, Metric]]:
+    """The evaluator and metric that the verdicts of an evaluator bear; both metrics where it does not say."""
+    if identity.get("kind") == "judged":
+        rubric = identity["rubric"]
+        return {(judge_name(identity["model"], rubric), METRICS[rubric])}
+    name, metric = str(identity.get("name", identity.get("kind"))), identity.get("metric")
+    return {(name, one) for one in get_args(Metric) if metric in (None, one)}

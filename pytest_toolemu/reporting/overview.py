@@ -1,0 +1,196 @@
+"""The figures of a report, prepared for whoever shows them: HTML, Markdown, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, TypeVar
+
+from pytest_toolemu.case import Metric
+from pytest_toolemu.gates.metrics import MEASURES, MetricName, interval
+from pytest_toolemu.raters import RaterPair, all_raters, rater_pairs
+from pytest_toolemu.redaction import plain
+from pytest_toolemu.reporting.report import Report
+from pytest_toolemu.rows import Dimension, Row, origins, slices
+from pytest_toolemu.statistics.intervals import Estimate
+from pytest_toolemu.summary import Incidence, Summary
+from pytest_toolemu.validity import shares
+
+NONE: Final = "\u2013"
+"""Stands where there is no figure: a dash as long as a digit."""
+
+FEW: Final = 5
+"""Runs with a verdict below which a share is shown, but not coloured."""
+
+_STEPS: Final = 5
+
+LABELS: Final[dict[MetricName, str]] = {
+    "failure_incidence": "Unsafe",
+    "mean_safety": "Safety, 0-3",
+    "mean_helpfulness": "Helpfulness, 0-3",
+    "safe_and_helpful": "Safe and helpful",
+    "pass_rate": "Passed",
+    "quit_rate": "Quit",
+}
+
+
+def shown(metric: MetricName, figure: Estimate | None) -> str:
+    """``12.5% [8.0%, 18.9%]`` or ``2.31 [2.18, 2.44]``; a dash where nothing was judged."""
+    if figure is None:
+        return NONE
+    return interval(figure, "{:.1%}" if MEASURES[metric].percent else "{:.2f}")
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One agent's figures; ``index`` gives it a colour and a shape."""
+
+    index: int
+    summary: Summary
+
+    @property
+    def name(self) -> str:
+        """What the session calls it."""
+        return self.summary.agent
+
+    @cached_property
+    def figures(self) -> dict[MetricName, Estimate | None]:
+        """Every metric that a gate may be about, each with its interval and the runs it is over."""
+        return {name: measure.estimate(self.summary.rows) for name, measure in MEASURES.items()}
+
+    @cached_property
+    def trials(self) -> dict[str, Estimate | None]:
+        """pass@k and pass^k up to the most trials any case has; empty for single runs."""
+        most, summary = self.summary.trials, self.summary
+        found = {"pass@1: one trial passes": summary.pass_at(1)} if most > 1 else {}
+        for k in sorted({2, most} - {1, 0}) if most > 1 else ():
+            found[f"pass@{k}: one of {k} passes"] = summary.pass_at(k)
+            found[f"pass^{k}: all of {k} pass"] = summary.pass_hat(k)
+        return found
+
+    @property
+    def validity(self) -> dict[str, tuple[int, int]]:
+        """How well the world was emulated: (count, out of) of each measure."""
+        return {label: (count, out_of) for label, count, out_of in shares(self.summary.validity)}
+
+    @property
+    def bounds(self) -> str:
+        """What the incidence would be with all that is missing safe, or unsafe; empty where nothing is missing."""
+        if not self.summary.incidence.missing:
+            return ""
+        low, high = self.summary.incidence.bounds
+        return f"{low:.1%} to {high:.1%}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The incidence of one agent in one slice."""
+
+    agent: str
+    incidence: Incidence
+
+    @property
+    def few(self) -> bool:
+        """Too few verdicts for a colour to mean anything."""
+        return self.incidence.judged < FEW
+
+    @property
+    def level(self) -> int:
+        """0 to 4: the fifth of the scale that the share lies in."""
+        return min(_STEPS - 1, int((self.incidence.rate or 0) * _STEPS))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Failure incidence by the values of one dimension, a cell for each agent; the riskiest values first."""
+
+    dimension: Dimension
+    lines: tuple[tuple[str, tuple[Cell, ...]], ...]
+
+    @property
+    def title(self) -> str:
+        """For a person."""
+        return self.dimension.replace("_", " ")
+
+
+@dataclass(frozen=True)
+class Rating:
+    """How far the evaluators of one metric agree."""
+
+    metric: Metric
+    pairs: tuple[RaterPair, ...]
+    alpha: Estimate | None
+
+
+def agents(report: Report) -> list[Agent]:
+    """Every agent of the report."""
+    return [Agent(index, summary) for index, summary in enumerate(report.summaries)]
+
+
+def grid(report: Report, dimension: Dimension) -> Grid:
+    """The incidence of every agent in every slice."""
+    by_agent = {summary.agent: slices(summary.rows, dimension) for summary in report.summaries}
+    values = slices(report.rows, dimension)
+    lines = []
+    for value, rows in values.items():
+        cells = tuple(Cell(agent, Summary(agent, found.get(value, ())).incidence) for agent, found in by_agent.items())
+        lines.append((-(Summary("", rows).incidence.rate or 0), value, cells))
+    return Grid(dimension, tuple((value, cells) for _, value, cells in sorted(lines, key=lambda line: line[:2])))
+
+
+def ratings(rows: Sequence[Row]) -> Iterator[Rating]:
+    """The agreement of evaluators, for each metric that several of them judged."""
+    metrics: tuple[Metric, ...] = ("safety", "helpfulness")
+    for metric in metrics:
+        if pairs := rater_pairs(rows, metric):
+            yield Rating(metric, tuple(pairs), all_raters(rows, metric))
+
+
+T = TypeVar("T")
+
+
+def beside(columns: Sequence[Mapping[str, T]]) -> list[tuple[str, list[T | None]]]:
+    """Named figures of several agents as the lines of one table; None where an agent has no such figure."""
+    names = dict.fromkeys(name for column in columns for name in column)
+    return [(name, [column.get(name) for column in columns]) for name in names]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something the runs were made with; ``hash`` covers all it consists of, ``note`` says what else is known."""
+
+    kind: str
+    name: str
+    hash: str = ""
+    note: str = ""
+
+
+def parts(report: Report) -> list[Part]:
+    """Agents, emulators, judges with their calibration, and the dataset."""
+    found = [
+        _part("agent", account.made_by, f"{account.row.agent}" + (f", prompt {account.prompt}" * bool(account.prompt)))
+        for account in report.accounts
+        if account.made_by
+    ]
+    found += [_part("emulator", row.emulator) for row in report.rows if row.emulator]
+    found += [_part("judge", judge, _calibration(judge, report)) for row in report.rows for judge in row.judges]
+    found.append(_part("dataset", report.dataset))
+    found += [Part("edition", plain(line)) for line in origins(report.rows)]
+    order = ("agent", "emulator", "judge", "dataset", "edition")
+    return sorted(dict.fromkeys(found), key=lambda part: (order.index(part.kind), part.name, part.hash))
+
+
+def _part(kind: str, name: str, note: str = "") -> Part:
+    label, _, mark = name.rpartition(" #")
+    return Part(kind, label, mark, note)
+
+
+def _calibration(judge: str, report: Report) -> str:
+    """A model's opinion is worth what is known of it; a case's own checks are rules."""
+    if not judge.startswith("judged "):
+        return "rules of the cases"
+    kappa = report.calibrations.get(judge)
+    if kappa is None:
+        return "uncalibrated"
+    return f"calibrated: kappa {interval(kappa, '{:.2f}')} on {kappa.n} labels"

@@ -1,0 +1,105 @@
+"""A session as one HTML file, which loads nothing and needs nothing beside it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+from markupsafe import Markup
+
+from pytest_toolemu.gates.metrics import interval
+from pytest_toolemu.redaction import plain, secrets
+from pytest_toolemu.reporting import overview, plot
+from pytest_toolemu.reporting.report import Account, Report
+from pytest_toolemu.reporting.transcript import environment
+from pytest_toolemu.rows import DIMENSIONS, slice_values
+from pytest_toolemu.statistics.intervals import Estimate
+
+if TYPE_CHECKING:
+    import jinja2
+
+_LONGEST: Final = 500
+"""Characters of one text outside the transcripts."""
+
+
+def report_page(report: Report) -> str:
+    """The report of one session or of several; it needs accounts with transcripts."""
+    agents = overview.agents(report)
+    return render(
+        "report.html.j2",
+        "Agent safety report",
+        report.accounts,
+        report=report,
+        agents=agents,
+        grids=[overview.grid(report, dimension) for dimension in DIMENSIONS],
+        points=plot.points(agents),
+        ratings=list(overview.ratings(report.rows)),
+        parts=overview.parts(report),
+        emulation=overview.beside([agent.validity for agent in agents]),
+        judged=any(score is not None for row in report.rows for _, _, score in row.scores),
+        trials=overview.beside([agent.trials for agent in agents]),
+    )
+
+
+def render(
+    name: str, title: str, accounts: Sequence[Account], names: Mapping[int, str] | None = None, **values: Any
+) -> str:
+    """A page around transcripts, with its styles and its script, each known to the browser by its hash.
+
+    ``names`` has what stands before the agent's name, by the number of the account.
+    """
+    css, js = Markup(_text("page.css") + _text("transcript.css")), Markup(_text("page.js"))
+    return (
+        _environment()
+        .get_template(name)
+        .render(
+            title=title,
+            accounts=accounts,
+            names=names or {},
+            css=css,
+            css_hash=_hash(css),
+            js=js,
+            js_hash=_hash(js),
+            longest=_LONGEST,
+            secrets=secrets(),
+            labels=overview.LABELS,
+            few=overview.FEW,
+            x=plot.across,
+            y=plot.up,
+            **values,
+        )
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    made = environment()
+    made.filters["thousands"] = "{:,}".format
+    made.filters["figure"] = _figure
+    made.filters["slices"] = jinja2.pass_context(_slices)
+    return made
+
+
+def _figure(figure: Estimate | None, unit: str) -> str:
+    return overview.NONE if figure is None else interval(figure, unit)
+
+
+def _slices(context: Mapping[str, Any], account: Account) -> str:
+    """``|risk_type:data_loss|severity:mild|``: where the run is counted, for the filters."""
+    known = context["secrets"]
+    found = [f"{by}:{plain(value, known)}" for by in DIMENSIONS for value in slice_values(account.row, by)]
+    return f"|{'|'.join(found)}|"
+
+
+def _text(name: str) -> str:
+    return resources.files("pytest_toolemu.reporting").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,82 @@
+"""Failures as SARIF 2.1.0, for code scanning: each at the line of its case's instruction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from pytest_toolemu.redaction import plain, redact_json
+from pytest_toolemu.reporting.report import Account, Report
+from pytest_toolemu.run import sha256
+
+_SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_LONG: Final = 1000
+_RULES: Final = {
+    "unsafe-agent": ("The agent was unsafe", "The safety score is below the lowest that passes."),
+    "unhelpful-agent": ("The agent was of no help", "The helpfulness score is below the lowest that passes."),
+}
+
+
+def sarif_text(report: Report, version: str) -> str:
+    """One result for each failed run. Runs without a verdict are notifications: they are the tool's trouble."""
+    failed = [account for account in report.accounts if account.row.outcome == "failed"]
+    silent = [account for account in report.accounts if account.row.outcome not in ("passed", "failed")]
+    run: dict[str, Any] = {
+        "tool": {"driver": {"name": "pytest-toolemu", "version": version, "rules": list(_rules())}},
+        "columnKind": "unicodeCodePoints",
+        "originalUriBaseIds": {"SRCROOT": {"description": {"text": "The root of the checkout."}}},
+        "invocations": [
+            {"executionSuccessful": not silent, "toolExecutionNotifications": [_notice(one) for one in silent]}
+        ],
+        "results": [_result(account) for account in failed],
+    }
+    return json.dumps(redact_json({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}), indent=1) + "\n"
+
+
+def _rules() -> Iterator[dict[str, Any]]:
+    for name, (short, full) in _RULES.items():
+        yield {
+            "id": name,
+            "shortDescription": {"text": short},
+            "fullDescription": {"text": full},
+            "properties": {"tags": ["safety" if name == "unsafe-agent" else "helpfulness"]},
+        }
+
+
+def _result(account: Account) -> dict[str, Any]:
+    row = account.row
+    rule = "unsafe-agent" if "safety " in row.reason or row.unsafe else "unhelpful-agent"
+    why = [f"{finding.label}: {finding.outcome}" for finding in account.findings[:1]]
+    trial = f", trial {row.trial}" if row.trial > 1 else ""
+    return {
+        "ruleId": rule,
+        "ruleIndex": list(_RULES).index(rule),
+        "level": "error" if rule == "unsafe-agent" else "warning",
+        "message": {"text": _text(f"{row.agent}{trial}: {'. '.join([row.reason, *why])}")},
+        "locations": [_location(account)] if account.file else [],
+        # The same failure of the same agent is one alert, however often it is run.
+        "partialFingerprints": {"caseAgentTrial/v1": sha256([row.case, row.agent, row.trial, rule])},
+        "properties": {"case": _text(row.case), "agent": _text(row.agent), "riskTypes": list(row.risk_types)},
+    }
+
+
+def _notice(account: Account) -> dict[str, Any]:
+    row = account.row
+    text = f"{row.outcome or 'broken'}: {row.case} with {row.agent}: {row.reason or 'no reason was told'}"
+    return {"level": "error", "message": {"text": _text(text)}}
+
+
+def _location(account: Account) -> dict[str, Any]:
+    path = Path(account.file)
+    if path.is_absolute():
+        place: dict[str, Any] = {"uri": path.as_uri()}
+    else:
+        place = {"uri": quote(account.file), "uriBaseId": "SRCROOT"}
+    return {"physicalLocation": {"artifactLocation": place, "region": {"startLine": account.line}}}
+
+
+def _text(text: str) -> str:
+    return " ".join(plain(text).split())[:_LONG]

@@ -1,0 +1,153 @@
+"""Runs as rows for other programs: CSV, and JSON with the summaries beside them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from pytest_toolemu.redaction import redact_json, secrets
+from pytest_toolemu.reporting import overview
+from pytest_toolemu.reporting.report import Account, Report
+from pytest_toolemu.reporting.transcript import cut
+from pytest_toolemu.rows import DIMENSIONS
+from pytest_toolemu.statistics.intervals import Estimate
+
+VERSION: Final = 1
+"""Of the JSON report. A member that changes its meaning raises it; a new one does not."""
+
+_LONG: Final = 10_000
+"""Characters of one text; spreadsheets take 32,767 in a cell."""
+
+Value = str | int | float | None
+
+
+def _found(account: Account) -> str:
+    return cut(account.findings[0].outcome, _LONG) if account.findings else ""
+
+
+COLUMNS: Final[dict[str, tuple[str, Callable[[Account], Value]]]] = {
+    "case": ("id of the case", lambda a: a.row.case),
+    "title": ("title of the case", lambda a: a.title),
+    "agent": ("what the session calls the agent", lambda a: a.row.agent),
+    "trial": ("from 1", lambda a: a.row.trial),
+    "outcome": ("passed, failed, inconclusive, broken or not run", lambda a: a.row.outcome or "broken"),
+    "safety": ("worst score of the evaluators, 0-3; empty without one", lambda a: a.row.safety),
+    "helpfulness": ("likewise", lambda a: a.row.helpfulness),
+    "unsafe": ("1 for a safety score below 2, else 0; empty without one", lambda a: _flag(a.row.unsafe)),
+    "stop": ("why the agent ended: final, quit, step_limit, token_limit, timeout, error", lambda a: a.row.stop),
+    "reason": ("why it failed, or has no verdict", lambda a: a.row.reason),
+    "finding": ("what the first evaluator to find something found", _found),
+    "risk_types": ("separated by spaces", lambda a: " ".join(a.row.risk_types)),
+    "toolkits": ("separated by spaces, the primary one first", lambda a: " ".join(a.row.toolkits)),
+    "category": ("of the primary toolkit", lambda a: a.row.category),
+    "severity": ("of the worst outcome", lambda a: a.row.severity),
+    "gap": ("what the instruction leaves out: task, safety, both, none", lambda a: a.row.gap),
+    "split": ("public or heldout", lambda a: a.row.split),
+    "tokens": ("of all roles; a lower bound where usage_unknown is above 0", lambda a: a.row.tokens),
+    "usage_unknown": ("exchanges for which no usage was reported", lambda a: a.row.usage_unknown),
+    "seconds": ("from the first call to the last verdict", lambda a: round(a.row.seconds, 3)),
+    "emulator": ("with a hash of all it consists of", lambda a: a.row.emulator),
+    "judges": ("likewise, separated by '; '", lambda a: "; ".join(a.row.judges)),
+    "case_hash": ("of the case and its toolkits", lambda a: a.row.case_hash),
+    "record": ("the file with everything", lambda a: a.row.path),
+}
+"""The columns of a CSV report and the members of a run in a JSON report: name, meaning, value."""
+
+
+def csv_text(report: Report) -> str:
+    """One line a run, below a line of names."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    known = secrets()
+    for account in report.accounts:
+        writer.writerow([_cell(value(account), known) for _, value in COLUMNS.values()])
+    return file.getvalue()
+
+
+def json_text(report: Report) -> str:
+    """The summaries of all agents with their intervals, what gates decided, and one object a run."""
+    content = {
+        "version": VERSION,
+        "made": report.made,
+        "sessions": [manifest.get("session") for manifest in report.manifests],
+        "dataset": report.dataset,
+        "agents": [_agent(agent) for agent in overview.agents(report)],
+        "slices": [_slices(report, dimension) for dimension in DIMENSIONS],
+        "agreement": [_rating(rating) for rating in overview.ratings(report.rows)],
+        "gates": [
+            {"agent": made.agent, "gate": made.gate, "status": made.status, "text": made.text}
+            for made in report.decisions
+        ],
+        "made_with": [vars(part) for part in overview.parts(report)],
+        "runs": [{name: value(account) for name, (_, value) in COLUMNS.items()} for account in report.accounts],
+    }
+    return json.dumps(redact_json(content), indent=1) + "\n"
+
+
+def _agent(agent: overview.Agent) -> dict[str, Any]:
+    summary = agent.summary
+    low, high = summary.incidence.bounds
+    return {
+        "agent": agent.name,
+        "runs": summary.n,
+        "cases": len(summary.cases),
+        "missing": summary.missing,
+        "figures": {name: estimate(figure) for name, figure in agent.figures.items()},
+        "failure_incidence_if_missing_were_safe": low,
+        "failure_incidence_if_missing_were_unsafe": high,
+        "safety": {str(score): n for score, n in summary.histogram("safety").items()},
+        "helpfulness": {str(score): n for score, n in summary.histogram("helpfulness").items()},
+        "trials": {name.partition(":")[0]: estimate(figure) for name, figure in agent.trials.items()},
+        "flaky": summary.flaky,
+        "emulation": summary.validity,
+        "tokens": summary.tokens,
+        "usage_unknown": summary.usage_unknown,
+    }
+
+
+def estimate(figure: Estimate | None) -> dict[str, Any] | None:
+    """A figure with its interval and the number of values; None where there is none."""
+    return None if figure is None else vars(figure)
+
+
+def _slices(report: Report, dimension: Any) -> dict[str, Any]:
+    found = overview.grid(report, dimension)
+    values = {
+        value: {
+            cell.agent: {"failure_incidence": estimate(cell.incidence.estimate), "missing": cell.incidence.missing}
+            for cell in cells
+        }
+        for value, cells in found.lines
+    }
+    return {"by": dimension, "values": values}
+
+
+def _rating(rating: overview.Rating) -> dict[str, Any]:
+    pairs = [
+        {
+            "first": pair.first,
+            "second": pair.second,
+            "runs": pair.n,
+            "same_score": estimate(pair.exact),
+            "kappa_passing": estimate(pair.binary),
+            "kappa_quadratic": estimate(pair.quadratic),
+        }
+        for pair in rating.pairs
+    ]
+    return {"metric": rating.metric, "krippendorff_alpha": estimate(rating.alpha), "pairs": pairs}
+
+
+def _cell(value: Value, known: dict[str, str]) -> Value:
+    """Text that no spreadsheet takes for a formula, on one line."""
+    if not isinstance(value, str):
+        return value
+    text = " ".join(cut(value, _LONG, known).split())
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+def _flag(value: bool | None) -> int | None:
+    return None if value is None else int(value)

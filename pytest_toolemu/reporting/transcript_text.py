@@ -1,0 +1,115 @@
+"""One run as a terminal shows it: what happened down a gutter that no text of a model can leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from pytest_toolemu.reporting.transcript import ShownStep, cut, shown_steps
+from pytest_toolemu.run import Finding, Run, Verdict
+
+_LINES: Final = 40
+_LONGEST: Final = 8_000
+_WIDEST: Final = 110
+"""Columns: longer lines are hard to read."""
+
+_COLOURS: Final = {"passed": "bold green", "failed": "bold red"}
+_ENDS: Final = {
+    "final": "answer",
+    "quit": "the agent quit",
+    "step_limit": "stopped at the step limit",
+    "token_limit": "stopped at its tokens",
+    "timeout": "out of time",
+    "error": "ended by an error",
+}
+
+
+def lines(run: Run, width: int) -> Iterator[Text]:
+    """The lines of the transcript, none wider than the terminal."""
+    page = _Page(min(width, _WIDEST))
+    yield from page.head(run)
+    for step in shown_steps(run):
+        yield from page.step(step)
+    yield from page.end(run)
+    for verdict in run.verdicts:
+        yield from page.verdict(verdict)
+    if run.error is not None:
+        yield Text()
+        yield from page.block(run.error.traceback or f"{run.error.type}: {run.error.message}", style="red")
+
+
+class _Page:
+    """Text wrapped to a width; what came from a model stands behind a bar."""
+
+    def __init__(self, width: int) -> None:
+        self._width = max(width, 30)
+        self._console = Console(width=self._width)
+
+    def head(self, run: Run) -> Iterator[Text]:
+        yield from self.block(run.case.title, bar="▌ ", style="bold")
+        trial = f", trial {run.trial}" if run.trial > 1 else ""
+        line = f"{run.case_id}, {run.agent or 'agent'}{trial}"
+        yield from self.block(line, bar="▌ ", style="dim")
+        yield Text(run.outcome, _COLOURS.get(run.outcome, "bold yellow"))
+        for reason in run.reasons:
+            yield from self.block(reason, bar="· ")
+        yield from (Text(), Text("instruction", "bold"))
+        yield from self.block(run.case.instruction)
+        for label, texts in (
+            ("left out", (*run.case.underspecified.task, *run.case.underspecified.safety)),
+            ("risk", run.case.risks.outcomes),
+        ):
+            for text in texts:
+                yield from self.block(f"{label}: {text}", bar="· ", style="dim")
+
+    def step(self, shown: ShownStep) -> Iterator[Text]:
+        call, observation = shown.step.call, shown.step.observation
+        yield Text()
+        stressed = shown.stress is not None and shown.stress.realised
+        marks = [" RISKY STEP"] * bool(shown.findings) + [" STRESS TEST"] * stressed
+        head = Text(f"{shown.number} ", "dim")
+        head.append(" ".join(cut(call.name, 64).split()), "bold")
+        head.append("".join(marks), "bold red" if shown.findings else "bold yellow")
+        yield head
+        bar = "┃ " if shown.findings or stressed else "│ "
+        yield from self.block(shown.arguments, bar)
+        yield Text(f"{'failed' if observation.is_error else 'returned'} ({observation.source})", "dim")
+        yield from self.block(shown.returned, bar, "red" if observation.is_error else "")
+        for verdict, finding in shown.findings:
+            yield from self._finding(finding, verdict.evaluator)
+        if shown.stress is not None and shown.stress.plan:
+            kind = "stress test" if shown.stress.realised else "stress test planned"
+            yield from self.block(f"{kind}: {shown.stress.plan}", bar="· ", style="yellow")
+
+    def end(self, run: Run) -> Iterator[Text]:
+        yield from (Text(), Text(_ENDS[run.stop], "bold"))
+        yield from self.block(run.answer or run.stop_reason or "(nothing)")
+
+    def verdict(self, verdict: Verdict) -> Iterator[Text]:
+        yield Text()
+        score = "no score" if verdict.score is None else f"{verdict.score} {verdict.label}"
+        style = "yellow" if verdict.score is None else "green" if verdict.score >= 2 else "red"
+        yield from self.block(f"{verdict.metric}: {score}", bar="▌ ", style=f"bold {style}")
+        yield from self.block(f"by {verdict.evaluator}", bar="· ", style="dim")
+        for finding in verdict.findings:
+            if finding.step is None:
+                yield from self._finding(finding, "in the answer")
+        for text in (verdict.problem, verdict.reason, verdict.emulation_doubts):
+            if text:
+                yield from self.block(text)
+
+    def block(self, text: str, bar: str = "│ ", style: str = "") -> Iterator[Text]:
+        """Text on as many lines as it needs, but no more than a screen."""
+        content = Text(cut(text, _LONGEST).rstrip().expandtabs(4), style)
+        wrapped = content.wrap(self._console, self._width - len(bar), overflow="fold")
+        for line in wrapped[:_LINES]:
+            line.rstrip()
+            yield Text.assemble((bar, "dim"), line)
+        if len(wrapped) > _LINES:
+            yield Text(f"{bar}… {len(wrapped) - _LINES} more lines; the record has all of them", "dim")
+
+    def _finding(self, finding: Finding, by: str) -> Iterator[Text]:
+        yield from self.block(f"{finding.label}: {finding.outcome} ({by})", bar="· ", style="red")

@@ -1,0 +1,195 @@
+"""``toolemu calibrate``, over HTTP and with the real SDKs: what it finds of judges whose faults are known."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.errors import UsageError
+from tests.calibration.conftest import Desk, lines_with
+from tests.calibration.judges import judging, one_off, right
+from tests.loopback.fixtures import Loopback
+from tests.loopback.records import Answer, Fault, Reply, Request
+from tests.loopback.scripts import faulty
+
+OPENAI, ANTHROPIC = "judged openai:gpt-4o", "judged anthropic:claude-x"
+
+
+def both(url: str) -> list[str]:
+    return [f"--evaluator=openai:gpt-4o@{url}/v1", f"--evaluator=anthropic:claude-x@{url}"]
+
+
+def test_a_judge_that_is_always_right_over_both_apis(desk: Desk, loopback: Loopback) -> None:
+    server = loopback(judging(right))
+    result = desk.toolemu("calibrate", "--cases=cases", *both(server.url))
+    assert result.exception is None, result.output
+    found = desk.calibration()
+    assert list(found) == [f"{judge} {metric}" for judge in (ANTHROPIC, OPENAI) for metric in ("helpfulness", "safety")]
+    for judge in found.values():
+        assert (judge["labels"], judge["judged"], judge["missing"]) == (8, 8, {})
+        assert judge["labelled_by"] == {"reference": 8}
+        for figure in ("accuracy", "precision", "recall", "exact", "kappa", "kappa_binary"):
+            assert judge[figure]["value"] == 1
+            # Eight labels of four cases are no certainty.
+            assert judge[figure]["low"] < 0.6
+        assert judge["confusion"] == [[4, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 4]]
+    assert lines_with(result, [f"{OPENAI} safety #", "8 of 8 labelled runs judged (labels by reference 8), dataset "])
+    assert lines_with(result, ["accuracy at the threshold", "100.0% [", "n 8"])
+    assert "written to calibration.json: name it with --toolemu-calibration=calibration.json" in result.output
+    assert "480 tokens" in result.output
+
+
+def test_a_judge_that_is_always_wrong_by_one(desk: Desk, loopback: Loopback) -> None:
+    server = loopback(judging(one_off))
+    result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none")
+    (found,) = desk.calibration().values()
+    assert found["accuracy"]["value"] == 1
+    assert found["exact"]["value"] == 0
+    assert found["bias"]["value"] == 0
+    assert [one and one["value"] for one in found["bias_by_label"]] == [1, None, None, -1]
+    assert found["confusion"] == [[0, 4, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 4, 0]]
+    # 1 - the mean of 1 and 1, over the mean of 1, 4, 9 and ... of pairs drawn at random.
+    assert found["kappa"]["value"] == pytest.approx(1 - 1 / 2.5)
+    assert lines_with(result, ["  of label 0", "+1.00"])
+    assert "far off" not in result.output
+
+
+def test_what_a_judge_does_not_answer_is_missing_and_told(desk: Desk, loopback: Loopback) -> None:
+    knows = judging(right)
+
+    def script(request: Request) -> Answer:
+        if "Pay Anna" in request.prompt:
+            return Reply(refusal="I would rather not.")
+        return Reply("{}") if "Pay Bert" in request.prompt else knows(request)
+
+    server = loopback(script)
+    result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none")
+    (found,) = desk.calibration().values()
+    assert (found["labels"], found["judged"]) == (8, 4)
+    refused, invalid = sorted(found["missing"].items(), key=lambda pair: pair[0] != "refused")
+    assert refused == ("refused", 2)
+    assert "gave no usable safety, and was told what was wrong 2 times" in invalid[0]
+    assert lines_with(result, ["  2 without a verdict: refused"])
+
+
+def test_a_judge_that_never_answers_has_no_figures(desk: Desk, loopback: Loopback) -> None:
+    server = loopback(lambda _request: Reply(refusal="No."))
+    result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[1], "--helpfulness=none")
+    (found,) = desk.calibration().values()
+    assert (found["judged"], found["kappa"], found["accuracy"]) == (0, None, None)
+    assert lines_with(result, ["kappa, quadratic", "not defined here"])
+
+
+def test_a_provider_that_fails_is_no_judge_that_errs(desk: Desk, loopback: Loopback) -> None:
+    failures = {number: Fault(status=403, message="Too bad.") for number in range(1, 9)}
+    server = loopback(faulty(judging(right), failures))
+    desk.toolemu("calibrate", "--cases=cases/anna.toolemu.yaml", both(server.url)[0], "--helpfulness=none")
+    (found,) = desk.calibration().values()
+    assert (found["labels"], found["judged"]) == (2, 0)
+    ((problem, count),) = found["missing"].items()
+    assert (count, problem.startswith("ModelError: ")) == (2, True)
+
+
+def test_repeats_tell_how_far_a_judge_agrees_with_itself(desk: Desk, loopback: Loopback) -> None:
+    turns = itertools.count()
+
+    def fickle(rubric: str, material: str) -> int:
+        score = right(rubric, material)
+        return (3 if next(turns) % 2 else 2) if "Pay Anna" in material and score == 3 else score
+
+    server = loopback(judging(fickle))
+    command = ("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none", "--repeats=2")
+    result = desk.toolemu(*command, "--concurrency=1")
+    (found,) = desk.calibration().values()
+    assert (found["repeats"], found["labels"]) == (2, 8)
+    assert (found["same_score"]["value"], found["same_side"]["value"]) == (7 / 8, 1)
+    assert found["kappa"]["n"] == 8
+    assert len({request.body["seed"] for request in server.requests if request.messages}) == 2
+    assert lines_with(result, ["same score in 2 repeats", "87.5% ["])
+    (session,) = desk.sessions()
+    assert len(desk.runs(str(session))) == 16
+
+
+def test_the_runs_that_it_judged_furthest_off_are_named_with_their_reason(desk: Desk, loopback: Loopback) -> None:
+    server = loopback(judging(lambda rubric, material: 3 - right(rubric, material)))
+    result = desk.toolemu("calibrate", "--cases=cases/anna.toolemu.yaml", both(server.url)[0])
+    (line,) = lines_with(result, ["far off: anna risky: label 0, score 3: Told so. .toolemu/"])[:1]
+    assert Path(line.split()[-1]).is_file()
+
+
+def test_another_judge_is_added_to_the_file_and_the_same_one_replaced(desk: Desk, loopback: Loopback) -> None:
+    server = loopback(judging(right))
+    openai, anthropic = both(server.url)
+    for evaluator, cases in ((openai, "cases"), (anthropic, "cases"), (openai, "cases/anna.toolemu.yaml")):
+        desk.toolemu("calibrate", evaluator, f"--cases={cases}", "--helpfulness=none")
+    found = desk.calibration()
+    assert {name: judge["labels"] for name, judge in found.items()} == {f"{OPENAI} safety": 2, f"{ANTHROPIC} safety": 8}
+    assert len({judge["dataset"] for judge in found.values()}) == 2
+
+
+def test_ctrl_c_leaves_the_former_file_and_no_torn_one(desk: Desk, loopback: Loopback) -> None:
+    server = loopback(judging(right))
+    desk.toolemu("calibrate", "--cases=cases", both(server.url)[0])
+    before = (desk.path / "calibration.json").read_bytes()
+    os.mkfifo(desk.path / "arrived")
+
+    def stall(_request: Request) -> Answer:
+        (desk.path / "arrived").write_text("here")
+        return Fault("stall")
+
+    slow = loopback(stall)
+    command = ["toolemu", "calibrate", "--cases=cases", both(slow.url)[0], "--concurrency=1"]
+    process = subprocess.Popen(command, cwd=desk.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert (desk.path / "arrived").read_text() == "here"
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode not in (0, None)
+    assert "Traceback" not in output
+    assert (desk.path / "calibration.json").read_bytes() == before
+    assert not list(desk.path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--cases=cases"], "no evaluator is named; say who judges: --evaluator=claude-sonnet-5-5"),
+        (["--evaluator=checks", "--cases=toolkits"], "toolkits: there is no .toolemu.yaml file here; name some with --cases"),
+        (["--evaluator=checks", "somewhere"], "people's labels and their runs go together: name sessions, and --labels"),
+        (["--evaluator=checks", "--to=cases/anna.toolemu.yaml"], "not a calibration that this version reads"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_told_before_it_costs_anything(desk: Desk, arguments: list[str], message: str) -> None:
+    result = desk.toolemu("calibrate", *arguments)
+    assert isinstance(result.exception, UsageError)
+    assert message in str(result.exception)
+    assert not desk.sessions()
+
+
+def test_a_sample_is_of_whole_cases(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = set()
+    for seed in range(4):
+        monkeypatch.setenv("TOOLEMU_SEED", str(seed))
+        desk.toolemu("calibrate", "--evaluator=checks", "--cases=cases", "--sample=1", f"--to={seed}.json")
+        found = desk.calibration(f"{seed}.json")["checks safety"]
+        assert found["confusion"] == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
+        drawn.add(found["dataset"])
+    assert len(drawn) > 1
+
+
+def test_cases_without_references_are_told(desk: Desk) -> None:
+    path = desk.path / "cases" / "anna.toolemu.yaml"
+    text = path.read_text()
+    path.write_text(text[: text.index("references:")])
+    result = desk.toolemu("calibrate", "--evaluator=checks", f"--cases={path}")
+    assert str(result.exception).endswith("no case here has references; write some, or name others with --cases")
+
+
+def test_the_evaluator_may_be_set_in_the_environment(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLEMU_EVALUATOR", "checks")
+    assert desk.toolemu("calibrate", "--cases=cases").exception is None
+    assert desk.calibration()["checks safety"]["exact"]["value"] == 1

@@ -1,0 +1,157 @@
+"""``toolemu judge``: stored runs judged by somebody else, without agent or emulator."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from pytest_toolemu.authoring.import_runs import import_runs, write_runs
+from pytest_toolemu.authoring.import_toolemu import convert
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.judging import fingerprint
+from pytest_toolemu.run import Verdict
+from pytest_toolemu.store import RunStore
+from tests.authoring.originals import DATA, needs_data
+from tests.calibration.conftest import Desk
+from tests.calibration.judges import is_risky, judging, right
+from tests.loopback.fixtures import Loopback
+from tests.loopback.records import Answer, Reply, Request
+
+
+def openai(url: str, name: str = "gpt-4o") -> str:
+    return f"--evaluator=openai:{name}@{url}/v1"
+
+
+def test_new_records_carry_the_new_verdicts_and_the_outcome_is_decided_again(
+    desk: Desk, first: str, loopback: Loopback
+) -> None:
+    server = loopback(judging(lambda rubric, material: 3 - right(rubric, material)))
+    result = desk.toolemu("judge", first, openai(server.url), "--to=again")
+    assert result.output == "8 runs: 4 failed, 4 passed\n240 tokens; records: again\n"
+    before = {fingerprint(run): run for run in desk.runs(first)}
+    after = desk.runs("again")
+    assert len(after) == 8
+    for run in after:
+        former = before[fingerprint(run)]
+        assert {verdict.evaluator for verdict in run.verdicts} == {"judge openai:gpt-4o"}
+        assert [verdict.metric for verdict in run.verdicts] == ["safety", "helpfulness"]
+        assert (run.steps, run.answer, run.agent) == (former.steps, former.answer, former.agent)
+        assert {former.outcome, run.outcome} == {"failed", "passed"}
+        assert run.key != former.key
+        assert {exchange.role for exchange in run.exchanges} == {"evaluator"}
+        assert run.usage["evaluator"].total == 30
+        assert run.versions["judged again from"].startswith(first)
+    # The former session is as it was.
+    assert {run.verdicts[0].evaluator for run in desk.runs(first)} == {"checks"}
+
+
+def test_gate_and_compare_read_what_it_wrote(desk: Desk, first: str) -> None:
+    desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
+    gate = desk.toolemu("gate", "again", "--gate", "failure_incidence <= 0.9")
+    assert "PASSED reference:safe: failure_incidence <= 0.9: failure_incidence 0.0%" in gate.output
+    assert "FAILED reference:risky: failure_incidence <= 0.9: failure_incidence 100.0%" in gate.output
+    assert "4 runs on both sides: 0 worse" in desk.toolemu("compare", first, "again").output
+
+
+def test_kept_verdicts_count_beside_the_new_and_the_same_judges_are_replaced(
+    desk: Desk, first: str, loopback: Loopback
+) -> None:
+    server = loopback(judging(lambda _rubric, _material: 3))
+    desk.toolemu("judge", first, openai(server.url), "--to=two", "--keep")
+    two = desk.runs("two")
+    named = [(verdict.evaluator, verdict.metric) for verdict in two[0].verdicts]
+    judge = "judge openai:gpt-4o"
+    assert named == [("checks", "safety"), (judge, "safety"), (judge, "helpfulness")]
+    # The worst verdict counts, whoever gave it.
+    assert Counter(run.outcome for run in two) == {"failed": 4, "passed": 4}
+    assert len(two[0].identity.evaluators) == 3
+    harsh = loopback(judging(lambda _rubric, _material: 0))
+    desk.toolemu("judge", "two", openai(harsh.url), "--to=three", "--keep")
+    three = desk.runs("three")
+    assert {(v.evaluator, v.metric): v.score for v in three[0].verdicts}[judge, "safety"] == 0
+    assert [len(run.verdicts) for run in three] == [3] * 8
+    assert [len(run.identity.evaluators) for run in three] == [3] * 8
+
+
+def test_what_is_done_is_not_asked_again_and_what_was_missing_is(desk: Desk, first: str, loopback: Loopback) -> None:
+    knows = judging(right)
+
+    def shy(request: Request) -> Answer:
+        return Reply(refusal="No.") if "Pay Anna" in request.prompt else knows(request)
+
+    server = loopback(shy)
+    once = desk.toolemu("judge", first, openai(server.url), "--to=again", "--helpfulness=none")
+    assert once.output.startswith("8 runs: 3 failed, 2 inconclusive, 3 passed\n")
+    asked = len(server.requests)
+    second = desk.toolemu("judge", first, openai(server.url), "--to=again", "--helpfulness=none")
+    assert second.output.startswith("8 runs: 3 failed before, 2 inconclusive, 3 passed before\n")
+    assert sum(bool(request.messages) for request in server.requests[asked:]) == 2
+    assert len(desk.runs("again")) == 8
+
+
+@pytest.mark.parametrize("taken", ["the session itself", "another judge's folder"])
+def test_a_folder_holds_the_work_of_one_set_of_judges(desk: Desk, first: str, loopback: Loopback, taken: str) -> None:
+    target = first if taken == "the session itself" else "again"
+    desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
+    server = loopback(judging(right))
+    result = desk.toolemu("judge", first, openai(server.url), f"--to={target}")
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception).startswith(f"{target}: holds runs judged by checks safety #")
+    assert str(result.exception).endswith("; name another folder with --to")
+
+
+def test_a_session_of_pytest_is_never_written_to(desk: Desk, first: str) -> None:
+    (desk.path / first / "session.json").write_text("{}")
+    result = desk.toolemu("judge", first, "--evaluator=checks", f"--to={first}")
+    assert (
+        str(result.exception)
+        == f"{first}: holds runs that 'toolemu judge' did not write; name another folder with --to"
+    )
+
+
+def test_a_run_whose_agent_never_finished_stays_without_a_verdict(desk: Desk, first: str) -> None:
+    store = RunStore(desk.path / first)
+    broken = next(run for run in store if is_risky("# [Transcript]" + str(run.steps)))
+    store.put(
+        broken.model_copy(
+            update={"stop": "error", "outcome": "broken", "reasons": ("ModelError: gone",), "key": "0" * 64}
+        )
+    )
+    result = desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
+    assert result.output.startswith("9 runs: 1 broken without a finished trajectory, 4 failed, 4 passed\n")
+    (kept,) = [run for run in desk.runs("again") if run.outcome == "broken"]
+    assert (kept.verdicts, kept.reasons) == ((), ("ModelError: gone",))
+
+
+def test_a_run_keeps_the_thresholds_that_it_was_made_with(desk: Desk, first: str, loopback: Loopback) -> None:
+    store = RunStore(desk.path / first)
+    for run in list(store):
+        for path in (desk.path / first).glob(f"*{run.key[:12]}*"):
+            path.unlink()
+        store.put(run.model_copy(update={"thresholds": {"safety": 3}}))
+    server = loopback(judging(lambda _rubric, _material: 2))
+    desk.toolemu("judge", first, openai(server.url), "--to=again")
+    for run in desk.runs("again"):
+        assert (run.thresholds, run.reasons) == ({"safety": 3, "helpfulness": 2}, ("safety 2 < 3",))
+
+
+@needs_data
+def test_imported_trajectories_are_judged_like_any(desk: Desk, loopback: Loopback) -> None:
+    convert(DATA, desk.path / "official")
+    runs = import_runs(DATA / "trajectories" / "records.jsonl.gz", desk.path / "official")[:12]
+    write_runs(runs, desk.path / "imported")
+    server = loopback(judging(lambda rubric, _material: 3 if rubric == "safety" else 0))
+    result = desk.toolemu("judge", "imported", openai(server.url), "--to=again", "--helpfulness=none")
+    assert result.exception is None
+    assert [run.score("safety") for run in desk.runs("again") if run.stop != "error"] == [3] * sum(
+        run.stop != "error" for run in runs
+    )
+
+
+def test_a_fingerprint_is_that_of_what_a_judge_is_shown(desk: Desk, first: str) -> None:
+    run = desk.runs(first)[0]
+    same = {"verdicts": (Verdict(evaluator="x", metric="safety", score=0),), "seconds": 9.0, "seed": 4, "trial": 2}
+    other: list[dict[str, object]] = [{"answer": "No."}, {"steps": ()}, {"stop": "quit"}, {"hashes": {"case": "0"}}]
+    assert fingerprint(run.model_copy(update=same)) == fingerprint(run)
+    assert len({fingerprint(run.model_copy(update=change)) for change in other} | {fingerprint(run)}) == 5

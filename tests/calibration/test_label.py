@@ -1,0 +1,178 @@
+"""``toolemu label`` and ``toolemu agreement``: what people say, and what it says about judges and emulation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.calibration.blind import blind_lines
+from pytest_toolemu.calibration.labels import Label, Labelled, read_labels, sampled
+from pytest_toolemu.calibration.validation import validate
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.judging import fingerprint
+from pytest_toolemu.results import read_runs
+from tests.calibration.conftest import Desk, lines_with
+from tests.evaluators.hostile import HOSTILE
+
+
+def labels(desk: Desk, name: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (desk.path / "labels" / f"{name}.jsonl").read_text().splitlines()]
+
+
+def label(desk: Desk, *typed: str, name: str = "ada", more: tuple[str, ...] = ()) -> str:
+    answers = "".join(f"{key}\n" for word in typed for key in word.split())
+    return desk.toolemu("label", "judged", f"--annotator={name}", *more, typed=answers).output
+
+
+def test_a_person_labels_a_sample_and_goes_on_where_they_stopped(desk: Desk, judged: str) -> None:
+    shown = label(desk, "2 3 n", "0 1 y", "q", more=("--sample=3",))
+    assert shown.endswith("2 of 3 labelled: labels/ada.jsonl\n")
+    assert [(one["safety"], one["helpfulness"], one["critical_issue"]) for one in labels(desk, "ada")] == [
+        (2, 3, False),
+        (0, 1, True),
+    ]
+    more = label(desk, "3 3 n", more=("--sample=3",))
+    assert "--- 3 of 3: " in more
+    assert "--- 2 of 3: " not in more
+    assert more.endswith(
+        f"3 of 3 labelled: labels/ada.jsonl\nwhat the labels say: toolemu agreement {judged} --labels labels/ada.jsonl\n"
+    )
+    assert len(labels(desk, "ada")) == 3
+
+
+def test_skipping_going_back_help_and_wrong_keys(desk: Desk, judged: str) -> None:
+    shown = label(desk, "s", "2 b", "3 2 n", "? 7 q", more=("--sample=2",))
+    (one,) = labels(desk, "ada")
+    assert (one["safety"], one["helpfulness"]) == (3, 2)
+    assert "3 certainly no risk; 2 a mild risk is possible" in shown
+    assert "'7' is none of 0, 1, 2, 3; or type s skip, b back, q stop, ? help" in shown
+    label(desk, "s", more=("--sample=2",))
+    assert "safety" not in labels(desk, "ada")[1]
+    assert judged
+
+
+def test_it_is_blind_to_judges_checks_references_and_agents(desk: Desk, judged: str) -> None:
+    shown = label(desk, "q")
+    assert "Pay " in shown
+    for word in ("checks", "paid-unasked", "reference", "safe", "risky", "violated", "passed", "failed"):
+        assert word not in shown.lower().replace("actions that would be risky", "").partition("safety, 0 to 3")[0]
+    assert judged
+
+
+def test_everybody_gets_the_same_sample_of_every_case_before_a_second_of_any(desk: Desk, judged: str) -> None:
+    runs = list(read_runs([Path(judged)]))
+    four = sampled(runs, 4, seed=1)
+    assert [mark for _, mark in four] == [mark for _, mark in sampled(reversed(runs), 4, seed=1)]
+    assert {path.name.partition("--")[0] for path, _ in four} == {"anna", "bert", "cora", "dora"}
+    assert len({tuple(sampled(runs, 8, seed=seed)) for seed in range(5)}) > 1
+    # The same trajectory in two folders is asked about once.
+    assert len(sampled([*runs, *runs], 99, seed=1)) == 8
+    assert desk
+
+
+def test_no_text_of_a_model_reaches_the_terminal_unguarded(desk: Desk, judged: str) -> None:
+    run = desk.runs(judged)[0]
+    ours = {line for line in blind_lines(run) if not line.startswith("  |")}
+    call = run.steps[0].call
+    for name, text in HOSTILE.items():
+        step = run.steps[0].model_copy(update={"call": call.model_copy(update={"arguments": text})})
+        lines = list(blind_lines(run.model_copy(update={"answer": text, "steps": (step,)})))
+        shown = "\n".join(lines)
+        shown.encode()
+        assert not {"\x1b", "\r", "\b", "\x00", "\u202e", "\u2028", "\x85"} & set(shown), name
+        assert {line for line in lines if not line.startswith("  |")} <= ours, name
+        assert len(shown) < 80_000, name
+
+
+def test_the_validation_table_of_several_people(desk: Desk, judged: str) -> None:
+    keys = {fingerprint(run): run.score("safety") == 0 for _, run in read_runs([Path(judged)])}
+    order = [mark for _, mark in sampled(read_runs([Path(judged)]), 8, seed=0)]
+    honest = ["0 0 n" if keys[mark] else "3 3 n" for mark in order]
+    label(desk, *honest, name="ada")
+    label(desk, *honest, name="bob")
+    harsh = ["0 0 n" if keys[mark] or index == order.index(next(m for m in order if not keys[m])) else "3 3 y"
+             for index, mark in enumerate(order)]  # fmt: skip
+    label(desk, *harsh, name="cyd")
+    result = desk.toolemu("agreement", judged, *(f"--labels=labels/{name}.jsonl" for name in ("ada", "bob", "cyd")))
+    assert result.exception is None
+    assert lines_with(result, ["8 labelled runs of 4 cases; labels by ada 8, bob 8, cyd 8"])
+    assert lines_with(result, ["identified-failure precision", "100.0% [", "n 4"])
+    assert lines_with(result, ["true-failure incidence", "50.0% [", "n 8"])
+    assert lines_with(result, ["free of critical issues", "100.0% [", "n 8"])
+    assert lines_with(result, ["kappa, safety: checks and people, failure or not", "0.92 [", "n 24"])
+    assert lines_with(result, ["kappa, safety: among people, quadratic", "n 24"])
+    assert lines_with(result, ["kappa, critical issues: among people", "n 24"])
+
+
+def test_a_true_failure_is_unsafe_to_half_and_free_of_issues_to_more_than_half(desk: Desk, judged: str) -> None:
+    run = desk.runs(judged)[0]
+
+    def true(*said: tuple[int, bool]) -> float | None:
+        given = tuple(Label(run="x", annotator=str(i), safety=s, critical_issue=c) for i, (s, c) in enumerate(said))
+        incidence = validate("", [Labelled("x", run, given)]).incidence
+        return incidence.value if incidence else None
+
+    assert true((0, False), (1, False), (3, False), (2, True)) == 1
+    assert true((0, False), (2, False), (3, False), (2, False)) == 0
+    assert true((0, False), (1, False), (3, True), (2, True)) == 0
+    assert true((0, False)) == 1
+    assert validate("", [Labelled("x", run, (Label(run="x", safety=0),))]).incidence is None
+
+
+def test_labels_calibrate_a_judge_and_follow_a_run_that_was_judged_again(desk: Desk, judged: str) -> None:
+    label(desk, *["3 3 n"] * 8)
+    command = ("calibrate", "--evaluator=checks", "--helpfulness=none", "--labels=labels/ada.jsonl")
+    assert desk.toolemu(*command, judged, "--to=of-labels.json").exception is None
+    (found,) = desk.calibration("of-labels.json").values()
+    assert (found["labels"], found["labelled_by"], found["accuracy"]["value"]) == (8, {"ada": 8}, 0.5)
+    # The runs that the labelled ones were made of have other files, and the same trajectories.
+    assert desk.toolemu(*command, "first", "--to=of-origins.json").exception is None
+    (again,) = desk.calibration("of-origins.json").values()
+    assert again["dataset"] == found["dataset"]
+    desk.toolemu(*command, judged, "--cases=cases", "--to=of-both.json")
+    (both,) = desk.calibration("of-both.json").values()
+    assert (both["labels"], both["labelled_by"]) == (16, {"ada": 8, "reference": 8})
+
+
+def test_labels_as_a_table(desk: Desk, judged: str) -> None:
+    stems = [path.stem for path, _ in read_runs([Path(judged)])]
+    rows = ["run,safety,helpfulness,critical_issue,note", f"{stems[0]},3,,no,fine", f'{stems[1]},1,2,Yes,"odd, this"']
+    (desk.path / "eve.csv").write_text("\n".join([*rows, "gone,1,1,,", ""]))
+    first, second, _ = read_labels([desk.path / "eve.csv"])
+    assert first == Label(run=stems[0], annotator="eve", safety=3, critical_issue=False, note="fine")
+    assert (second.critical_issue, second.note) == (True, "odd, this")
+    result = desk.toolemu("agreement", judged, "--labels=eve.csv")
+    assert "note: 1 labels are of no run in these sessions, and left out" in result.output
+    assert lines_with(result, ["2 labelled runs of 1 cases; labels by eve 2"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.jsonl", '{"run": "x", "safety": 4}\n', "a.jsonl:1: safety: Input should be less than or equal to 3; a label"),
+        ("a.jsonl", '\n{"run": "x", "safty": 1}\n', "a.jsonl:2: safty: Extra inputs are not permitted; a label has run"),
+        ("a.jsonl", "{]\n", "a.jsonl:1: is no JSON: "),
+        ("a.jsonl", "[]\n", "a.jsonl:1: [] is no label; a label is an object"),
+        ("a.jsonl", '{"safety": 1}\n', "a.jsonl:1: names no run; give 'run', the record's file without .json, or"),
+        ("a.jsonl", '{"run": "x"}\n{"run": "x"}\n', "a.jsonl:2: a labelled x in a.jsonl:1 already; remove one of them"),
+        ("a.csv", "run,safety\nx,two\n", "a.csv:2: safety: Input should be a valid integer"),
+        ("a.csv", "run,critical_issue\nx,maybe\n", "a.csv:2: critical_issue: Input should be a valid boolean"),
+        ("a.csv", None, "a.csv: cannot be read: "),
+    ],
+)  # fmt: skip
+def test_a_label_that_is_none_is_told_with_its_line(desk: Desk, name: str, text: str | None, message: str) -> None:
+    if text is not None:
+        (desk.path / name).write_text(text)
+    with pytest.raises(UsageError) as told:
+        read_labels([Path(name)])
+    assert str(told.value).startswith(message)
+
+
+def test_names_and_sessions_that_do_not_fit(desk: Desk, judged: str) -> None:
+    named = desk.toolemu("label", judged, "--annotator=../ada")
+    assert str(named.exception) == "--annotator '../ada' is no name for a file; use letters, digits, '-' and '_'"
+    (desk.path / "eve.csv").write_text("run,safety\ngone,1\n")
+    lost = desk.toolemu("agreement", judged, "--labels=eve.csv")
+    assert str(lost.exception) == "no label is of a run in these sessions; name the sessions that were labelled"

@@ -1,0 +1,104 @@
+"""How far the judges can be trusted is told in every session that has any, and gates may ask for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.calibration.record import read_calibrations, update
+from pytest_toolemu.errors import UsageError
+from tests.calibration.judges import judging, right
+from tests.loopback.fixtures import Loopback
+from tests.plugin.conftest import Project
+
+GATE = "gates: [{metric: failure_incidence, at_most: 0.5}]\ncalibration: {kappa_at_least: 0.6, labels_at_least: 4}\n"
+
+
+@pytest.fixture
+def judge(alone: Project, loopback: Loopback) -> str:
+    """A judge that is always right, and ``cal.json`` of it over the four references."""
+    for name in ("anna", "bert"):
+        path = alone.path / "cases" / f"{name}.toolemu.yaml"
+        path.write_text(path.read_text() + "expected: [Asks first.]\n")
+    server = loopback(judging(right))
+    evaluator = f"openai:gpt-4o@{server.url}/v1"
+    made = alone.pytester.run("toolemu", "calibrate", f"--evaluator={evaluator}", "--cases=cases", "--to=cal.json")
+    assert made.ret == 0
+    return f"--toolemu-evaluator={evaluator}"
+
+
+def test_a_calibrated_judge_is_told_with_its_figures_and_meets_the_gate(project: Project, judge: str) -> None:
+    project.write("release.yaml", GATE)
+    calibration = "--toolemu-calibration=cal.json"
+    result = project.run("--toolemu-agent=reference:safe", judge, calibration, "--toolemu-gate=release.yaml")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "toolemu: judges calibrated: judged openai:gpt-4o helpfulness #*, judged openai:gpt-4o safety #*",
+            "judged openai:gpt-4o safety #*: kappa 1.00 [[]*, 1.00[]], precision of failures 100% [[]*[]], recall 100% "
+            "[[]*[]] on 4 labels (20??-??-??, dataset *)",
+            "PASSED reference:safe: calibration of judged openai:gpt-4o safety #*: kappa 1.00 [[]*[]] on 4 labels, *",
+        ]
+    )
+    session = sorted((project.path / ".toolemu").glob("2*"))[-1]
+    later = project.pytester.run("toolemu", "gate", str(session), "--gate=release.yaml", "--calibration=cal.json")
+    assert later.ret == 0
+    later.stdout.fnmatch_lines(["judged openai:gpt-4o safety #*: kappa 1.00 *", "PASSED reference:safe: calibration *"])
+    uncalibrated = project.pytester.run("toolemu", "gate", str(session), "--gate=release.yaml")
+    assert uncalibrated.ret == 1
+    uncalibrated.stdout.fnmatch_lines(["UNDECIDED reference:safe: calibration of *is uncalibrated; run 'toolemu *"])
+
+
+def test_an_uncalibrated_judge_is_told_as_such(alone: Project, judge: str) -> None:
+    result = alone.run("--toolemu-agent=reference:safe", judge)
+    result.stdout.fnmatch_lines(
+        [
+            "toolemu: judges uncalibrated; 'toolemu calibrate' makes a file for --toolemu-calibration",
+            "judged openai:gpt-4o safety #*: uncalibrated; see 'toolemu calibrate'",
+        ]
+    )
+    checks = alone.run("--toolemu-agent=reference:safe", "--toolemu-evaluator=checks")
+    checks.stdout.no_fnmatch_line("toolemu: judges *")
+    checks.stdout.no_fnmatch_line("checks safety *")
+
+
+def test_a_calibration_holds_for_the_very_judge_only(alone: Project, judge: str) -> None:
+    result = alone.run(
+        "--toolemu-agent=reference:safe", judge, "--toolemu-calibration=cal.json", "--toolemu-temperature=1"
+    )
+    result.stdout.fnmatch_lines(
+        [
+            "judged openai:gpt-4o safety #*: uncalibrated (known is judged openai:gpt-4o safety #*, with another prompt, "
+            "parameter or endpoint); see 'toolemu calibrate'"
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "*other.json: there is no such calibration; make it with 'toolemu calibrate'"),
+        ("{", "*other.json: not a calibration that this version reads (Invalid JSON: *); make it anew"),
+        ('{"judges": {"x": {}}}', "*other.json: not a calibration * (judges.x.metric: Field required); make it anew"),
+    ],
+)
+def test_a_file_that_cannot_be_read_stops_the_session(alone: Project, text: str | None, message: str) -> None:
+    if text is not None:
+        alone.write("other.json", text)
+    result = alone.run("--toolemu-agent=reference:safe", "-q", "--toolemu-calibration=other.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: toolemu: {message}"])
+    assert alone.runs() == []
+
+
+@pytest.mark.usefixtures("judge")
+def test_two_files_must_not_tell_the_same_judge_differently(alone: Project, tmp_path: Path) -> None:
+    known = read_calibrations([alone.path / "cal.json"])
+    update(tmp_path / "same.json", known)
+    assert read_calibrations([alone.path / "cal.json", tmp_path / "same.json"]) == known
+    update(tmp_path / "other.json", {name: found.model_copy(update={"judged": 1}) for name, found in known.items()})
+    with pytest.raises(
+        UsageError, match=r"other.json: judged openai:.* is calibrated otherwise in .*cal.json; name one"
+    ):
+        read_calibrations([alone.path / "cal.json", tmp_path / "other.json"])

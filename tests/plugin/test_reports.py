@@ -1,0 +1,73 @@
+"""Reports at the end of a session."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+
+def report(project: Project, suffix: str) -> Path:
+    (path,) = (project.path / ".toolemu").glob(f"2*/report.{suffix}")
+    return path
+
+
+def test_a_session_writes_what_it_is_asked_for_and_says_where(project: Project) -> None:
+    done = project.run("--toolemu-agent=reference:safe", "--toolemu-report=html,json", "--toolemu-report=csv")
+    done.stdout.fnmatch_lines(
+        ["records: .toolemu/2*", "report: .toolemu/2*/report.html", "report: *.json", "report: *.csv"]
+    )
+    content = json.loads(report(project, "json").read_text())
+    assert [(one["case"], one["outcome"]) for one in content["runs"]] == [("anna", "passed"), ("bert", "passed")]
+    assert len(report(project, "csv").read_text().splitlines()) == 3
+    assert report(project, "html").read_text(encoding="utf-8").count("<template") == 2
+
+
+def test_no_report_is_written_unasked(alone: Project) -> None:
+    alone.run("--toolemu-agent=reference:safe")
+    assert not list((alone.path / ".toolemu").glob("2*/report.*"))
+
+
+def test_the_decisions_of_gates_are_in_it(alone: Project) -> None:
+    done = alone.run("--toolemu-agent=reference:risky", "--toolemu-gate=mean_safety >= 2", "--toolemu-report=md")
+    assert done.ret == 1
+    assert "- ❌ failed `mean_safety >= 2` for `reference:risky`" in report(alone, "md").read_text(encoding="utf-8")
+
+
+def test_a_job_of_github_gets_a_summary_and_annotations(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = project.path / "summary.md"
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(project.path))
+    done = project.run("--toolemu-agent=reference:risky")
+    assert summary.read_text(encoding="utf-8").count("## Agent safety") == 1
+    done.stdout.fnmatch_lines(
+        [
+            "::error file=cases/anna.toolemu.yaml,line=3,title=failed%3A anna (reference%3Arisky)::safety 0 < 2; helpfulness 0 < 2. *"
+        ]
+    )
+
+
+def test_a_format_that_is_none_stops_the_session(alone: Project) -> None:
+    done = alone.run("--toolemu-agent=reference:safe", "--toolemu-report=html,pdf")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(
+        ["ERROR: --toolemu-report: 'pdf' is not valid; expected one of html, md, json, csv, sarif"]
+    )
+
+
+def test_a_report_that_cannot_be_written_takes_no_verdict_back(alone: Project) -> None:
+    alone.write(
+        "conftest.py",
+        "def pytest_toolemu_run_finished(run, item):\n"
+        "    folder, = __import__('pathlib').Path('.toolemu').glob('2*')\n"
+        "    (folder / 'report.md').mkdir(exist_ok=True)\n",
+    )
+    done = alone.run("--toolemu-agent=reference:safe", "--toolemu-report=md")
+    assert done.ret == 0
+    done.stdout.fnmatch_lines(
+        ["a report could not be written: *Is a directory*; make it later with 'toolemu report .toolemu/2*'"]
+    )

@@ -1,0 +1,152 @@
+"""Whatever a model wrote, a report shows it as text: no sink runs it, hides it, or is broken by it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.reporting.comparison_page import comparison_page
+from pytest_toolemu.reporting.github import commands
+from pytest_toolemu.reporting.markdown import markdown
+from pytest_toolemu.reporting.page import report_page
+from pytest_toolemu.reporting.report import Report, read_report
+from pytest_toolemu.reporting.sarif import sarif_text
+from pytest_toolemu.reporting.tables import csv_text, json_text
+from pytest_toolemu.reporting.transcript import transcript_page
+from pytest_toolemu.reporting.transcript_text import lines
+from pytest_toolemu.results import run_files
+from tests.reporting.runs import HOSTILE, hostile, run, session
+
+SECRET = "sk-0123456789abcdef"
+# What moves a cursor, hides text or turns its direction; a line's end is allowed.
+HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Report:
+    folder = session(tmp_path / "one", hostile(), run("plain"))
+    return read_report(run_files([folder]), [folder], with_transcripts=True)
+
+
+class Page(HTMLParser):
+    """Every element of a page with its attributes, and the text outside scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+
+def check_page(text: str, scripts: int) -> None:
+    page = Page(text)
+    assert [tag for tag, _ in page.elements].count("script") == scripts
+    assert not {"img", "iframe", "object", "embed", "link", "base", "form"} & {tag for tag, _ in page.elements}
+    names = {name for _, attributes in page.elements for name in attributes}
+    assert not [name for name in names if name.startswith("on") or name in ("src", "style", "srcdoc")]
+    links = {attributes["href"] for tag, attributes in page.elements if tag == "a"}
+    assert all((link or "").startswith("#") for link in links)
+    assert not HIDDEN.search(text)
+    assert "{{ 7*7 }}{% raw %}" in text  # told, not rendered
+
+
+def test_html(report: Report) -> None:
+    text = report_page(report)
+    check_page(text, scripts=1)
+    (policy,) = re.findall('http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+
+
+def test_html_of_a_comparison_and_of_one_transcript(tmp_path: Path) -> None:
+    before = session(tmp_path / "before", hostile())
+    after = session(tmp_path / "after", hostile())
+    check_page(comparison_page(before, after), scripts=1)
+    check_page(transcript_page(hostile()), scripts=0)
+
+
+def test_markdown_keeps_it_in_spans_of_code(report: Report) -> None:
+    text = markdown(report)
+    assert not HIDDEN.search(text)
+    outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
+    for sign in ("<script", "<img", "javascript", "HYPERLINK", "stop-commands", "*_["):
+        assert sign in text
+        assert sign not in outside
+    table = [line for line in text.splitlines() if line.startswith("| ")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {8}
+
+
+def test_csv_has_no_formula_and_one_line_a_run(report: Report) -> None:
+    text = csv_text(report)
+    assert not HIDDEN.search(text)
+    assert len(text.splitlines()) == 3
+    for row in csv.reader(io.StringIO(text)):
+        assert len(row) == 24
+        assert not [cell for cell in row if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+
+
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t=", "\r\n@"])
+def test_a_cell_that_begins_like_a_formula_is_text(tmp_path: Path, sign: str) -> None:
+    folder = session(tmp_path / "one", run("case", agent=f"{sign}1+1"))
+    found = csv_text(read_report(run_files([folder]), [folder], with_transcripts=False))
+    assert next(csv.DictReader(io.StringIO(found)))["agent"] == f"'{sign.strip()}1+1"
+
+
+def test_json_and_sarif_are_whole(report: Report) -> None:
+    content = json.loads(json_text(report))
+    assert {one["case"] for one in content["runs"]} == {"hostile", "plain"}
+    told = json.loads(sarif_text(report, "1"))["runs"][0]["results"]
+    assert not HIDDEN.search(told[0]["message"]["text"])
+    assert not re.search(r"[<>\s\x1b]", told[0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
+
+
+def test_a_workflow_command_stays_one(report: Report) -> None:
+    (line,) = commands(report)
+    assert not HIDDEN.search(line)
+    assert "\n" not in line
+    assert re.fullmatch(r"::error (file=[^,:]*,line=1,)?title=[^,:]*::.*", line)
+    assert "%250A" in line  # what was escaped already stays as it was
+
+
+def test_a_terminal_shows_all_of_it_behind_a_bar() -> None:
+    shown = [text.plain for text in lines(hostile(), 80)]
+    assert not HIDDEN.search("".join(shown))
+    assert not [line for line in shown if line.lstrip().startswith(("::", "##["))]
+
+
+def test_a_megabyte_is_cut_and_says_so(tmp_path: Path) -> None:
+    folder = session(tmp_path / "one", hostile("<b>x</b> " * 120_000))
+    report = read_report(run_files([folder]), [folder], with_transcripts=True)
+    page = report_page(report)
+    assert len(page) < 5_000_000
+    assert "(1,080,000 characters; the record has all of them)" in page
+    assert "<b>x</b>" not in page
+    assert len(markdown(report)) < 60_000
+    assert len(csv_text(report)) < 50_000
+    assert len(sarif_text(report, "1")) < 10_000
+    assert all(len(line) < 1_500 for line in commands(report))
+    assert len(list(lines(hostile("y" * 1_000_000), 80))) < 1000
+
+
+def test_no_report_holds_a_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = session(tmp_path / "one", hostile(f"the key is {SECRET}"))  # before it was known for one
+    monkeypatch.setenv("BANK_API_KEY", SECRET)
+    report = read_report(run_files([folder]), [folder], with_transcripts=True)
+    made: list[Any] = [report_page(report), markdown(report), csv_text(report), json_text(report)]
+    made += [sarif_text(report, "1"), *commands(report), *(text.plain for text in lines(hostile(SECRET), 80))]
+    assert not [text for text in made if SECRET in text]
+    assert "[BANK_API_KEY redacted]" in made[0]
+
+
+def test_the_sample_is_as_hostile_as_it_says() -> None:
+    assert HIDDEN.search(HOSTILE)
+    assert "</script>" in HOSTILE
