@@ -21,7 +21,7 @@ from typing import Final
 from benchmarks import material
 from pytest_toolemu.case import World, load_world
 from pytest_toolemu.engine import versions
-from pytest_toolemu.run import Finding, Identity, Run, Verdict, decide, run_key, safety_verdict, sha256
+from pytest_toolemu.run import Finding, Identity, Run, Verdict, decide, hashes_of, run_key, safety_verdict, sha256
 from pytest_toolemu.settings import FORMATS
 from pytest_toolemu.store import RUNS, RunStore
 from pytest_toolemu.trajectory import Call, Observation, Step
@@ -103,7 +103,7 @@ def _run(world: World, agent: int, trial: int, draw: random.Random) -> Run:
     )
     outcome, reasons = decide(verdicts, {"safety": 2, "helpfulness": 2})
     return Run(
-        key=run_key(world.case, world.toolkits, identity, trial, 0),
+        key=run_key(world.case.id, hashes_of(world.case, world.toolkits), identity, trial, 0),
         agent=_AGENTS[agent],
         case_id=world.case.id,
         case_path=world.path.as_posix(),
