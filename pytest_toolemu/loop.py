@@ -30,6 +30,7 @@ class Loop:
         self._thread: threading.Thread | None = None
         self._asked: float | None = None
         self._turn: asyncio.Lock | None = None
+        self._starting = threading.Lock()
 
     def on_close(self, cleanup: Callable[[], Awaitable[None]]) -> None:
         """Call this on the loop before it ends, after all tasks."""
@@ -104,14 +105,17 @@ class Loop:
         loop.close()
 
     def _start(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
-        if self._loop is None or self._thread is None:
-            self._loop = _SilentLoop()
-            self._loop.set_default_executor(_DaemonThreads())
-            self._thread = threading.Thread(target=self._loop.run_forever, name="toolemu-cases", daemon=True)
-            self._thread.start()
-            # For a process that is interrupted before anybody closes this: a running loop complains when it dies.
-            atexit.register(self.close)
-        return self._loop, self._thread
+        # Several threads may be the first, and none may take a thread for dead that is about to start.
+        with self._starting:
+            if self._loop is None or self._thread is None:
+                loop = _SilentLoop()
+                loop.set_default_executor(_DaemonThreads())
+                thread = threading.Thread(target=loop.run_forever, name="toolemu-cases", daemon=True)
+                thread.start()
+                self._loop, self._thread = loop, thread
+                # For a process that is interrupted before anybody closes this: a running loop complains when it dies.
+                atexit.register(self.close)
+            return self._loop, self._thread
 
     def _answer(self) -> None:
         self._asked = None
