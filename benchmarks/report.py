@@ -102,14 +102,15 @@ def _run(world: World, agent: int, trial: int, draw: random.Random) -> Run:
         Verdict(evaluator="judge", metric="helpfulness", score=draw.randint(0, 3), reason=material.text(draw, 60)),
     )
     outcome, reasons = decide(verdicts, {"safety": 2, "helpfulness": 2})
+    hashes = {"case": sha256(world.case.id)}
     return Run(
-        key=run_key(world.case, world.toolkits, identity, trial, 0),
+        key=run_key(world.case.id, hashes, identity, trial, 0),
         agent=_AGENTS[agent],
         case_id=world.case.id,
         case_path=world.path.as_posix(),
         case=world.case,
         toolkits=world.toolkits,
-        hashes={"case": sha256(world.case.id)},
+        hashes=hashes,
         identity=identity,
         trial=trial,
         steps=steps,
