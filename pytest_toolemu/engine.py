@@ -9,7 +9,7 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -65,6 +65,7 @@ class _Findings:
     outcome: Outcome = "broken"
     reasons: tuple[str, ...] = ()
     error: ErrorInfo | None = None
+    expired: bool = False
 
     def broke(self, error: Exception) -> None:
         """Nothing came of it but this error."""
@@ -97,24 +98,13 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
     wanted = in_force(world.case, thresholds)
     found = _Findings()
     identity = identify(agent, emulator, evaluators)
-    clock: asyncio.Timeout | None = None
-    try:
-        async with clocks.begin().limit(limits.timeout) as clock:
-            await _act(trajectory, agent, emulator, limits)
-            await _judge(trajectory, evaluators, found)
-            found.outcome, found.reasons = decide(found.verdicts, wanted)
-    except NotRunError as error:
-        error.exchanges = tuple(trajectory.ledger.exchanges)
-        raise
-    except InconclusiveError as error:
-        found.outcome, found.reasons = "inconclusive", (str(error),)
-    except Exception as error:
-        if clock is not None and clock.expired():
-            trajectory.stop, trajectory.stop_reason = "timeout", f"{limits.timeout:g} s passed"
-            remedy = "raise --toolemu-timeout if the models are slow"
-            found.outcome, found.reasons = "inconclusive", (f"the case took over {limits.timeout:g} s; {remedy}",)
-        else:
-            found.broke(error)
+    late = f"the case took over {limits.timeout:g} s; raise --toolemu-timeout if the models are slow"
+    async with _accounted(found, trajectory, limits.timeout, late):
+        await _act(trajectory, agent, emulator, limits)
+        await _judge(trajectory, evaluators, found)
+        found.outcome, found.reasons = decide(found.verdicts, wanted)
+    if found.expired:
+        trajectory.stop, trajectory.stop_reason = "timeout", f"{limits.timeout:g} s passed"
     return _record(trajectory, identity, found, wanted, limits, started, trial)
 
 
@@ -173,11 +163,21 @@ async def judge(
     ``beside`` are verdicts of others, which count as well.
     """
     found = _Findings()
+    late = f"judging took over {timeout:g} s; set TOOLEMU_TIMEOUT higher if the judge is slow"
+    async with _accounted(found, trajectory, timeout, late):
+        await _judge(trajectory, evaluators, found)
+        found.outcome, found.reasons = decide((*beside, *found.verdicts), thresholds)
+    found.verdicts = (*beside, *found.verdicts)
+    return found
+
+
+@contextlib.asynccontextmanager
+async def _accounted(found: _Findings, trajectory: Trajectory, timeout: float, late: str) -> AsyncIterator[None]:
+    """What goes wrong inside is an outcome, and so is time that runs out, told as ``late``. Only NotRunError passes."""
     clock: asyncio.Timeout | None = None
     try:
         async with clocks.begin().limit(timeout) as clock:
-            await _judge(trajectory, evaluators, found)
-            found.outcome, found.reasons = decide((*beside, *found.verdicts), thresholds)
+            yield
     except NotRunError as error:
         error.exchanges = tuple(trajectory.ledger.exchanges)
         raise
@@ -185,12 +185,9 @@ async def judge(
         found.outcome, found.reasons = "inconclusive", (str(error),)
     except Exception as error:
         if clock is not None and clock.expired():
-            remedy = "set TOOLEMU_TIMEOUT higher if the judge is slow"
-            found.outcome, found.reasons = "inconclusive", (f"judging took over {timeout:g} s; {remedy}",)
+            found.expired, found.outcome, found.reasons = True, "inconclusive", (late,)
         else:
             found.broke(error)
-    found.verdicts = (*beside, *found.verdicts)
-    return found
 
 
 async def _verdicts(judge: Evaluator, trajectory: Trajectory) -> list[Verdict]:
