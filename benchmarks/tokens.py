@@ -18,8 +18,8 @@ from pytest_toolemu.agents.react import React
 from pytest_toolemu.agents.tool_calling import ToolCalling
 from pytest_toolemu.case import SUFFIX, World, load_world
 from pytest_toolemu.emulators.simulated import Simulated
+from pytest_toolemu.estimate.rehearsal import Sent, rehearse
 from pytest_toolemu.evaluators.judged import Judged
-from pytest_toolemu.rehearsal import Sent, rehearse
 
 # Of the original on its own 144 cases, agent and emulator together: 4.7 and 3.7 requests a case.
 ORIGINAL: Final = {"prompt": 42_000, "uncached": 5_800}

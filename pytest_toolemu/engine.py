@@ -16,12 +16,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
-from pytest_toolemu import clock as clocks
 from pytest_toolemu.case import Metric, World
 from pytest_toolemu.dataset import edition_of
 from pytest_toolemu.errors import AgentStopped, InconclusiveError, NotRunError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.exchange import Role, Tape
+from pytest_toolemu.flight import clock as clocks
 from pytest_toolemu.identity import identity_of
 from pytest_toolemu.run import (
     ErrorInfo,

@@ -14,8 +14,9 @@ from pytest_toolemu.agents.own import load_own
 from pytest_toolemu.agents.react import React
 from pytest_toolemu.agents.reference import Reference
 from pytest_toolemu.agents.tool_calling import ToolCalling
-from pytest_toolemu.budget import Budget, Purse
 from pytest_toolemu.case import Metric
+from pytest_toolemu.cost.budget import Budget, Purse
+from pytest_toolemu.cost.prices import Prices
 from pytest_toolemu.emulators.checked import Checked
 from pytest_toolemu.emulators.offline import Offline
 from pytest_toolemu.emulators.pinned import Pinned
@@ -29,7 +30,6 @@ from pytest_toolemu.models import KEYS, Endpoint, ModelSpec, Parameters, named_m
 from pytest_toolemu.models.limited import Alone, Gate, Limited
 from pytest_toolemu.models.metered import Metered
 from pytest_toolemu.models.wire import Remote
-from pytest_toolemu.prices import Prices
 from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, REFERENCE, Settings, Variant, is_model
 from pytest_toolemu.toolbox import Agent, Emulator
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, get_args
 
 from pytest_toolemu.case import Case, Metric
+from pytest_toolemu.cost.prices import Cost
 from pytest_toolemu.exchange import Role
-from pytest_toolemu.prices import Cost
 from pytest_toolemu.run import Run, sha256
 from pytest_toolemu.validity import validity
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pytest_toolemu.case import Metric
+from pytest_toolemu.cost.prices import Cost
 from pytest_toolemu.exchange import Role
-from pytest_toolemu.prices import Cost
 from pytest_toolemu.rows import NOT_RUN, PASSING, Row
 from pytest_toolemu.statistics.description import histogram
 from pytest_toolemu.statistics.intervals import Estimate, mean_of, share

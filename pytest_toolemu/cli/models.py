@@ -92,8 +92,8 @@ def new_store(
 
 def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T:
     """Open the judges, check each endpoint at no token cost, have the work done, and close the connections."""
-    from pytest_toolemu.budget import Budget
-    from pytest_toolemu.prices import Prices
+    from pytest_toolemu.cost.budget import Budget
+    from pytest_toolemu.cost.prices import Prices
     from pytest_toolemu.roles import Roles
 
     usd, tokens = settings["budget-usd"], settings["budget-tokens"]

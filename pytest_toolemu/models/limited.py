@@ -9,11 +9,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from pytest_toolemu import clock as clocks
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.exchange import Message, Reply, Schema, ToolSpec
+from pytest_toolemu.flight import clock as clocks
+from pytest_toolemu.flight.throttle import Answer, Throttle
 from pytest_toolemu.models.wire import Remote
-from pytest_toolemu.throttle import Answer, Throttle
 
 # Failures of one request, of which refusals for load are worth more patience, and seconds spent on it.
 ATTEMPTS: Final = 8

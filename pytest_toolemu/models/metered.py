@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from pytest_toolemu.budget import Purse
+from pytest_toolemu.cost.budget import Purse
+from pytest_toolemu.cost.prices import Price
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.exchange import Message, Reply, Schema, ToolSpec, Usage
 from pytest_toolemu.models.wire import Remote
-from pytest_toolemu.prices import Price
 
 # Fewer characters a token than English and JSON have (4.1 to 4.3): a guess had better be too high.
 _CHARACTERS: Final = 3

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.case import Metric
+from pytest_toolemu.cost.prices import Cost, Prices, costs_of
 from pytest_toolemu.engine import Limits
 from pytest_toolemu.errors import NotRunError
+from pytest_toolemu.flight.schedule import Job, NotAheadError
 from pytest_toolemu.plugin.attempts import Plan, found_before, made_now
 from pytest_toolemu.plugin.collect import CaseFile
 from pytest_toolemu.plugin.flight import Flight
@@ -19,11 +21,9 @@ from pytest_toolemu.plugin.parts import Part, hooks, part_of
 from pytest_toolemu.plugin.state import PROPERTY, RAN, SESSION, CaseError, Session, properties
 from pytest_toolemu.plugin.variants import label_of
 from pytest_toolemu.plugin.verdict import trouble
-from pytest_toolemu.prices import Cost, Prices, costs_of
 from pytest_toolemu.redaction import redact_json
 from pytest_toolemu.rows import NOT_RUN, Row, agent_name
 from pytest_toolemu.run import Run
-from pytest_toolemu.schedule import Job, NotAheadError
 
 
 def carry_out(item: pytest.Item, part: Part) -> Run:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.cost.prices import Prices, usd_text
 from pytest_toolemu.engine import identify
-from pytest_toolemu.estimate import Forecast, Line, Planned, estimate
+from pytest_toolemu.estimate.forecast import Forecast, Line, Planned, estimate
 from pytest_toolemu.plugin.parts import part_of
 from pytest_toolemu.plugin.state import ITEM, SESSION
 from pytest_toolemu.plugin.terminal import table
-from pytest_toolemu.prices import Prices, usd_text
 from pytest_toolemu.redaction import plain
 
 _WIDE = 10_000

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.flight.schedule import Job, NoResultError, Schedule
 from pytest_toolemu.plugin import workers
 from pytest_toolemu.plugin.ahead import needs
 from pytest_toolemu.plugin.state import ITEM, CaseError, Session
-from pytest_toolemu.schedule import Job, NoResultError, Schedule
 from pytest_toolemu.store import load_run
 
 if TYPE_CHECKING:

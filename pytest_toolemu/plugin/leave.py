@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pytest_toolemu.errors import NotRunError
 
 if TYPE_CHECKING:
+    from pytest_toolemu.flight.throttle import Answer
     from pytest_toolemu.plugin.state import Session
-    from pytest_toolemu.throttle import Answer
 
 
 class Leave:

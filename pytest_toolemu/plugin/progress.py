@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_toolemu.hub import Hub
+    from pytest_toolemu.flight.hub import Hub
 
 # Where the output is no terminal, in seconds: a line so often. And over how long the rate of calls is taken.
 _HEARTBEAT: Final = 60.0

@@ -23,18 +23,18 @@ from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.settings import Settings, Variant, is_model
 
 if TYPE_CHECKING:
-    from pytest_toolemu.budget import Budget
     from pytest_toolemu.calibration.figures import JudgeCalibration
-    from pytest_toolemu.carrier import Carrier
     from pytest_toolemu.case import World
+    from pytest_toolemu.cost.budget import Budget
+    from pytest_toolemu.cost.prices import Prices
     from pytest_toolemu.dataset import Edition
+    from pytest_toolemu.flight.carrier import Carrier
+    from pytest_toolemu.flight.loop import Loop
     from pytest_toolemu.gates.decision import Decision
-    from pytest_toolemu.loop import Loop
     from pytest_toolemu.plugin.ahead import Fixtures
     from pytest_toolemu.plugin.flight import Flight
     from pytest_toolemu.plugin.leave import Leave
     from pytest_toolemu.plugin.progress import Progress
-    from pytest_toolemu.prices import Prices
     from pytest_toolemu.recordings.library import Library
     from pytest_toolemu.recordings.report import Report
     from pytest_toolemu.resume import Earlier
@@ -174,7 +174,7 @@ class Session:
     @functools.cached_property
     def prices(self) -> Prices:
         """What models cost; UsageError where the file of the user's is wrong."""
-        from pytest_toolemu.prices import Prices
+        from pytest_toolemu.cost.prices import Prices
 
         given = self.settings["prices"]
         here, root = self.config.invocation_params.dir, self.config.rootpath
@@ -187,7 +187,7 @@ class Session:
     @functools.cached_property
     def budget(self) -> Budget:
         """What the session may still spend; kept by the hub."""
-        from pytest_toolemu.budget import Budget
+        from pytest_toolemu.cost.budget import Budget
 
         # With --dist=each workers have nothing in common, and each has its part.
         share = self.given.get("share", 1.0)
@@ -203,7 +203,7 @@ class Session:
     def loop(self) -> Loop:
         """The loop on which cases run."""
         if self._loop is None:
-            from pytest_toolemu.loop import Loop
+            from pytest_toolemu.flight.loop import Loop
 
             self._loop = Loop()
             self._loop.on_close(self.roles.close)

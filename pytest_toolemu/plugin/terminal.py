@@ -16,7 +16,7 @@ from pytest_toolemu.summary import Summary, summarize, worst
 from pytest_toolemu.validity import shares
 
 if TYPE_CHECKING:
-    from pytest_toolemu.hub import Hub
+    from pytest_toolemu.flight.hub import Hub
 
 _WORST = 5
 _REASON = 160

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.carrier import Carrier
-from pytest_toolemu.hub import Hub, Message
+from pytest_toolemu.flight.carrier import Carrier
+from pytest_toolemu.flight.hub import Hub, Message
+from pytest_toolemu.flight.schedule import Schedule
 from pytest_toolemu.plugin import progress
 from pytest_toolemu.plugin.state import Session
-from pytest_toolemu.schedule import Schedule
 
 _HERE = "here"
 

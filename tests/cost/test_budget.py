@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.budget import Budget
+from pytest_toolemu.cost.budget import Budget
+from pytest_toolemu.cost.prices import Price
 from pytest_toolemu.errors import ModelError, NotRunError
 from pytest_toolemu.exchange import Message, Reply, Usage
 from pytest_toolemu.models.metered import Metered
-from pytest_toolemu.prices import Price
 
 ASKED = (Message(role="user", content="x" * 3000),)
 
@@ -18,7 +18,8 @@ class Endpoint:
     """Answers or fails as told."""
 
     identity = {"provider": "test", "name": "endpoint"}
-    served = confirm = aclose = None
+    served = confirm = aclose = quotas = None
+    account = "test:endpoint"
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_toolemu.cost.prices import Cost, Price, Prices, costs_of, usd_text
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.exchange import Exchange, Reply, Usage
 from pytest_toolemu.models.specs import OFFICIAL
-from pytest_toolemu.prices import Cost, Price, Prices, costs_of, usd_text
 
 GPT = {"provider": "openai", "name": "gpt-4o", "base_url": OFFICIAL["openai"]}
 OWN = """\

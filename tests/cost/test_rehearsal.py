@@ -14,8 +14,8 @@ from pytest_toolemu.emulators.offline import Offline
 from pytest_toolemu.emulators.pinned import Pinned
 from pytest_toolemu.emulators.remembered import Remembered
 from pytest_toolemu.emulators.simulated import Simulated
+from pytest_toolemu.estimate.rehearsal import Sent, rehearse
 from pytest_toolemu.evaluators.judged import Judged
-from pytest_toolemu.rehearsal import Sent, rehearse
 from tests.emulators.worlds import Scripted, trajectory
 
 MODEL: Any = Scripted()  # it has no reply to give: asking it would be an error

@@ -5,11 +5,11 @@ import logging
 
 import pytest
 
-from pytest_toolemu import clock as clocks
 from pytest_toolemu.errors import ModelError
+from pytest_toolemu.flight import clock as clocks
+from pytest_toolemu.flight.throttle import Answer
 from pytest_toolemu.models import Remote
 from pytest_toolemu.models.limited import Alone, Gate, Limited
-from pytest_toolemu.throttle import Answer
 from tests.loopback import Fault, conforming, faulty, together
 from tests.loopback.fixtures import Loopback
 from tests.models.conftest import ANTHROPIC_KEY, OPENAI_KEY, PAY, QUESTION, VERDICT, complete, opened, using

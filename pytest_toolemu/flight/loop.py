@@ -147,7 +147,7 @@ def wait(future: Future[R]) -> R:
 
 # Installed packages, the standard library and this one.
 _NOT_THE_PROJECTS: Final = (
-    Path(__file__).parent,
+    Path(__file__).parents[1],
     Path(asyncio.__file__).parents[1],
     *(Path(path) for path in sys.path if path.endswith(("site-packages", "dist-packages"))),
 )

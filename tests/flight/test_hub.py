@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pytest_toolemu.budget import Budget
-from pytest_toolemu.hub import Hub, Message, Order
+from pytest_toolemu.cost.budget import Budget
+from pytest_toolemu.flight.hub import Hub, Message, Order
 
 
 class Told:
@@ -170,6 +170,14 @@ def test_a_stop_cancels_answers_whoever_waits_and_starts_nothing_more() -> None:
     assert told.says("a", "dropped", 0, 1) == []
     assert told.says("a", "want", 1) == [("a", ("none", 1, "stopped", "interrupted"))]
     assert told.says("a", "ask", "model", 1) == [("a", ("refuse", 1, "interrupted"))]
+
+
+def test_an_item_that_asks_after_the_stop_is_answered_though_its_case_has_not_ended_yet() -> None:
+    told = Told()
+    told.join("a")
+    told.says("a", "able", [0])
+    told.hub.stop("interrupted")
+    assert told.says("a", "want", 0) == [("a", ("none", 0, "stopped", "interrupted"))]
 
 
 def test_once_the_budget_is_spent_no_request_is_granted_and_all_workers_hear_of_it() -> None:

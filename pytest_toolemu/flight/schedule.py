@@ -11,11 +11,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pytest_toolemu import clock
 from pytest_toolemu.errors import NotRunError, UsageError
-from pytest_toolemu.hub import Message
-from pytest_toolemu.loop import TICK, Loop, wait
-from pytest_toolemu.throttle import Answer
+from pytest_toolemu.flight import clock
+from pytest_toolemu.flight.hub import Message
+from pytest_toolemu.flight.loop import TICK, Loop, wait
+from pytest_toolemu.flight.throttle import Answer
 
 Job = Callable[[], Coroutine[Any, Any, tuple[bool, Any]]]
 """A case that can be run: whether it failed, and its result, of builtin types."""

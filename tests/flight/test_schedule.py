@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.carrier import Carrier
-from pytest_toolemu.hub import Hub
-from pytest_toolemu.loop import Loop
-from pytest_toolemu.schedule import Job, NoResultError, Schedule
+from pytest_toolemu.flight.carrier import Carrier
+from pytest_toolemu.flight.hub import Hub
+from pytest_toolemu.flight.loop import Loop
+from pytest_toolemu.flight.schedule import Job, NoResultError, Schedule
 
 
 class Process:

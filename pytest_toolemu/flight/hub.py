@@ -24,9 +24,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from pytest_toolemu.budget import Budget
-from pytest_toolemu.requests import Requests
-from pytest_toolemu.throttle import Answer
+from pytest_toolemu.cost.budget import Budget
+from pytest_toolemu.flight.requests import Requests
+from pytest_toolemu.flight.throttle import Answer
 
 Message = tuple[Any, ...]
 """A name and arguments, all of them of builtin types: it may travel between processes."""
@@ -230,7 +230,7 @@ class Hub:
         case.waiting.add(worker)
         if case.state == "done":
             self._deliver(index)
-        elif self._stopped and case.state == "free":
+        elif self._stopped:
             self._answer(index, "stopped", self._stopped)
         elif case.state == "free":
             self._urgent.append((worker, index))

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.case import World
+from pytest_toolemu.cost.prices import Prices
+from pytest_toolemu.estimate.rehearsal import Sent, rehearse
 from pytest_toolemu.exchange import Role, Usage
-from pytest_toolemu.prices import Prices
-from pytest_toolemu.rehearsal import Sent, rehearse
 
 # Tool calls a case: the mean of 144 cases of ToolEmu's with its own agents (4.7 agent, 3.7 emulator requests).
 USUAL: Final = 4

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from pytest_toolemu.throttle import Answer, Throttle
+from pytest_toolemu.flight.throttle import Answer, Throttle
 
 GOOD = Answer("ok", 0.25)
 BUSY = Answer("busy", 0.01)

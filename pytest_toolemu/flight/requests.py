@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from pytest_toolemu.throttle import Answer, Throttle
+from pytest_toolemu.flight.throttle import Answer, Throttle
 
 Ticket = int
 Order = tuple[str, tuple[Any, ...]]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from pytest_toolemu.hub import Hub, Message, Order
+from pytest_toolemu.flight.hub import Hub, Message, Order
 
 T = TypeVar("T")
 

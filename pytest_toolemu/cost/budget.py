@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from pytest_toolemu.cost.prices import usd_text
 from pytest_toolemu.errors import NotRunError
-from pytest_toolemu.prices import usd_text
 
 
 class Purse(Protocol):

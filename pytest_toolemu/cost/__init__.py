@@ -1,0 +1,1 @@
+"""What requests cost, and what a session may still spend."""
