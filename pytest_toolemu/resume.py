@@ -18,10 +18,10 @@ from pytest_toolemu.store import MANIFEST, RunStore, load_run, run_file
 RESUMED: Final = "resumed_from"
 """In a manifest: the folders whose runs the session may have taken over, nearest first."""
 
-# Settings that make other runs. The key of each run decides; these choose the session.
-_SAME: Final = (
+# Settings that make other runs, or runs of other cases. The key of each run decides; these choose the session.
+SAME: Final = (
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "max-steps", "max-tokens",
-    "seed", "temperature", "max-output-tokens", "record", "replay",
+    "seed", "temperature", "max-output-tokens", "record", "replay", "shard",
 )  # fmt: skip
 
 
@@ -128,5 +128,5 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _chosen(settings: Mapping[str, Any]) -> list[Any]:
     """The values that make other runs, as JSON has them; what a session did not know was not chosen."""
-    values = [(settings.get(name) or [None])[0] for name in _SAME]
+    values = [(settings.get(name) or [None])[0] for name in SAME]
     return list(json.loads(json.dumps(values)))
