@@ -35,6 +35,7 @@ COMMANDS: dict[str, Any] = {
     "pin": {},
     "gate": {},
     "merge": {},
+    "slurm": {},
     "compare": {},
     "report": {},
     "show": {},

@@ -129,7 +129,12 @@ class TestRefused:
             ("settings", {}, {"emulator_mode": "standard"}, "emulator-mode: adversarial in {}; standard in {}"),
             ("settings", {"gate": ["pass_rate >= 1"]}, {}, "gate: pass_rate >= 1 in {}; none in {}"),
             ("models", "live", "replayed", "models: live in {}; replayed in {}"),
-            ("versions", {"pytest-toolemu": "1"}, {"pytest-toolemu": "2"}, "version of pytest-toolemu: 1 in {}; 2 in {}"),
+            (
+                "versions",
+                {"pytest-toolemu": "1"},
+                {"pytest-toolemu": "2"},
+                "version of pytest-toolemu: 1 in {}; 2 in {}",
+            ),
             ("datasets", [EDITION], [], "datasets: ours aa 1 in {}; none in {}"),
         ],
     )
