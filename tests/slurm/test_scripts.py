@@ -47,7 +47,9 @@ def check(script: Path) -> None:
     """By bash, and by shellcheck where it is installed."""
     subprocess.run(["bash", "-n", str(script)], check=True)
     if shutil.which("shellcheck"):
-        done = subprocess.run(["shellcheck", "--severity=warning", str(script)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["shellcheck", "--severity=warning", str(script)], capture_output=True, text=True, check=False
+        )
         assert done.stdout == ""
 
 
