@@ -121,7 +121,7 @@ async def _run(session: Session, part: Part, item: pytest.Item) -> tuple[bool, d
         return _is_final(item), {NOT_RUN: str(error), "row": _not_run(item, part, error).as_json()}
     # On disk before anybody hears of it: what is reported can be read again, by any process.
     run = run.model_copy(update={"agent": label_of(item) or agent_name(run)})
-    path = session.store.put(run, item.nodeid)
+    path = await session.loop.written(functools.partial(session.store.put, run, item.nodeid))
     session.flight().keep(run, path)
     return run.outcome != "passed" and _is_final(item), {"path": str(path)}
 
