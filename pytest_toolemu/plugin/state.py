@@ -346,7 +346,7 @@ class Session:
         if self._flight is not None:
             if in_peace and self.is_worker:
                 self._flight.schedule.drain()
-            self._flight.schedule.close()
+            self._flight.close()
         if self._loop is not None:
             self._loop.close(self._hurry)
             self._loop = None
