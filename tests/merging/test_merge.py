@@ -188,6 +188,32 @@ class TestRefused:
             f"{tmp_path}: there is no session here or below; name the folders of sessions, or one above them"
         )
 
+    def test_nothing_but_the_whole_itself(self, tmp_path: Path, finished: Run) -> None:
+        session(tmp_path / "whole", "1", {"item": finished})
+        store = RunStore(tmp_path / "whole")
+        store.put_manifest({MERGED: []})
+        with pytest.raises(UsageError) as told:
+            merge([tmp_path / "whole"], tmp_path / "whole")
+        assert (
+            str(told.value)
+            == f"{tmp_path / 'whole'}: there is nothing to merge but what an earlier merge has put there"
+        )
+
+    @pytest.mark.parametrize("name", ["session.json", "shard.json"])
+    def test_a_session_that_cannot_be_read(self, tmp_path: Path, finished: Run, name: str) -> None:
+        folder = session(tmp_path, "1", {"item": finished}, 1)
+        (folder / name).write_text("{")
+        told = self.refused([folder], tmp_path / "whole")
+        assert told.startswith(f"{folder}: the session cannot be read (Expecting property name")
+        assert told.endswith("run it again, or leave it out")
+
+    def test_a_folder_that_cannot_be_made(self, tmp_path: Path, finished: Run) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(UsageError) as told:
+            merge([session(tmp_path, "1", {"item": finished})], tmp_path / "file" / "whole")
+        where = tmp_path / "file" / "whole"
+        assert str(told.value) == f"--into: {where} cannot be written: Not a directory; name another folder"
+
     def test_sessions_without_runs(self, tmp_path: Path) -> None:
         told = self.refused([session(tmp_path, "1", {})], tmp_path / "whole")
         assert told == "the sessions have no runs: there is nothing to merge; run cases first"
@@ -224,6 +250,14 @@ class TestTheCommand:
         ]
         RunStore(folder).put(failed, "c")
         assert "FAILED careful: every case passes: 1 of 2 runs passed, 1 failed" in self.run("gate", folder).output
+
+    def test_a_manifest_that_cannot_be_read_gives_no_gate(self, tmp_path: Path, finished: Run) -> None:
+        folder = session(tmp_path, "1", {"a": finished})
+        (folder / "session.json").write_text("{")
+        told = self.run("gate", folder).exception
+        assert isinstance(told, UsageError)
+        assert str(told).startswith(f"{folder / 'session.json'}: cannot be read (")
+        assert str(told).endswith("; name the gate with --gate")
 
     def test_sessions_of_other_gates_have_none_together(self, tmp_path: Path, finished: Run) -> None:
         folders = [
