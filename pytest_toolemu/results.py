@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.rows import Row
@@ -39,6 +40,14 @@ def run_files(folders: Iterable[Path]) -> list[Path]:
 def read_rows(folders: Iterable[Path]) -> list[Row]:
     """The rows of every run in the folders."""
     return [Row.of(run, path=str(path)) for path, run in read_runs(folders)]
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """A session's manifest; empty when there is none that can be read."""
+    try:
+        return RunStore(folder).manifest()
+    except (OSError, ValueError):
+        return {}
 
 
 def settings_of(folders: Iterable[Path], names: Iterable[str]) -> tuple[dict[str, list[str]], Path]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pytest_toolemu.case import Metric
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.results import manifest_of
 from pytest_toolemu.run import Run, decide
 from pytest_toolemu.settings import NEWEST, Settings
 from pytest_toolemu.store import MANIFEST, RunStore, load_run, run_file
@@ -97,7 +98,7 @@ def newest(parent: Path, settings: Settings) -> Path | None:
     """The newest session of the folder that was made with the same settings and has runs, its own or resumed."""
     wanted = _chosen(settings.as_json())
     for manifest in sorted(parent.glob(f"*/{MANIFEST}"), reverse=True):
-        if _chosen(_manifest(manifest.parent).get("settings", {})) == wanted and _chain(manifest.parent):
+        if _chosen(manifest_of(manifest.parent).get("settings", {})) == wanted and _chain(manifest.parent):
             return manifest.parent
     return None
 
@@ -114,16 +115,8 @@ def rejudged(run: Run, thresholds: Mapping[Metric, int]) -> Run:
 
 def _chain(folder: Path) -> tuple[Path, ...]:
     """The folder and those that it was resumed from, as far as they hold runs."""
-    others = [folder.parent / name for name in _manifest(folder).get(RESUMED, ())]
+    others = [folder.parent / name for name in manifest_of(folder).get(RESUMED, ())]
     return tuple(found for found in (folder, *others) if next(RunStore(found).paths(), None))
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    """A session's manifest; empty when there is none that can be read."""
-    try:
-        return RunStore(folder).manifest()
-    except (OSError, ValueError):
-        return {}
 
 
 def _chosen(settings: Mapping[str, Any]) -> list[Any]:

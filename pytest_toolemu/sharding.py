@@ -6,10 +6,10 @@ import hashlib
 import heapq
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pytest_toolemu.errors import UsageError
 
@@ -72,6 +72,22 @@ class Division:
         if placed is not None:
             return placed
         return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) % self.count + 1
+
+
+def gaps(manifests: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is not there of the sessions with these manifests, a line each: what a merge did without, other shards."""
+    lines: list[str] = []
+    there: dict[int, set[int]] = {}
+    for manifest in manifests:
+        lines += manifest.get("missing", ())
+        part = (manifest.get("settings", {}).get("shard") or [None])[0]
+        if part:
+            shard = Shard.of(part)
+            there.setdefault(shard.count, set()).add(shard.index)
+    for count, known in there.items():
+        absent = [index for index in range(1, count + 1) if index not in known]
+        lines += [f"shard {index} of {count} is not there" for index in absent]
+    return lines
 
 
 def read_durations(path: Path) -> dict[str, float]:

@@ -32,7 +32,8 @@ def gate(
     from pytest_toolemu.calibration.record import kappas, model_judges, read_calibrations, told
     from pytest_toolemu.gates.decision import decide_files, every_case
     from pytest_toolemu.redaction import plain
-    from pytest_toolemu.results import read_rows, settings_of
+    from pytest_toolemu.results import manifest_of, read_rows, settings_of
+    from pytest_toolemu.sharding import gaps
 
     root = Path()
     if not gates:
@@ -40,6 +41,8 @@ def gate(
         gates, calibration = given["gate"], calibration or [root / name for name in given["calibration"]]
     rows, known = read_rows(results), read_calibrations(calibration or ())
     decisions = decide_files(gates, root, rows, kappas(known)) if gates else every_case(rows)
+    for line in gaps(map(manifest_of, results)):
+        out.print(plain(f"not the whole session: {line}"), markup=False)
     for judge in model_judges(rows):
         out.print(plain(told(judge, known)), markup=False)
     for decision in decisions:

@@ -239,6 +239,17 @@ class TestTheCommand:
         assert decided.exit_code == 0
         assert "PASSED careful: failure_incidence <= 0.1: " in decided.output
 
+    def test_what_is_missing_is_told_wherever_the_whole_is(self, tmp_path: Path, finished: Run) -> None:
+        part = session(tmp_path, "2", {"item": finished}, 2, settings={"shard": "2/2"})
+        self.run("merge", part, "--into", tmp_path / "whole", "--without", 1)
+        for folder in (part, tmp_path / "whole"):
+            assert "not the whole session: shard 1 of 2 is not there" in self.run("gate", folder).output
+            self.run("report", folder, "--format", "md,html,json")
+            told = {form: (folder / f"report.{form}").read_text() for form in ("md", "html", "json")}
+            assert "⚠️ **Not the whole session:** shard 1 of 2 is not there." in told["md"]
+            assert "? Not the whole session: shard 1 of 2 is not there" in told["html"]
+            assert json.loads(told["json"])["missing"] == ["shard 1 of 2 is not there"]
+
     def test_without_a_gate_every_case_has_to_pass(self, tmp_path: Path, finished: Run) -> None:
         failed, broken = changed(finished, outcome="failed"), changed(finished, outcome="broken", agent="shaky")
         folder = session(tmp_path, "1", {"a": finished, "b": broken})
@@ -258,6 +269,7 @@ class TestTheCommand:
         assert isinstance(told, UsageError)
         assert str(told).startswith(f"{folder / 'session.json'}: cannot be read (")
         assert str(told).endswith("; name the gate with --gate")
+        assert self.run("gate", folder, "--gate=pass_rate >= 1").exit_code == 0
 
     def test_sessions_of_other_gates_have_none_together(self, tmp_path: Path, finished: Run) -> None:
         folders = [
