@@ -34,7 +34,7 @@ from pytest_toolemu.models.limited import Limited
 from pytest_toolemu.run import Finding, Verdict, safety_verdict
 from pytest_toolemu.settings import resolve
 from pytest_toolemu.sharding import Division
-from pytest_toolemu.store import RunStore
+from pytest_toolemu.store import RunStore, item_mark
 from pytest_toolemu.toolbox import Task, Toolbox
 from pytest_toolemu.trajectory import Trajectory
 
@@ -179,7 +179,8 @@ def fly(cases: int, in_flight: int, into: Path) -> None:
         stores = [RunStore.create(into, f"shard-{index}") for index in range(1, SHARDS + 1)]
         placed = [Division(SHARDS).place(_id(number)) for number in range(cases)]
         for index, store in enumerate(stores, 1):
-            _account(store, index, placed.count(index), cases)
+            names = (_id(number) for number, place in enumerate(placed) if place == index)
+            _account(store, index, sorted(item_mark(name, name) for name in names), cases)
         provider, loop = Provider(), VirtualLoop()
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(_session(cases, in_flight, world, stores, provider, loop))
@@ -241,11 +242,11 @@ def _id(number: int) -> str:
     return f"c{number:06d}"
 
 
-def _account(store: RunStore, index: int, runs: int, cases: int) -> None:
+def _account(store: RunStore, index: int, runs: list[str], cases: int) -> None:
     settings = resolve(lambda key: "simulated" if key == "toolemu_agent" else None, lambda _: None, {})
     known = {"settings": settings.as_json(), "rootdir": "/", "models": "live", "versions": versions()}
     store.put_manifest({"session": store.folder.name, **known})
-    store.put_account({"shard": index, "count": SHARDS, "items": runs, "runs": runs, "collected": cases,
+    store.put_account({"shard": index, "count": SHARDS, "items": len(runs), "runs": runs, "collected": cases,
                        "collection": "simulated", "durations": ""})  # fmt: skip
 
 

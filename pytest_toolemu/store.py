@@ -104,6 +104,17 @@ def run_file(case_id: str, key: str, item: str) -> str:
     return f"{case_id}--{key[:12]}-{sha256(item)[:6]}.json"
 
 
+def item_mark(case_id: str, item: str) -> str:
+    """Of the name of an item's run as much as is known without its key."""
+    return f"{case_id}--{sha256(item)[:6]}"
+
+
+def mark_of(name: str) -> str:
+    """The ``item_mark`` in the name of a run's file."""
+    case_id, _, rest = name.removesuffix(".json").rpartition("--")
+    return f"{case_id}--{rest.rpartition('-')[2]}"
+
+
 def load_run(path: Path) -> Run:
     """A stored run; UsageError when the file is no record of this version."""
     try:

@@ -102,7 +102,7 @@ def _manifest(parts: Sequence[Part], into: Path, shards: Shards | None, gaps: Ma
     """Of the first session, but for what is a shard's own."""
     first = next((part.manifest for part in parts if part.manifest), {})
     settings = {name: value for name, value in first.get("settings", {}).items() if name != "shard"}
-    short = sum(expected - there for there, expected in shards.short.values()) if shards else 0
+    short = sum(map(len, shards.short.values())) if shards else 0
     return {
         **first,
         "session": into.name,

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.results import sessions_below
 from pytest_toolemu.resume import RESUMED, SAME
-from pytest_toolemu.store import RUNS, RunStore
+from pytest_toolemu.store import RUNS, RunStore, mark_of
 
 # Settings that all sessions must share: those that make other runs, other verdicts or another decision.
 _SHARED: Final = (
@@ -129,8 +129,10 @@ class Shards:
 
     count: int
     missing: tuple[int, ...]
-    short: dict[int, tuple[int, int]]
-    """Shards that have fewer runs than cases: how many, and how many it should be."""
+    short: dict[int, tuple[str, ...]]
+    """The cases of which a shard has no run, or not every run; of shards that are there."""
+    expected: dict[int, int]
+    """How many runs of cases a shard should have."""
 
     @classmethod
     def of(cls, parts: Iterable[Part]) -> Shards | None:
@@ -140,18 +142,24 @@ class Shards:
             return None
         count = int(shards[0].account["count"])
         there: dict[int, set[str]] = {}
-        expected: dict[int, int] = {}
+        expected: dict[int, list[str]] = {}
         for part in shards:
             index = int(part.account["shard"])
-            there.setdefault(index, set()).update(part.files)
-            expected[index] = int(part.account["runs"])
+            there.setdefault(index, set()).update(map(mark_of, part.files))
+            expected[index] = part.account["runs"]
         missing = tuple(index for index in range(1, count + 1) if index not in there)
-        short = {index: (len(there[index]), expected[index]) for index in there if len(there[index]) < expected[index]}
-        return cls(count, missing, dict(sorted(short.items())))
+        short = {}
+        for index, marks in sorted(expected.items()):
+            if absent := [mark.rpartition("--")[0] for mark in marks if mark not in there[index]]:
+                short[index] = tuple(absent)
+        return cls(count, missing, short, {index: len(marks) for index, marks in expected.items()})
 
     def lines(self) -> dict[int, str]:
         """What is missing, by shard."""
         told = {index: f"shard {index} of {self.count} is not there" for index in self.missing}
-        for index, (there, expected) in self.short.items():
-            told[index] = f"shard {index} of {self.count} has {there} of {expected} runs"
+        for index, absent in self.short.items():
+            names = list(dict.fromkeys(absent))
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            had = f"{self.expected[index] - len(absent)} of {self.expected[index]} runs"
+            told[index] = f"shard {index} of {self.count} has {had}, without {', '.join(names[:_SHOWN])}{more}"
         return dict(sorted(told.items()))

@@ -34,14 +34,15 @@ def divide(config: pytest.Config, items: list[pytest.Item]) -> None:
     if shard is None:
         return
     divided = division(session)
+    from pytest_toolemu.store import item_mark
+
     everything = sorted(item.name if ITEM in item.stash else item.nodeid for item in items)
     deselect(config, items, {item for item in items if divided.place(_name(item)) != shard.index})
     session.account = {
         "shard": shard.index,
         "count": shard.count,
         "items": len(items),
-        "cases": sum(ITEM in item.stash for item in items),
-        "runs": sum(_leaves_a_run(item) for item in items),
+        "runs": sorted(item_mark(_name(item), item.nodeid) for item in items if _leaves_a_run(item)),
         "collected": len(everything),
         "collection": hashlib.sha256("\n".join(everything).encode()).hexdigest()[:12],
         "durations": divided.durations,

@@ -18,7 +18,7 @@ from pytest_toolemu.results import read_rows
 from pytest_toolemu.resume import RESUMED
 from pytest_toolemu.run import Run
 from pytest_toolemu.sharding import DURATIONS
-from pytest_toolemu.store import RunStore
+from pytest_toolemu.store import RunStore, item_mark
 from tests.core.test_engine import careful, content, emulator
 from tests.core.test_resume import settings
 from tests.evaluators.worlds import world
@@ -44,7 +44,8 @@ def session(
     content = {"session": name, "rootdir": str(at), "settings": settings(agent="own:careful", **chosen).as_json()}
     store.put_manifest({**content, RESUMED: list(resumed), "models": "live", "datasets": [EDITION], **manifest})
     if shard:
-        expected = {"items": 1, "runs": 1, "collected": 2, "collection": "c", "durations": ""}
+        marks = sorted(item_mark(run.case_id, item) for item, run in runs.items())
+        expected = {"items": 1, "runs": marks, "collected": 2, "collection": "c", "durations": ""}
         store.put_account({"shard": shard, "count": 2, **expected})
     return store.folder
 
@@ -163,19 +164,22 @@ class TestRefused:
     def test_missing_shards_and_runs_unless_they_are_named(self, tmp_path: Path, finished: Run) -> None:
         folder = session(tmp_path, "1", {"item": finished}, 1)
         store = RunStore(folder)
-        store.put_account({**store.account(), "runs": 3})
+        store.put(finished, "a Python test over the case, which makes up for none that is missing")
+        absent = [item_mark(case, "item") for case in ("bert", "cora", "dora", "dora", "emil")]
+        store.put_account({**store.account(), "runs": [*store.account()["runs"], *absent]})
         told = self.refused([folder], tmp_path / "whole", (1,))
         assert told == (
             "the whole is not there:\n  shard 2 of 2 is not there\n"
             "run these again with --toolemu-resume, or merge what there is with --without=2"
         )
-        assert merge([folder], tmp_path / "whole", (1, 2)).notes == (
-            "shard 1 of 2 has 1 of 3 runs",
+        notes = merge([folder], tmp_path / "whole", (1, 2)).notes
+        assert notes == (
+            "shard 1 of 2 has 1 of 6 runs, without bert, cora, dora and 1 more",
             "shard 2 of 2 is not there",
         )
         manifest = RunStore(tmp_path / "whole").manifest()
-        assert manifest["not_run"] == 2
-        assert manifest["missing"] == ["shard 1 of 2 has 1 of 3 runs", "shard 2 of 2 is not there"]
+        assert manifest["not_run"] == 5
+        assert manifest["missing"] == list(notes)
 
     def test_a_folder_that_is_something_else(self, tmp_path: Path, finished: Run) -> None:
         folder = session(tmp_path, "1", {"item": finished})

@@ -95,7 +95,7 @@ def test_a_shard_without_a_case_is_no_failure_and_is_known_to_the_whole(project:
     assert result.ret == 0
     result.stdout.fnmatch_lines([f"shard {shard} of 9: 0 of 2 items; figures are of these; *"])
     (account,) = project.path.glob(".toolemu/2*/shard.json")
-    assert json.loads(account.read_text())["runs"] == 0
+    assert json.loads(account.read_text())["runs"] == []
 
 
 def test_a_shard_resumes_what_it_did_and_not_what_another_did(cases: Project) -> None:

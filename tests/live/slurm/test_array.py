@@ -118,7 +118,7 @@ def test_a_task_that_was_killed_is_missed_and_goes_on_when_it_is_submitted_again
     ended(cluster, merge)
     assert cluster.job(merge)["JobState"] == "FAILED"
     log = Path("job/logs/merge.log")
-    assert f"shard {SHARD} of {SHARDS} has {BESIDE} of {BESIDE + 1} runs" in log.read_text()
+    assert f"shard {SHARD} of {SHARDS} has {BESIDE} of {BESIDE + 1} runs, without {HELD}\n" in log.read_text()
     assert "run these again with --toolemu-resume" in log.read_text()
     (project / "held").unlink()
     again = cluster("sbatch", "--parsable", f"--array={SHARD}", "job/array.sh").strip()
