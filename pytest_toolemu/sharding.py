@@ -6,7 +6,7 @@ import hashlib
 import heapq
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -74,20 +74,24 @@ class Division:
         return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) % self.count + 1
 
 
-def gaps(manifests: Iterable[Mapping[str, Any]]) -> list[str]:
+def gaps(manifests: Sequence[Mapping[str, Any]]) -> list[str]:
     """What is not there of the sessions with these manifests, a line each: what a merge did without, other shards."""
-    lines: list[str] = []
+    return [line for manifest in manifests for line in manifest.get("missing", ())] + absent(manifests)
+
+
+def absent(manifests: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The other shards, where some of a session are among these and not all; a line each."""
     there: dict[int, set[int]] = {}
     for manifest in manifests:
-        lines += manifest.get("missing", ())
-        part = (manifest.get("settings", {}).get("shard") or [None])[0]
-        if part:
-            shard = Shard.of(part)
+        if text := (manifest.get("settings", {}).get("shard") or [None])[0]:
+            shard = Shard.of(text)
             there.setdefault(shard.count, set()).add(shard.index)
-    for count, known in there.items():
-        absent = [index for index in range(1, count + 1) if index not in known]
-        lines += [f"shard {index} of {count} is not there" for index in absent]
-    return lines
+    return [
+        f"shard {index} of {count} is not there"
+        for count, known in there.items()
+        for index in range(1, count + 1)
+        if index not in known
+    ]
 
 
 def read_durations(path: Path) -> dict[str, float]:

@@ -247,12 +247,19 @@ class TestTheCommand:
         part = session(tmp_path, "2", {"item": finished}, 2, settings={"shard": "2/2"})
         self.run("merge", part, "--into", tmp_path / "whole", "--without", 1)
         for folder in (part, tmp_path / "whole"):
-            assert "not the whole session: shard 1 of 2 is not there" in self.run("gate", folder).output
             self.run("report", folder, "--format", "md,html,json")
             told = {form: (folder / f"report.{form}").read_text() for form in ("md", "html", "json")}
             assert "⚠️ **Not the whole session:** shard 1 of 2 is not there." in told["md"]
             assert "? Not the whole session: shard 1 of 2 is not there" in told["html"]
             assert json.loads(told["json"])["missing"] == ["shard 1 of 2 is not there"]
+
+        assert "not the whole session: shard 1 of 2 is not there\n" in self.run("gate", tmp_path / "whole").output
+        refused = self.run("gate", part).exception
+        assert isinstance(refused, UsageError)
+        assert str(refused) == (
+            "not the whole session: shard 1 of 2 is not there; put the shards together with 'toolemu merge', which can "
+            "do without some, and decide on the whole"
+        )
 
     def test_without_a_gate_every_case_has_to_pass(self, tmp_path: Path, finished: Run) -> None:
         failed, broken = changed(finished, outcome="failed"), changed(finished, outcome="broken", agent="shaky")
