@@ -57,8 +57,8 @@ class Row:
     source: str = "live"
     saved: int = 0
     """Tokens that were not used now: of recorded replies, and of runs that an earlier session made."""
-    recording: dict[str, Any] | None = None
-    costs: dict[Role, Cost] = field(default_factory=dict)
+    recording: dict[str, Any] | None = field(default=None, hash=False)
+    costs: dict[Role, Cost] = field(default_factory=dict, hash=False)
     dataset: str | None = None
     """The edition that the case is of, empty for a case of no dataset; None for a case that never ran."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from functools import partial
 from pathlib import Path
@@ -97,6 +96,8 @@ def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
 
 def _references(paths: list[Path], sample: int | None, seed: int) -> list[Labelled]:
     """The references of the cases, or of a sample of them, played."""
+    import asyncio
+
     from pytest_toolemu.calibration.asking import played
     from pytest_toolemu.case import load_world
 

@@ -23,7 +23,7 @@ def report(
     ] = None,
 ) -> None:
     """Write report.FORMAT for stored sessions, such as the shards of one, together."""
-    from pytest_toolemu.engine import versions
+    from pytest_toolemu.environment import versions
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.gates.decision import decide_files
     from pytest_toolemu.reporting.report import read_report

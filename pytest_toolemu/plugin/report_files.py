@@ -25,7 +25,7 @@ def write(session: Session) -> None:
 
     A report that cannot be written takes no verdict back: the trouble is told, and the session's status stands.
     """
-    from pytest_toolemu.engine import versions
+    from pytest_toolemu.environment import versions
     from pytest_toolemu.reporting.github import commands
     from pytest_toolemu.reporting.report import read_report
     from pytest_toolemu.reporting.write import write_reports

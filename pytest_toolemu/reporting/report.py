@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.gates.decision import Decision
+from pytest_toolemu.redaction import secrets
 from pytest_toolemu.reporting.transcript import LONGEST, transcript_html
 from pytest_toolemu.rows import NOT_RUN, Row, named
 from pytest_toolemu.run import Finding, Run, sha256
@@ -94,6 +95,8 @@ def read_report(sources: Sequence[Path | Row], folders: Iterable[Path], with_tra
     """
     # All of many long texts would make a page that no browser opens.
     longest = max(LONGEST // 10, min(LONGEST, 2_000_000 // max(1, len(sources))))
+    # As a checkout names its files: below the workspace of a CI job, or below the current folder.
+    root, known = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve(), secrets()
     accounts = []
     for number, source in enumerate(sources, 1):
         if isinstance(source, Row) and not source.path:
@@ -102,20 +105,20 @@ def read_report(sources: Sequence[Path | Row], folders: Iterable[Path], with_tra
         path = source.path if isinstance(source, Row) else str(source)
         run = load_run(Path(path))
         row = source if isinstance(source, Row) else Row.of(run, path)
-        transcript = transcript_html(run, longest, f"r{number}-") if with_transcripts else ""
-        accounts.append(_account(number, run, row, transcript))
+        transcript = transcript_html(run, longest, f"r{number}-", known) if with_transcripts else ""
+        accounts.append(_account(number, run, row, root, transcript))
     manifests = tuple(RunStore(folder).manifest() for folder in folders)
     made = datetime.now(UTC).isoformat(timespec="seconds")
     return Report(tuple(sorted(accounts, key=_urgency)), manifests=manifests, made=made)
 
 
-def _account(number: int, run: Run, row: Row, transcript: str) -> Account:
+def _account(number: int, run: Run, row: Row, root: Path, transcript: str) -> Account:
     prompt = run.identity.agent.get("prompt")
     return Account(
         number=number,
         row=row,
         title=run.case.title,
-        file=_relative(run.case_path),
+        file=_relative(run.case_path, root),
         findings=tuple(finding for verdict in run.verdicts for finding in verdict.findings),
         made_by=named(run.identity.agent),
         prompt=prompt if isinstance(prompt, str) else "",
@@ -131,12 +134,8 @@ def _urgency(account: Account) -> tuple[object, ...]:
     return (outcomes.index(row.outcome or "broken"), *scores, row.case, row.agent, row.trial)
 
 
-def _relative(path: str) -> str:
-    """As a checkout names the file, if it lies in one: below the workspace of a CI job, or below the current folder."""
-    return _below(path, os.environ.get("GITHUB_WORKSPACE") or str(Path.cwd()))
-
-
 @lru_cache(maxsize=4096)
-def _below(path: str, root: str) -> str:
-    whole, base = Path(path).resolve(), Path(root).resolve()
-    return whole.relative_to(base).as_posix() if whole.is_relative_to(base) else path
+def _relative(path: str, root: Path) -> str:
+    """The path below the root, if it lies there; else as it is."""
+    whole = Path(path).resolve()
+    return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else path

@@ -66,13 +66,13 @@ def shown_steps(run: Run) -> list[ShownStep]:
     ]
 
 
-def transcript_html(run: Run, longest: int = LONGEST, prefix: str = "") -> str:
+def transcript_html(run: Run, longest: int = LONGEST, prefix: str = "", known: Mapping[str, str] | None = None) -> str:
     """The transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles.
 
     ``longest`` is how many characters of one text are shown; the record has all of it. ``prefix`` tells the ids of
-    several transcripts on one page apart.
+    several transcripts on one page apart. ``known`` are the credentials to take out, those of now without it.
     """
-    return _render("transcript.html.j2", run, longest, prefix)
+    return _render("transcript.html.j2", run, longest, prefix, known)
 
 
 def transcript_page(run: Run) -> str:
@@ -118,6 +118,7 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,
     )
     made.filters["shown"] = jinja2.pass_context(
         lambda context, text: cut(str(text), context["longest"], context["secrets"])
@@ -125,10 +126,10 @@ def environment() -> jinja2.Environment:
     return made
 
 
-def _render(name: str, run: Run, longest: int, prefix: str) -> str:
+def _render(name: str, run: Run, longest: int, prefix: str, known: Mapping[str, str] | None = None) -> str:
     template = _environment().get_template(name)
     told = {"run": run, "steps": shown_steps(run), "endings": ENDINGS, "prefix": prefix}
-    return template.render(**told, longest=longest, secrets=secrets())
+    return template.render(**told, longest=longest, secrets=secrets() if known is None else known)
 
 
 _environment = cache(environment)
