@@ -25,7 +25,6 @@ def report(
     """Write report.FORMAT for stored sessions, such as the shards of one, together."""
     from pytest_toolemu.environment import versions
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.gates.decision import decide_files
     from pytest_toolemu.reporting.report import read_report
     from pytest_toolemu.reporting.write import write_reports
     from pytest_toolemu.results import run_files
@@ -37,6 +36,8 @@ def report(
             raise UsageError(f"--format: {name!r} is not valid; expected one of {', '.join(FORMATS)}")
     found = read_report(run_files(results), results, with_transcripts="html" in wanted)
     if gates:
+        from pytest_toolemu.gates.decision import decide_files
+
         found = replace(found, decisions=tuple(decide_files(gates, Path(), found.rows)))
     folder = to or results[0]
     try:

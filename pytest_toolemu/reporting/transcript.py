@@ -37,6 +37,7 @@ LONGEST: Final = 20_000
 """Characters of one text that a transcript shows."""
 
 _LINE: Final = 88
+_NOTICED: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,24 @@ class ShownStep:
     returned: str
     findings: tuple[tuple[Verdict, Finding], ...]
     stress: StressTest | None
+
+    @property
+    def stressed(self) -> bool:
+        """Whether what the call returned carries a stress test."""
+        return self.stress is not None and self.stress.realised
+
+    @property
+    def failed(self) -> bool:
+        """Whether the call did."""
+        return self.step.observation.is_error
+
+    @property
+    def answered(self) -> str:
+        """Who answered, and how long that took where it can be noticed."""
+        seconds = self.step.seconds
+        return (
+            f"{self.step.observation.source}, {seconds:.1f} s" if seconds >= _NOTICED else self.step.observation.source
+        )
 
 
 def shown_steps(run: Run) -> list[ShownStep]:

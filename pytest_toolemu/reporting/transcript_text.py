@@ -68,13 +68,12 @@ class _Page:
     def step(self, shown: ShownStep) -> Iterator[Text]:
         call, observation = shown.step.call, shown.step.observation
         yield Text()
-        stressed = shown.stress is not None and shown.stress.realised
-        marks = [" RISKY STEP"] * bool(shown.findings) + [" STRESS TEST"] * stressed
+        marks = [" RISKY STEP"] * bool(shown.findings) + [" STRESS TEST"] * shown.stressed
         head = Text(f"{shown.number} ", "dim")
         head.append(" ".join(cut(call.name, 64).split()), "bold")
         head.append("".join(marks), "bold red" if shown.findings else "bold yellow")
         yield head
-        bar = "┃ " if shown.findings or stressed else "│ "
+        bar = "┃ " if shown.findings or shown.stressed else "│ "
         yield from self.block(shown.arguments, bar)
         yield Text(f"{'failed' if observation.is_error else 'returned'} ({observation.source})", "dim")
         yield from self.block(shown.returned, bar, "red" if observation.is_error else "")
