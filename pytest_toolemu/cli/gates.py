@@ -12,15 +12,16 @@ from pytest_toolemu.cli.terminal import out
 baseline = typer.Typer(no_args_is_help=True, help="Make and show the results that agents are compared with.")
 
 Results = Annotated[list[Path], typer.Argument(help="Folders of sessions, as their last line names them.")]
+CalibrationFiles = Annotated[
+    list[Path] | None, typer.Option("--calibration", help="A file that 'toolemu calibrate' wrote; may be repeated.")
+]
 File = Annotated[Path, typer.Argument(help="The baseline file; commit it.")]
 
 
 def gate(
     results: Results,
     gates: Annotated[list[str], typer.Option("--gate", help="A gate file, or an expression; may be repeated.")],
-    calibration: Annotated[
-        list[Path] | None, typer.Option(help="A file that 'toolemu calibrate' wrote; may be repeated.")
-    ] = None,
+    calibration: CalibrationFiles = None,
 ) -> None:
     """Decide whether the agents of stored sessions pass; exit status 1 where one does not, or none can be told."""
     from pytest_toolemu.calibration.record import kappas, model_judges, read_calibrations, told

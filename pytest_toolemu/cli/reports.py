@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from pytest_toolemu.cli.gates import Results
-from pytest_toolemu.cli.terminal import out
+from pytest_toolemu.cli.gates import CalibrationFiles, Results
+from pytest_toolemu.cli.terminal import err, out
 
 
 def report(
@@ -21,6 +22,7 @@ def report(
     gates: Annotated[
         list[str] | None, typer.Option("--gate", help="Show what this gate file or expression decides.")
     ] = None,
+    calibration: CalibrationFiles = None,
 ) -> None:
     """Write report.FORMAT for stored sessions, such as the shards of one, together."""
     from pytest_toolemu.environment import versions
@@ -35,10 +37,16 @@ def report(
         if name not in FORMATS:
             raise UsageError(f"--format: {name!r} is not valid; expected one of {', '.join(FORMATS)}")
     found = read_report(run_files(results), results, with_transcripts="html" in wanted)
+    if files := calibration or _calibrations_of(found.manifests):
+        from pytest_toolemu.calibration.record import read_calibrations
+
+        found = replace(found, calibrations=read_calibrations(files))
     if gates:
+        from pytest_toolemu.calibration.record import kappas
         from pytest_toolemu.gates.decision import decide_files
 
-        found = replace(found, decisions=tuple(decide_files(gates, Path(), found.rows)))
+        known = kappas(found.calibrations)
+        found = replace(found, decisions=tuple(decide_files(gates, Path(), found.rows, known)))
     folder = to or results[0]
     try:
         written = write_reports(found, wanted, folder, versions()["pytest-toolemu"])
@@ -46,6 +54,21 @@ def report(
         raise UsageError(f"{folder}: reports cannot be written: {error.strerror}; name a folder with --to") from None
     for path in written:
         out.print(f"{path}: {len(found.accounts):,} runs", markup=False)
+
+
+def _calibrations_of(manifests: Iterable[dict[str, Any]]) -> list[Path]:
+    """The calibrations that the sessions were run with; one that is no longer there is told."""
+    named = {
+        Path(manifest.get("rootdir", ""), name)
+        for manifest in manifests
+        for name in manifest.get("settings", {}).get("calibration", [()])[0]
+    }
+    for path in sorted(named):
+        if not path.is_file():
+            err.print(
+                f"{path}: is not there, so its judges show as uncalibrated; name it with --calibration", markup=False
+            )
+    return sorted(path for path in named if path.is_file())
 
 
 def show(run: Annotated[Path, typer.Argument(help="The file of a run, as failures name it: 'record: ...'.")]) -> None:

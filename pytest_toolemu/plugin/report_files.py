@@ -33,7 +33,7 @@ def write(session: Session) -> None:
     formats = session.settings["report"]
     try:
         read = read_report(list(session.rows.values()), [session.folder], with_transcripts="html" in formats)
-        report = replace(read, decisions=tuple(session.decisions))
+        report = replace(read, decisions=tuple(session.decisions), calibrations=session.calibrations)
         for path in write_reports(report, formats, session.folder, versions()["pytest-toolemu"]):
             session.notes.append((f"report: {relative(path)}", {}))
         if file := os.environ.get("GITHUB_STEP_SUMMARY"):

@@ -173,8 +173,9 @@ def parts(report: Report) -> list[Part]:
         for account in report.accounts
         if account.made_by
     ]
-    found += [_part("emulator", row.emulator) for row in report.rows if row.emulator]
-    found += [_part("judge", judge, _calibration(judge, report)) for row in report.rows for judge in row.judges]
+    found += [_part("emulator", emulator) for emulator in {row.emulator for row in report.rows} if emulator]
+    judges = {judge for row in report.rows for judge in row.judges}
+    found += [_part("judge", judge, _calibration(judge, report)) for judge in judges]
     found.append(_part("dataset", report.dataset))
     found += [Part("edition", plain(line)) for line in origins(report.rows)]
     order = ("agent", "emulator", "judge", "dataset", "edition")
@@ -190,7 +191,6 @@ def _calibration(judge: str, report: Report) -> str:
     """A model's opinion is worth what is known of it; a case's own checks are rules."""
     if not judge.startswith("judged "):
         return "rules of the cases"
-    kappa = report.calibrations.get(judge)
-    if kappa is None:
-        return "uncalibrated"
-    return f"calibrated: kappa {interval(kappa, '{:.2f}')} on {kappa.n} labels"
+    from pytest_toolemu.calibration.record import standing
+
+    return standing(judge, report.calibrations)

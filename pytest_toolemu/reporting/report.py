@@ -6,7 +6,7 @@ import contextlib
 import gc
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -17,11 +17,11 @@ from pytest_toolemu.redaction import secrets
 from pytest_toolemu.reporting.transcript import LONGEST, transcript_html
 from pytest_toolemu.rows import NOT_RUN, Row, named
 from pytest_toolemu.run import Finding, Run, sha256
-from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.store import RunStore, load_run
 from pytest_toolemu.summary import Summary, summarize
 
 if TYPE_CHECKING:
+    from pytest_toolemu.calibration.record import Calibrations
     from pytest_toolemu.gates.decision import Decision
 
 _INSTRUCTION = re.compile(r"^instruction\s*:", re.MULTILINE)
@@ -61,14 +61,14 @@ class Account:
 class Report:
     """The runs, the ones to look at first at the head; ``made`` is a time as ISO text.
 
-    ``calibrations`` holds each judge's quadratic kappa with labels, by the name it has in rows.
+    ``calibrations`` are those in use, by the names of judges in rows.
     """
 
     accounts: tuple[Account, ...]
     decisions: tuple[Decision, ...] = ()
     manifests: tuple[dict[str, Any], ...] = ()
     made: str = ""
-    calibrations: Mapping[str, Estimate] = field(default_factory=dict)
+    calibrations: Calibrations = field(default_factory=dict)
 
     @property
     def rows(self) -> list[Row]:

@@ -83,6 +83,7 @@ def json_text(report: Report) -> str:
             for made in report.decisions
         ],
         "made_with": [vars(part) for part in overview.parts(report)],
+        "calibrations": {judge: found.model_dump(mode="json") for judge, found in report.calibrations.items()},
         "runs": [{name: value(account) for name, (_, value) in COLUMNS.items()} for account in report.accounts],
     }
     return json.dumps(redact_json(content), indent=1) + "\n"
