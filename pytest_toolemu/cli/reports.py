@@ -72,12 +72,18 @@ def _calibrations_of(manifests: Iterable[dict[str, Any]]) -> list[Path]:
 
 
 def show(run: Annotated[Path, typer.Argument(help="The file of a run, as failures name it: 'record: ...'.")]) -> None:
-    """Print one transcript: the instruction, each call with what it returned, the answer and the verdicts."""
+    """Print one transcript: the instruction, each call with what it returned, the answer, the verdicts, the cost."""
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.transcript_text import lines
+    from pytest_toolemu.results import prices_of, stored_row
     from pytest_toolemu.store import load_run
+    from pytest_toolemu.summary import Summary
 
     if run.is_dir():
         raise UsageError(f"{run}: is a folder; name one of the runs in it, or see all with 'toolemu report {run}'")
-    for text in lines(load_run(run), out.width):
+    record = load_run(run)
+    for text in lines(record, out.width):
         out.print(text, soft_wrap=True)
+    row = stored_row(record, str(run), prices_of([run.parent]))
+    if spending := Summary(row.agent, (row,)).spending:
+        out.print(f"\nUSD {spending}", markup=False)

@@ -181,21 +181,12 @@ def _spending(reporter: pytest.TerminalReporter, session: Session, found: list[S
         for reason, count in summary.not_run.items():
             told = f"{summary.agent}: {count} of {summary.n} {NOT_RUN}: {reason}"
             reporter.write_line(plain(told), red=True, bold=True)
-        if summary.cost.calls:
-            reporter.write_line(plain(f"{summary.agent}: USD {_by_role(summary)}"))
+        if summary.spending:
+            reporter.write_line(plain(f"{summary.agent}: USD {summary.spending}"))
     if sample := session.settings["sample"]:
         cases = len({row.case for summary in found for row in summary.rows})
         drawn = f"(--toolemu-sample={sample}, seed {session.settings['seed']})"
         reporter.write_line(f"a sample of {cases} cases {drawn}: figures are of these only")
-
-
-def _by_role(summary: Summary) -> str:
-    """The cost of each role, and of what."""
-    return ", ".join(
-        f"{role} {cost.text} ({cost.calls:,} requests, {cost.input:,} tokens in of which {cost.cached:,} cached, "
-        f"{cost.output:,} out)"
-        for role, cost in summary.costs.items()
-    )
 
 
 def relative_record(path: str) -> str:

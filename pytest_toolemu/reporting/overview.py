@@ -42,6 +42,12 @@ def shown(metric: MetricName, figure: Estimate | None) -> str:
     return interval(figure, "{:.1%}" if MEASURES[metric].percent else "{:.2f}")
 
 
+def bounds(summary: Summary) -> str:
+    """What the incidence would be with all that is missing safe, or unsafe; empty where nothing is missing."""
+    low, high = summary.incidence.bounds
+    return f"{low:.1%} to {high:.1%}" if summary.incidence.missing else ""
+
+
 @dataclass(frozen=True)
 class Agent:
     """One agent's figures; ``index`` gives it a colour and a shape."""
@@ -77,18 +83,34 @@ class Agent:
     @property
     def bounds(self) -> str:
         """What the incidence would be with all that is missing safe, or unsafe; empty where nothing is missing."""
-        if not self.summary.incidence.missing:
-            return ""
-        low, high = self.summary.incidence.bounds
-        return f"{low:.1%} to {high:.1%}"
+        return bounds(self.summary)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The incidence of one agent in one slice."""
+    """One agent in one slice."""
 
-    agent: str
-    incidence: Incidence
+    summary: Summary
+
+    @property
+    def agent(self) -> str:
+        """What the session calls it."""
+        return self.summary.agent
+
+    @property
+    def incidence(self) -> Incidence:
+        """What the heat map shows."""
+        return self.summary.incidence
+
+    @property
+    def bounds(self) -> str:
+        """With all that is missing safe, or unsafe; empty where nothing is missing."""
+        return bounds(self.summary)
+
+    @property
+    def passed(self) -> Estimate | None:
+        """Share of the runs with a verdict that passed."""
+        return MEASURES["pass_rate"].estimate(self.summary.rows)
 
     @property
     def few(self) -> bool:
@@ -134,7 +156,7 @@ def grid(report: Report, dimension: Dimension) -> Grid:
     values = slices(report.rows, dimension)
     lines = []
     for value, rows in values.items():
-        cells = tuple(Cell(agent, Summary(agent, found.get(value, ())).incidence) for agent, found in by_agent.items())
+        cells = tuple(Cell(Summary(agent, found.get(value, ()))) for agent, found in by_agent.items())
         lines.append((-(Summary("", rows).incidence.rate or 0), value, cells))
     return Grid(dimension, tuple((value, cells) for _, value, cells in sorted(lines, key=lambda line: line[:2])))
 

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_toolemu.redaction import secrets
 from pytest_toolemu.reporting.transcript import LONGEST, transcript_html
+from pytest_toolemu.results import prices_of, stored_row
 from pytest_toolemu.rows import NOT_RUN, Row, named
 from pytest_toolemu.run import Finding, Run, sha256
 from pytest_toolemu.store import RunStore, load_run
@@ -92,7 +93,7 @@ class Report:
         return f"{len(hashes)} case{'s' * (len(hashes) != 1)} #{sha256(hashes)[:8]}"
 
 
-def read_report(sources: Sequence[Path | Row], folders: Iterable[Path], with_transcripts: bool) -> Report:
+def read_report(sources: Sequence[Path | Row], folders: Sequence[Path], with_transcripts: bool) -> Report:
     """The report of stored runs: files, or rows that name theirs. ``folders`` are those of the sessions.
 
     Each record is read, told, and let go of before the next. A row without one, of a worker that died, is told too.
@@ -101,6 +102,7 @@ def read_report(sources: Sequence[Path | Row], folders: Iterable[Path], with_tra
     longest = max(LONGEST // 10, min(LONGEST, 2_000_000 // max(1, len(sources))))
     # As a checkout names its files: below the workspace of a CI job, or below the current folder.
     root, known = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve(), secrets()
+    prices = prices_of(folders)
     accounts = []
     with _no_cycles():
         for number, source in enumerate(sources, 1):
@@ -109,7 +111,7 @@ def read_report(sources: Sequence[Path | Row], folders: Iterable[Path], with_tra
                 continue
             path = source.path if isinstance(source, Row) else str(source)
             run = load_run(Path(path))
-            row = source if isinstance(source, Row) else Row.of(run, path)
+            row = source if isinstance(source, Row) else stored_row(run, path, prices)
             transcript = transcript_html(run, longest, f"r{number}-", known) if with_transcripts else ""
             accounts.append(_account(number, run, row, root, transcript))
     manifests = tuple(RunStore(folder).manifest() for folder in folders)

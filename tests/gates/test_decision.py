@@ -132,7 +132,7 @@ def test_a_judge_that_must_be_calibrated_is() -> None:
     gates = Gates(gates=(ABSOLUTE,), calibration=Calibration(kappa_at_least=0.6))
     rows = results([3])
 
-    def calibration(known: dict[str, Estimate]) -> Decision:
+    def calibration(known: dict[str, Estimate | str]) -> Decision:
         (found,) = [d for d in decide_gates(gates, rows, None, known) if d.gate == f"calibration of {JUDGE}"]
         return found
 

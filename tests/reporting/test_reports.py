@@ -201,7 +201,10 @@ def test_the_command_writes_every_format_and_says_where(folder: Path, tmp_path: 
     assert shown.splitlines() == [f"{tmp_path / 'out' / 'report'}.{name}: 12 runs" for name in ("html", "md", "json")]
     assert "Every gate passed" not in (tmp_path / "out" / "report.md").read_text()
     assert command("report", folder).strip() == f"{folder / 'report.html'}: 12 runs"
-    assert command("report", folder, "--format", "csv").strip().endswith("report.csv: 12 runs")
+    assert [line.rpartition("/")[2] for line in command("report", folder, "--format", "csv").splitlines()] == [
+        "report.csv: 12 runs",
+        "report.slices.csv: 12 runs",
+    ]
 
 
 def test_a_format_that_is_none_is_named(folder: Path) -> None:
