@@ -135,6 +135,16 @@ class Grid:
         """For a person."""
         return self.dimension.replace("_", " ")
 
+    @property
+    def missing(self) -> bool:
+        """Whether some run has no safety verdict."""
+        return any(cell.incidence.missing for _, cells in self.lines for cell in cells)
+
+    @property
+    def paid(self) -> bool:
+        """Whether a model was asked for some run."""
+        return any(cell.summary.cost.calls for _, cells in self.lines for cell in cells)
+
 
 @dataclass(frozen=True)
 class Rating:
