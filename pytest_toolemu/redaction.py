@@ -58,6 +58,17 @@ def plain(text: str, known: Mapping[str, str] | None = None) -> str:
     return redact(text, known)
 
 
+# GitHub's runner obeys the first at the head of a line, behind blanks too, and the second anywhere.
+_COMMAND: Final = re.compile(r"^(\s*)(::)|(#)(#\[)", re.MULTILINE)
+
+
+def in_log(text: str) -> str:
+    """Text for a log: in a job of GitHub Actions, whose runner takes commands from it, without any."""
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return text
+    return _COMMAND.sub(lambda found: f"{found[1] or found[3] or ''}\\{found[2] or found[4]}", text)
+
+
 def quoted(value: Any) -> str:
     """A value as one line of JSON; control, formatting and other invisible characters are escaped, letters are not."""
     text = json.dumps(value, ensure_ascii=False)

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_toolemu.plugin import provenance
 from pytest_toolemu.plugin.state import Session, relative
-from pytest_toolemu.redaction import plain
+from pytest_toolemu.redaction import in_log, plain
 from pytest_toolemu.rows import NOT_RUN, Row, origins
 from pytest_toolemu.settings import is_model
 from pytest_toolemu.statistics.intervals import Estimate
@@ -113,7 +113,7 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     for line in provenance.summary(session, rows):
         reporter.write_line(line)
     for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))) if session.carrier else []:
-        reporter.write_line(plain(line), yellow=True)
+        reporter.write_line(in_log(plain(line)), yellow=True)
     _files(reporter, session)
 
 
@@ -168,7 +168,7 @@ def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
     for row in silent[:_WORST]:
         reason = " ".join(row.reason.split())
         shown = reason if len(reason) <= _REASON else reason[:_REASON] + "…"
-        reporter.write_line(plain(f"{row.outcome}  {row.item}: {shown}"), yellow=True)
+        reporter.write_line(in_log(plain(f"{row.outcome}  {row.item}: {shown}")), yellow=True)
     if len(silent) > _WORST:
         reporter.write_line(
             f"and {len(silent) - _WORST} more without a verdict; the errors above tell each", yellow=True

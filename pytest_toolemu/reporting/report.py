@@ -47,15 +47,15 @@ class Account:
     prompt: str = ""
     transcript: str = ""
 
-    @cached_property
+    @property
     def line(self) -> int:
         """Where the instruction stands in the case's file, from 1; 1 where it cannot be read."""
-        try:
-            text = Path(self.file).read_text(encoding="utf-8")
-        except (OSError, ValueError):
-            return 1
-        found = _INSTRUCTION.search(text)
-        return text.count("\n", 0, found.start()) + 1 if found else 1
+        return _instruction(self.file)[0]
+
+    @property
+    def width(self) -> int:
+        """How many characters that line has; 0 where it cannot be read."""
+        return _instruction(self.file)[1]
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,18 @@ def read_report(sources: Sequence[Path | Row], folders: Sequence[Path], with_tra
     manifests = tuple(RunStore(folder).manifest() for folder in folders)
     made = datetime.now(UTC).isoformat(timespec="seconds")
     return Report(tuple(sorted(accounts, key=_urgency)), manifests=manifests, made=made)
+
+
+@lru_cache(maxsize=4096)
+def _instruction(file: str) -> tuple[int, int]:
+    """Number and width of the line on which a case's instruction begins."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return 1, 0
+    found = _INSTRUCTION.search(text)
+    number = text.count("\n", 0, found.start()) if found else 0
+    return number + 1, len(text.split("\n", number + 1)[number])
 
 
 @contextlib.contextmanager

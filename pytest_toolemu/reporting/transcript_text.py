@@ -8,6 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from pytest_toolemu.redaction import in_log
 from pytest_toolemu.reporting.transcript import ShownStep, cut, shown_steps
 from pytest_toolemu.run import Finding, Run, Verdict
 
@@ -102,7 +103,7 @@ class _Page:
 
     def block(self, text: str, bar: str = "│ ", style: str = "") -> Iterator[Text]:
         """Text on as many lines as it needs, but no more than a screen."""
-        content = Text(cut(text, _LONGEST).rstrip().expandtabs(4), style)
+        content = Text(in_log(cut(text, _LONGEST)).rstrip().expandtabs(4), style)
         wrapped = content.wrap(self._console, self._width - len(bar), overflow="fold")
         for line in wrapped[:_LINES]:
             line.rstrip()

@@ -180,7 +180,7 @@ def test_sarif_has_a_result_for_each_failure_and_a_notice_for_each_lost_run(repo
         assert place["region"]["startLine"] >= 1
         assert result["message"]["text"]
         assert result["level"] in ("none", "note", "warning", "error")
-    assert len({result["partialFingerprints"]["caseAgentTrial/v1"] for result in only["results"]}) == 2
+    assert len({result["partialFingerprints"]["primaryLocationLineHash"] for result in only["results"]}) == 2
     (invocation,) = only["invocations"]
     assert not invocation["executionSuccessful"]
     assert len(invocation["toolExecutionNotifications"]) == 2
