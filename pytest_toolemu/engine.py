@@ -96,11 +96,14 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
     found = _Findings()
     identity = identify(agent, emulator, evaluators)
     late = f"the case took over {limits.timeout:g} s; raise --toolemu-timeout if the models are slow"
+    acted = False
     async with _accounted(found, trajectory, limits.timeout, late):
         await _act(trajectory, agent, emulator, limits)
+        acted = True
         await _judge(trajectory, evaluators, found)
         found.outcome, found.reasons = decide(found.verdicts, wanted)
-    if found.expired:
+    # An agent that had ended may be judged later, by 'toolemu judge'.
+    if found.expired and not acted:
         trajectory.stop, trajectory.stop_reason = "timeout", f"{limits.timeout:g} s passed"
     return _record(trajectory, identity, found, wanted, limits, started, trial)
 

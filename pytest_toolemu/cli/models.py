@@ -138,7 +138,7 @@ async def in_flight(jobs: Sequence[Job[T]], limit: int) -> list[T]:
         results = await asyncio.gather(*map(in_a_slot, jobs))
     for result in results:
         if isinstance(result, NotRunError):
-            raise result
+            raise NotRunError(f"{result}; this command reads options as variables, such as TOOLEMU_BUDGET_TOKENS")
     return [result for result in results if not isinstance(result, NotRunError)]
 
 
