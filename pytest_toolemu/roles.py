@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from pytest_toolemu.agents.noact import noact
@@ -44,7 +45,7 @@ class Roles:
         settings: Settings,
         gate: Gate | None = None,
         budget: Purse | None = None,
-        prices: Prices | None = None,
+        prices: Callable[[], Prices] | None = None,
     ) -> None:
         self._settings = settings
         self._gate = gate or Alone(settings["concurrency"])
@@ -124,7 +125,7 @@ class Roles:
 
     def _metered(self, model: Remote) -> Metered:
         """The endpoint on the session's budget. UsageError where that is in USD and nobody knows the price."""
-        price = self._prices.of(model.identity) if self._prices else None
+        price = self._prices().of(model.identity) if self._prices else None
         if self._budget.usd is not None and price is None:
             identity = model.identity
             raise UsageError(
