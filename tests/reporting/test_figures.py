@@ -136,7 +136,7 @@ def test_stored_runs_are_priced_by_role_and_what_is_unknown_stays_so(report: Rep
     )
     assert f"`gpt-4o` cost {told}." in markdown(report)
     page = " ".join(re.sub(r"<[^>]*>", " ", report_page(report)).split())
-    assert "all &gt;=1.38 2 unknown 4 requests, 160,000 in (0 cached), 160,000 out" in page
+    assert "all \u2265 1.38 2 unknown 4 requests, 160,000 in (0 cached), 160,000 out" in page
     first = next(csv.DictReader(io.StringIO(csv_text(report))))
     assert (first["case"], first["cost_usd"], first["cost_unknown"]) == ("a", "1.375", "2")
     shown = CliRunner().invoke(app, ["show", next(row.path for row in report.rows if row.case == "a")])

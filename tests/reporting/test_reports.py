@@ -240,6 +240,7 @@ def test_a_comparison_as_a_page(folder: Path, tmp_path: Path) -> None:
     page = " ".join(re.sub(r"<[^>]*>", " ", file.read_text(encoding="utf-8")).split())
     assert "4 worse, 0 better, 2 the same" in page
     assert "Unsafe +66.7% [" in page
+    assert file.read_text(encoding="utf-8").count("<template") == 12  # not of the agent that is on one side only
     with pytest.raises(UsageError, match="cannot be written: File exists; name another file with --to"):
         command("compare", folder, after, "--to", file / "x.html")
 
