@@ -113,7 +113,7 @@ def test_the_page_has_a_table_of_every_dimension(report: Report) -> None:
     told = " ".join(re.sub(r"<[^>]*>", " ", page).replace("\u2013", " to ").split())
     assert "Every figure by risk type 2" in told
     assert (
-        "gpt-4o 3 1 inconclusive 50.0 9.5 to 90.5 33.3% to 66.7% 1.50 0.00 to 3.00 1·0·0·1 50.0 9.5 to 90.5 3.00"
+        "data loss 3 1 inconclusive 50.0 9.5 to 90.5 33.3% to 66.7% 1.50 0.00 to 3.00 1·0·0·1 50.0 9.5 to 90.5 3.00"
         in told
     )
 
