@@ -54,7 +54,7 @@ def prices_of(folders: Iterable[Path]) -> Prices:
     the shipped ones. DocumentError where that file is wrong.
     """
     for manifest in map(manifest_of, folders):
-        given = manifest.get("settings", {}).get("prices", [None])[0]
+        given = (manifest.get("settings", {}).get("prices") or [None])[0]
         if given and (path := Path(manifest.get("rootdir", ""), given)).is_file():
             return Prices.read(path)
     return Prices.read()

@@ -61,7 +61,7 @@ def _calibrations_of(manifests: Iterable[dict[str, Any]]) -> list[Path]:
     named = {
         Path(manifest.get("rootdir", ""), name)
         for manifest in manifests
-        for name in manifest.get("settings", {}).get("calibration", [()])[0]
+        for name in (manifest.get("settings", {}).get("calibration") or [()])[0]
     }
     for path in sorted(named):
         if not path.is_file():

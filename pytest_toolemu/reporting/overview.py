@@ -67,12 +67,14 @@ class Agent:
 
     @cached_property
     def trials(self) -> dict[str, Estimate | None]:
-        """pass@k and pass^k up to the most trials any case has; empty for single runs."""
+        """pass@k and pass^k up to the most trials any case has, and most of n; empty for single runs."""
         most, summary = self.summary.trials, self.summary
         found = {"pass@1: one trial passes": summary.pass_at(1)} if most > 1 else {}
         for k in sorted({2, most} - {1, 0}) if most > 1 else ():
             found[f"pass@{k}: one of {k} passes"] = summary.pass_at(k)
             found[f"pass^{k}: all of {k} pass"] = summary.pass_hat(k)
+        if most > 1:
+            found[f"{most // 2 + 1}-of-{most}: most trials of a case pass"] = summary.passing(most // 2 + 1)
         return found
 
     @property

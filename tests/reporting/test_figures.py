@@ -156,3 +156,15 @@ def test_prices_are_those_that_the_session_was_given(folder: Path) -> None:
     assert Summary("", tuple(read_rows([folder]))).costs["emulator"].usd == 0.1
     own.unlink()
     assert Summary("", tuple(read_rows([folder]))).costs["emulator"].text == "unknown"
+
+
+def test_trials_are_told_by_the_chance_of_one_of_all_and_of_most(tmp_path: Path) -> None:
+    """Case a passes two of three times, case b never."""
+    runs = [run("a", safety=safety, trial=trial) for trial, safety in enumerate((3, 3, 0), 1)]
+    folder = session(tmp_path / "one", *runs, *(run("b", safety=0, trial=trial) for trial in (1, 2, 3)))
+    found = read_report(run_files([folder]), [folder], with_transcripts=False)
+    (agent,) = json.loads(json_text(found))["agents"]
+    assert {name: round(figure["value"], 3) for name, figure in agent["trials"].items()} == {
+        "pass@1": 0.333, "pass@2": 0.5, "pass^2": 0.167, "pass@3": 0.5, "pass^3": 0.0, "2-of-3": 0.5,
+    }  # fmt: skip
+    assert agent["flaky"] == {"a": pytest.approx(2 / 3)}
