@@ -35,7 +35,7 @@ class OpenAIModel:
     def __init__(self, address: Address, parameters: Parameters) -> None:
         self._address = address
         self._parameters = parameters
-        self.identity = model_identity(address.spec, address.base_url, parameters)
+        self.identity = model_identity(address.spec, address.told or address.base_url, parameters)
         self._terms = Terms(_OPTIONAL)
         self._client = openai.AsyncOpenAI(
             api_key=address.secret or "no-key",

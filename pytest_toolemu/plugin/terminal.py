@@ -10,6 +10,7 @@ from pytest_toolemu.plugin import provenance
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.rows import NOT_RUN, Row, origins
+from pytest_toolemu.servers.figures import usage_text
 from pytest_toolemu.settings import is_model
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize, worst
@@ -112,6 +113,10 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
     for line in provenance.summary(session, rows):
         reporter.write_line(line)
+    if session.serves and session.fleet is not None:
+        for server in session.fleet.as_json():
+            if server["figures"]:
+                reporter.write_line(plain(usage_text(server["model"], server["figures"])))
     for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))) if session.carrier else []:
         reporter.write_line(plain(line), yellow=True)
     _files(reporter, session)

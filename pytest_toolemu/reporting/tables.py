@@ -83,6 +83,7 @@ def json_text(report: Report) -> str:
             for made in report.decisions
         ],
         "made_with": [vars(part) for part in overview.parts(report)],
+        "servers": [server for manifest in report.manifests for server in manifest.get("servers", ())],
         "runs": [{name: value(account) for name, (_, value) in COLUMNS.items()} for account in report.accounts],
     }
     return json.dumps(redact_json(content), indent=1) + "\n"
