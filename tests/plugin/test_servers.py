@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.loopback.fixtures import Loopback
-from tests.plugin.conftest import Project
+from tests.plugin.conftest import UNUSED, Project
 from tests.servers.stand_in import install
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="vLLM and process groups are those of POSIX")
@@ -57,7 +58,7 @@ def vllm(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 
 def said(result: pytest.RunResult) -> str:
-    return result.stdout.str() + result.stderr.str()
+    return f"{result.stdout.str()}\n{result.stderr.str()}"
 
 
 def test_one_server_for_agent_emulator_judges_and_all_workers(project: Project, vllm: StandIn) -> None:
@@ -135,31 +136,31 @@ def test_an_adapter_is_served_with_its_base(alone: Project, vllm: StandIn) -> No
     assert words[words.index("--lora-modules") + 1] == f"careful={alone.path / 'careful'}"
 
 
-def test_a_server_that_runs_is_used_and_left_alone(project: Project, vllm: StandIn, loopback: Loopback) -> None:
+def test_a_server_that_runs_is_used_and_left_alone(alone: Project, vllm: StandIn, loopback: Loopback) -> None:
     server = loopback(models=[MODEL])
-    result = project.run(f"--toolemu-agent={MODEL}", f"--toolemu-vllm-url={server.url}/v1")
-    assert "toolemu" in said(result)
-    assert server.requests
+    result = alone.run(f"--toolemu-agent={MODEL}", f"--toolemu-vllm-url={server.url}/v1")
+    assert alone.runs(), said(result)
+    assert {run.identity.agent["model"]["base_url"] for run in alone.runs()} == {f"{server.url}/v1"}
     assert vllm.said("started") == []
-    assert project.manifest()["servers"] == []
+    assert alone.manifest()["servers"] == []
 
 
-def test_nothing_is_started_where_nothing_is_run(project: Project, vllm: StandIn) -> None:
-    project.run(f"--toolemu-agent={MODEL}", "--collect-only")
-    project.run(f"--toolemu-agent={MODEL}", "--toolemu-estimate")
-    project.run(f"--toolemu-agent={MODEL}", "-k", "nobody")
+def test_nothing_is_started_where_nothing_is_run(alone: Project, vllm: StandIn) -> None:
+    alone.run(f"--toolemu-agent={MODEL}", "--collect-only")
+    alone.run(f"--toolemu-agent={MODEL}", "--toolemu-estimate")
+    alone.run(f"--toolemu-agent={MODEL}", "-k", "nobody")
     assert vllm.said("started") == []
 
 
-def test_the_command_is_missed_before_any_case(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_is_missed_before_any_case(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VLLM_BASE_URL", raising=False)
-    result = project.run(f"--toolemu-agent=vllm:{MODEL}")
+    result = alone.run(f"--toolemu-agent=vllm:{MODEL}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert (
         f"ERROR: toolemu: vllm:{MODEL} needs the vllm command: pip install 'pytest-toolemu[vllm]' (Linux with a GPU), or "
         f"name a server that runs: vllm:{MODEL}@http://host:8000/v1, or --toolemu-vllm-url=http://host:8000/v1"
     ) in said(result)
-    assert project.runs() == []
+    assert alone.runs() == []
 
 
 def test_a_server_that_does_not_start_is_told_by_the_cause_in_its_log(
@@ -212,39 +213,53 @@ def test_a_server_that_dies_breaks_what_asks_it_and_nothing_else(
     assert vllm.alive() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
-@pytest.mark.parametrize("moment", ["starting", "running"])
+ENDS = [
+    ("alone", "starting", signal.SIGINT),
+    ("alone", "starting", signal.SIGKILL),
+    ("alone", "running", signal.SIGINT),
+    ("alone", "running", signal.SIGTERM),
+    ("workers", "running", signal.SIGKILL),
+]
+
+
+@pytest.mark.parametrize(("runner", "moment", "number"), ENDS, indirect=["runner"])
 def test_no_server_outlives_its_session(
-    project: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, moment: str
+    project: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch, moment: str, number: signal.Signals
 ) -> None:
-    if project.runner[0] == "-n" and number != signal.SIGKILL:
-        pytest.skip("one process and its workers end alike by these")
-    os.mkfifo(project.path / "arrived")
-    monkeypatch.setenv("TRICK", "hangs" if moment == "starting" else "")
     project.write("conftest.py", WAITS)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *project.runner, "--toolemu-emulator", MODEL]
-    monkeypatch.setenv("ARRIVED", str(project.path / "arrived"))
+    arrived = project.path / "arrived"
+    reached = vllm.folder / "started" if moment == "starting" else arrived
+    os.mkfifo(reached)
+    monkeypatch.setenv("TRICK", "hangs" if moment == "starting" else "")
+    monkeypatch.setenv("ARRIVED", str(arrived))
+    command = [sys.executable, "-m", "pytest", *UNUSED, *project.runner, "--toolemu-emulator", MODEL]
     process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    if moment == "starting":
-        while not vllm.said("started"):
-            assert process.poll() is None
-    else:
-        assert (project.path / "arrived").read_text() == "here"
+    assert reached.read_text()  # blocks until it is there
+    servers = _serving(vllm.folder) - {process.pid}
+    assert len(servers) >= 2  # the guard and what it guards, at least
     process.send_signal(number)
     process.wait()
-    servers = _serving(project.path)
-    while servers and any(map(_lives, servers)):
-        pass  # gone within the guard's patience, or this never ends
-    assert vllm.alive() == []
+    for server in servers:
+        _wait_for(server)
 
 
-def _serving(folder: Path) -> list[int]:
-    """Processes of the stand-in and its guard that belong to a test's folder."""
-    found = []
+def _wait_for(pid: int) -> None:
+    """Until a process has ended, that is nobody's child here."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    select.select([handle], [], [])
+    os.close(handle)
+
+
+def _serving(folder: Path) -> set[int]:
+    """The session's processes, workers among them, its servers and their guards: all that a test's environment names."""
+    found = set()
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if f"TOOLEMU_STAND_IN={folder / 'bin'}".encode() in environ.read_bytes().split(b"\0"):
-                found.append(int(environ.parent.name))
+            if f"TOOLEMU_STAND_IN={folder}".encode() in environ.read_bytes().split(b"\0"):
+                found.add(int(environ.parent.name))
         except OSError:
             continue
     return found
@@ -264,12 +279,12 @@ def toolemu_agent():
 """
 
 
-def test_a_port_that_is_taken_is_told_with_the_way_to_use_it(project: Project, vllm: StandIn) -> None:
+def test_a_port_that_is_taken_is_told_with_the_way_to_use_it(alone: Project, vllm: StandIn) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        result = project.run(f"--toolemu-agent={MODEL}", f"--toolemu-vllm-args=--port {port}")
+        result = alone.run(f"--toolemu-agent={MODEL}", f"--toolemu-vllm-args=--port {port}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert (
         f"vllm:{MODEL}: port {port}, which --toolemu-vllm-args names, cannot be had (Address already in use); use the "
