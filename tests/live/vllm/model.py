@@ -9,6 +9,7 @@ prompts of ten thousand characters have a few hundred tokens.
 from __future__ import annotations
 
 import json
+import math
 import random
 import sys
 from pathlib import Path
@@ -40,8 +41,8 @@ TEMPLATE = """\
 {% endif -%}
 """
 CONTEXT = 4096
-STEPS = 1200
-ENOUGH = 0.002
+STEPS = 240
+RATE = 3e-3
 
 Dialogue = dict[str, Any]
 Row = tuple[list[int], int]
@@ -85,9 +86,9 @@ def rows_of(dialogues: list[Dialogue], words: Any) -> list[Row]:
 
 
 def learn(model: Any, rows: list[Row]) -> float:
-    """Until it knows every reply, or for so many steps; the last loss."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0, betas=(0.9, 0.98))
-    good, loss = 0, torch.tensor(9.0)
+    """Adapt the weights to the replies, faster first; the last loss."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, betas=(0.9, 0.98))
+    loss = torch.tensor(9.0)
     for step in range(STEPS):
         batch = random.sample(rows, min(8, len(rows)))
         longest = max(len(tokens) for tokens, _ in batch)
@@ -102,12 +103,9 @@ def learn(model: Any, rows: list[Row]) -> float:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for group in optimizer.param_groups:
-            group["lr"] = 3e-3 * min(1.0, (step + 1) / 50) * (0.3 if step > STEPS * 0.6 else 1.0)
+            group["lr"] = RATE * min((step + 1) / 30, 0.5 + 0.5 * math.cos(math.pi * step / STEPS))
         optimizer.step()
-        good = good + 1 if loss.item() < ENOUGH else 0
-        if good == 12:
-            break
-        if step % 10 == 0:
+        if step % 20 == 0:
             print(f"step {step}: loss {loss.item():.4f}", flush=True)
     return float(loss.item())
 
