@@ -20,7 +20,7 @@ import pytest
 
 from pytest_toolemu.environment import load_env
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.settings import Settings, Variant, is_model
+from pytest_toolemu.settings import Settings, Variant, is_model, provider_of
 
 if TYPE_CHECKING:
     from pytest_toolemu.calibration.figures import JudgeCalibration
@@ -172,18 +172,23 @@ class Session:
     @functools.cached_property
     def fleet(self) -> Fleet | None:
         """The vLLM servers that this session needs, started or not; None for none. UsageError where they cannot be."""
+        named = (*self.settings["agent"], self.settings["emulator"] or "", *self.settings["evaluator"])
+        if self.is_worker or not any(provider_of(name) == "vllm" for name in named):
+            return None
         from pytest_toolemu.plugin import servers
 
-        return None if self.is_worker else servers.plan(self)
+        return servers.plan(self)
 
     @functools.cached_property
     def places(self) -> dict[str, Place]:
         """Where this session serves models itself, by their names."""
+        if not self.is_worker:
+            return self.fleet.places if self.fleet else {}
+        if not self.given.get("places"):
+            return {}
         from pytest_toolemu.models import Place
 
-        if self.is_worker:
-            return {name: Place(*where) for name, where in self.given.get("places", {}).items()}
-        return self.fleet.places if self.fleet else {}
+        return {name: Place(*where) for name, where in self.given["places"].items()}
 
     @functools.cached_property
     def leave(self) -> Leave:
