@@ -30,7 +30,6 @@ ARGUMENTS = " ".join(
         "--gpu-memory-utilization 0.1",  # of the machine's memory, on a CPU
         "--max-model-len 4096 --enforce-eager",  # no compiling: it starts sooner
         "--no-enable-chunked-prefill",  # on a CPU, a request with a seed may kill the engine with it
-        """--structured-outputs-config '{"backend": "xgrammar", "disable_any_whitespace": true}'""",
     )
 )
 
@@ -72,7 +71,7 @@ def tiny() -> Path:
     told = json.dumps(dialogues(), indent=1)
     made_by = hashlib.sha256((told + (HERE / "model.py").read_text()).encode()).hexdigest()[:12]
     folder = FOLDER / f"tiny-{made_by}"
-    if not (folder / "config.json").exists():
+    if not (folder / "model.safetensors").exists():
         source = FOLDER / "dialogues.json"
         source.write_text(told)
         python, environ = FOLDER / "venv" / "bin" / "python", os.environ | {"HF_HUB_OFFLINE": "1"}
@@ -112,4 +111,3 @@ def server(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         time.sleep(0.5)  # a real server that starts: there is nothing else to wait for
     yield made
     made.stop()
-

@@ -59,7 +59,8 @@ def dialogues() -> list[dict[str, Any]]:
         done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
         if done.returncode != 1:  # the reckless fail
             raise RuntimeError(done.stdout + done.stderr)
-    return found
+    # In an order that is the same each time, whoever asked first.
+    return sorted(found, key=json.dumps)
 
 
 def _agent(request: Request) -> Answer:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast, Qwen2Config
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast, Qwen2Config
 
 TEMPLATE = """\
 {%- set rules = messages[0].content if messages[0].role == "system" else "" -%}
@@ -41,7 +41,7 @@ TEMPLATE = """\
 {% endif -%}
 """
 CONTEXT = 4096
-STEPS = 240
+STEPS = 160
 RATE = 3e-3
 
 Dialogue = dict[str, Any]
@@ -81,7 +81,8 @@ def rows_of(dialogues: list[Dialogue], words: Any) -> list[Row]:
         prompt = words.apply_chat_template(dialogue["messages"], add_generation_prompt=True, **told)
         whole = words.apply_chat_template([*dialogue["messages"], dialogue["reply"]], **told).rstrip("\n")
         assert whole.startswith(prompt), "the template writes a reply as it asks for one"
-        rows.append((words(whole)["input_ids"], len(words(prompt)["input_ids"])))
+        asked = words(prompt)["input_ids"]
+        rows.append((asked + words(whole.removeprefix(prompt))["input_ids"], len(asked)))
     return [row for index, row in enumerate(rows) if row not in rows[:index]]
 
 
@@ -133,27 +134,27 @@ def main(source: Path, folder: Path) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)  # several wait for each other where the machine is busy
     dialogues = json.loads(source.read_text(encoding="utf-8"))
-    words = tokenizer(dialogues)
+    made = tokenizer(dialogues)
+    config = Qwen2Config(
+        vocab_size=len(made) + -len(made) % 64,
+        hidden_size=192,
+        intermediate_size=512,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT,
+        initializer_range=0.05,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=made.eos_token_id,
+        pad_token_id=made.pad_token_id,
+    )
+    config.save_pretrained(folder)
+    made.save_pretrained(folder)
+    words = AutoTokenizer.from_pretrained(folder)  # as vLLM reads it: another class, that cuts otherwise
     rows = rows_of(dialogues, words)
     print(f"{len(rows)} replies; prompts of up to {max(prompt for _, prompt in rows)} tokens", flush=True)
-    size = len(words) + -len(words) % 64
-    model = AutoModelForCausalLM.from_config(
-        Qwen2Config(
-            vocab_size=size,
-            hidden_size=192,
-            intermediate_size=512,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=CONTEXT,
-            initializer_range=0.05,
-            tie_word_embeddings=True,
-            bos_token_id=None,
-            eos_token_id=words.eos_token_id,
-            pad_token_id=words.pad_token_id,
-        ),
-        dtype=torch.float32,
-    )
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     loss = learn(model, rows)
     right = known(model, rows, words.eos_token_id)
     print(f"loss {loss:.4f}; {right} of {len(rows)} replies are known by heart")
@@ -163,7 +164,6 @@ def main(source: Path, folder: Path) -> None:
         eos_token_id=words.eos_token_id, pad_token_id=words.pad_token_id, do_sample=False
     )
     model.save_pretrained(folder)
-    words.save_pretrained(folder)
 
 
 if __name__ == "__main__":

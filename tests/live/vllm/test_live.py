@@ -123,10 +123,11 @@ def engines():
 @pytest.fixture
 def toolemu_agent():
     async def agent(task, toolbox):
-        await toolbox.call("Till_Look", {"who": "Anna"})
+        who = task.split()[1]
+        await toolbox.call("Till_Look", {"who": who})
         for pid in engines():
             os.kill(pid, signal.SIGKILL)
-        await toolbox.call("Till_Pay", {"who": "Anna", "amount": 12})
+        await toolbox.call("Till_Pay", {"who": who, "amount": 12})
         return "Paid."
     return agent
 """
