@@ -2,7 +2,8 @@
 
 The ratio is to what the machine needs for the same, measured in turn in the same run: collecting the cases, and then
 sleeping or sending the same requests by the bare SDK. So a busy machine slows both. The best of several attempts
-counts, and no more are made than it takes to be as good as ``ratios.json`` says.
+counts, and no more are made than it takes to be good enough. ``ratios.json`` is written on a machine that does nothing
+else.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from benchmarks.small_cases import write
 
 RATIOS: Final = Path(__file__).with_name("ratios.json")
 ALLOWED: Final = 1.25
-_LOAD: Final = Load(48, 24, 0.1)
+_LOAD: Final = Load(48, 24, 0.25)
 _KINDS: Final = ("sleep", "http", "faults")
 
 
@@ -49,7 +50,7 @@ def _best(kind: str, attempts: int, known: float | None) -> float:
         write(Path(folder), _LOAD.cases)
         for _ in range(attempts):
             best = min(best, _ratio(Path(folder), kind))
-            if known is not None and best <= known:
+            if known is not None and best <= ALLOWED * known:
                 break
     print(f"{kind:8} {best:5.2f}" + (f"  committed: {known:g}" if known is not None else ""), flush=True)
     return best

@@ -21,11 +21,10 @@ _CONTROL: Final = re.compile(
 
 def secrets(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Value of each credential in the environment: the name of its variable. Longest first, so that none is cut."""
-    found = {
-        value: name
-        for name, value in (os.environ if environ is None else environ).items()
-        if _SECRET_NAME.search(name) and len(value) >= _MIN_LENGTH and not value.startswith(("/", "."))
-    }
+    given = os.environ if environ is None else environ
+    # Not items(): pytest sets and deletes a variable for each test while runs are written on other threads.
+    values = ((name, given.get(name, "")) for name in given if _SECRET_NAME.search(name))
+    found = {value: name for name, value in values if len(value) >= _MIN_LENGTH and not value.startswith(("/", "."))}
     return dict(sorted(found.items(), key=lambda item: -len(item[0])))
 
 

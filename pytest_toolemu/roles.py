@@ -56,7 +56,7 @@ class Roles:
         settings: Settings,
         gate: Gate | None = None,
         budget: Purse | None = None,
-        prices: Prices | None = None,
+        prices: Callable[[], Prices] | None = None,
         places: Callable[[], Mapping[str, Place]] = dict,
     ) -> None:
         self._settings = settings
@@ -163,7 +163,7 @@ class Roles:
 
     def _metered(self, model: Remote) -> Metered:
         """The endpoint on the session's budget. UsageError where that is in USD and nobody knows the price."""
-        price = self._prices.of(model.identity) if self._prices else None
+        price = self._prices().of(model.identity) if self._prices else None
         if self._budget.usd is not None and price is None:
             identity = model.identity
             raise UsageError(

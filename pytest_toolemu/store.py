@@ -6,17 +6,17 @@ import contextlib
 import functools
 import json
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.redaction import redact_json
+from pytest_toolemu.redaction import redact_json, secrets
 from pytest_toolemu.run import Run, sha256
 from pytest_toolemu.toolkit import Toolkit
 
@@ -52,7 +52,7 @@ class RunStore:
         files apart; a rerun of an item replaces its former run.
         """
         path = self.path(run, item)
-        self._write(path, run.model_dump(mode="json"))
+        write_json_text(path, _record(run) + "\n")
         return path
 
     def put_manifest(self, content: dict[str, Any]) -> None:
@@ -80,13 +80,26 @@ class RunStore:
         write_json_text(path, _json_text(redact_json(content)) + "\n")
 
 
+def _record(run: Run) -> str:
+    """A run as text. Credentials are looked for in the whole text, and only where one is found in every value of it."""
+    known = secrets()
+    try:
+        text = to_json(run, indent=1, ensure_ascii=True, by_alias=False).decode()
+        if not any(to_json(value, ensure_ascii=True).decode()[1:-1] in text for value in known):
+            return text
+    except ValueError:  # see _json_text
+        pass
+    return _json_text(redact_json(run.model_dump(mode="json"), known))
+
+
 def _json_text(content: dict[str, Any]) -> str:
     """A line for each value, escaped to ASCII: no text of a model can make the file unreadable."""
     try:
         # The library's own takes ten times as long with lines: a record has thousands.
         return to_json(content, indent=1, ensure_ascii=True).decode()
-    except ValueError:  # half of a surrogate pair, as in the name of a file
-        return json.dumps(content, indent=1)
+    except ValueError:  # half of a surrogate pair, as in the name of a file: nobody reads it from JSON
+        whole = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+        return to_json(json.loads(whole), indent=1, ensure_ascii=True).decode()
 
 
 def run_file(case_id: str, key: str, item: str) -> str:
@@ -133,12 +146,12 @@ def _toolkits(text: str) -> tuple[Toolkit, ...]:
 
 def session_id() -> str:
     """A name for a session's folder: sorts by time, never occurs twice."""
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + secrets.token_hex(3)
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + token_hex(3)
 
 
 def write_json_text(path: Path, text: str) -> None:
     """Write a file whole or not at all: into a sibling, to the disk, then renamed over it. It outlasts a power cut."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{token_hex(4)}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as file:
             file.write(text)

@@ -97,10 +97,12 @@ def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T
     from pytest_toolemu.roles import Roles
 
     usd, tokens = settings["budget-usd"], settings["budget-tokens"]
-    prices = Prices.read(settings["prices"] and Path(settings["prices"])) if usd is not None else None
+
+    def prices() -> Prices:
+        return Prices.read(settings["prices"] and Path(settings["prices"]))
 
     async def main() -> T:
-        roles = Roles(settings, budget=Budget(usd, tokens), prices=prices)
+        roles = Roles(settings, budget=Budget(usd, tokens), prices=prices if usd is not None else None)
         try:
             metrics: tuple[Metric, ...] = ("safety", "helpfulness")
             judges = [(metric, judge) for metric in metrics for judge in roles.evaluators(None, metric)]

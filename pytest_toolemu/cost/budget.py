@@ -23,15 +23,16 @@ class Purse(Protocol):
         """NotRunError when no more may be spent."""
         ...
 
-    def report(self, tokens: int, usd: float, *, guessed: bool = False) -> None:
-        """A request has used this."""
+    def report(self, tokens: int, usd: float | None, *, guessed: bool = False) -> None:
+        """A request has used this; ``usd`` is None where no price is known."""
         ...
 
 
 class Budget:
     """Bounds of a session; None where there is none. ``until`` is a time of ``clock``, ``seconds`` how it is told.
 
-    ``guessed`` counts the requests that did not say what they used; they are in the sums by their length.
+    ``guessed`` counts the requests that did not say what they used; they are in the sums by their length. ``unpriced``
+    counts those whose price nobody knows; they are not in the sum of USD.
     """
 
     def __init__(
@@ -48,19 +49,27 @@ class Budget:
         self._lock = threading.Lock()
         self.spent_usd = 0.0
         self.spent_tokens = 0
-        self.guessed = 0
+        self.guessed = self.unpriced = 0
 
     def ask(self) -> None:
         """Leave for one request, or for a case to begin; NotRunError says which bound was reached."""
         if reason := self.reached:
             raise NotRunError(reason)
 
-    def report(self, tokens: int, usd: float, *, guessed: bool = False) -> None:
-        """A request has used this."""
+    def report(self, tokens: int, usd: float | None, *, guessed: bool = False) -> None:
+        """A request has used this; ``usd`` is None where no price is known."""
         with self._lock:
             self.spent_tokens += tokens
-            self.spent_usd += usd
+            self.spent_usd += usd or 0.0
+            self.unpriced += usd is None
             self.guessed += guessed
+
+    @property
+    def spent_text(self) -> str:
+        """What was spent so far, as far as prices are known."""
+        if not self.unpriced:
+            return f"{usd_text(self.spent_usd)} USD"
+        return f"over {usd_text(self.spent_usd)} USD" if self.spent_usd else "cost unknown"
 
     @property
     def reached(self) -> str:

@@ -18,14 +18,11 @@ workers. Times are seconds of any clock that only goes forward.
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pytest_toolemu.cost.budget import Budget
 from pytest_toolemu.flight.requests import Requests
+from pytest_toolemu.flight.roster import Roster, Worker
 from pytest_toolemu.flight.throttle import Answer
 
 Message = tuple[Any, ...]
@@ -38,27 +35,6 @@ Order = tuple[str, Message]
 # case that cannot matter any more.
 _CRASHES: Final = 2
 _STANDSTILL: Final = 1.0
-
-
-@dataclass(slots=True)
-class _Case:
-    """*over*: its result was fetched, or nobody wants one. ``outcome`` is the message that waits for its item."""
-
-    state: Literal["free", "running", "done", "over"] = "free"
-    runner: str = ""
-    attempt: int = 0
-    crashes: int = 0
-    queued: bool = False
-    unwanted: bool = False
-    finished: bool = False
-    outcome: Message = ()
-    waiting: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class _Worker:
-    able: set[int] = field(default_factory=set)
-    running: set[int] = field(default_factory=set)
 
 
 class Hub:
@@ -78,10 +54,8 @@ class Hub:
         self._concurrency = concurrency
         self._maxfail = maxfail
         self._failed: set[int] = set()
-        self._workers: dict[str, _Worker] = {}
-        self._cases: dict[int, _Case] = {}
-        self._ahead: list[int] = []
-        self._urgent: deque[tuple[str, int]] = deque()
+        self._roster = Roster(self._matters)
+        self._case, self._workers = self._roster.case, self._roster.workers
         self._stopped = self._halted = ""
         self._orders: list[Order] = []
         self._last_heard = 0.0
@@ -95,7 +69,7 @@ class Hub:
 
     def join(self, worker: str) -> None:
         """A process is there that will run cases."""
-        self._workers[worker] = _Worker()
+        self._workers[worker] = Worker()
 
     def leave(self, worker: str) -> list[Order]:
         """A process is gone. What it ran runs again elsewhere, once; the item it died with needs no result."""
@@ -103,7 +77,7 @@ class Hub:
         if gone is None:
             return []
         self.requests.leave(worker)
-        for index, case in self._cases.items():
+        for index, case in self._roster.cases.items():
             if worker in case.waiting:
                 self._give_up(worker, index)
         for index in sorted(gone.running):
@@ -131,7 +105,7 @@ class Hub:
         """Time has passed."""
         if self.cutoff is not None and not self.running and now - self._last_heard > _STANDSTILL:
             # The failure that ends the session may stand behind these in the queue of their worker.
-            for index, case in self._cases.items():
+            for index, case in self._roster.cases.items():
                 if case.state == "free" and case.waiting and index > self.cutoff:
                     self._answer(index, "cut", "enough cases before it have failed to end the session")
         self._check_budget()
@@ -145,7 +119,7 @@ class Hub:
         """The session ends: start nothing more, cancel what runs, refuse requests, and answer so whoever waits."""
         if not self._stopped:
             self._stopped = reason
-            for index, case in self._cases.items():
+            for index, case in self._roster.cases.items():
                 if case.state == "running" and not case.unwanted:
                     self._cancel(index)
                 if case.state in ("free", "running"):
@@ -190,7 +164,7 @@ class Hub:
                 if self._halted:
                     self._orders.append((worker, ("halt", self._halted)))
             case ("able", indices):
-                self._able(worker, indices)
+                self._roster.able(worker, indices)
             case ("unable", indices):
                 self._workers[worker].able.difference_update(indices)
             case ("want", index):
@@ -214,16 +188,11 @@ class Hub:
         elif name == "declined":
             for other in self._workers.values():
                 other.able.discard(index)
-            self._drop(index) if case.unwanted else self._free(index)
+            self._drop(index) if case.unwanted else self._roster.free(index)
         elif case.unwanted:
             self._drop(index)
         else:
             self._finish(index, ("none", index, "broken", "its run was cancelled, by its agent or an emulator"))
-
-    def _able(self, worker: str, indices: Iterable[int]) -> None:
-        for index in indices:
-            self._workers[worker].able.add(index)
-            self._queue(index)
 
     def _want(self, worker: str, index: int) -> None:
         case = self._case(index)
@@ -237,7 +206,7 @@ class Hub:
         elif self._stopped:
             self._answer(index, "stopped", self._stopped)
         elif case.state == "free":
-            self._urgent.append((worker, index))
+            self._roster.want(worker, index)
 
     def _give_up(self, worker: str, index: int) -> None:
         """An item does not wait any more: it was interrupted, or died."""
@@ -266,7 +235,7 @@ class Hub:
 
     def _start_more(self) -> list[Order]:
         while self._begun and not self._stopped and self.running < self._concurrency:
-            pick = self._next_urgent() or self._next_ahead()
+            pick = self._roster.next()
             if pick is None:
                 break
             self._start(*pick)
@@ -275,41 +244,6 @@ class Hub:
     def _flush(self) -> list[Order]:
         orders, self._orders = self._orders, []
         return orders
-
-    def _next_urgent(self) -> tuple[str, int] | None:
-        """The next case that an item waits for; it runs in that item's own worker."""
-        for _ in range(len(self._urgent)):
-            worker, index = self._urgent.popleft()
-            case = self._case(index)
-            if case.state != "free" or worker not in case.waiting:
-                continue
-            if self._matters(index) and self._may_run(worker, case):
-                return worker, index
-            self._urgent.append((worker, index))
-        return None
-
-    def _next_ahead(self) -> tuple[str, int] | None:
-        """The first case in order that some worker is able to run, and the worker that runs least."""
-        later, found = [], None
-        while self._ahead and found is None and self._matters(self._ahead[0]):
-            index = heapq.heappop(self._ahead)
-            case = self._case(index)
-            case.queued = False
-            able = [name for name, worker in self._workers.items() if index in worker.able]
-            if case.state != "free" or case.waiting or not able:
-                continue
-            able = [name for name in able if self._may_run(name, case)]
-            if able:
-                found = min(able, key=lambda name: len(self._workers[name].running)), index
-            else:
-                later.append(index)
-        for index in later:
-            self._queue(index)
-        return found
-
-    def _may_run(self, worker: str, case: _Case) -> bool:
-        """Of the cases that may have killed a worker, one at a time: so the next death tells which it was."""
-        return not case.crashes or not any(self._case(index).crashes for index in self._workers[worker].running)
 
     def _start(self, worker: str, index: int) -> None:
         case = self._case(index)
@@ -345,29 +279,16 @@ class Hub:
             reason = f"the worker process died while it ran this case, {_CRASHES} times; its agent ends the process"
             self._finish(index, ("none", index, "broken", reason))
         else:
-            self._free(index)
+            self._roster.free(index)
 
     def _drop(self, index: int) -> None:
         """A cancelled case has ended. It may be wanted again: by a rerun, or as what cut it off was no failure."""
         case = self._case(index)
         case.unwanted = False
         if not self._stopped and (case.waiting or not self._matters(index)):
-            self._free(index)
+            self._roster.free(index)
         else:
             case.state = "over"
-
-    def _free(self, index: int) -> None:
-        case = self._case(index)
-        case.state = "free"
-        for worker in sorted(case.waiting):
-            self._urgent.append((worker, index))
-        self._queue(index)
-
-    def _queue(self, index: int) -> None:
-        case = self._case(index)
-        if case.state == "free" and not case.queued:
-            case.queued = True
-            heapq.heappush(self._ahead, index)
 
     def _finish(self, index: int, outcome: Message) -> None:
         case = self._case(index)
@@ -392,6 +313,3 @@ class Hub:
 
     def _matters(self, index: int) -> bool:
         return self.cutoff is None or index <= self.cutoff
-
-    def _case(self, index: int) -> _Case:
-        return self._cases.setdefault(index, _Case())

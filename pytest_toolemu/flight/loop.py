@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 R = TypeVar("R")
@@ -19,6 +20,9 @@ R = TypeVar("R")
 # How long a wait blocks before it looks for Ctrl-C again, and how long cancelled tasks may take to end, in seconds.
 TICK: Final = 0.25
 _GRACE: Final = 2.0
+
+# Disks take several files at once in little more time than one.
+_WRITERS: Final = 8
 
 
 class Loop:
@@ -29,8 +33,9 @@ class Loop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._asked: float | None = None
-        self._turn: asyncio.Lock | None = None
         self._starting = threading.Lock()
+        self._apart = _DaemonThreads("toolemu-apart", 1)
+        self._writers = _DaemonThreads("toolemu-write", _WRITERS)
 
     def on_close(self, cleanup: Callable[[], Awaitable[None]]) -> None:
         """Call this on the loop before it ends, after all tasks."""
@@ -56,10 +61,16 @@ class Loop:
 
     async def apart(self, function: Callable[[], R]) -> R:
         """What a plain function returns, called in a thread beside the loop; one such call after the other."""
-        if self._turn is None:
-            self._turn = asyncio.Lock()
-        async with self._turn:
-            return await asyncio.to_thread(function)
+        return await asyncio.get_running_loop().run_in_executor(self._apart, function)
+
+    async def written(self, function: Callable[[], R]) -> R:
+        """What a function returns that writes a file, called beside the loop, to its end also when cancelled."""
+        writing = asyncio.get_running_loop().run_in_executor(self._writers, function)
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait([writing])
+            raise
 
     def unanswered(self) -> float:
         """Seconds for which the loop has not answered. To be asked again and again."""
@@ -103,13 +114,16 @@ class Loop:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+        for helpers in (self._apart, self._writers):
+            helpers.shutdown()
 
     def _start(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
         # Several threads may be the first, and none may take a thread for dead that is about to start.
         with self._starting:
             if self._loop is None or self._thread is None:
                 loop = _SilentLoop()
-                loop.set_default_executor(_DaemonThreads())
+                # For ``asyncio.to_thread`` in an agent; cases in flight bound the number of threads.
+                loop.set_default_executor(_DaemonThreads("toolemu-call", sys.maxsize))
                 thread = threading.Thread(target=loop.run_forever, name="toolemu-cases", daemon=True)
                 thread.start()
                 self._loop, self._thread = loop, thread
@@ -161,18 +175,40 @@ class _SilentLoop(asyncio.SelectorEventLoop):
 
 
 class _DaemonThreads(ThreadPoolExecutor):
-    """For ``asyncio.to_thread`` in an agent: the usual pool's threads would keep the process alive until they end."""
+    """A pool whose threads do not keep the process alive: the usual one's are waited for, whatever they hang in."""
+
+    def __init__(self, name: str, most: int) -> None:
+        super().__init__(1)
+        self._name = name
+        self._most = most
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._free = threading.Semaphore(0)
+        self._started = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run the call in a thread of its own; cases in flight bound their number."""
+        """Run the call in a thread that is free, or a new one, or when one becomes free."""
         future: Future[Any] = Future()
 
-        def work() -> None:
+        def call() -> None:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(fn(*args, **kwargs))
                 except BaseException as error:
                     future.set_exception(error)
 
-        threading.Thread(target=work, name="toolemu-call", daemon=True).start()
+        self._calls.put(call)
+        if not self._free.acquire(blocking=False) and self._started < self._most:
+            self._started += 1
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
         return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let the threads end when they have done what they were given; nobody waits for them."""
+        del wait, cancel_futures
+        for _ in range(self._started):
+            self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            self._free.release()

@@ -11,7 +11,7 @@ from pytest_toolemu.gates.baseline import Baseline, read_baseline
 from pytest_toolemu.gates.comparison import Comparison, compare, decide_together
 from pytest_toolemu.gates.metrics import MEASURES, Measure, Status, interval
 from pytest_toolemu.gates.rules import Calibration, Gate, Gates, read_gates
-from pytest_toolemu.rows import Row, slices
+from pytest_toolemu.rows import NOT_RUN, Row, slices
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize
 
@@ -93,7 +93,10 @@ def select(rows: Sequence[Row], gate: Gate) -> tuple[Row, ...]:
 
 def _losses(gates: Gates, summary: Summary) -> list[Decision]:
     found = []
-    for outcome, most in (("broken", gates.broken_at_most), ("inconclusive", gates.inconclusive_at_most)):
+    bounds = [("broken", gates.broken_at_most), ("inconclusive", gates.inconclusive_at_most)]
+    if summary.count(NOT_RUN):  # which only a budget or a deadline can be the reason for
+        bounds.append((NOT_RUN, gates.broken_at_most))
+    for outcome, most in bounds:
         count = summary.count(outcome)
         status: Status = "passed" if count <= most * summary.n else "undecided"
         text = f"{count} of {summary.n} runs ({count / summary.n:.1%}) are {outcome}, allowed {most:.1%}"

@@ -67,7 +67,7 @@ class Metered:
         usd = self._price.of(usage) if self._price else None
         if usd is None and self._price:  # a prompt longer than the price is known for: not for nothing
             usd = self._price.model_copy(update={"up_to": None}).of(usage)
-        self._budget.report(usage.total, usd or 0.0, guessed=guessed)
+        self._budget.report(usage.total, usd, guessed=guessed)
 
 
 def _guess(messages: tuple[Message, ...], tools: tuple[ToolSpec, ...]) -> int:

@@ -14,6 +14,7 @@ from pytest_toolemu.cost.prices import Cost, Prices, costs_of
 from pytest_toolemu.engine import Limits
 from pytest_toolemu.errors import NotRunError
 from pytest_toolemu.flight.schedule import Job, NotAheadError
+from pytest_toolemu.plugin import logs
 from pytest_toolemu.plugin.attempts import Plan, found_before, made_now
 from pytest_toolemu.plugin.collect import CaseFile
 from pytest_toolemu.plugin.flight import Flight
@@ -31,10 +32,13 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
     if item.config.option.setuponly:
         pytest.skip("a case is run by a fixture, and --setup-only runs none")
     session = item.config.stash[SESSION]
+    logs.keep_out()
     try:
         found = flight_of(item.session).result(item, _job(session, part, item))
     finally:
         session.attempted.add(item.nodeid)  # what comes after is a rerun, wherever this has run
+    if found["log"]:
+        item.add_report_section("setup", "log", found["log"])
     if "row" in found:
         _note(item, Row.from_json(found["row"]))
         raise CaseError(f"{NOT_RUN}: {found[NOT_RUN]}")
@@ -103,7 +107,13 @@ def _job_ahead(session: Session, item: pytest.Function, values: dict[str, Any]) 
 
 
 async def _run(session: Session, part: Part, item: pytest.Item) -> tuple[bool, dict[str, Any]]:
-    """Whether the item fails by it, and where the run is; or why there is none, and what that had cost."""
+    """Whether the item fails by it; where the run is, or why there is none and what that had cost; what it logged."""
+    with logs.kept() as lines:
+        failed, found = await _made(session, part, item)
+    return failed, found | {"log": "\n".join(lines)}
+
+
+async def _made(session: Session, part: Part, item: pytest.Item) -> tuple[bool, dict[str, Any]]:
     settings = session.settings
     thresholds: dict[Metric, int] = {"safety": settings["min-safety"]}
     if settings["helpfulness"] != "none":
@@ -121,7 +131,7 @@ async def _run(session: Session, part: Part, item: pytest.Item) -> tuple[bool, d
         return _is_final(item), {NOT_RUN: str(error), "row": _not_run(item, part, error).as_json()}
     # On disk before anybody hears of it: what is reported can be read again, by any process.
     run = run.model_copy(update={"agent": label_of(item) or agent_name(run)})
-    path = session.store.put(run, item.nodeid)
+    path = await session.loop.written(functools.partial(session.store.put, run, item.nodeid))
     session.flight().keep(run, path)
     return run.outcome != "passed" and _is_final(item), {"path": str(path)}
 

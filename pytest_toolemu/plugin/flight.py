@@ -13,6 +13,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.flight.schedule import Job, NoResultError, Schedule
 from pytest_toolemu.plugin import workers
 from pytest_toolemu.plugin.ahead import needs
+from pytest_toolemu.plugin.logs import CaseLogs
 from pytest_toolemu.plugin.state import ITEM, CaseError, Session
 from pytest_toolemu.store import load_run
 
@@ -37,6 +38,7 @@ class Flight:
         self._items = items
         self._job_ahead = job_ahead
         self._kept: dict[str, Run] = {}
+        self._logs = CaseLogs(session.config)
         self._most = 2 * session.settings["concurrency"]
         if not session.is_worker:
             session.nodeids = [item.nodeid for item in items]
@@ -75,6 +77,11 @@ class Flight:
         """The run of a result, and where it is stored."""
         path = Path(found["path"])
         return self._kept.pop(found["path"], None) or load_run(path), path
+
+    def close(self) -> None:
+        """Nothing is in flight any more."""
+        self.schedule.close()
+        self._logs.close()
 
     def _consider(self, items: list[pytest.Item]) -> None:
         for index, item in enumerate(items):

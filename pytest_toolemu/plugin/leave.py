@@ -31,6 +31,6 @@ class Leave:
         if reason := self._session.flight().schedule.halted:
             raise NotRunError(reason)
 
-    def report(self, tokens: int, usd: float, *, guessed: bool = False) -> None:
+    def report(self, tokens: int, usd: float | None, *, guessed: bool = False) -> None:
         """A request has used this."""
         self._session.flight().schedule.tell(("spent", tokens, usd, guessed))

@@ -80,7 +80,7 @@ class Progress:
         requests = hub.requests
         if requests.throttles:
             parts.append(f"{self._rate(now, requests.answered):.0f} calls/s, {_short(requests.tokens)} tokens")
-            parts.append("cost unknown")
+            parts.append(hub.budget.spent_text)
         if 0 < hub.finished < hub.total:
             left = (now - self._begun) / hub.finished * (hub.total - hub.finished)
             parts.append(f"{int(left) // 60}:{int(left) % 60:02} left")

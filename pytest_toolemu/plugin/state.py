@@ -165,8 +165,7 @@ class Session:
             # Own agents are named as modules of the project.
             sys.path.append(str(self.config.rootpath))
             load_env(self.config.rootpath / ".env")
-            prices = self.prices if self.settings["budget-usd"] is not None else None
-            self._roles = Roles(self.settings, self.leave, self.leave, prices, lambda: self.places)
+            self._roles = Roles(self.settings, self.leave, self.leave, lambda: self.prices, lambda: self.places)
         return self._roles
 
     @functools.cached_property
@@ -364,6 +363,9 @@ class Session:
 
     def tick(self) -> None:
         """A moment has passed; called on a thread of its own."""
+        if not self.is_worker:
+            # The summary needs it; loading takes a quarter of a second, and costs nothing while models are waited for.
+            import numpy  # noqa: F401
         if self.progress is not None:
             self.progress.tick()
 
@@ -386,7 +388,7 @@ class Session:
         if self._flight is not None:
             if in_peace and self.is_worker:
                 self._flight.schedule.drain()
-            self._flight.schedule.close()
+            self._flight.close()
         if self._loop is not None:
             self._loop.close(self._hurry)
             self._loop = None

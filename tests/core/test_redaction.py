@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,16 @@ def test_credentials_are_found_by_the_names_of_their_variables() -> None:
         "PATH": "/usr/bin:/bin-long-enough",
     }
     assert set(secrets(environ).values()) == {"OPENAI_API_KEY", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY"}
+
+
+def test_a_variable_may_vanish_while_credentials_are_looked_for() -> None:
+    class Environment(dict[str, str]):
+        def __iter__(self) -> Iterator[str]:
+            names = list(super().__iter__())
+            self.pop("A_TOKEN", None)
+            return iter(names)
+
+    assert secrets(Environment(A_TOKEN="gone-by-then", B_TOKEN="still-there")) == {"still-there": "B_TOKEN"}
 
 
 def test_a_credential_that_contains_another_is_replaced_whole() -> None:

@@ -30,6 +30,20 @@ def test_what_is_put_comes_back_equal(tmp_path: Path, finished: Run) -> None:
     assert (tmp_path / "runs" / ".gitignore").read_text() == "*\n"
 
 
+@pytest.mark.parametrize("secret", ["sk-1234567890", 'pä"ss\\w/ord\x7f', "two\nlines-of-it"])
+def test_no_credential_is_in_a_record(
+    tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    monkeypatch.setenv("MY_API_KEY", secret)
+    path = RunStore(tmp_path).put(finished.model_copy(update={"answer": f"It is {secret}."}))
+    assert load_run(path).answer == "It is [MY_API_KEY redacted]."
+
+
+def test_half_a_character_does_not_lose_a_record(tmp_path: Path, finished: Run) -> None:
+    path = RunStore(tmp_path).put(finished.model_copy(update={"case_path": "caf\udce9.yaml"}))
+    assert load_run(path).case_path == "caf?.yaml"
+
+
 def test_a_failed_write_leaves_the_former_file_and_no_other(
     tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

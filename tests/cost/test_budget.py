@@ -49,6 +49,17 @@ def test_a_budget_without_bounds_gives_leave_forever() -> None:
 
 
 @pytest.mark.parametrize(
+    ("reports", "text"),
+    [([], "0 USD"), ([0.5, 0.25], "0.75 USD"), ([0.5, None], "over 0.50 USD"), ([None], "cost unknown")],
+)
+def test_what_is_not_known_is_never_told_as_nothing(reports: list[float | None], text: str) -> None:
+    budget = Budget()
+    for usd in reports:
+        budget.report(10, usd)
+    assert budget.spent_text == text
+
+
+@pytest.mark.parametrize(
     ("budget", "message"),
     [
         (Budget(usd=5.0), "the budget of 5.00 USD is spent (5.25 USD); raise --toolemu-budget-usd, or run fewer cases with --toolemu-sample"),

@@ -53,7 +53,7 @@ def test_no_case_is_lost_and_no_answer_is_asked_for_twice(
         script = Troubled(faults)
         url = loopback(script).url
         options = [f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-min-safety=0", "--toolemu-min-helpfulness=0"]
-        alone.run(*options, "--toolemu-request-timeout=1").assert_outcomes(passed=12)
+        alone.run(*options, "--toolemu-request-timeout=4").assert_outcomes(passed=12)
         answered.append(script.answered)
     # What came back broken or late was asked for again, what was answered never.
     assert answered[1] == answered[0]

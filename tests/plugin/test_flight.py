@@ -305,6 +305,28 @@ def test_collecting_runs_nothing_and_starts_nothing(crowd: Project) -> None:
     assert result.ret == 0
 
 
+@pytest.mark.parametrize("mode", [["-p", "no:xdist"], ["-n", "2"]], ids=["alone", "workers"])
+def test_what_a_case_logs_is_shown_with_its_own_item(crowd: Project, mode: list[str]) -> None:
+    crowd.write(
+        "agents.py",
+        "import asyncio, logging\n"
+        "def inner(name):\n"
+        "    logging.getLogger('mine').info('in a thread for %s \\x1b[31m', name)\n"
+        "async def agent(task, toolbox):\n"
+        "    name = task.split()[1]\n"
+        "    await asyncio.sleep(0)\n"
+        "    logging.getLogger('mine').warning('looks for %s', name)\n"
+        "    await asyncio.to_thread(inner, name)\n"
+        "    await toolbox.call('Till_Pay', {'who': name, 'amount': 900})\n"
+        "    return 'Shall I?'\n",
+    )
+    output = run(crowd, "-o", "log_level=INFO", *mode).stdout.str()
+    for name in NAMES:
+        own = output.partition(f"_ {name}[agents:agent] _")[2].partition("_ p")[0]
+        assert own.count("Captured log") == 1, output
+        assert re.findall(r"(?:looks|thread) for (\S+) ?(.*)", own) == [(name.title(), ""), (name.title(), "�")]
+
+
 def test_where_the_output_is_no_terminal_no_progress_is_drawn(crowd: Project) -> None:
     shown = run(crowd, "-p", "no:xdist").stdout.str()
     assert "running" not in shown

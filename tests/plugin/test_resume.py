@@ -188,11 +188,27 @@ def test_a_full_disk_breaks_only_what_cannot_be_written(alone: Project) -> None:
     assert {run.case_id: run.source for run in stored(alone)[-1]} == {"anna": "resumed", "bert": "live"}
 
 
-def test_a_rerun_is_a_new_attempt(alone: Project) -> None:
-    alone.run("--toolemu-agent=reference:risky", "-k", "anna")
-    result = alone.run("--toolemu-agent=reference:risky", "-k", "anna", "--toolemu-resume", "--reruns=1")
-    result.stdout.fnmatch_lines(["*1 failed, 1 deselected, 1 rerun*"])
-    assert [run.source for run in stored(alone)[-1]] == ["live"]
+def test_a_rerun_is_a_new_attempt(project: Project) -> None:
+    project.run("--toolemu-agent=reference:risky")
+    result = project.run("--toolemu-agent=reference:risky", "--toolemu-resume", "--reruns=1")
+    result.stdout.fnmatch_lines(["*2 failed, 2 rerun*"])
+    assert [run.source for run in stored(project)[-1]] == ["live", "live"]
+
+
+def test_only_what_is_selected_is_taken_over(project: Project) -> None:
+    project.run("--toolemu-agent=reference:safe")
+    for name in ("cora", "dora"):
+        project.case(name)
+    again = project.run("--toolemu-agent=reference:safe", "--toolemu-resume", "--toolemu-sample=3")
+    again.stdout.fnmatch_lines(["a sample of 3 cases *", "runs: 1 live, 2 resumed; *"])
+
+
+def test_what_failed_last_is_taken_over_too(alone: Project) -> None:
+    cached = ("-p", "cacheprovider", "--toolemu-agent=reference:risky")
+    alone.run(*cached, "-k", "anna")
+    alone.run("-p", "cacheprovider", "--toolemu-agent=reference:safe", "-k", "bert")
+    again = alone.run(*cached, "--toolemu-resume", "--lf")
+    again.stdout.fnmatch_lines(["*run-last-failure: rerun previous 1 failure*", "runs: 1 resumed; *", "*1 failed*"])
 
 
 @pytest.mark.parametrize("quiet", [(), ("-q",)])
