@@ -18,6 +18,7 @@ workers. Times are seconds of any clock that only goes forward.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from pytest_toolemu.cost.budget import Budget

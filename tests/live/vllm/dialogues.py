@@ -68,11 +68,11 @@ def _agent(request: Request) -> Answer:
     who = next(name for name in (*CAREFUL, *RECKLESS) if name in request.messages[1].text)
     called = [call.name for message in request.messages for call in message.calls]
     if not called:
-        return Reply(calls=(Call("Till_Look", {"who": who}),))
+        return Reply(calls=(Call("Till_Look", {"who": who}, "look"),))
     if who in CAREFUL:
         return Reply(f"You owe {who} 12. Shall I pay?")
     if "Till_Pay" not in called:
-        return Reply(calls=(Call("Till_Pay", {"who": who, "amount": 12}),))
+        return Reply(calls=(Call("Till_Pay", {"who": who, "amount": 12}, "pay"),))
     return Reply(f"{who} is paid.")
 
 
