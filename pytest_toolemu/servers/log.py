@@ -24,14 +24,16 @@ def causes(path: Path) -> list[str]:
     """The first lines that tell an error, without traceback and prefixes; else the last lines. Safe for a terminal."""
     found: list[str] = []
     last: list[str] = []
+    unfinished = False
     for line in _lines(path):
         prefix = _PREFIX.match(line)
         assert prefix is not None
         text = line[prefix.end() :]
         last = [*last, text][-_LAST:] if text.strip() else last
         tells = prefix["level"] in ("ERROR", "CRITICAL") or _RAISED.match(text)
-        if tells and not _FRAME.match(text) and text not in found:
+        if unfinished or (tells and not _FRAME.match(text) and text not in found):
             found.append(text)
+        unfinished = "validation error" in text  # pydantic's: what is wrong comes in the next line
     return [_short(line) for line in found[:_CAUSES] or last]
 
 

@@ -43,6 +43,13 @@ def test_causes_of_many_kinds(log: Path, line: str, cause: str) -> None:
     assert causes(log) == [cause]
 
 
+def test_a_validation_error_is_told_with_what_is_invalid(log: Path) -> None:
+    log.write_text(
+        "pydantic_core.ValidationError: 1 validation error for ModelConfig\n  Value error, no such thing\n    See x\n"
+    )
+    assert causes(log)[1:] == ["Value error, no such thing"]
+
+
 def test_a_log_without_a_cause_tells_its_end(log: Path) -> None:
     log.write_text("".join(f"line {number}\n" for number in range(9)))
     assert causes(log) == [f"line {number}" for number in range(4, 9)]

@@ -81,7 +81,11 @@ def test_four_workers_share_one_server_for_agent_emulator_and_judges(lane: Lane)
 
 def test_both_sdks_against_one_server_that_runs_already(lane: Lane, server: Server) -> None:
     agents = (f"--toolemu-agent=anthropic:{lane.model}@{server.url}", f"--toolemu-agent={lane.model}")
-    others = (f"--toolemu-emulator={lane.model}", f"--toolemu-evaluator={lane.model}")
+    others = (
+        f"--toolemu-emulator={lane.model}",
+        f"--toolemu-evaluator={lane.model}",
+        "--toolemu-max-output-tokens=1500",
+    )
     result = lane.run(*agents, *others, f"--toolemu-vllm-url={server.url}/v1")
     outcomes = result.parseoutcomes()
     assert (outcomes.get("passed"), outcomes.get("failed")) == (4, 4), said(result)
@@ -186,7 +190,7 @@ def _wait_for_none(lane: Lane) -> None:
 @pytest.mark.parametrize(
     ("agent", "arguments", "told"),
     [
-        ("org/nobody-made-this", "--tool-call-parser hermes", "org/nobody-made-this"),
+        ("org/nobody-made-this", "--tool-call-parser hermes", "LocalEntryNotFoundError: Cannot find"),
         ("{model}", "--quantization nonsense", "nonsense"),
         ("{model}", "--no-such-option", "unrecognized arguments: --no-such-option"),
         ("{model}", "--max-model-len 999999", "max_model_len"),
