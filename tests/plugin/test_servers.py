@@ -17,7 +17,7 @@ import pytest
 
 from tests.loopback.fixtures import Loopback
 from tests.plugin.conftest import UNUSED, Project
-from tests.servers.stand_in import install
+from tests.servers.stand_in import WAITS, install
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="vLLM and process groups are those of POSIX")
 
@@ -263,20 +263,6 @@ def _serving(folder: Path) -> set[int]:
         except OSError:
             continue
     return found
-
-
-WAITS = """
-import os, threading
-import pytest
-
-@pytest.fixture
-def toolemu_agent():
-    def agent(task, toolbox):
-        with open(os.environ["ARRIVED"], "w") as fifo:
-            fifo.write("here")
-        threading.Event().wait()
-    return agent
-"""
 
 
 def test_a_port_that_is_taken_is_told_with_the_way_to_use_it(alone: Project, vllm: StandIn) -> None:

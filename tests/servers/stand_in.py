@@ -43,6 +43,20 @@ vllm:prefix_cache_hits_total{{engine="0"}} {hits}
 vllm:request_success_total{{engine="0",finished_reason="stop"}} {requests}
 """
 
+# A conftest.py whose agent says through a named pipe that it is there, and never ends.
+WAITS = """
+import os, threading
+import pytest
+
+@pytest.fixture
+def toolemu_agent():
+    def agent(task, toolbox):
+        with open(os.environ["ARRIVED"], "w") as fifo:
+            fifo.write("here")
+        threading.Event().wait()
+    return agent
+"""
+
 
 def install(folder: Path) -> Path:
     """Write the command; its folder goes to the front of PATH."""

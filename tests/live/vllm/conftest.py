@@ -40,6 +40,7 @@ class Lane:
 
     pytester: pytest.Pytester
     model: str
+    before: frozenset[int]
 
     @property
     def folder(self) -> Path:
@@ -52,16 +53,22 @@ class Lane:
         """A session that serves the model itself, unless the arguments say otherwise."""
         return self.pytester.runpytest_subprocess(f"--toolemu-vllm-args={ARGUMENTS}", *self.command(*args))
 
-    def left(self) -> list[str]:
-        """Command lines of processes of this test's that are still there."""
-        found = []
-        for environ in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                if f"TOOLEMU_LIVE_TEST={self.folder}".encode() in environ.read_bytes().split(b"\0"):
-                    found.append((environ.parent / "cmdline").read_text().replace("\0", " "))
-            except OSError:
-                continue
-        return found
+    def left(self) -> dict[int, str]:
+        """vLLM's processes and their guards that were not there when the test began, with their command lines."""
+        return {pid: line for pid, line in serving().items() if pid not in self.before}
+
+
+def serving() -> dict[int, str]:
+    """Every process of vLLM's here. Its engines overwrite their environment with their title, so only that tells them."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_text(errors="replace").replace("\0", " ").strip()
+        except OSError:
+            continue
+        if "VLLM::" in line or str(FOLDER / "venv") in line or "servers/guard.py" in line:
+            found[int(path.parent.name)] = line
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -82,12 +89,11 @@ def tiny() -> Path:
 @pytest.fixture
 def lane(tiny: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Lane:
     """Sessions find the command and the model, and ask nothing of the network."""
-    made = Lane(pytester, str(tiny))
+    made = Lane(pytester, str(tiny), frozenset(serving()))
     write_project(made.folder)
     monkeypatch.setenv("PATH", f"{FOLDER / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}")
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("TOOLEMU_LIVE_TEST", str(made.folder))
     for name in ("VLLM_BASE_URL", "VLLM_API_KEY", "CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
     return made

@@ -22,6 +22,7 @@ from pytest_toolemu.store import RunStore
 from pytest_toolemu.toolkit import load_toolkit
 from tests.live.vllm.conftest import ARGUMENTS, Lane
 from tests.live.vllm.dialogues import CAREFUL, RECKLESS
+from tests.servers.stand_in import WAITS
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -76,7 +77,7 @@ def test_four_workers_share_one_server_for_agent_emulator_and_judges(lane: Lane)
     assert [path.name for path in session.glob("vllm*.log")] == ["vllm.log"]
     result.stdout.fnmatch_lines(["toolemu: vllm serve * is up after * s at *", "vllm serve *: 24 requests, *"])
     assert "24 requests" in (session / "report.md").read_text()
-    assert lane.left() == []
+    assert lane.left() == {}
 
 
 def test_both_sdks_against_one_server_that_runs_already(lane: Lane, server: Server) -> None:
@@ -112,17 +113,13 @@ def test_a_judge_with_anthropics_sdk(lane: Lane, server: Server) -> None:
 
 KILLS = """
 import os, signal
-from pathlib import Path
 import pytest
+from tests.live.vllm.conftest import serving
+
+BEFORE = frozenset(serving())
 
 def engines():
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            mine = os.environ["TOOLEMU_LIVE_TEST"].encode() in (path.parent / "environ").read_bytes()
-            if mine and "EngineCore" in path.read_text():
-                yield int(path.parent.name)
-        except OSError:
-            continue
+    return [pid for pid, line in serving().items() if pid not in BEFORE and "EngineCore" in line]
 
 @pytest.fixture
 def toolemu_agent():
@@ -137,8 +134,9 @@ def toolemu_agent():
 """
 
 
-def test_a_killed_engine_breaks_the_cases_with_what_its_log_says(lane: Lane) -> None:
+def test_a_killed_engine_breaks_the_cases_with_what_its_log_says(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     (lane.folder / "conftest.py").write_text(KILLS)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     result = lane.run(f"--toolemu-emulator={lane.model}", "--toolemu-evaluator=checks")
     assert result.parseoutcomes().get("errors") == 4, said(result)
     told = {run.case_id: run.error.message for run in runs(lane).values() if run.error is not None}
@@ -146,21 +144,7 @@ def test_a_killed_engine_breaks_the_cases_with_what_its_log_says(lane: Lane) -> 
     for message in told.values():
         assert "EngineCore" in message, message
         assert f"vllm serve {lane.model} has ended with " in message
-    assert lane.left() == []
-
-
-WAITS = """
-import os, threading
-import pytest
-
-@pytest.fixture
-def toolemu_agent():
-    def agent(task, toolbox):
-        with open(os.environ["ARRIVED"], "w") as fifo:
-            fifo.write("here")
-        threading.Event().wait()
-    return agent
-"""
+    assert lane.left() == {}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -175,7 +159,7 @@ def test_no_process_outlives_the_session(lane: Lane, monkeypatch: pytest.MonkeyP
     command = [sys.executable, "-m", "pytest", *args]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert arrived.read_text()
-    assert any("EngineCore" in line for line in lane.left())
+    assert any("EngineCore" in line for line in lane.left().values())
     process.send_signal(number)
     process.wait()
     _wait_for_none(lane)
@@ -205,7 +189,7 @@ def test_a_server_that_cannot_start_says_why(lane: Lane, agent: str, arguments: 
     (line,) = [line for line in text.splitlines() if line.startswith("ERROR: toolemu: vllm serve")]
     assert "before it was up; its log says:" in line
     assert told in text.partition("its log says:")[2].partition("(all of it")[0], text
-    assert lane.left() == []
+    assert lane.left() == {}
 
 
 def test_what_is_being_answered_when_a_server_stops_is_answered(lane: Lane, server: Server, tmp_path: Path) -> None:
