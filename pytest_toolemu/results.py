@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.rows import Row
 from pytest_toolemu.run import Run
-from pytest_toolemu.store import RUNS, load_run
+from pytest_toolemu.sharding import ACCOUNT
+from pytest_toolemu.store import MANIFEST, RUNS, RunStore, load_run
 
 
 def read_runs(folders: Iterable[Path]) -> Iterator[tuple[Path, Run]]:
@@ -38,6 +40,43 @@ def run_files(folders: Iterable[Path]) -> list[Path]:
 def read_rows(folders: Iterable[Path]) -> list[Row]:
     """The rows of every run in the folders."""
     return [Row.of(run, path=str(path)) for path, run in read_runs(folders)]
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """A session's manifest; empty when there is none that can be read."""
+    try:
+        return RunStore(folder).manifest()
+    except (OSError, ValueError):
+        return {}
+
+
+def settings_of(folders: Iterable[Path], names: Iterable[str]) -> tuple[dict[str, list[str]], Path]:
+    """What the sessions were given by these settings, and the folder that paths in them are relative to.
+
+    UsageError where the sessions differ, and for a manifest that cannot be read.
+    """
+    wanted = tuple(names)
+    found: list[tuple[dict[str, list[str]], str]] = []
+    for folder in folders:
+        try:
+            manifest = RunStore(folder).manifest()
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{folder / MANIFEST}: cannot be read ({error}); name the gate with --gate") from None
+        settings = manifest.get("settings", {})
+        given = {name: list((settings.get(name) or [()])[0]) for name in wanted}
+        found.append((given, str(manifest.get("rootdir", "."))))
+    if any(given != found[0][0] for given, _ in found):
+        raise UsageError("the sessions had different gates or calibrations; name the gate with --gate")
+    root = Path(found[0][1])
+    return found[0][0], root if root.is_dir() else Path()
+
+
+def sessions_below(folder: Path) -> list[Path]:
+    """The folders of sessions: this one, or those anywhere below it, by their names."""
+    marks = (MANIFEST, ACCOUNT)
+    if any((folder / name).is_file() for name in marks):
+        return [folder]
+    return sorted({path.parent for name in marks for path in folder.rglob(name)})
 
 
 def _remedy(folder: Path) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pytest_toolemu.case import Metric
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.results import manifest_of
 from pytest_toolemu.run import Run, decide
 from pytest_toolemu.settings import NEWEST, Settings
 from pytest_toolemu.store import MANIFEST, RunStore, load_run, run_file
@@ -18,10 +19,10 @@ from pytest_toolemu.store import MANIFEST, RunStore, load_run, run_file
 RESUMED: Final = "resumed_from"
 """In a manifest: the folders whose runs the session may have taken over, nearest first."""
 
-# Settings that make other runs. The key of each run decides; these choose the session.
-_SAME: Final = (
+# Settings that make other runs, or runs of other cases. The key of each run decides; these choose the session.
+SAME: Final = (
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "max-steps", "max-tokens",
-    "seed", "temperature", "max-output-tokens", "record", "replay",
+    "seed", "temperature", "max-output-tokens", "record", "replay", "shard",
 )  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def newest(parent: Path, settings: Settings) -> Path | None:
     """The newest session of the folder that was made with the same settings and has runs, its own or resumed."""
     wanted = _chosen(settings.as_json())
     for manifest in sorted(parent.glob(f"*/{MANIFEST}"), reverse=True):
-        if _chosen(_manifest(manifest.parent).get("settings", {})) == wanted and _chain(manifest.parent):
+        if _chosen(manifest_of(manifest.parent).get("settings", {})) == wanted and _chain(manifest.parent):
             return manifest.parent
     return None
 
@@ -114,19 +115,11 @@ def rejudged(run: Run, thresholds: Mapping[Metric, int]) -> Run:
 
 def _chain(folder: Path) -> tuple[Path, ...]:
     """The folder and those that it was resumed from, as far as they hold runs."""
-    others = [folder.parent / name for name in _manifest(folder).get(RESUMED, ())]
+    others = [folder.parent / name for name in manifest_of(folder).get(RESUMED, ())]
     return tuple(found for found in (folder, *others) if next(RunStore(found).paths(), None))
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    """A session's manifest; empty when there is none that can be read."""
-    try:
-        return RunStore(folder).manifest()
-    except (OSError, ValueError):
-        return {}
 
 
 def _chosen(settings: Mapping[str, Any]) -> list[Any]:
     """The values that make other runs, as JSON has them; what a session did not know was not chosen."""
-    values = [(settings.get(name) or [None])[0] for name in _SAME]
+    values = [(settings.get(name) or [None])[0] for name in SAME]
     return list(json.loads(json.dumps(values)))

@@ -7,6 +7,7 @@ pytest run of an environment, so it imports nothing heavy.
 from __future__ import annotations
 
 import math
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -71,6 +72,35 @@ def _temperature(text: str) -> float | None:
     if not 0 <= number <= 2:
         raise ValueError("a number from 0 to 2, or none to send no temperature")
     return number
+
+
+_ARRAY: Final = "slurm"
+
+
+def _shard(text: str) -> str:
+    """``3/8``; for ``slurm`` what this task is of its job array."""
+    if text == _ARRAY:
+        return _of_array()
+    parts = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text.strip())
+    if parts is None or int(parts[1]) > int(parts[2]):
+        raise ValueError(f"INDEX/COUNT from 1/COUNT to COUNT/COUNT, such as 3/8; or {_ARRAY}, in a task of a job array")
+    return text.strip()
+
+
+def _of_array() -> str:
+    known = {name: os.environ.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("ID", "COUNT", "MIN", "STEP")}
+    for name, value in known.items():
+        if not value.isdecimal() and name != "STEP":
+            raise ValueError(f"a task of a Slurm job array, but SLURM_ARRAY_TASK_{name} is {value or 'not set'}")
+    task, count, first = (int(known[name]) for name in ("ID", "COUNT", "MIN"))
+    index, rest = divmod(task - first, int(known["STEP"] or 1) or 1)
+    if rest or not 0 <= index < count:
+        # Of 'sbatch --array=3,5', say: some tasks of an array again, which this cannot tell from a smaller array.
+        raise ValueError(
+            f"an array without gaps, but this is task {task} of {count} from {first}; name the shard itself, such as "
+            "--toolemu-shard=$SLURM_ARRAY_TASK_ID/8"
+        )
+    return f"{index + 1}/{count}"
 
 
 def _choice(*choices: str) -> Callable[[str], str]:
@@ -178,6 +208,8 @@ KNOBS: Final = (
     Knob("run-ahead", "auto: run cases before their item's turn; never: one after the other", _choice("auto", "never"),
          "auto", "NAME"),
     Knob("sample", "run only N of the collected cases, drawn by the seed", _whole(1), None, "N"),
+    Knob("shard", "run one of COUNT parts of what is collected, such as 3/8; slurm: this task's of a job array; "
+         "'toolemu merge' puts shards together", _shard, metavar="INDEX/COUNT"),
     Knob("seed", "of the sample, the offline world, and requests to models that take one", _whole(0), 0, "N"),
     Knob("temperature", "of all models that accept one; none sends none", _temperature, 0.0, "T"),
     Knob("max-output-tokens", "of one reply of a model", _whole(1), None, "N"),

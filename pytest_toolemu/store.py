@@ -18,6 +18,7 @@ from pydantic_core import to_json
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.redaction import redact_json, secrets
 from pytest_toolemu.run import Run, sha256
+from pytest_toolemu.sharding import ACCOUNT
 from pytest_toolemu.toolkit import Toolkit
 
 MANIFEST = "session.json"
@@ -58,6 +59,15 @@ class RunStore:
     def put_manifest(self, content: dict[str, Any]) -> None:
         """Write what the session was: settings, versions, what was selected."""
         self._write(self.folder / MANIFEST, content)
+
+    def put_account(self, content: dict[str, Any]) -> None:
+        """Write what a shard is to run."""
+        self._write(self.folder / ACCOUNT, content)
+
+    def account(self) -> dict[str, Any]:
+        """What ``put_account`` wrote; empty for a session that is no shard."""
+        path = self.folder / ACCOUNT
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
     def put_recordings(self, content: dict[str, Any]) -> None:
         """Write what of the recordings the session used."""
@@ -105,6 +115,17 @@ def _json_text(content: dict[str, Any]) -> str:
 def run_file(case_id: str, key: str, item: str) -> str:
     """The name of a run's file, known before the run is made."""
     return f"{case_id}--{key[:12]}-{sha256(item)[:6]}.json"
+
+
+def item_mark(case_id: str, item: str) -> str:
+    """Of the name of an item's run as much as is known without its key."""
+    return f"{case_id}--{sha256(item)[:6]}"
+
+
+def mark_of(name: str) -> str:
+    """The ``item_mark`` in the name of a run's file."""
+    case_id, _, rest = name.removesuffix(".json").rpartition("--")
+    return f"{case_id}--{rest.rpartition('-')[2]}"
 
 
 def load_run(path: Path) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -15,17 +16,17 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("unhurried")
 
-LIVE = Path(__file__).parent / "live"
+# A shell that starts this in the background has it ignore Ctrl-C, and so would all that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No test takes this long on any machine; one that hangs must not hang the others.
+_SECONDS = 900
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--live", action="append", default=[], metavar="LANE", help="also run tests/live/LANE, with what is real there"
-    )
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Tests with real servers are only collected where they are asked for: they install what they need."""
-    if collection_path.parent != LIVE or not collection_path.is_dir():
-        return None
-    return collection_path.name not in config.getoption("--live") or None
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Bound every test of this folder."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.timeout(_SECONDS))

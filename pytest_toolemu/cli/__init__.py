@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli import calibrate, gates, judge, labels, reports, results
+from pytest_toolemu.cli import calibrate, gates, judge, labels, merge, reports, results, slurm
 from pytest_toolemu.cli.terminal import err, out
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.redaction import plain
@@ -19,6 +19,8 @@ app.add_typer(importers, name="import")
 datasets = typer.Typer(no_args_is_help=True, help="A folder of cases with a name, a version and promises.")
 app.add_typer(datasets, name="dataset")
 app.command("gate")(gates.gate)
+app.command("merge")(merge.merge)
+app.command("slurm")(slurm.slurm)
 app.command("compare")(results.compare)
 app.command("report")(reports.report)
 app.command("show")(reports.show)

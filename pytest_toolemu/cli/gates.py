@@ -17,19 +17,37 @@ File = Annotated[Path, typer.Argument(help="The baseline file; commit it.")]
 
 def gate(
     results: Results,
-    gates: Annotated[list[str], typer.Option("--gate", help="A gate file, or an expression; may be repeated.")],
+    gates: Annotated[
+        list[str] | None,
+        typer.Option("--gate", help="A gate file, or an expression; may be repeated. Default: those of the sessions."),
+    ] = None,
     calibration: Annotated[
         list[Path] | None, typer.Option(help="A file that 'toolemu calibrate' wrote; may be repeated.")
     ] = None,
 ) -> None:
-    """Decide whether the agents of stored sessions pass; exit status 1 where one does not, or none can be told."""
-    from pytest_toolemu.calibration.record import kappas, model_judges, read_calibrations, told
-    from pytest_toolemu.gates.decision import decide_files
-    from pytest_toolemu.redaction import plain
-    from pytest_toolemu.results import read_rows
+    """Decide whether the agents of stored sessions pass; exit status 1 where one does not, or none can be told.
 
+    Without --gate by the gates that the sessions were given, or where they had none, as pytest does: every case passes.
+    """
+    from pytest_toolemu.calibration.record import kappas, model_judges, read_calibrations, told
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.gates.decision import decide_files, every_case
+    from pytest_toolemu.redaction import plain
+    from pytest_toolemu.results import manifest_of, read_rows, settings_of
+    from pytest_toolemu.sharding import absent, gaps
+
+    manifests = [manifest_of(folder) for folder in results]
+    if others := absent(manifests):
+        remedy = "put the shards together with 'toolemu merge', which can do without some, and decide on the whole"
+        raise UsageError(f"not the whole session: {'; '.join(others)}; {remedy}")
+    root = Path()
+    if not gates:
+        given, root = settings_of(results, ("gate", "calibration"))
+        gates, calibration = given["gate"], calibration or [root / name for name in given["calibration"]]
     rows, known = read_rows(results), read_calibrations(calibration or ())
-    decisions = decide_files(gates, Path(), rows, kappas(known))
+    decisions = decide_files(gates, root, rows, kappas(known)) if gates else every_case(rows)
+    for line in gaps(manifests):
+        out.print(plain(f"not the whole session: {line}"), markup=False)
     for judge in model_judges(rows):
         out.print(plain(told(judge, known)), markup=False)
     for decision in decisions:

@@ -93,6 +93,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Cases last, and only the sample that was asked for."""
     options.mark_cases(items)
     options.sample(config, items)
+    if config.stash[SESSION].settings["shard"]:
+        from pytest_toolemu.plugin import shards
+
+        try:
+            shards.divide(config, items)
+        except UsageError as error:  # durations that cannot be read
+            raise pytest.UsageError(f"toolemu: {error}") from None
     # What Python tests patch (environment, clock, sockets) must not reach cases that are in flight.
     items.sort(key=lambda item: ITEM in item.stash)
     config.stash[SESSION].has_cases = bool(items) and ITEM in items[-1].stash
@@ -137,11 +144,17 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """A worker need not wait until the others have collected, nor for its first item, if all items are cases.
+    """A shard leaves word of what it is to run.
+
+    A worker need not wait until the others have collected, nor for its first item, if all items are cases.
 
     What Python tests patch (environment, clock, sockets) must not reach cases that are in flight.
     """
     toolemu = session.config.stash[SESSION]
+    if toolemu.account:
+        from pytest_toolemu.plugin import shards
+
+        shards.leave_account(toolemu)
     if toolemu.is_worker and toolemu.has_cases and all(ITEM in item.stash for item in session.items):
         from pytest_toolemu.plugin import cases
 
@@ -213,6 +226,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     disturbed = exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldstop or session.shouldfail
     toolemu = session.config.stash[SESSION]
     toolemu.close(in_peace=not disturbed)
+    if toolemu.settings["shard"] and not toolemu.is_worker:
+        from pytest_toolemu.plugin import shards
+
+        session.exitstatus = shards.status(toolemu, exitstatus)
     if toolemu.rows:
         from pytest_toolemu.plugin import report_files
 
@@ -222,7 +239,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """The table of agents and the worst cases."""
-    if config.stash[SESSION].rows or config.stash[SESSION].carrier:
+    session = config.stash[SESSION]
+    if session.rows or session.carrier or session.account:
         from pytest_toolemu.plugin import terminal
 
-        terminal.summarize_terminal(terminalreporter, config.stash[SESSION])
+        terminal.summarize_terminal(terminalreporter, session)

@@ -13,8 +13,8 @@ from pytest_toolemu.engine import identify
 from pytest_toolemu.estimate.forecast import Forecast, Line, Planned, estimate
 from pytest_toolemu.plugin.parts import part_of
 from pytest_toolemu.plugin.state import ITEM, SESSION
-from pytest_toolemu.plugin.terminal import table
 from pytest_toolemu.redaction import plain
+from pytest_toolemu.reporting.text import table
 
 _WIDE = 10_000
 

@@ -80,6 +80,11 @@ def sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     paths = sorted({str(item.stash[ITEM].path) for item in items if ITEM in item.stash})
     kept = set(random.Random(chosen["seed"]).sample(paths, min(chosen["sample"], len(paths))))
     dropped = [item for item in items if ITEM in item.stash and str(item.stash[ITEM].path) not in kept]
+    deselect(config, items, set(dropped))
+
+
+def deselect(config: pytest.Config, items: list[pytest.Item], dropped: set[pytest.Item]) -> None:
+    """Leave items out, as pytest's own ``-k`` does."""
     if dropped:
-        config.hook.pytest_deselected(items=dropped)
-        items[:] = [item for item in items if item not in set(dropped)]
+        config.hook.pytest_deselected(items=[item for item in items if item in dropped])
+        items[:] = [item for item in items if item not in dropped]

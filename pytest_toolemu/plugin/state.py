@@ -21,6 +21,7 @@ import pytest
 from pytest_toolemu.environment import load_env
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.settings import Settings, Variant, is_model, provider_of
+from pytest_toolemu.sharding import Shard
 
 if TYPE_CHECKING:
     from pytest_toolemu.calibration.figures import JudgeCalibration
@@ -81,6 +82,8 @@ class Session:
         self.notes: list[tuple[str, dict[str, bool]]] = []
         """Of reports: lines for the terminal, each with its colour."""
         self.nodeids: list[str] = []
+        self.account: dict[str, Any] = {}
+        """What this shard is to run, of how much; empty where the session is no shard."""
         self.carrier: Carrier | None = None
         self.progress: Progress | None = None
         self.serves = False
@@ -216,6 +219,8 @@ class Session:
 
         # With --dist=each workers have nothing in common, and each has its part.
         share = self.given.get("share", 1.0)
+        if self.settings["shard"]:  # a budget is of the whole
+            share /= Shard.of(self.settings["shard"]).count
         usd, tokens, seconds = (self.settings[name] for name in ("budget-usd", "budget-tokens", "deadline"))
         return Budget(
             usd and usd * share,

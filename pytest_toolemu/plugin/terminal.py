@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_toolemu.plugin import provenance
+from pytest_toolemu.plugin import provenance, shards
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import plain
+from pytest_toolemu.reporting.text import agents, emulation, missing
 from pytest_toolemu.rows import NOT_RUN, Row, origins
 from pytest_toolemu.servers.figures import usage_text
 from pytest_toolemu.settings import is_model
-from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize, worst
-from pytest_toolemu.validity import shares
 
 if TYPE_CHECKING:
     from pytest_toolemu.flight.hub import Hub
@@ -23,18 +22,6 @@ _WORST = 5
 _REASON = 160
 _LOG_WIDTH = 10_000
 _COLOURS = {"passed": "green", "failed": "red", "undecided": "yellow"}
-_COLUMNS = (
-    "agent",
-    "n",
-    "safety [95 %]",
-    "unsafe [95 %]",
-    "help. [95 %]",
-    "quit",
-    "inconcl.",
-    "broken",
-    "tokens",
-    "cost",
-)
 
 
 def header(session: Session) -> list[str]:
@@ -58,7 +45,7 @@ def header(session: Session) -> list[str]:
     others = [
         f"{name} {shown(setting.value)} ({setting.source})"
         for name, setting in settings.chosen.items()
-        if name not in ("agent", "emulator", "evaluator", "resume", "record", "replay")
+        if name not in ("agent", "emulator", "evaluator", "resume", "record", "replay", "shard")
     ]
     bounds = f"passes with safety >= {settings['min-safety']}"
     if settings["helpfulness"] != "none":
@@ -66,6 +53,7 @@ def header(session: Session) -> list[str]:
     if any(is_model(name) for variant in session.variants() for name in roles.evaluator_names(variant)):
         lines.append(f"toolemu: judges {_calibrated(session)}")
     lines += [f"toolemu: dataset {edition}" for edition in session.editions]
+    lines += shards.header(session)
     lines += provenance.header(session)
     lines.append("toolemu: " + "; ".join([bounds, *others, f"records in {settings['run-dir']}/{session.name}"]))
     return lines
@@ -95,12 +83,12 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     found = summarize(rows)
     # A log may be as wide as it likes.
     width = session.config.get_terminal_writer().fullwidth if reporter.isatty else _LOG_WIDTH
-    for line in table([_COLUMNS, *(_cells(summary) for summary in found)], width):
+    for line in agents(found, width):
         reporter.write_line(line)
     for summary in found:
         _missing(reporter, summary)
     _spending(reporter, session, found)
-    for line in (*origins(rows), *judges(rows, session)):
+    for line in (*map(plain, shards.summary(session)), *origins(rows), *judges(rows, session)):
         reporter.write_line(line)
     for line in filter(None, map(emulation, found)):
         reporter.write_line(line)
@@ -149,24 +137,8 @@ def _of_the_hub(hub: Hub, reported: int) -> list[str]:
 
 
 def _missing(reporter: pytest.TerminalReporter, summary: Summary) -> None:
-    """How much hangs on the runs that have no verdict."""
-    incidence = summary.incidence
-    if incidence.missing:
-        low, high = incidence.bounds
-        reporter.write_line(
-            f"{summary.agent}: {incidence.missing} of {summary.n} without a safety verdict; with all of "
-            f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}",
-            yellow=True,
-        )
-
-
-def emulation(summary: Summary) -> str:
-    """How valid the emulated world was, in one line; empty where no model emulated one."""
-    counts = summary.validity
-    if not any(counts.get(name) for name in ("first_try", "repaired", "never")):
-        return ""
-    told = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in shares(counts))
-    return plain(f"{summary.agent}: emulation: {counts.get('calls', 0)} calls: {told}")
+    if line := missing(summary):
+        reporter.write_line(line, yellow=True)
 
 
 def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
@@ -209,52 +181,6 @@ def relative_record(path: str) -> str:
     from pathlib import Path
 
     return relative(Path(path)) if path else ""
-
-
-def table(rows: list[tuple[str, ...]], width: int) -> list[str]:
-    """Columns aligned, the first to the left, figures to the right; a sentence for each row where they are too wide."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    if sum(widths) + 2 * len(widths) > width:
-        head, *body = rows
-        return [f"{row[0]}: " + ", ".join(map(" ".join, zip(head[1:], row[1:], strict=True))) for row in body]
-    return [
-        "  ".join(
-            cell.ljust(wide) if column == 0 else cell.rjust(wide)
-            for column, (cell, wide) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def _cells(summary: Summary) -> tuple[str, ...]:
-    incidence = summary.incidence
-    share = "-"
-    if incidence.rate is not None and incidence.interval is not None:
-        low, high = incidence.interval
-        share = f"{incidence.rate:.1%} ({incidence.failures}/{incidence.judged}) [{low:.1%}, {high:.1%}]"
-    tokens = f"{'>=' if summary.usage_unknown else ''}{summary.tokens:,}"
-    quits = f"{summary.quits / summary.n:.1%}"
-    return (
-        plain(summary.agent),
-        str(summary.n),
-        _mean(summary.safety),
-        share,
-        _mean(summary.helpfulness),
-        quits,
-        str(summary.count("inconclusive")),
-        str(summary.count("broken")),
-        tokens,
-        summary.cost.text,
-    )
-
-
-def _mean(figure: Estimate | None) -> str:
-    """The mean with its interval."""
-    if figure is None:
-        return "-"
-    if figure.low is None or figure.high is None:
-        return f"{figure.value:.2f}"
-    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
 
 
 def _score(value: int | None) -> str:

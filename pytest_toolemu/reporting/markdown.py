@@ -54,6 +54,9 @@ def _lines(report: Report) -> Iterator[str]:
     yield MARK
     yield "## Agent safety"
     yield ""
+    if report.gaps:
+        yield f"⚠️ **Not the whole session:** {'; '.join(report.gaps)}."
+        yield ""
     yield from _gates(report)
     yield "| agent | runs | unsafe [95 %] | safety 0-3 | helpfulness 0-3 | safe and helpful | no verdict |"
     yield "|---|--:|---|---|---|---|---|"

@@ -15,6 +15,7 @@ from pytest_toolemu.gates.decision import Decision
 from pytest_toolemu.reporting.transcript import LONGEST, transcript_html
 from pytest_toolemu.rows import NOT_RUN, Row, named
 from pytest_toolemu.run import Finding, Run, sha256
+from pytest_toolemu.sharding import gaps
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.store import RunStore, load_run
 from pytest_toolemu.summary import Summary, summarize
@@ -74,6 +75,11 @@ class Report:
     def summaries(self) -> list[Summary]:
         """One for each agent, in the order of their names: equal reports for equal runs."""
         return sorted(summarize(self.rows), key=lambda summary: summary.agent)
+
+    @property
+    def gaps(self) -> list[str]:
+        """Which shards of the session are not in the report."""
+        return gaps(self.manifests)
 
     @property
     def sessions(self) -> str:

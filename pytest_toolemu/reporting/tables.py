@@ -74,6 +74,7 @@ def json_text(report: Report) -> str:
         "version": VERSION,
         "made": report.made,
         "sessions": [manifest.get("session") for manifest in report.manifests],
+        "missing": report.gaps,
         "dataset": report.dataset,
         "agents": [_agent(agent) for agent in overview.agents(report)],
         "slices": [_slices(report, dimension) for dimension in DIMENSIONS],

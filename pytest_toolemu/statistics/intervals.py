@@ -130,11 +130,13 @@ def resampled(columns: Sequence[Sequence[float]], seed: int = 0, draws: int = DR
         totals: Columns = _drawn(size, seed, draws) @ table
         return totals
     generator = np.random.default_rng(seed)
+    # Of equal clusters it makes no difference which is drawn; scores are few, so that many cases are few kinds.
+    table, alike = np.unique(table, axis=0, return_counts=True)
+    shares = alike / size
     # In parts: a draw of a thousand clusters at once would need a hundred megabytes for 10,000 cases.
-    step = max(1, _KEPT // size)
+    step = max(1, _KEPT // len(table))
     parts = [
-        generator.multinomial(size, np.full(size, 1 / size), size=min(step, draws - start)) @ table
-        for start in range(0, draws, step)
+        generator.multinomial(size, shares, size=min(step, draws - start)) @ table for start in range(0, draws, step)
     ]
     return np.concatenate(parts)
 

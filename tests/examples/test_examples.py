@@ -35,7 +35,7 @@ ALLURE = "pytest --toolemu-benchmark --toolemu-agent=reference:risky --alluredir
 
 
 def test_each_example_has_a_test_here() -> None:
-    known = {"allure", "offline-quickstart", "own-agent", "openai-and-anthropic", "github-actions"}
+    known = {"allure", "offline-quickstart", "own-agent", "openai-and-anthropic", "github-actions", "kubernetes"}
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == known
 
 

@@ -37,6 +37,19 @@ def test_reports_beside_the_parsing_of_their_runs() -> None:
     assert re.search(r"memory +\d+ MB target: under 300 MB, (met|MISSED)", shown)
 
 
+def test_a_session_in_virtual_time_is_merged_and_reported() -> None:
+    shown = report("benchmarks.simulation", "--cases", "40", "--in-flight=80", runs=())
+    assert re.search(r"^memory: 64 in flight \d+ MB, 80 in flight \d+ MB: -?\d+ kB each$", shown, re.MULTILINE)
+    for part in ("session", "merge", "gate", "report"):
+        assert re.search(
+            rf"^ +40 cases  {part} +\d+\.\d s CPU +\d+\.\d\d ms a case +\d+ MB +\d+\.\d s$", shown, re.MULTILINE
+        )
+    assert re.search(
+        r"^ +40 cases  480 requests, 0\.0% refused, 0\.\d\d virtual hours, \d\.\d+ of the limit$", shown, re.MULTILINE
+    )
+    assert re.search(r"^ +40 cases  40 files, 0\.00 GB, linked by the merge$", shown, re.MULTILINE)
+
+
 def test_cpu_per_call_beside_the_bare_sdk() -> None:
     shown = report("benchmarks.cpu", "--cases=1")
     for provider in ("openai", "anthropic"):

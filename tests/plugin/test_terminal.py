@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_toolemu.plugin.terminal import table
+from pytest_toolemu.reporting.text import table
 
 ROWS: list[tuple[str, ...]] = [("agent", "n", "safety"), ("gpt-4o", "144", "2.01"), ("noact", "7", "3.00")]
 

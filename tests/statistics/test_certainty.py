@@ -86,6 +86,15 @@ def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says() -> None:
     assert 270 <= covered <= 297
 
 
+def test_of_many_cases_the_bootstrap_draws_kinds_and_comes_to_the_same() -> None:
+    """A hundred thousand scores are four kinds of cases; the interval is that of the normal approximation."""
+    values = np.random.default_rng(5).integers(0, 4, 100_000).astype(float)
+    low, high = bootstrap([(value, 1.0) for value in values], lambda totals: totals[:, 0] / totals[:, 1])
+    error = 1.96 * values.std() / math.sqrt(len(values))
+    assert low == pytest.approx(values.mean() - error, abs=error / 10)
+    assert high == pytest.approx(values.mean() + error, abs=error / 10)
+
+
 def test_a_figure_that_is_nowhere_defined_has_no_interval() -> None:
     assert bootstrap([[1.0], [2.0]], lambda totals: totals[:, 0] * math.nan) == (None, None)
 

@@ -1,0 +1,254 @@
+"""``python -m benchmarks.simulation``: sessions of up to 100,000 cases in virtual time, merged and reported.
+
+Hub, schedule, throttle, retries, engine and store are the real ones; cases wait for a provider that takes 2 s for a
+reply and refuses what it has no room for, and nobody waits for that. Each size is written as eight shards, which
+``toolemu merge`` puts together and ``toolemu report`` tells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.small_cases import write
+from benchmarks.virtual import Carried, VirtualLoop
+from pytest_toolemu.case import World, load_world
+from pytest_toolemu.emulators.checked import Checked
+from pytest_toolemu.emulators.offline import Offline
+from pytest_toolemu.engine import Limits, run_case, versions
+from pytest_toolemu.errors import ModelError
+from pytest_toolemu.exchange import Message, Reply, Usage
+from pytest_toolemu.flight.hub import Hub
+from pytest_toolemu.models.limited import Limited
+from pytest_toolemu.run import Finding, Verdict, safety_verdict
+from pytest_toolemu.settings import resolve
+from pytest_toolemu.sharding import Division
+from pytest_toolemu.store import RunStore, item_mark
+from pytest_toolemu.toolbox import Task, Toolbox
+from pytest_toolemu.trajectory import Trajectory
+
+CALLS: Final = 12
+LATENCY: Final = 2.0
+SHARDS: Final = 8
+# Requests at once that the provider bears, and how much of a conversation each reply adds, in characters.
+_ROOM: Final = 200
+_REPLY: Final = 1500
+_FEW: Final = 64
+
+
+@dataclass
+class Provider:
+    """Answers after two seconds, of any clock; refuses what comes when it is full."""
+
+    asked: int = 0
+    refused: int = 0
+    busy: int = 0
+
+    account = "simulated"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """A model of nobody's."""
+        return {"provider": "simulated", "name": "virtual"}
+
+    def quotas(self) -> tuple[None, None]:
+        """No headers."""
+        return None, None
+
+    async def served(self) -> list[str]:
+        """Nobody asks."""
+        return []
+
+    async def confirm(self, name: str) -> None:
+        """Nobody asks."""
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    async def complete(self, messages: tuple[Message, ...], **_: Any) -> Reply:
+        """A reply, or 429."""
+        del messages
+        self.asked += 1
+        if self.busy >= _ROOM:
+            self.refused += 1
+            raise ModelError("full", status=429, transient=True)
+        self.busy += 1
+        try:
+            await asyncio.sleep(LATENCY)
+        finally:
+            self.busy -= 1
+        return Reply(text="x" * _REPLY, usage=Usage(calls=1, input=1000, output=300))
+
+
+def main() -> None:
+    """Print the report."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.simulation")
+    parser.add_argument("--cases", type=int, nargs="+", default=[10_000, 30_000, 100_000], help="sizes")
+    parser.add_argument("--in-flight", type=int, default=1000, help="cases at once (%(default)s)")
+    parser.add_argument("--into", type=Path, help="fly one size, and leave its shards there")
+    options = parser.parse_args()
+    if options.into:
+        os.fsync = _at_once
+        fly(options.cases[0], options.in_flight, options.into)
+        return
+    _memory(options.in_flight)
+    for cases in options.cases:
+        _size(cases, options.in_flight)
+
+
+def _at_once(fd: Any) -> None:
+    """In virtual time nobody waits for a disk either."""
+    del fd
+
+
+def _memory(in_flight: int) -> None:
+    most = {}
+    for count in (_FEW, in_flight):
+        with tempfile.TemporaryDirectory() as folder:
+            most[count] = _measured(_flight(2 * in_flight, count, Path(folder) / "shards"))[1]
+    each = 1000 * (most[in_flight] - most[_FEW]) / (in_flight - _FEW)
+    few, many = (f"{count} in flight {most[count]:.0f} MB" for count in (_FEW, in_flight))
+    print(f"memory: {few}, {many}: {each:.0f} kB each", flush=True)
+
+
+def _size(cases: int, in_flight: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        shards, whole = Path(name) / "shards", Path(name) / "whole"
+        command = [sys.executable, "-m", "pytest_toolemu.cli"]
+        parts = {
+            "session": _flight(cases, in_flight, shards),
+            "merge": [*command, "merge", str(shards), "--into", str(whole)],
+            "gate": [*command, "gate", str(whole), "--gate=failure_incidence <= 0.5"],
+            "report": [*command, "report", str(whole), "--format=json,csv,md"],
+        }
+        for part, command in parts.items():
+            cpu, memory, took, said = _timed(command)
+            print(f"{cases:7} cases  {part:8} {cpu:7.1f} s CPU  {1000 * cpu / cases:6.2f} ms a case  "
+                  f"{memory:5.0f} MB  {took:7.1f} s", flush=True)  # fmt: skip
+            if part == "session":
+                print(said, end="")
+        sizes = [path.stat().st_size for path in whole.glob("*--*.json")]
+        print(f"{cases:7} cases  {len(sizes)} files, {sum(sizes) / 1e9:.2f} GB, linked by the merge", flush=True)
+
+
+def _flight(cases: int, in_flight: int, into: Path) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "benchmarks.simulation",
+        f"--cases={cases}",
+        f"--in-flight={in_flight}",
+        f"--into={into}",
+    ]
+
+
+def _measured(command: Sequence[str]) -> tuple[float, float]:
+    return _timed(command)[:2]
+
+
+def _timed(command: Sequence[str]) -> tuple[float, float, float, str]:
+    """CPU seconds, MB, seconds, and what it printed. Exits where the command fails."""
+    begun = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(list(command), stdout=output, stderr=output)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        said = output.read()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{said[-3000:]}")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1000, time.perf_counter() - begun, said
+
+
+def fly(cases: int, in_flight: int, into: Path) -> None:
+    """One session in virtual time, its runs written as those of eight shards."""
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name), 1)
+        world = load_world(next(Path(name).glob("cases/*.yaml")))
+        stores = [RunStore.create(into, f"shard-{index}") for index in range(1, SHARDS + 1)]
+        placed = [Division(SHARDS).place(_id(number)) for number in range(cases)]
+        for index, store in enumerate(stores, 1):
+            names = (_id(number) for number, place in enumerate(placed) if place == index)
+            _account(store, index, sorted(item_mark(name, name) for name in names), cases)
+        provider, loop = Provider(), VirtualLoop()
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(_session(cases, in_flight, world, stores, provider, loop))
+    limit = cases * CALLS * LATENCY / min(in_flight, _ROOM)
+    print(f"{cases:7} cases  {provider.asked} requests, {provider.refused / provider.asked:.1%} refused, "
+          f"{loop.now / 3600:.2f} virtual hours, {loop.now / limit:.3f} of the limit", flush=True)  # fmt: skip
+
+
+async def _session(
+    cases: int, in_flight: int, world: World, stores: list[RunStore], provider: Provider, loop: VirtualLoop
+) -> None:
+    carried = Carried(loop, Hub(in_flight), 1e9)
+    draw = random.Random(0)
+    model = Limited(provider, carried.schedule, draw=draw.uniform, clock=loop.time)
+    agent = _agent(model)
+    division, left = Division(SHARDS), itertools.count(1)
+    over = loop.create_future()
+
+    async def job(number: int) -> tuple[bool, Any]:
+        case = world.case.model_copy(update={"id": _id(number)})
+        run = await run_case(replace(world, case=case), agent, Checked(Offline()), (_judge,),
+                             thresholds={"safety": 2}, limits=Limits(timeout=1e6))  # fmt: skip
+        path = stores[division.place(case.id) - 1].put(run.model_copy(update={"agent": "simulated"}), case.id)
+        if next(left) == cases:
+            over.set_result(None)
+        return run.outcome != "passed", {"path": str(path)}
+
+    carried.schedule.offer({number: _bound(job, number) for number in range(cases)})
+    await over
+
+
+def _bound(job: Any, number: int) -> Any:
+    return lambda: job(number)
+
+
+def _agent(model: Limited) -> Any:
+    """Twelve requests with what was said before, and three tool calls among them."""
+
+    async def agent(task: Task, toolbox: Toolbox) -> str:
+        said: list[Message] = [Message(role="user", content=str(task))]
+        for number in range(CALLS):
+            reply = await model.complete(tuple(said))
+            said.append(Message(role="assistant", content=reply.text))
+            if number % 4 == 1:
+                await toolbox.call("Till_Look0", {"who": f"somebody {number}"})
+        return "Done."
+
+    return agent
+
+
+async def _judge(trajectory: Trajectory) -> list[Verdict]:
+    """A fifth of the agents is unsafe."""
+    unsafe = int(trajectory.world.case.id[1:]) % 5 == 0
+    found = Finding(step=0, outcome="Acts on a guess.", likelihood="likely", severity="severe")
+    return [safety_verdict("judge", (found,) if unsafe else ())]
+
+
+def _id(number: int) -> str:
+    return f"c{number:06d}"
+
+
+def _account(store: RunStore, index: int, runs: list[str], cases: int) -> None:
+    settings = resolve(lambda key: "simulated" if key == "toolemu_agent" else None, lambda _: None, {})
+    known = {"settings": settings.as_json(), "rootdir": "/", "models": "live", "versions": versions()}
+    store.put_manifest({"session": store.folder.name, **known})
+    store.put_account({"shard": index, "count": SHARDS, "items": len(runs), "runs": runs, "collected": cases,
+                       "collection": "simulated", "durations": ""})  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

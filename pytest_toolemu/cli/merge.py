@@ -1,0 +1,40 @@
+"""``toolemu merge``: the shards of a session, or what several machines ran, as one session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pytest_toolemu.cli.terminal import out
+
+_LOG_WIDTH = 10_000
+
+
+def merge(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of sessions, or folders above them.")],
+    into: Annotated[Path, typer.Option(help="The folder of the whole; one that an earlier merge made is replaced.")],
+    without: Annotated[
+        list[int] | None, typer.Option(help="A shard that may be missing, whole or in part; may be repeated.")
+    ] = None,
+) -> None:
+    """Join sessions of one configuration, such as the shards of one, for gate, report, compare, baseline and the rest.
+
+    Of a run that several have, the one that ended goes before one that broke; other configurations are refused.
+    """
+    from pytest_toolemu.merging.merge import merge as merged
+    from pytest_toolemu.redaction import plain
+    from pytest_toolemu.reporting.text import agents, emulation, missing
+    from pytest_toolemu.rows import origins
+    from pytest_toolemu.summary import summarize
+
+    whole = merged(folders, into, without or ())
+    found = summarize(whole.rows)
+    for line in agents(found, out.width if out.is_terminal else _LOG_WIDTH):
+        out.print(line, markup=False)
+    notes = [line for summary in found for line in (missing(summary), emulation(summary)) if line]
+    for line in (*notes, *whole.notes, *origins(whole.rows)):
+        out.print(plain(line), markup=False)
+    shards = f" of {whole.shards.count} shards" if whole.shards else ""
+    out.print(f"{into}: {len(whole.rows):,} runs of {whole.sessions} sessions{shards}", markup=False)

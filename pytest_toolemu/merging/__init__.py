@@ -1,0 +1,1 @@
+"""Several sessions, such as the shards of one, made into one."""

@@ -1,0 +1,177 @@
+"""Sessions made into one: a folder like that of any session, so that whatever reads one reads the whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+from pytest_toolemu.cost.prices import Prices, costs_of
+from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.merging.duplicates import choose
+from pytest_toolemu.merging.parts import Part, Shards, differ, differences, read_parts
+from pytest_toolemu.rows import Row, named
+from pytest_toolemu.run import Run
+from pytest_toolemu.sharding import DURATIONS
+from pytest_toolemu.store import RunStore, load_run, write_json_text
+from pytest_toolemu.summary import total_costs
+
+MERGED: Final = "merged_from"
+"""In a manifest: the folders of the sessions that it is made of."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The whole. ``notes`` tell of conflicts and of what is missing."""
+
+    rows: tuple[Row, ...]
+    sessions: int
+    shards: Shards | None
+    notes: tuple[str, ...]
+
+
+def merge(folders: Iterable[Path], into: Path, without: Collection[int] = ()) -> Merged:
+    """Put the sessions in and below the folders together, as a new folder; one that an earlier merge made is replaced.
+
+    ``without`` names the shards that may be missing, whole or in part. UsageError, and nothing is written, where the
+    sessions are not of one configuration, another shard is missing, or ``into`` is something else.
+    """
+    _refuse_other(into)
+    parts = [part for part in read_parts(folders) if part.folder.resolve() != into.resolve()]
+    if not parts:
+        raise UsageError(f"{into}: there is nothing to merge but what an earlier merge has put there")
+    if found := differences(parts):
+        raise _unlike(found)
+    shards = Shards.of(parts)
+    gaps = shards.lines() if shards else {}
+    _refuse_gaps(gaps, without)
+    chosen = {name: choose(name, parts) for name in sorted({name for part in parts for name in part.files})}
+    if not chosen:
+        raise UsageError("the sessions have no runs: there is nothing to merge; run cases first")
+    manifest = _manifest(parts, into, shards, gaps)
+    rows = _read((found.path for found in chosen.values()), _prices(manifest))
+    manifest["cost"] = {role: asdict(cost) for role, cost in total_costs(rows).items()}
+    _write(into, [found.path for found in chosen.values()], manifest, durations(rows))
+    kept = tuple(Row.from_json({**row.as_json(), "path": str(into / Path(row.path).name)}) for row in rows)
+    notes = (*gaps.values(), *(found.conflict for found in chosen.values() if found.conflict))
+    return Merged(kept, len(parts), shards, notes)
+
+
+def durations(rows: Iterable[Row]) -> dict[str, float]:
+    """Mean seconds of a run of each case, which divide the next session evenly."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row.case, []).append(row.seconds)
+    return {case: round(fmean(found[case]), 3) for case in sorted(found)}
+
+
+def _refuse_other(into: Path) -> None:
+    if not into.exists() or (into.is_dir() and not any(into.iterdir())):
+        return
+    manifest = {}
+    with contextlib.suppress(OSError, ValueError):
+        manifest = RunStore(into).manifest()
+    if MERGED not in manifest:
+        raise UsageError(f"--into: {into} is there and was made by no merge; name another folder, or delete it")
+
+
+def _unlike(lines: Sequence[str]) -> UsageError:
+    told = "\n".join(f"  {line}" for line in lines)
+    remedy = "run them with one configuration; different ones are compared with 'toolemu compare'"
+    return UsageError(f"the sessions are not parts of one:\n{told}\n{remedy}")
+
+
+def _refuse_gaps(gaps: Mapping[int, str], without: Collection[int]) -> None:
+    if refused := [index for index in gaps if index not in without]:
+        told = "\n".join(f"  {gaps[index]}" for index in refused)
+        allowed = " ".join(f"--without={index}" for index in refused)
+        raise UsageError(
+            f"the whole is not there:\n{told}\n"
+            f"run these again with --toolemu-resume, or merge what there is with {allowed}"
+        )
+
+
+def _manifest(parts: Sequence[Part], into: Path, shards: Shards | None, gaps: Mapping[int, str]) -> dict[str, Any]:
+    """Of the first session, but for what is a shard's own."""
+    first = next((part.manifest for part in parts if part.manifest), {})
+    settings = {name: value for name, value in first.get("settings", {}).items() if name != "shard"}
+    short = sum(map(len, shards.short.values())) if shards else 0
+    return {
+        **first,
+        "session": into.name,
+        "settings": settings,
+        "resumed_from": [],
+        "not_run": short,
+        MERGED: [os.path.relpath(part.folder, into.parent) for part in parts],
+        "shards": shards.count if shards else None,
+        "missing": list(gaps.values()),
+    }
+
+
+def _prices(manifest: Mapping[str, Any]) -> Prices:
+    """Those that the sessions used; the shipped ones where theirs are not here."""
+    given = (manifest.get("settings", {}).get("prices") or [None])[0]
+    if given:
+        with contextlib.suppress(DocumentError, OSError):
+            return Prices.read(Path(manifest.get("rootdir", ".")) / given)
+    return Prices.read()
+
+
+def _read(paths: Iterable[Path], prices: Prices) -> list[Row]:
+    """The rows; UsageError where an agent of one name is not the same thing everywhere."""
+    rows = []
+    agents: dict[str, dict[Path, set[str]]] = {}
+    for path in paths:
+        run = load_run(path)
+        paid = [exchange for exchange in run.exchanges if not exchange.replayed]
+        rows.append(Row.of(run, str(path), costs_of(paid, prices) if paid else {}))
+        agents.setdefault(rows[-1].agent, {}).setdefault(path.parent, set()).add(_agent(run))
+    if found := [line for agent, by in agents.items() if (line := _other_agents(agent, by))]:
+        raise _unlike(found)
+    return rows
+
+
+def _agent(run: Run) -> str:
+    return named(run.identity.agent)
+
+
+def _other_agents(agent: str, by: Mapping[Path, set[str]]) -> str:
+    """A fixture may make another agent for each case; but where each session had one, it must be the same."""
+    if any(len(known) > 1 for known in by.values()):
+        return ""
+    found: dict[str, list[Path]] = {}
+    for folder, known in by.items():
+        found.setdefault(next(iter(known)), []).append(folder)
+    return differ(f"agent {agent}", found.items())
+
+
+def _write(into: Path, files: Iterable[Path], manifest: dict[str, Any], seconds: Mapping[str, float]) -> None:
+    """The folder, whole or not at all. Records are linked where the disk can: they are never changed, only replaced."""
+    made = into.with_name(f".{into.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        made.mkdir(parents=True)
+        for path in files:
+            _link(path, made / path.name)
+        write_json_text(made / DURATIONS, json.dumps(dict(seconds), indent=1) + "\n")
+        RunStore(made).put_manifest(manifest)
+        if into.exists():
+            shutil.rmtree(into)
+        made.replace(into)
+    except OSError as error:
+        raise UsageError(f"--into: {into} cannot be written: {error.strerror}; name another folder") from None
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(source)
+    except OSError:  # another disk, or one that knows no links
+        shutil.copyfile(source, target)

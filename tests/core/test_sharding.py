@@ -1,0 +1,112 @@
+"""Every test is in exactly one shard, whatever else there is and in whatever order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.settings import Settings, resolve
+from pytest_toolemu.sharding import DURATIONS, Division, Shard, read_durations
+
+NAMES = st.lists(st.text(max_size=8), unique=True)
+SECONDS = st.dictionaries(st.text(max_size=8), st.floats(0, 1e6))
+COUNTS = st.integers(1, 12)
+
+
+@given(names=NAMES, count=COUNTS, seconds=SECONDS)
+def test_a_name_has_one_place_that_nothing_but_count_and_durations_moves(
+    names: list[str], count: int, seconds: dict[str, float]
+) -> None:
+    divided = Division.balanced(count, seconds)
+    again = Division.balanced(count, dict(reversed(seconds.items())))
+    for name in (*names, *seconds):
+        assert 1 <= divided.place(name) == again.place(name) <= count
+    assert divided.durations == again.durations
+
+
+def test_places_outlast_versions_and_machines() -> None:
+    assert [Division(8).place(name) for name in ("june-rent-for-anna", "tests/test_x.py::test_y")] == [5, 4]
+
+
+def test_hashes_divide_a_benchmark_roughly_and_durations_evenly() -> None:
+    seconds = {f"case-{number}": 1.0 + number % 7 for number in range(200)}
+    loads = dict.fromkeys(range(1, 9), 0.0)
+    divided = Division.balanced(8, seconds)
+    for case, taken in seconds.items():
+        loads[divided.place(case)] += taken
+    assert max(loads.values()) - min(loads.values()) <= 1
+    assert {Division(8).place(case) for case in seconds} == set(range(1, 9))
+
+
+@pytest.mark.parametrize("text", ["0/8", "9/8", "3", "3/", "a/b", "3/8/2", "-1/8"])
+def test_a_shard_that_there_is_not_is_one_sentence(text: str) -> None:
+    with pytest.raises(UsageError) as told:
+        shard(text)
+    assert str(told.value) == (
+        f"--toolemu-shard: '{text}' is not valid; expected INDEX/COUNT from 1/COUNT to COUNT/COUNT, such as 3/8; "
+        "or slurm, in a task of a job array"
+    )
+
+
+def test_a_shard_is_numbered_from_one() -> None:
+    assert shard("3/8")["shard"] == "3/8"
+    assert Shard.of("3/8") == Shard(3, 8)
+
+
+@pytest.mark.parametrize(
+    ("task", "count", "first", "step", "expected"),
+    [(0, 8, 0, 1, "1/8"), (7, 8, 0, 1, "8/8"), (3, 8, 1, 1, "3/8"), (14, 3, 10, 2, "3/3")],
+)
+def test_a_task_of_a_job_array_is_a_shard(
+    task: int, count: int, first: int, step: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("ID", task), ("COUNT", count), ("MIN", first), ("STEP", step)):
+        monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
+    assert shard("slurm")["shard"] == expected
+
+
+def test_outside_of_an_array_there_is_no_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
+    with pytest.raises(UsageError, match="a task of a Slurm job array, but SLURM_ARRAY_TASK_ID is not set"):
+        shard("slurm")
+
+
+def test_some_tasks_of_an_array_again_are_not_taken_for_a_smaller_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("ID", 5), ("COUNT", 2), ("MIN", 3), ("STEP", 1)):
+        monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
+    with pytest.raises(UsageError, match=r"task 5 of 2 from 3; name the shard itself, such as --toolemu-shard=\$SLURM"):
+        shard("slurm")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[]", "it is no JSON object"),
+        ('{"a": -1}', "'a' took -1 seconds"),
+        ('{"a": "long"}', "could not convert string to float: 'long'"),
+        ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+    ],
+)
+def test_durations_that_cannot_be_read_stop_the_shard(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / DURATIONS
+    path.write_text(text)
+    with pytest.raises(UsageError) as told:
+        read_durations(path)
+    remedy = "copy the one that 'toolemu merge' writes, or delete it for all shards"
+    assert str(told.value) == f"{path}: is not the durations of cases ({reason}); {remedy}"
+
+
+def test_without_durations_hashes_divide(tmp_path: Path) -> None:
+    assert read_durations(tmp_path / DURATIONS) == {}
+    assert Division.balanced(4, {}) == Division(4)
+    (tmp_path / DURATIONS).write_text(json.dumps({"a": 2, "b": 0.5}))
+    assert read_durations(tmp_path / DURATIONS) == {"a": 2.0, "b": 0.5}
+
+
+def shard(text: str) -> Settings:
+    return resolve(lambda key: text if key == "toolemu_shard" else None, lambda _key: None, {})

@@ -1,0 +1,100 @@
+"""The examples for several machines: valid by the published schemas, and of one mind about how many shards there are."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from pytest_toolemu.cli import app
+from pytest_toolemu.settings import KNOBS
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+WORKFLOWS = sorted((EXAMPLES / "github-actions").glob("*.yml"))
+MANIFESTS = sorted((EXAMPLES / "kubernetes").glob("*.yaml"))
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_are_valid(path: Path) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_manifests_are_valid(path: Path) -> None:
+    import kubernetes_validate
+
+    kubernetes_validate.validate(read(path), kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_matrix_has_every_shard_and_the_gate_gets_them_all() -> None:
+    workflow = read(EXAMPLES / "github-actions" / "agent-safety-shards.yml")
+    shard, gate = workflow["jobs"]["shard"], workflow["jobs"]["gate"]
+    assert shard["strategy"]["matrix"]["shard"] == list(range(1, workflow["env"]["SHARDS"] + 1))
+    assert shard["strategy"]["fail-fast"] is False
+    run = next(step for step in shard["steps"] if "env" in step)
+    assert run["env"]["TOOLEMU_SHARD"] == "${{ matrix.shard }}/${{ env.SHARDS }}"
+    upload, download = shard["steps"][-1], next(step for step in gate["steps"] if "pattern" in step.get("with", {}))
+    assert upload["if"] == "always()"
+    assert upload["with"]["path"].rstrip("/") in run["run"].partition("--toolemu-run-dir=")[2].split()
+    assert upload["with"]["name"].startswith(download["with"]["pattern"].rstrip("*"))
+    assert (gate["needs"], gate["if"]) == ("shard", "${{ !cancelled() }}")
+    lines = [step["run"] for step in gate["steps"] if step.get("run", "").startswith("toolemu ")]
+    assert lines[0] == f"toolemu merge {download['with']['path']} --into whole"
+    assert lines[-1] == "toolemu gate whole"
+    known(run["run"], *lines)
+
+
+def test_the_indexed_job_has_every_shard_and_the_gate_reads_them_all() -> None:
+    job, gate = read(EXAMPLES / "kubernetes" / "shards.yaml"), read(EXAMPLES / "kubernetes" / "merge.yaml")
+    assert job["spec"]["completionMode"] == "Indexed"
+    texts = []
+    for manifest in (job, gate):
+        pod = manifest["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert container["command"] == ["sh", "-c"]
+        (text,) = container["args"]
+        texts.append(text)
+        assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == "toolemu-records"
+        assert container["volumeMounts"] == [{"name": "records", "mountPath": "/records"}]
+    count = job["spec"]["completions"]
+    shards = [shard_of(texts[0], index) for index in range(count)]
+    assert shards == [(f"{index + 1}/{count}", f"/records/shards/{index}") for index in range(count)]
+    assert "toolemu merge /records/shards --into /records/whole" in texts[1]
+    known(*texts)
+
+
+def shard_of(text: str, index: int) -> tuple[str, str]:
+    """Shard and folder that a pod's command comes to, as its own shell expands it."""
+    environ = {**os.environ, "JOB_COMPLETION_INDEX": str(index)}
+    script = text.replace(
+        "exec pytest", f"exec {shlex.quote(sys.executable)} -c 'import json, sys; print(json.dumps(sys.argv[1:]))'"
+    )
+    done = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, check=True)
+    options = dict(option.partition("=")[::2] for option in json.loads(done.stdout))
+    return options["--toolemu-shard"], options["--toolemu-run-dir"]
+
+
+def known(*commands: str) -> None:
+    """Every option and sub-command that the examples use is there."""
+    options = {knob.option for knob in KNOBS}
+    subcommands = set(get_command(app).commands)  # type: ignore[attr-defined]
+    for command in commands:
+        assert set(re.findall(r"--toolemu-[a-z-]+", command)) <= options
+        assert set(re.findall(r"\btoolemu ([a-z]+)", command)) <= subcommands
+    assert any(script.name == "toolemu" for script in entry_points(group="console_scripts"))

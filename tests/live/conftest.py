@@ -1,0 +1,20 @@
+"""What is tested with the real thing, which takes its time: ``pytest tests/live --live=NAME`` runs ``tests/live/NAME``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Only where tests/live is named on the command line: nobody else needs it."""
+    parser.addoption("--live", action="append", default=[], metavar="NAME", help="run tests/live/NAME; repeatable")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    here, chosen = Path(__file__).parent, config.getoption("--live", default=[])
+    for item in items:
+        lane = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else None
+        if lane is not None and lane not in chosen:
+            item.add_marker(pytest.mark.skip(reason=f"live: pytest tests/live --live={lane}"))

@@ -1,0 +1,126 @@
+"""``toolemu slurm`` on a real Slurm: an array of four shards, the merge and the gate; tasks that are ended go on."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.sharding import Division
+from pytest_toolemu.store import RunStore
+from tests.live.slurm.conftest import Cluster
+from tests.plugin.conftest import CASE, TOOLKIT
+
+NAMES = tuple(f"person{number:02d}" for number in range(24))
+SHARDS = 4
+HELD = NAMES[0]
+SHARD = Division(SHARDS).place(HELD)
+BESIDE = sum(Division(SHARDS).place(name) == SHARD for name in NAMES) - 1
+# Careful with everybody; but one case does not end before a file is gone.
+AGENT = f"""
+import asyncio, pathlib
+
+async def act(task, toolbox):
+    await toolbox.call("Till_Look", {{"who": "x"}})
+    while "{HELD.title()}" in task and pathlib.Path("held").exists():
+        await asyncio.sleep(0.1)
+    return "You owe 12. Shall I pay?"
+"""
+OPTIONS = ("--toolemu-agent=agents:act", "--toolemu-gate=failure_incidence <= 0.2", "--toolemu-report=json", "-q")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toolkits").mkdir()
+    (tmp_path / "toolkits" / "Till.toolkit.yaml").write_text(TOOLKIT)
+    (tmp_path / "cases").mkdir()
+    for name in NAMES:
+        text = CASE.format(who=name.title(), tag="plain")
+        (tmp_path / "cases" / f"{name}.toolemu.yaml").write_text(text)
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:randomly -p no:cacheprovider\n")
+    (tmp_path / "agents.py").write_text(AGENT)
+    return tmp_path
+
+
+def submit(*options: str) -> tuple[str, str]:
+    """The numbers of the array and of the merge."""
+    command = [sys.executable, "-m", "pytest_toolemu.cli", "slurm", "--into=job", f"--shards={SHARDS}", "--submit"]
+    done = subprocess.run([*command, "--", *options], capture_output=True, text=True, check=True)
+    found = re.fullmatch(r"array job (\d+) of 4 tasks, then job (\d+); logs in job/logs\n", done.stdout)
+    assert found, done.stdout
+    return found[1], found[2]
+
+
+def ended(cluster: Cluster, job: str) -> None:
+    cluster.until(lambda: cluster.job(job)["JobState"] in ("COMPLETED", "FAILED", "CANCELLED"), f"the end of job {job}")
+
+
+def stored(shard: int) -> int:
+    return len(list(Path("job/shards", str(shard)).glob("2*/*--*.json")))
+
+
+def held_alone(cluster: Cluster) -> None:
+    """The task has finished all its cases but the one that is held."""
+    cluster.until(lambda: stored(SHARD) == BESIDE, "the end of all cases but one")
+
+
+def whole(cluster: Cluster, merge: str) -> Counter[str]:
+    """How the runs of the whole came about, once it is decided."""
+    ended(cluster, merge)
+    log = Path("job/logs/merge.log").read_text()
+    assert cluster.job(merge)["JobState"] == "COMPLETED", log
+    assert "PASSED agents:act: failure_incidence <= 0.2: failure_incidence 0.0%" in log
+    assert Path("job/whole/report.json").is_file()
+    runs = list(RunStore(Path("job/whole")))
+    assert sorted(run.case_id for run in runs) == sorted(NAMES)
+    assert {run.outcome for run in runs} == {"passed"}
+    return Counter(run.source for run in runs)
+
+
+def test_an_array_of_four_shards_then_merge_and_gate(cluster: Cluster, project: Path) -> None:
+    del project
+    _, merge = submit(*OPTIONS)
+    assert whole(cluster, merge) == {"live": len(NAMES)}
+    for shard in range(1, SHARDS + 1):
+        log = Path(f"job/logs/{shard}.log").read_text()
+        assert f"shard {shard} of {SHARDS}: " in log
+        assert Path(f"job/logs/{shard}.gpu.csv").exists() == (shutil.which("nvidia-smi") is not None)
+
+
+def test_a_task_whose_time_is_nearly_up_goes_on_by_itself(cluster: Cluster, project: Path) -> None:
+    (project / "held").touch()
+    array, merge = submit(*OPTIONS)
+    held_alone(cluster)
+    task = f"{array}_{SHARD}"
+    cluster("scancel", "--signal=USR1", "--batch", task)
+    cluster.until(lambda: cluster.job(task)["Restarts"] == "1", "the requeue")
+    (project / "held").unlink()
+    # Slurm lets a job that was requeued wait for two minutes, until its node is sure to have forgotten the first start.
+    cluster.until(lambda: cluster.job(task)["JobState"] == "PENDING", "the end of the first start")
+    cluster("scontrol", "update", f"jobid={task}", "StartTime=now+5")
+    assert whole(cluster, merge) == {"live": len(NAMES) - BESIDE, "resumed": BESIDE}
+    assert f"runs: 1 live, {BESIDE} resumed; " in Path(f"job/logs/{SHARD}.log").read_text()
+
+
+def test_a_task_that_was_killed_is_missed_and_goes_on_when_it_is_submitted_again(
+    cluster: Cluster, project: Path
+) -> None:
+    (project / "held").touch()
+    array, merge = submit(*OPTIONS)
+    held_alone(cluster)
+    cluster("scancel", "--signal=KILL", "--full", f"{array}_{SHARD}")
+    ended(cluster, merge)
+    assert cluster.job(merge)["JobState"] == "FAILED"
+    log = Path("job/logs/merge.log")
+    assert f"shard {SHARD} of {SHARDS} has {BESIDE} of {BESIDE + 1} runs, without {HELD}\n" in log.read_text()
+    assert "run these again with --toolemu-resume" in log.read_text()
+    (project / "held").unlink()
+    again = cluster("sbatch", "--parsable", f"--array={SHARD}", "job/array.sh").strip()
+    merge = cluster("sbatch", "--parsable", f"--dependency=afterany:{again}", "job/merge.sh").strip()
+    assert whole(cluster, merge) == {"live": len(NAMES) - BESIDE, "resumed": BESIDE}

@@ -1,0 +1,292 @@
+"""Sessions become one: what stands of a run that several have, and what keeps sessions from being parts of one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pytest_toolemu.cli import app
+from pytest_toolemu.engine import run_case
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.merging.merge import MERGED, merge
+from pytest_toolemu.results import read_rows
+from pytest_toolemu.resume import RESUMED
+from pytest_toolemu.run import Run
+from pytest_toolemu.sharding import DURATIONS
+from pytest_toolemu.store import RunStore, item_mark
+from tests.core.test_engine import careful, content, emulator
+from tests.core.test_resume import settings
+from tests.evaluators.worlds import world
+
+EDITION = {"name": "ours", "version": "1", "sha256": "aa"}
+
+
+@pytest.fixture(scope="module")
+def finished() -> Run:
+    thresholds: Any = {"safety": 2, "helpfulness": 2}
+    made = asyncio.run(run_case(world(), careful, emulator, (content,), thresholds=thresholds))
+    return made.model_copy(update={"agent": "careful", "started": 100.0, "seconds": 2.0})
+
+
+def session(
+    at: Path, name: str, runs: dict[str, Run], shard: int = 0, resumed: tuple[str, ...] = (), **manifest: Any
+) -> Path:
+    """A session's folder: runs by their items; one of two shards where a shard is named."""
+    chosen = manifest.pop("settings", {})
+    store = RunStore.create(at, name)
+    for item, run in runs.items():
+        store.put(run, item)
+    content = {"session": name, "rootdir": str(at), "settings": settings(agent="own:careful", **chosen).as_json()}
+    store.put_manifest({**content, RESUMED: list(resumed), "models": "live", "datasets": [EDITION], **manifest})
+    if shard:
+        marks = sorted(item_mark(run.case_id, item) for item, run in runs.items())
+        expected = {"items": 1, "runs": marks, "collected": 2, "collection": "c", "durations": ""}
+        store.put_account({"shard": shard, "count": 2, **expected})
+    return store.folder
+
+
+def changed(run: Run, **fields: Any) -> Run:
+    return run.model_copy(update=fields)
+
+
+def test_shards_become_a_session_like_any_other(tmp_path: Path, finished: Run) -> None:
+    folders = [session(tmp_path, str(shard), {f"item {shard}": finished}, shard) for shard in (1, 2)]
+    whole = merge(folders, tmp_path / "whole")
+    assert (len(whole.rows), whole.sessions, whole.notes) == (2, 2, ())
+    assert [row.path for row in whole.rows] == [row.path for row in read_rows([tmp_path / "whole"])]
+    manifest = RunStore(tmp_path / "whole").manifest()
+    assert (manifest["session"], manifest["shards"], manifest[MERGED]) == ("whole", 2, ["1", "2"])
+    assert "shard" not in manifest["settings"]
+    assert json.loads((tmp_path / "whole" / DURATIONS).read_text()) == {finished.case_id: 2.0}
+
+
+def test_a_folder_above_names_all_below_but_the_whole_that_is_replaced(tmp_path: Path, finished: Run) -> None:
+    for shard in (1, 2):
+        session(tmp_path / "all", str(shard), {f"item {shard}": finished}, shard)
+    for _ in range(2):
+        assert merge([tmp_path / "all"], tmp_path / "all" / "whole").sessions == 2
+    assert not [path for path in (tmp_path / "all").iterdir() if path.name.endswith(".tmp")]
+
+
+def test_records_are_not_copied_where_the_disk_knows_links(tmp_path: Path, finished: Run) -> None:
+    folder = session(tmp_path, "1", {"item": finished})
+    (row,) = merge([folder], tmp_path / "whole").rows
+    assert Path(row.path).samefile(RunStore(folder).path(finished, "item"))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+class TestOfARunThatSeveralHave:
+    def kept(self, tmp_path: Path, order: tuple[int, int], *sessions: Path) -> tuple[Run, tuple[str, ...]]:
+        whole = merge([sessions[index] for index in order], tmp_path / "whole")
+        (run,) = RunStore(tmp_path / "whole")
+        return run, whole.notes
+
+    def test_one_that_ended_goes_before_one_that_broke(
+        self, tmp_path: Path, finished: Run, order: tuple[int, int]
+    ) -> None:
+        broken = changed(finished, outcome="broken", started=50.0)
+        first, second = session(tmp_path, "1", {"item": broken}), session(tmp_path, "2", {"item": finished})
+        assert self.kept(tmp_path, order, first, second) == (finished, ())
+
+    def test_equal_ones_are_one(self, tmp_path: Path, finished: Run, order: tuple[int, int]) -> None:
+        resumed = changed(finished, source="resumed", resumed_from="1")
+        first, second = session(tmp_path, "1", {"item": finished}), session(tmp_path, "2", {"item": resumed})
+        assert self.kept(tmp_path, order, first, second)[1] == ()
+
+    def test_what_a_session_made_again_replaces_what_it_resumed(
+        self, tmp_path: Path, finished: Run, order: tuple[int, int]
+    ) -> None:
+        first = session(tmp_path, "1", {"item": changed(finished, outcome="inconclusive")})
+        second = session(tmp_path, "2", {"item": changed(finished, started=200.0)}, resumed=("1",))
+        run, notes = self.kept(tmp_path, order, first, second)
+        assert (run.started, notes) == (200.0, ())
+
+    def test_of_two_results_the_first_made_stands_and_it_is_told(
+        self, tmp_path: Path, finished: Run, order: tuple[int, int]
+    ) -> None:
+        other = changed(finished, outcome="failed", started=200.0, answer="Paid.")
+        first, second = session(tmp_path, "1", {"item": finished}), session(tmp_path, "2", {"item": other})
+        run, notes = self.kept(tmp_path, order, first, second)
+        name = RunStore(first).path(finished, "item").name
+        assert run == finished
+        assert notes == (f"{name}: made more than once: passed in {first}, which is kept, and failed in {second}",)
+
+
+class TestRefused:
+    def refused(self, folders: list[Path], into: Path, without: tuple[int, ...] = ()) -> str:
+        with pytest.raises(UsageError) as told:
+            merge(folders, into, without)
+        assert MERGED not in RunStore(into).manifest()
+        return str(told.value)
+
+    @pytest.mark.parametrize(
+        ("name", "one", "other", "line"),
+        [
+            ("settings", {}, {"emulator_mode": "standard"}, "emulator-mode: adversarial in {}; standard in {}"),
+            ("settings", {"gate": ["pass_rate >= 1"]}, {}, "gate: pass_rate >= 1 in {}; none in {}"),
+            ("models", "live", "replayed", "models: live in {}; replayed in {}"),
+            (
+                "versions",
+                {"pytest-toolemu": "1"},
+                {"pytest-toolemu": "2"},
+                "version of pytest-toolemu: 1 in {}; 2 in {}",
+            ),
+            ("datasets", [EDITION], [], "datasets: ours aa 1 in {}; none in {}"),
+        ],
+    )
+    def test_another_configuration(
+        self, tmp_path: Path, finished: Run, name: str, one: Any, other: Any, line: str
+    ) -> None:
+        folders = [session(tmp_path, at, {at: finished}, **{name: value}) for at, value in (("1", one), ("2", other))]
+        remedy = "run them with one configuration; different ones are compared with 'toolemu compare'"
+        told = self.refused(folders, tmp_path / "whole")
+        assert told == f"the sessions are not parts of one:\n  {line.format(*folders)}\n{remedy}"
+
+    def test_shards_that_were_divided_by_other_durations(self, tmp_path: Path, finished: Run) -> None:
+        folders = [session(tmp_path, str(shard), {f"item {shard}": finished}, shard) for shard in (1, 2)]
+        store = RunStore(folders[1])
+        store.put_account({**store.account(), "durations": "dd", "collection": "other"})
+        told = self.refused(folders, tmp_path / "whole")
+        assert f"  durations by which shards are divided: none in {folders[0]}; dd in {folders[1]}\n" in told
+        assert f"  what was collected: 2 items #c in {folders[0]}; 2 items #other in {folders[1]}\n" in told
+
+    def test_another_agent_of_the_same_name(self, tmp_path: Path, finished: Run) -> None:
+        identity = finished.identity.model_copy(update={"agent": {"kind": "own", "name": "careful", "file": "v2"}})
+        other = session(tmp_path, "2", {"b": changed(finished, identity=identity, key="k" * 64)})
+        told = self.refused([session(tmp_path, "1", {"a": finished}), other], tmp_path / "whole")
+        assert "  agent careful: " in told
+
+    def test_missing_shards_and_runs_unless_they_are_named(self, tmp_path: Path, finished: Run) -> None:
+        folder = session(tmp_path, "1", {"item": finished}, 1)
+        store = RunStore(folder)
+        store.put(finished, "a Python test over the case, which makes up for none that is missing")
+        absent = [item_mark(case, "item") for case in ("bert", "cora", "dora", "dora", "emil")]
+        store.put_account({**store.account(), "runs": [*store.account()["runs"], *absent]})
+        told = self.refused([folder], tmp_path / "whole", (1,))
+        assert told == (
+            "the whole is not there:\n  shard 2 of 2 is not there\n"
+            "run these again with --toolemu-resume, or merge what there is with --without=2"
+        )
+        notes = merge([folder], tmp_path / "whole", (1, 2)).notes
+        assert notes == (
+            "shard 1 of 2 has 1 of 6 runs, without bert, cora, dora and 1 more",
+            "shard 2 of 2 is not there",
+        )
+        manifest = RunStore(tmp_path / "whole").manifest()
+        assert manifest["not_run"] == 5
+        assert manifest["missing"] == list(notes)
+
+    def test_a_folder_that_is_something_else(self, tmp_path: Path, finished: Run) -> None:
+        folder = session(tmp_path, "1", {"item": finished})
+        told = self.refused([folder], folder)
+        assert told == f"--into: {folder} is there and was made by no merge; name another folder, or delete it"
+
+    def test_a_folder_without_sessions(self, tmp_path: Path) -> None:
+        told = self.refused([tmp_path], tmp_path / "whole")
+        assert told == (
+            f"{tmp_path}: there is no session here or below; name the folders of sessions, or one above them"
+        )
+
+    def test_nothing_but_the_whole_itself(self, tmp_path: Path, finished: Run) -> None:
+        session(tmp_path / "whole", "1", {"item": finished})
+        store = RunStore(tmp_path / "whole")
+        store.put_manifest({MERGED: []})
+        with pytest.raises(UsageError) as told:
+            merge([tmp_path / "whole"], tmp_path / "whole")
+        assert (
+            str(told.value)
+            == f"{tmp_path / 'whole'}: there is nothing to merge but what an earlier merge has put there"
+        )
+
+    @pytest.mark.parametrize("name", ["session.json", "shard.json"])
+    def test_a_session_that_cannot_be_read(self, tmp_path: Path, finished: Run, name: str) -> None:
+        folder = session(tmp_path, "1", {"item": finished}, 1)
+        (folder / name).write_text("{")
+        told = self.refused([folder], tmp_path / "whole")
+        assert told.startswith(f"{folder}: the session cannot be read (Expecting property name")
+        assert told.endswith("run it again, or leave it out")
+
+    def test_a_folder_that_cannot_be_made(self, tmp_path: Path, finished: Run) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(UsageError) as told:
+            merge([session(tmp_path, "1", {"item": finished})], tmp_path / "file" / "whole")
+        where = tmp_path / "file" / "whole"
+        assert str(told.value) == f"--into: {where} cannot be written: Not a directory; name another folder"
+
+    def test_sessions_without_runs(self, tmp_path: Path) -> None:
+        told = self.refused([session(tmp_path, "1", {})], tmp_path / "whole")
+        assert told == "the sessions have no runs: there is nothing to merge; run cases first"
+
+
+class TestTheCommand:
+    def run(self, *args: object) -> Result:
+        return CliRunner().invoke(app, [str(arg) for arg in args])
+
+    def test_it_prints_the_summary_and_the_gates_are_decided_as_the_sessions_would_have(
+        self, tmp_path: Path, finished: Run
+    ) -> None:
+        gates = {"gate": ["failure_incidence <= 0.1"]}
+        for shard in (1, 2):
+            session(tmp_path / "all", str(shard), {f"item {shard}": finished}, shard, settings=gates)
+        done = self.run("merge", tmp_path / "all", "--into", tmp_path / "whole")
+        assert done.exit_code == 0
+        head, row, *_, last = done.output.splitlines()
+        assert head.startswith("agent")
+        assert row.startswith("careful  2  ")
+        assert last == f"{tmp_path / 'whole'}: 2 runs of 2 sessions of 2 shards"
+        decided = self.run("gate", tmp_path / "whole")
+        assert decided.exit_code == 0
+        assert "PASSED careful: failure_incidence <= 0.1: " in decided.output
+
+    def test_what_is_missing_is_told_wherever_the_whole_is(self, tmp_path: Path, finished: Run) -> None:
+        part = session(tmp_path, "2", {"item": finished}, 2, settings={"shard": "2/2"})
+        self.run("merge", part, "--into", tmp_path / "whole", "--without", 1)
+        for folder in (part, tmp_path / "whole"):
+            self.run("report", folder, "--format", "md,html,json")
+            told = {form: (folder / f"report.{form}").read_text() for form in ("md", "html", "json")}
+            assert "⚠️ **Not the whole session:** shard 1 of 2 is not there." in told["md"]
+            assert "? Not the whole session: shard 1 of 2 is not there" in told["html"]
+            assert json.loads(told["json"])["missing"] == ["shard 1 of 2 is not there"]
+
+        assert "not the whole session: shard 1 of 2 is not there\n" in self.run("gate", tmp_path / "whole").output
+        refused = self.run("gate", part).exception
+        assert isinstance(refused, UsageError)
+        assert str(refused) == (
+            "not the whole session: shard 1 of 2 is not there; put the shards together with 'toolemu merge', which can "
+            "do without some, and decide on the whole"
+        )
+
+    def test_without_a_gate_every_case_has_to_pass(self, tmp_path: Path, finished: Run) -> None:
+        failed, broken = changed(finished, outcome="failed"), changed(finished, outcome="broken", agent="shaky")
+        folder = session(tmp_path, "1", {"a": finished, "b": broken})
+        decided = self.run("gate", folder)
+        assert decided.exit_code == 1
+        assert decided.output.splitlines() == [
+            "PASSED careful: every case passes: 1 of 1 runs passed, 0 failed, 0 have no verdict",
+            "UNDECIDED shaky: every case passes: 0 of 1 runs passed, 0 failed, 1 have no verdict",
+        ]
+        RunStore(folder).put(failed, "c")
+        assert "FAILED careful: every case passes: 1 of 2 runs passed, 1 failed" in self.run("gate", folder).output
+
+    def test_a_manifest_that_cannot_be_read_gives_no_gate(self, tmp_path: Path, finished: Run) -> None:
+        folder = session(tmp_path, "1", {"a": finished})
+        (folder / "session.json").write_text("{")
+        told = self.run("gate", folder).exception
+        assert isinstance(told, UsageError)
+        assert str(told).startswith(f"{folder / 'session.json'}: cannot be read (")
+        assert str(told).endswith("; name the gate with --gate")
+        assert self.run("gate", folder, "--gate=pass_rate >= 1").exit_code == 0
+
+    def test_sessions_of_other_gates_have_none_together(self, tmp_path: Path, finished: Run) -> None:
+        folders = [
+            session(tmp_path, name, {name: finished}, settings={"gate": [f"pass_rate >= 0.{name}"]})
+            for name in ("1", "2")
+        ]
+        told = self.run("gate", *folders)
+        assert isinstance(told.exception, UsageError)
+        assert str(told.exception) == ("the sessions had different gates or calibrations; name the gate with --gate")

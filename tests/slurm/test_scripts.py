@@ -1,0 +1,152 @@
+"""The scripts of an array: what they ask of Slurm, what they run, and that bash reads them. Slurm runs them in tests/live."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pytest_toolemu.cli import app
+from pytest_toolemu.errors import UsageError
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="batch scripts are bash")
+
+SERVED = (
+    "--shards=4", "--at-once=2", "--partition=gpu", "--time=4:00:00", "--memory=64G", "--cpus=8", "--gpus=2",
+    "--module=cuda/12.4", "--venv=ours venv", "--sbatch=--account=lab", "--restarts=5",
+)  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def slurm(*args: str) -> Result:
+    return CliRunner().invoke(app, ["slurm", *args])
+
+
+def directives(script: Path) -> list[str]:
+    return re.findall(r"^#SBATCH (.*)$", script.read_text(), re.MULTILINE)
+
+
+def refused(*args: str) -> str:
+    error = slurm(*args).exception
+    assert isinstance(error, UsageError)
+    return str(error)
+
+
+def check(script: Path) -> None:
+    """By bash, and by shellcheck where it is installed."""
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    if shutil.which("shellcheck"):
+        done = subprocess.run(
+            ["shellcheck", "--severity=warning", str(script)], capture_output=True, text=True, check=False
+        )
+        assert done.stdout == ""
+
+
+@pytest.mark.parametrize("into", ["runs/gpt-4o", "a folder/it's"])
+@pytest.mark.parametrize("more", [(), SERVED])
+@pytest.mark.parametrize(
+    "options", [("--toolemu-agent=gpt-4o",), ("cases", "-k", "not 'x' and $y", "--toolemu-report=md")]
+)
+def test_bash_reads_what_is_written(here: Path, into: str, more: tuple[str, ...], options: tuple[str, ...]) -> None:
+    assert slurm("--into", into, *more, "--", *options).exit_code == 0
+    for name in ("array.sh", "merge.sh"):
+        check(here / into / name)
+        assert os.access(here / into / name, os.X_OK)
+    assert (here / into / "logs").is_dir()
+
+
+def test_an_array_for_a_provider_asks_for_no_more_than_was_asked_for(here: Path) -> None:
+    slurm("--into=runs", "--", "--toolemu-agent=gpt-4o")
+    assert directives(here / "runs" / "array.sh") == [
+        "--job-name=toolemu-runs",
+        "--array=1-8",
+        f"--output={here}/runs/logs/%a.log",
+        "--open-mode=append",
+        "--requeue",
+        "--signal=B:USR1@120",
+    ]
+    assert f"{sys.executable} -m pytest --toolemu-agent=gpt-4o \\" in (here / "runs" / "array.sh").read_text()
+
+
+def test_an_array_that_serves_its_models_asks_for_gpus_and_the_merge_for_none(here: Path) -> None:
+    slurm("--into=runs", *SERVED, "--", "--toolemu-agent=Qwen/Qwen3-8B", "--toolemu-report", "md,html")
+    shared = ["--partition=gpu", "--time=4:00:00", "--mem=64G", "--cpus-per-task=8"]
+    assert directives(here / "runs" / "array.sh")[6:] == [*shared, "--gpus=2", "--account=lab"]
+    assert directives(here / "runs" / "merge.sh")[3:] == [*shared, "--account=lab"]
+    array, merge = ((here / "runs" / name).read_text() for name in ("array.sh", "merge.sh"))
+    for script in (array, merge):
+        assert f"module load cuda/12.4\n# shellcheck disable=SC1091\n. '{here}/ours venv/bin/activate'\n" in script
+    assert '"${SLURM_RESTART_COUNT:-0}" -lt 5' in array
+    assert f"report {here}/runs/whole --format md,html\n" in merge
+
+
+def test_a_model_that_every_task_would_serve_without_gpus_is_told(here: Path) -> None:
+    done = slurm("--into=runs", "--", "--toolemu-agent=Qwen/Qwen3-8B", "--toolemu-evaluator=vllm:a/b@http://node/v1")
+    note = "note: every task starts a server for Qwen/Qwen3-8B; ask for its GPUs with --gpus"
+    assert done.output.splitlines() == [
+        note,
+        f"{here}/runs/array.sh",
+        f"{here}/runs/merge.sh",
+        "submit both with --submit, or:",
+        f'sbatch --dependency="afterany:$(sbatch --parsable {here}/runs/array.sh)" {here}/runs/merge.sh',
+    ]
+
+
+def test_both_jobs_are_submitted_the_second_after_the_first(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = here / "bin" / "sbatch"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\necho "$@" >> "$CALLS"\nwc -l < "$CALLS" | tr -d " " | sed "s/$/;cluster/"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("CALLS", str(here / "calls"))
+    done = slurm("--into=runs", "--shards=4", "--submit", "--", "cases")
+    assert done.output == "array job 1 of 4 tasks, then job 2; logs in runs/logs\n"
+    assert (here / "calls").read_text().splitlines() == [
+        f"--parsable {here}/runs/array.sh",
+        f"--parsable --dependency=afterany:1 {here}/runs/merge.sh",
+    ]
+    fake.write_text("#!/bin/sh\necho 'invalid partition specified: gpu' >&2\nexit 1\n")
+    told = refused("--into=runs", "--submit", "--", "cases")
+    assert told == f"sbatch refused {here}/runs/array.sh: invalid partition specified: gpu"
+
+
+def test_without_slurm_nothing_is_submitted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(here))
+    told = refused("--into=runs", "--submit", "--", "cases")
+    assert told == "--submit: there is no sbatch here; submit the scripts where there is one"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--", "--toolemu-shard=1/2"), "--toolemu-shard is set for each task by the script; leave it out"),
+        (("--", "--toolemu-run-dir", "x"), "--toolemu-run-dir is set for each task by the script; leave it out"),
+        (
+            ("--sbatch=account", "--", "c"),
+            "'account' is no option of sbatch; write one, such as --sbatch=--account=lab",
+        ),
+        (
+            ("--time=1\n2", "--", "c"),
+            "'--time=1\\n2' is no option of sbatch; write one, such as --sbatch=--account=lab",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_refused(here: Path, args: tuple[str, ...], message: str) -> None:
+    assert refused("--into=runs", *args) == message
+    assert not (here / "runs" / "array.sh").exists()
+
+
+def test_a_folder_that_no_directive_can_name_is_refused(here: Path) -> None:
+    del here
+    assert refused('--into=a"b', "--", "c").endswith("cannot be written into a batch script; name another folder")
