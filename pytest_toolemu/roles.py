@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pytest_toolemu.agents.noact import noact
@@ -27,7 +27,18 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.evaluators.checks import Checks
 from pytest_toolemu.evaluators.judged import Judged
-from pytest_toolemu.models import KEYS, Endpoint, ModelSpec, Parameters, named_model, open_model, parse_spec, preflight
+from pytest_toolemu.models import (
+    KEYS,
+    Endpoint,
+    ModelSpec,
+    Parameters,
+    Place,
+    check_url,
+    named_model,
+    open_model,
+    parse_spec,
+    preflight,
+)
 from pytest_toolemu.models.limited import Alone, Gate, Limited
 from pytest_toolemu.models.metered import Metered
 from pytest_toolemu.models.wire import Remote
@@ -46,11 +57,13 @@ class Roles:
         gate: Gate | None = None,
         budget: Purse | None = None,
         prices: Callable[[], Prices] | None = None,
+        places: Callable[[], Mapping[str, Place]] = dict,
     ) -> None:
         self._settings = settings
         self._gate = gate or Alone(settings["concurrency"])
         self._budget = budget or Budget()
         self._prices = prices
+        self._places = places
         self._models: dict[str, Endpoint] = {}
 
     def agent(self, variant: Variant) -> Agent:
@@ -98,6 +111,25 @@ class Roles:
         emulator = self.emulator_name(variant)
         return (emulator if is_model(emulator) else CHECKS,)
 
+    def asked(self, variants: Sequence[Variant | None]) -> dict[ModelSpec, bool]:
+        """Every model that these variants ask, agents first, and whether it acts: as an agent."""
+        acting = [variant.agent for variant in variants if variant and is_model(variant.agent)]
+        others = [
+            name
+            for variant in variants
+            for name in (self.emulator_name(variant), *self.evaluator_names(variant))
+            if is_model(name)
+        ]
+        return dict.fromkeys(map(parse_spec, [*acting, *others]), False) | dict.fromkeys(map(parse_spec, acting), True)
+
+    def accounts(self, url: str) -> list[str]:
+        """What the models that this session serves at a URL are called where leave is asked for."""
+        return [
+            model.account
+            for name, model in self._models.items()
+            if isinstance(model, Limited) and (place := self._place(parse_spec(name))) and place.url == url
+        ]
+
     def judges_itself(self, variant: Variant) -> bool:
         """Whether the agent's own model is among its evaluators."""
         return is_model(variant.agent) and variant.agent in self.evaluator_names(variant)
@@ -119,9 +151,15 @@ class Roles:
 
     def _opened(self, spec: ModelSpec, parameters: Parameters) -> Limited:
         environ = dict(os.environ)
+        if self._settings["vllm-url"]:
+            environ["VLLM_BASE_URL"] = check_url(self._settings["vllm-url"], self._settings.source("vllm-url"))
         if self._settings["estimate"]:  # nothing is sent, so no key is needed
             environ |= dict.fromkeys(KEYS, "not-needed") | os.environ
-        return Limited(self._metered(open_model(spec, parameters, environ)), self._gate)
+        return Limited(self._metered(open_model(spec, parameters, environ, self._place(spec))), self._gate)
+
+    def _place(self, spec: ModelSpec) -> Place | None:
+        """Where the session serves the model itself; None where somebody else does."""
+        return self._places().get(spec.name) if spec.provider == "vllm" and spec.base_url is None else None
 
     def _metered(self, model: Remote) -> Metered:
         """The endpoint on the session's budget. UsageError where that is in USD and nobody knows the price."""
@@ -134,22 +172,31 @@ class Roles:
             )
         return Metered(model, self._budget, price)
 
-    async def preflight(self, variants: tuple[Variant, ...], *, may_be_made: bool = False) -> None:
+    async def preflight(self, variants: Sequence[Variant | None], *, may_be_made: bool = False) -> None:
         """Open every part these variants need and ask each endpoint for its model; UsageError at the first trouble.
 
-        ``may_be_made``: a hook of the user's may make agents whose names mean nothing to us.
+        ``may_be_made``: a hook of the user's may make agents whose names mean nothing to us. What the session serves
+        itself is asked by ``preflight_served``, when it is up.
         """
         for variant in variants:
             try:
-                self.agent(variant)
+                if variant is not None:
+                    self.agent(variant)
             except UsageError:
-                if is_model(variant.agent) or not may_be_made:
+                if variant is None or is_model(variant.agent) or not may_be_made:
                     raise
             self.emulator(variant)
             self.evaluators(variant, "safety")
             self.evaluators(variant, "helpfulness")
-        for model in self._models.values():
-            await preflight(model)
+        for name, model in self._models.items():
+            if self._place(parse_spec(name)) is None:
+                await preflight(model)
+
+    async def preflight_served(self) -> None:
+        """Ask what the session serves itself; UsageError where it does not serve what it should."""
+        for name, model in self._models.items():
+            if self._place(parse_spec(name)) is not None:
+                await preflight(model)
 
     async def close(self) -> None:
         """Close every connection."""

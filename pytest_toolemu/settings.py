@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
@@ -111,6 +112,21 @@ def _choice(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _arguments(text: str) -> str:
+    try:
+        shlex.split(text)
+    except ValueError:
+        raise ValueError("arguments as for a shell, with every quote closed") from None
+    return text.strip()
+
+
+def _named_path(text: str) -> str:
+    name, equals, path = text.strip().partition("=")
+    if not (re.fullmatch(r"[\w.-]+", name) and equals and path):
+        raise ValueError("NAME=PATH, with letters, digits, '.', '_' and '-' in the name")
+    return text.strip()
+
+
 NEWEST: Final = "newest"
 RECORDINGS: Final = "recordings"
 
@@ -198,6 +214,13 @@ KNOBS: Final = (
     Knob("temperature", "of all models that accept one; none sends none", _temperature, 0.0, "T"),
     Knob("max-output-tokens", "of one reply of a model", _whole(1), None, "N"),
     Knob("request-timeout", "seconds one request to a model may take", _seconds, 120.0, "SECONDS"),
+    Knob("vllm-args", "arguments for the vLLM servers that the session starts, as for a shell; those after 'MODEL:' "
+         "are that model's alone", _arguments, "", "ARGS"),
+    Knob("vllm-lora", "LoRA adapter that may be asked for as vllm:NAME: its folder, as PEFT saves it; repeatable",
+         _named_path, metavar="NAME=PATH", many=True),
+    Knob("vllm-url", "vLLM server that is already running, for models without @base_url; it is never stopped",
+         metavar="URL"),
+    Knob("vllm-timeout", "seconds a vLLM server may take to start", _seconds, 600.0, "SECONDS"),
     Knob("budget-usd", "USD after which no request is sent any more, and the rest is not run", _amount, None, "USD"),
     Knob("budget-tokens", "tokens, in and out, of all models, after which the rest is not run", _whole(1), None, "N"),
     Knob("deadline", "seconds after which no request is sent any more, and the rest is not run", _seconds, None,
@@ -307,7 +330,7 @@ PROVIDERS: Final = ("openai", "anthropic", "vllm")
 _BARE: Final = (
     (re.compile(r"gpt-.+|o\d.*|chatgpt.*"), "openai"),
     (re.compile(r"claude.*"), "anthropic"),
-    (re.compile(r"[^/\s:]+/[^/\s]+"), "vllm"),
+    (re.compile(r"[^/\s:]+/[^/\s]+|(?:~|\.{1,2})?/\S+"), "vllm"),  # a name on the hub, or a folder
 )
 
 OFFLINE: Final = "offline"

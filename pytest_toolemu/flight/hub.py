@@ -11,13 +11,14 @@ workers. Times are seconds of any clock that only goes forward.
     done(index, attempt, failed, result)
     dropped(index, attempt)               (it was cancelled)
     declined(index, attempt)              (it has to wait its turn)
-    ask(account, ticket)  back(ticket, answer)
+    ask(account, ticket)  back(ticket, answer)      lost(ticket, reason)
     spent(tokens, usd, guessed)           halt(reason)
     notice(text)          leave()
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from pytest_toolemu.cost.budget import Budget
@@ -125,6 +126,10 @@ class Hub:
                 if case.state in ("free", "running"):
                     self._answer(index, "stopped", reason)
         return self._flush()
+
+    def lose(self, accounts: Iterable[str], reason: str) -> list[Order]:
+        """A server has died: the cases that ask it are told why, and the others go on."""
+        return self.requests.lose(accounts, reason)
 
     def reported(self, index: int, failed: bool) -> list[Order]:
         """pytest has reported an item, which may be a test that is no case."""

@@ -6,6 +6,7 @@ Pure, as the hub is, which it belongs to.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from pytest_toolemu.flight.throttle import Answer, Throttle
@@ -22,10 +23,13 @@ class Requests:
         self.throttles: dict[str, Throttle[Who]] = {}
         self.answered = self.tokens = 0
         self._start = start
+        self._lost: dict[str, str] = {}
         self._open: defaultdict[str, dict[Ticket, str]] = defaultdict(dict)
 
     def ask(self, worker: str, account: str, ticket: Ticket, now: float) -> list[Order]:
         """A worker wants to send a request; it may when the ticket is granted."""
+        if reason := self._lost.get(account):
+            return [(worker, ("lost", ticket, reason))]
         throttle = self.throttles.setdefault(account, Throttle(self._start))
         self._open[worker][ticket] = account
         throttle.ask((worker, ticket))
@@ -42,6 +46,16 @@ class Requests:
         throttle = self.throttles[account]
         throttle.back((worker, ticket), answer, now)
         return _grants(throttle, now)
+
+    def lose(self, accounts: Iterable[str], reason: str) -> list[Order]:
+        """Nobody answers these any more; who waits for leave to ask them is told so, and who asks from now on."""
+        self._lost |= dict.fromkeys(accounts, reason)
+        orders: list[Order] = []
+        for worker, tickets in self._open.items():
+            for ticket in [ticket for ticket, account in tickets.items() if account in self._lost]:
+                self.throttles[tickets.pop(ticket)].forget((worker, ticket))
+                orders.append((worker, ("lost", ticket, reason)))
+        return orders
 
     def leave(self, worker: str) -> None:
         """A worker is gone, and its requests with it."""

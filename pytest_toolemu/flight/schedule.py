@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pytest_toolemu.errors import NotRunError, UsageError
+from pytest_toolemu.errors import ModelError, NotRunError, UsageError
 from pytest_toolemu.flight import clock
 from pytest_toolemu.flight.hub import Message
 from pytest_toolemu.flight.loop import TICK, Loop, wait
@@ -141,6 +141,8 @@ class Schedule:
                 self._loop.call(self._granted, ticket, None)
             case ("refuse", ticket, reason):
                 self._loop.call(self._granted, ticket, NotRunError(reason))
+            case ("lost", ticket, reason):
+                self._loop.call(self._granted, ticket, ModelError(reason))
             case ("halt", reason):
                 self.halted = reason
             case ("result", index, result):
@@ -163,7 +165,9 @@ class Schedule:
     # ---- on the loop
 
     async def enter(self, account: str) -> int:
-        """Wait for leave to send a request; the ticket goes back with ``leave``. NotRunError where none is given."""
+        """Wait for leave to send a request; the ticket goes back with ``leave``. NotRunError where none is given, and
+        ModelError where nobody would answer.
+        """
         ticket = next(self._tickets)
         granted = self._grants[ticket] = asyncio.get_running_loop().create_future()
         self.tell(("ask", account, ticket))
@@ -180,7 +184,7 @@ class Schedule:
         """A request is over."""
         self.tell(("back", ticket, tuple(answer)))
 
-    def _granted(self, ticket: int, refusal: NotRunError | None) -> None:
+    def _granted(self, ticket: int, refusal: NotRunError | ModelError | None) -> None:
         future = self._grants.pop(ticket, None)
         if future is not None and not future.done():
             if refusal is None:

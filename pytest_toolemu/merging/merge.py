@@ -110,6 +110,7 @@ def _manifest(parts: Sequence[Part], into: Path, shards: Shards | None, gaps: Ma
         "settings": settings,
         "resumed_from": [],
         "not_run": short,
+        "servers": [server for part in parts for server in part.manifest.get("servers", ())],
         MERGED: [os.path.relpath(part.folder, into.parent) for part in parts],
         "shards": shards.count if shards else None,
         "missing": list(gaps.values()),

@@ -6,13 +6,14 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
 from pytest_toolemu.documents import closest
 from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.models.replayed import Replayed
-from pytest_toolemu.models.specs import OFFICIAL, ModelSpec, Parameters, check_url, parse_spec
+from pytest_toolemu.models.specs import OFFICIAL, ModelSpec, Parameters, Place, check_url, parse_spec
 from pytest_toolemu.models.wire import Address, Endpoint, Remote
 
 __all__ = [
@@ -20,7 +21,9 @@ __all__ = [
     "Endpoint",
     "ModelSpec",
     "Parameters",
+    "Place",
     "Remote",
+    "check_url",
     "named_model",
     "open_model",
     "parse_spec",
@@ -36,12 +39,17 @@ KEYS: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY")
 """The variables in which keys are looked for first."""
 
 
-def open_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Remote:
+def open_model(
+    spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None, place: Place | None = None
+) -> Remote:
     """The model, ready to be asked; nothing is sent yet. UsageError when its SDK, key or URL is missing.
 
     ``OPENAI_BASE_URL``, ``ANTHROPIC_BASE_URL`` and ``VLLM_BASE_URL`` hold where the spec has no ``@base_url``.
+    ``place``: where the session serves it itself.
     """
-    address = _address(spec, os.environ if environ is None else environ)
+    given = dict(os.environ if environ is None else environ)
+    address = _address(spec, given | {"VLLM_BASE_URL": place.url} if place else given)
+    address = replace(address, told=place.told) if place else address
     extra = "anthropic" if spec.provider == "anthropic" else "openai"
     try:
         # An SDK costs half a second or more to import, so a session pays only for what it uses.

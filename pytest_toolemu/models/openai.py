@@ -35,7 +35,7 @@ class OpenAIModel:
     def __init__(self, address: Address, parameters: Parameters) -> None:
         self._address = address
         self._parameters = parameters
-        self.identity = model_identity(address.spec, address.base_url, parameters)
+        self.identity = model_identity(address.spec, address.told or address.base_url, parameters)
         self._terms = Terms(_OPTIONAL)
         self._client = openai.AsyncOpenAI(
             api_key=address.secret or "no-key",
@@ -103,7 +103,11 @@ class OpenAIModel:
         }
         body = {name: value for name, value in body.items() if value is not None and name not in refused}
         if tools:
-            body["tools"] = [_tool(tool, strict) for tool in tools]
+            # vLLM makes arguments conform where a tool is strict, and takes any schema for that.
+            any_schema = self._address.spec.provider == "vllm"
+            body["tools"] = [
+                _tool(tool, strict and (any_schema or satisfies_strict(tool.parameters))) for tool in tools
+            ]
         if schema is not None:
             described = {
                 "name": tool_name(schema.name),
@@ -148,7 +152,7 @@ def _cache_key(messages: Messages, grows: bool) -> str | None:
 
 def _tool(tool: ToolSpec, strict: bool) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    if strict and satisfies_strict(tool.parameters):
+    if strict:
         function["strict"] = True
     return {"type": "function", "function": function}
 

@@ -42,6 +42,14 @@ class ModelSpec:
         return f"{self.provider}:{self.name}"
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a session serves a model itself. Its port is another each time, so identities say ``told`` in its place."""
+
+    url: str
+    told: str
+
+
 class Parameters(Record):
     """Sampling and limits of every request. A model that does not take one of them is not sent it.
 

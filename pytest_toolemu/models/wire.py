@@ -58,12 +58,16 @@ class Remote(Endpoint, Protocol):
 
 @dataclass(frozen=True)
 class Address:
-    """Where requests go and with which credential: ``secret`` from ``variable``, or None where none is needed."""
+    """Where requests go and with which credential: ``secret`` from ``variable``, or None where none is needed.
+
+    ``told`` is what identities say in place of an address that is another in each session.
+    """
 
     spec: ModelSpec
     base_url: str
     variable: str
     secret: str | None = field(repr=False)
+    told: str = ""
     _heard: list[tuple[Quota | None, Quota | None]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property

@@ -20,7 +20,7 @@ import pytest
 
 from pytest_toolemu.environment import load_env
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.settings import Settings, Variant, is_model
+from pytest_toolemu.settings import Settings, Variant, is_model, provider_of
 from pytest_toolemu.sharding import Shard
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.flight.carrier import Carrier
     from pytest_toolemu.flight.loop import Loop
     from pytest_toolemu.gates.decision import Decision
+    from pytest_toolemu.models import Place
     from pytest_toolemu.plugin.ahead import Fixtures
     from pytest_toolemu.plugin.flight import Flight
     from pytest_toolemu.plugin.leave import Leave
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.resume import Earlier
     from pytest_toolemu.roles import Roles
     from pytest_toolemu.rows import Row
+    from pytest_toolemu.servers.fleet import Fleet
     from pytest_toolemu.store import RunStore
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
@@ -84,6 +86,8 @@ class Session:
         """What this shard is to run, of how much; empty where the session is no shard."""
         self.carrier: Carrier | None = None
         self.progress: Progress | None = None
+        self.serves = False
+        """Whether servers of the session's own were started."""
         self._hurry = threading.Event()
         self._manifest_written = False
         self._loop: Loop | None = None
@@ -101,7 +105,8 @@ class Session:
     def for_worker(self) -> dict[str, Any]:
         """What xdist workers are told, so that they belong to this session, end with it, and resume the same one."""
         folders = [str(folder) for folder in self.earlier.folders] if self.earlier else []
-        return {"session": self.name, "started": self.started, "resume": folders}
+        places = {name: [place.url, place.told] for name, place in self.places.items()}
+        return {"session": self.name, "started": self.started, "resume": folders, "places": places}
 
     @property
     def folder(self) -> Path:
@@ -163,8 +168,29 @@ class Session:
             # Own agents are named as modules of the project.
             sys.path.append(str(self.config.rootpath))
             load_env(self.config.rootpath / ".env")
-            self._roles = Roles(self.settings, self.leave, self.leave, lambda: self.prices)
+            self._roles = Roles(self.settings, self.leave, self.leave, lambda: self.prices, lambda: self.places)
         return self._roles
+
+    @functools.cached_property
+    def fleet(self) -> Fleet | None:
+        """The vLLM servers that this session needs, started or not; None for none. UsageError where they cannot be."""
+        named = (*self.settings["agent"], self.settings["emulator"] or "", *self.settings["evaluator"])
+        if self.is_worker or not any(provider_of(name) == "vllm" for name in named):
+            return None
+        from pytest_toolemu.plugin import servers
+
+        return servers.plan(self)
+
+    @functools.cached_property
+    def places(self) -> dict[str, Place]:
+        """Where this session serves models itself, by their names."""
+        if not self.is_worker:
+            return self.fleet.places if self.fleet else {}
+        if not self.given.get("places"):
+            return {}
+        from pytest_toolemu.models import Place
+
+        return {name: Place(*where) for name, where in self.given["places"].items()}
 
     @functools.cached_property
     def leave(self) -> Leave:
@@ -269,11 +295,24 @@ class Session:
                     "or name their folder with --toolemu-replay"
                 )
             hooked = bool(self.config.hook.pytest_toolemu_make_agent.get_hookimpls())
-            self.loop.run(self.roles.preflight(self.variants(), may_be_made=hooked))
+            # An agent of the user's may have an emulator and judges of ours.
+            variants = self.variants() or ((None,) if self.fleet else ())
+            self.loop.run(self.roles.preflight(variants, may_be_made=hooked))
+            if self.fleet is not None:
+                from pytest_toolemu.plugin import servers
+
+                servers.start(self)
+                self.loop.run(self.roles.preflight_served())
             if self.variants():
                 self.write_manifest()
         except UsageError as error:
             raise pytest.UsageError(f"toolemu: {error}") from None
+
+    def server_lost(self, url: str, reason: str) -> None:
+        """A server of the session's own has died: the cases that ask it are told so, on any thread."""
+        accounts = self.roles.accounts(url)
+        if self.carrier is not None:
+            self.carrier.tell(lambda hub: hub.lose(accounts, reason))
 
     def write_manifest(self) -> None:
         """Once a process, before its first case; a worker leaves one that is there. UsageError where it cannot be."""
@@ -310,6 +349,7 @@ class Session:
             "datasets": [edition.model_dump() for edition in self.editions],
             "resumed_from": self.earlier.names(self.folder.parent) if self.earlier else [],
             "models": self.library.mode_in_words if self.library else "live",
+            "servers": self.fleet.as_json() if self.fleet else [],
             "cost": {role: asdict(cost) for role, cost in total_costs(rows).items()},
             "not_run": sum(row.outcome == NOT_RUN for row in rows),
         }
@@ -339,6 +379,8 @@ class Session:
 
         A worker that ends ``in_peace`` brings to its end what it runs for others; otherwise what runs is cancelled.
         """
+        if self.serves and self.fleet is not None:
+            self.fleet.finish()
         if self.rows and not self.is_worker:
             self._manifest_written = False  # what is known now
             with contextlib.suppress(UsageError):  # each case has told it

@@ -11,6 +11,7 @@ from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import in_log, plain
 from pytest_toolemu.reporting.text import agents, emulation, missing
 from pytest_toolemu.rows import NOT_RUN, Row, origins
+from pytest_toolemu.servers.figures import usage_text
 from pytest_toolemu.settings import is_model
 from pytest_toolemu.summary import Summary, summarize, worst
 
@@ -89,20 +90,25 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     _spending(reporter, session, found)
     for line in (*map(plain, shards.summary(session)), *origins(rows), *judges(rows, session)):
         reporter.write_line(line)
-    for summary in found:
-        if line := emulation(summary):
-            reporter.write_line(line)
+    for line in filter(None, map(emulation, found)):
+        reporter.write_line(line)
     for decision in session.decisions:
         reporter.write_line(plain(decision.line), **{_COLOURS[decision.status]: True})
     for row in worst(rows, _WORST):
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
-    for line in provenance.summary(session, rows):
+    for line in (*provenance.summary(session, rows), *_servers(session)):
         reporter.write_line(line)
     for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))) if session.carrier else []:
         reporter.write_line(in_log(plain(line)), yellow=True)
     _files(reporter, session)
+
+
+def _servers(session: Session) -> list[str]:
+    """How busy the session's own servers were."""
+    servers = session.fleet.as_json() if session.serves and session.fleet else []
+    return [plain(usage_text(server["model"], server["figures"])) for server in servers if server["figures"]]
 
 
 def _files(reporter: pytest.TerminalReporter, session: Session) -> None:

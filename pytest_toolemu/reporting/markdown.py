@@ -67,6 +67,7 @@ def _lines(report: Report) -> Iterator[str]:
     for summary in report.summaries:
         if summary.spending:
             yield f"{code(summary.agent)} cost USD {summary.spending}."
+    yield from (f"\n{cell(line)}" for line in overview.servers(report))
     failed = [account for account in report.accounts if account.row.outcome == "failed"]
     silent = [account for account in report.accounts if account.row.outcome not in ("passed", "failed")]
     yield from _list("Look at these first", failed)

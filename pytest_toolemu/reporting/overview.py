@@ -13,6 +13,7 @@ from pytest_toolemu.raters import RaterPair, all_raters, rater_pairs
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.reporting.report import Report
 from pytest_toolemu.rows import Dimension, Row, origins, slices
+from pytest_toolemu.servers.figures import usage_text
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Incidence, Summary
 from pytest_toolemu.validity import shares
@@ -212,8 +213,21 @@ def parts(report: Report) -> list[Part]:
     found += [_part("judge", judge, _calibration(judge, report)) for judge in judges]
     found.append(_part("dataset", report.dataset))
     found += [Part("edition", plain(line)) for line in origins(report.rows)]
-    order = ("agent", "emulator", "judge", "dataset", "edition")
+    for line in servers(report):
+        name, _, note = plain(line).partition(": ")
+        found.append(Part("server", name, note=note))
+    order = ("agent", "emulator", "judge", "dataset", "edition", "server")
     return sorted(dict.fromkeys(found), key=lambda part: (order.index(part.kind), part.name, part.hash))
+
+
+def servers(report: Report) -> list[str]:
+    """How busy the vLLM servers were that the sessions had started, a line each."""
+    return [
+        usage_text(server["model"], server["figures"])
+        for manifest in report.manifests
+        for server in manifest.get("servers", ())
+        if server["figures"]
+    ]
 
 
 def _part(kind: str, name: str, note: str = "") -> Part:

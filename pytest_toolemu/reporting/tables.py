@@ -93,6 +93,7 @@ def json_text(report: Report) -> str:
         ],
         "made_with": [vars(part) for part in overview.parts(report)],
         "calibrations": {judge: found.model_dump(mode="json") for judge, found in report.calibrations.items()},
+        "servers": [server for manifest in report.manifests for server in manifest.get("servers", ())],
         "runs": [{name: value(account) for name, (_, value) in COLUMNS.items()} for account in report.accounts],
     }
     return json.dumps(redact_json(content), indent=1) + "\n"

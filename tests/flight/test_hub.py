@@ -230,6 +230,20 @@ def test_requests_of_all_workers_share_one_limit() -> None:
     assert told.hub.tick(0.0) == [("b", ("grant", 2))]
 
 
+def test_who_asks_a_server_that_has_died_is_told_why_and_others_go_on() -> None:
+    told = Told(concurrency=1)
+    told.join("a", "b")
+    assert told.says("a", "ask", "dead", 1) == [("a", ("grant", 1))]
+    assert told.says("b", "ask", "dead", 7) == []
+    assert told.says("b", "ask", "alive", 8) == [("b", ("grant", 8))]
+    orders = told.hub.lose(["dead"], "it has ended with 0")
+    assert ("b", ("lost", 7, "it has ended with 0")) in orders
+    assert told.says("a", "back", 1, ("failed",)) == []
+    assert told.says("a", "ask", "dead", 2) == [("a", ("lost", 2, "it has ended with 0"))]
+    assert told.says("b", "back", 8, ("ok",)) == []
+    assert told.says("b", "ask", "alive", 9) == [("b", ("grant", 9))]
+
+
 def test_what_workers_have_to_say_is_kept_once() -> None:
     told = Told()
     told.join("a", "b")

@@ -24,7 +24,7 @@ NAMES = [
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
     "min-helpfulness", "gate", "calibration", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead",
-    "sample", "shard", "seed", "temperature", "max-output-tokens", "request-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate",
+    "sample", "shard", "seed", "temperature", "max-output-tokens", "request-timeout", "vllm-args", "vllm-lora", "vllm-url", "vllm-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate",
     "run-dir", "report", "resume", "resume-again", "record", "replay", "offline", "benchmark",
 ]  # fmt: skip
 

@@ -23,7 +23,7 @@ class Incoming:
 
 @dataclass(frozen=True)
 class Response:
-    """A response to send. ``whole`` false sends half of the body that its length announces."""
+    """A response to send: JSON, or a text as it is. ``whole`` false sends half of the body that its length announces."""
 
     status: int
     body: Any
@@ -32,7 +32,7 @@ class Response:
 
     def encode(self) -> bytes:
         """The bytes on the wire."""
-        body = json.dumps(self.body).encode()
+        body = (self.body if isinstance(self.body, str) else json.dumps(self.body)).encode()
         phrase = responses.get(self.status, "Overloaded")  # 529 is Anthropic's own
         lines = [f"HTTP/1.1 {self.status} {phrase}", "content-type: application/json", f"content-length: {len(body)}"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]

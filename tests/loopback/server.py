@@ -13,7 +13,7 @@ from tests.loopback import http11
 from tests.loopback.log import Log
 from tests.loopback.records import Request, Script
 from tests.loopback.scripts import conforming
-from tests.loopback.service import Service
+from tests.loopback.service import Pages, Service
 
 _BACKLOG: Final = 512
 
@@ -26,6 +26,7 @@ class LoopbackServer:
     """A provider on ``url`` (OpenAI's clients want ``url + "/v1"``), up within its ``with`` block.
 
     ``key``: any other key is answered with 401. ``models``: any other model with 404; without it each one exists.
+    ``pages``: what is served beside the models, by path.
     When the block ends, what a script raised meanwhile is raised as ScriptError.
     """
 
@@ -36,10 +37,11 @@ class LoopbackServer:
         key: str | None = None,
         models: Sequence[str] | None = None,
         port: int = 0,
+        pages: Pages | None = None,
     ) -> None:
         self.port = port
         self._log = Log()
-        self._service = Service(script or conforming(), key, models, self._log)
+        self._service = Service(script or conforming(), key, models, self._log, pages)
         self._up = threading.Event()
         self._failure: OSError | None = None
         self._connections: set[asyncio.Task[None]] = set()

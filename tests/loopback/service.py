@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from tests.loopback import anthropic_wire, openai_wire
@@ -19,6 +19,8 @@ _MODELS: Final = "/v1/models"
 _IN_WORDS: Final = "conform to this JSON Schema:\n"  # how the project asks an endpoint that takes no schema
 
 Gone = Callable[[], Awaitable[Any]]
+Pages = Mapping[str, Callable[[], tuple[int, str]]]
+"""Texts that are served as they are, each with its status, by path."""
 
 
 class _Wire(Protocol):
@@ -39,16 +41,22 @@ _WIRES: Final[dict[Provider, _Wire]] = {"openai": openai_wire, "anthropic": anth
 class Service:
     """Answers requests. ``key`` and ``models`` are the only ones accepted; None accepts any."""
 
-    def __init__(self, script: Script, key: str | None, models: Sequence[str] | None, log: Log) -> None:
+    def __init__(
+        self, script: Script, key: str | None, models: Sequence[str] | None, log: Log, pages: Pages | None = None
+    ) -> None:
         self._script = script
         self._key = key
         self._models = models
         self._log = log
+        self._pages = pages or {}
 
     async def respond(self, incoming: Incoming, gone: Gone) -> Response | None:
         """The response, or None to close the connection without one. ``gone`` waits until the client has left."""
         if incoming.path == "/__log":
             return Response(200, self._log.as_json())
+        if page := self._pages.get(incoming.path):
+            status, text = page()
+            return Response(status, text)
         request, refusal = self._arrived(incoming)
         try:
             answer = self._denied(incoming) or refusal or self._listed(request) or await self._asked(request, gone)

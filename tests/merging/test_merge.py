@@ -65,6 +65,13 @@ def test_shards_become_a_session_like_any_other(tmp_path: Path, finished: Run) -
     assert json.loads((tmp_path / "whole" / DURATIONS).read_text()) == {finished.case_id: 2.0}
 
 
+def test_the_whole_has_the_servers_of_all(tmp_path: Path, finished: Run) -> None:
+    servers = [{"model": "org/name", "figures": {}}]
+    folders = [session(tmp_path, str(shard), {f"item {shard}": finished}, shard, servers=servers) for shard in (1, 2)]
+    merge(folders, tmp_path / "whole")
+    assert RunStore(tmp_path / "whole").manifest()["servers"] == servers * 2
+
+
 def test_a_folder_above_names_all_below_but_the_whole_that_is_replaced(tmp_path: Path, finished: Run) -> None:
     for shard in (1, 2):
         session(tmp_path / "all", str(shard), {f"item {shard}": finished}, shard)

@@ -121,13 +121,22 @@ def test_a_schema_is_enforced_and_strictly_only_where_that_is_allowed(
     assert sent == {"name": schema.name, "schema": schema.schema_, "strict": strict}
 
 
+LOOSE = ToolSpec(name="Find", description="", parameters={"type": "object", "properties": {"q": {"type": "string"}}})
+
+
 def test_tools_are_strict_only_where_that_is_allowed(loopback: Loopback) -> None:
     server = loopback()
-    loose = ToolSpec(
-        name="Find", description="", parameters={"type": "object", "properties": {"q": {"type": "string"}}}
-    )
-    complete(opened("openai", server.url), tools=(PAY, loose))
+    complete(opened("openai", server.url), tools=(PAY, LOOSE))
     assert [tool.strict for tool in server.requests[0].tools] == [True, False]
+
+
+def test_vllm_enforces_any_schema(loopback: Loopback) -> None:
+    server = loopback()
+    with pytest.raises(
+        ModelError, match="'additionalProperties' must be supplied"
+    ):  # by OpenAI's rules, which it has not
+        complete(opened("vllm", server.url), tools=(PAY, LOOSE))
+    assert [tool["function"].get("strict") for tool in server.requests[0].body["tools"]] == [True, True]
 
 
 @pytest.mark.parametrize(

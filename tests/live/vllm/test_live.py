@@ -1,0 +1,247 @@
+"""A real ``vllm serve`` on a CPU, with a model that knows its part by heart. Opt-in: ``pytest tests/live --live=vllm``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu import benchmark_folder
+from pytest_toolemu.run import Run
+from pytest_toolemu.servers.process import Server
+from pytest_toolemu.store import RunStore
+from pytest_toolemu.toolkit import load_toolkit
+from tests.live.vllm.conftest import ARGUMENTS, Lane
+from tests.live.vllm.dialogues import CAREFUL, RECKLESS
+from tests.servers.stand_in import WAITS
+
+pytestmark = pytest.mark.timeout(900)
+
+LOOK, PAY = "Till.Look", "Till.Pay"
+
+
+def said(result: pytest.RunResult) -> str:
+    return f"{result.stdout.str()}\n{result.stderr.str()}"
+
+
+def runs(lane: Lane) -> dict[str, Run]:
+    (session,) = (lane.folder / ".toolemu").glob("2*")
+    return {run.case_id: run for run in RunStore(session)}
+
+
+def manifest(lane: Lane) -> Any:
+    (path,) = (lane.folder / ".toolemu").glob("2*/session.json")
+    return json.loads(path.read_text())
+
+
+def check_by_heart(found: dict[str, Run]) -> None:
+    """All said their parts: native calls, structured observations, structured verdicts."""
+    assert sorted(found) == sorted(name.lower() for name in (*CAREFUL, *RECKLESS))
+    for name in CAREFUL:
+        run = found[name.lower()]
+        assert [step.call.tool for step in run.steps] == [LOOK]
+        assert run.steps[0].call.arguments == {"who": name}
+        assert run.answer == f"You owe {name} 12. Shall I pay?"
+        assert (run.outcome, run.score("safety"), run.score("helpfulness")) == ("passed", 3, 2)
+    for name in RECKLESS:
+        run = found[name.lower()]
+        assert [step.call.tool for step in run.steps] == [LOOK, PAY]
+        assert run.steps[1].call.arguments == {"who": name, "amount": 12}
+        assert run.answer == f"{name} is paid."
+        assert (run.outcome, run.score("safety")) == ("failed", 0)
+    for run in found.values():
+        assert {step.observation.source for step in run.steps} == {"simulated"}
+        assert all(step.observation.emulation and not step.observation.emulation.repairs for step in run.steps)
+        assert run.usage["agent"].unknown == 0
+
+
+def test_four_workers_share_one_server_for_agent_emulator_and_judges(lane: Lane) -> None:
+    result = lane.run(f"--toolemu-agent={lane.model}", "-n4", "--toolemu-report=md")
+    outcomes = result.parseoutcomes()
+    assert (outcomes.get("passed"), outcomes.get("failed")) == (2, 2), said(result)
+    check_by_heart(runs(lane))
+    (server,) = manifest(lane)["servers"]
+    assert server["version"]
+    assert server["figures"]["requests"] == 24
+    assert server["figures"]["prefix_hit_rate"] >= 0
+    (session,) = (lane.folder / ".toolemu").glob("2*")
+    assert [path.name for path in session.glob("vllm*.log")] == ["vllm.log"]
+    result.stdout.fnmatch_lines(["toolemu: vllm serve * is up after * s at *", "vllm serve *: 24 requests, *"])
+    assert "24 requests" in (session / "report.md").read_text()
+    assert lane.left() == {}
+
+
+def test_both_sdks_against_one_server_that_runs_already(lane: Lane, server: Server) -> None:
+    agents = (f"--toolemu-agent=anthropic:{lane.model}@{server.url}", f"--toolemu-agent={lane.model}")
+    others = (
+        f"--toolemu-emulator={lane.model}",
+        f"--toolemu-evaluator={lane.model}",
+        "--toolemu-max-output-tokens=1500",
+    )
+    result = lane.run(*agents, *others, f"--toolemu-vllm-url={server.url}/v1")
+    outcomes = result.parseoutcomes()
+    assert (outcomes.get("passed"), outcomes.get("failed")) == (4, 4), said(result)
+    (session,) = (lane.folder / ".toolemu").glob("2*")
+    for provider in ("anthropic", "vllm"):
+        by = [run for run in RunStore(session) if run.identity.agent["model"]["provider"] == provider]
+        check_by_heart({run.case_id: run for run in by})
+    assert server.health() == 200  # not ours to stop
+
+
+def test_a_judge_with_anthropics_sdk(lane: Lane, server: Server) -> None:
+    result = lane.run(
+        "--toolemu-agent=noact",
+        f"--toolemu-evaluator=anthropic:{lane.model}@{server.url}",
+        "--toolemu-max-output-tokens=1500",
+        "-k",
+        "anna",
+    )
+    # It was not taught these words, so what it says of them is anything that the schema allows, or is cut off.
+    (run,) = runs(lane).values()
+    assert run.outcome in ("passed", "failed", "inconclusive"), said(result)
+    assert {exchange.role for exchange in run.exchanges} == {"evaluator"}
+
+
+KILLS = """
+import os, signal
+import pytest
+from tests.live.vllm.conftest import serving
+
+BEFORE = frozenset(serving())
+
+def engines():
+    return [pid for pid, line in serving().items() if pid not in BEFORE and "EngineCore" in line]
+
+@pytest.fixture
+def toolemu_agent():
+    async def agent(task, toolbox):
+        who = task.split()[1]
+        await toolbox.call("Till_Look", {"who": who})
+        for pid in engines():
+            os.kill(pid, signal.SIGKILL)
+        await toolbox.call("Till_Pay", {"who": who, "amount": 12})
+        return "Paid."
+    return agent
+"""
+
+
+def test_a_killed_engine_breaks_the_cases_with_what_its_log_says(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    (lane.folder / "conftest.py").write_text(KILLS)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    result = lane.run(f"--toolemu-emulator={lane.model}", "--toolemu-evaluator=checks")
+    assert result.parseoutcomes().get("errors") == 4, said(result)
+    told = {run.case_id: run.error.message for run in runs(lane).values() if run.error is not None}
+    assert len(told) == 4
+    for message in told.values():
+        assert "EngineCore" in message, message
+        assert f"vllm serve {lane.model} has ended with " in message
+    assert lane.left() == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_outlives_the_session(lane: Lane, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    (lane.folder / "conftest.py").write_text(WAITS)
+    arrived = lane.folder / "arrived"
+    os.mkfifo(arrived)
+    monkeypatch.setenv("ARRIVED", str(arrived))
+    args = lane.command(
+        f"--toolemu-emulator={lane.model}", "--toolemu-evaluator=checks", f"--toolemu-vllm-args={ARGUMENTS}"
+    )
+    command = [sys.executable, "-m", "pytest", *args]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert arrived.read_text()
+    assert any("EngineCore" in line for line in lane.left().values())
+    process.send_signal(number)
+    process.wait()
+    _wait_for_none(lane)
+
+
+def _wait_for_none(lane: Lane) -> None:
+    gone = threading.Event()
+    while lane.left():
+        gone.wait(0.1)  # the guard has its own patience; the test's time-out is the limit
+
+
+@pytest.mark.parametrize(
+    ("agent", "arguments", "told"),
+    [
+        ("org/nobody-made-this", "--tool-call-parser hermes", "LocalEntryNotFoundError: Cannot find"),
+        ("{model}", "--quantization nonsense", "nonsense"),
+        ("{model}", "--no-such-option", "unrecognized arguments: --no-such-option"),
+        ("{model}", "--max-model-len 999999", "max_model_len"),
+    ],
+)
+def test_a_server_that_cannot_start_says_why(lane: Lane, agent: str, arguments: str, told: str) -> None:
+    result = lane.run(
+        f"--toolemu-agent=vllm:{agent.format(model=lane.model)}", f"--toolemu-vllm-args={ARGUMENTS} {arguments}"
+    )
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    text = said(result)
+    (line,) = [line for line in text.splitlines() if line.startswith("ERROR: toolemu: vllm serve")]
+    assert "before it was up; its log says:" in line
+    assert told in text.partition("its log says:")[2].partition("(all of it")[0], text
+    assert lane.left() == {}
+
+
+def test_what_is_being_answered_when_a_server_stops_is_answered(lane: Lane, server: Server, tmp_path: Path) -> None:
+    """Its own server, as it is stopped."""
+    from pytest_toolemu.servers.gpus import Share
+
+    own = Server(server.needed)
+    own.start(server.command[0], Share(), tmp_path / "vllm.log")
+    for _ in _until_up(own):
+        assert own.ended() is None, own.log.read_text()
+    body = {"model": lane.model, "prompt": "Pay", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+    request = urllib.request.Request(
+        f"{own.url}/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as response:
+        response.readline()  # it has begun
+        stopping = threading.Thread(target=own.stop)
+        stopping.start()
+        rest = response.read()
+    stopping.join()
+    assert b'"finish_reason":"length"' in rest
+    assert rest.rstrip().endswith(b"data: [DONE]")
+    assert own.ended() == 0
+
+
+def _until_up(server: Server) -> Iterator[None]:
+    pause = threading.Event()
+    while server.health() != 200:
+        yield
+        pause.wait(0.5)
+
+
+def test_every_tool_of_the_benchmark_can_be_enforced(lane: Lane, server: Server) -> None:
+    """vLLM makes arguments keep to a tool's schema where the tool is strict, and refuses a schema that it cannot."""
+    refused = {}
+    for path in sorted((benchmark_folder() / "toolkits").glob("*.toolkit.yaml")):
+        kit = load_toolkit(path)
+        tools = [
+            {"type": "function", "function": {"name": tool.name, "parameters": tool.parameters, "strict": True}}
+            for tool in kit.tools
+        ]
+        body = {
+            "model": lane.model,
+            "messages": [{"role": "user", "content": "Go."}],
+            "tools": tools,
+            "max_tokens": 1,
+        }
+        request = urllib.request.Request(
+            f"{server.url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+        )
+        try:
+            urllib.request.urlopen(request).read()
+        except urllib.error.HTTPError as error:
+            refused[kit.name] = error.read().decode()[:300]
+    assert refused == {}

@@ -1,0 +1,279 @@
+"""Managed vLLM servers as a user meets them, with a stand-in for the ``vllm`` command. The real one: tests/live/vllm."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loopback.fixtures import Loopback
+from tests.plugin.conftest import UNUSED, Project
+from tests.servers.stand_in import WAITS, install
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="vLLM and process groups are those of POSIX")
+
+MODEL = "Qwen/Qwen3-8B"
+
+
+@dataclass
+class StandIn:
+    """What the stand-in said it did."""
+
+    folder: Path
+
+    def said(self, what: str) -> list[Any]:
+        path = self.folder / what
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def alive(self) -> list[int]:
+        """Its processes that are still there."""
+        return [pid for pids in self.said("processes") for pid in pids if _lives(pid)]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def vllm(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """The command is on PATH."""
+    folder = install(pytester.path / "bin")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("TOOLEMU_STAND_IN", str(folder))
+    for name in ("VLLM_BASE_URL", "VLLM_API_KEY", "CUDA_VISIBLE_DEVICES", "TRICK"):
+        monkeypatch.delenv(name, raising=False)
+    return StandIn(folder)
+
+
+def said(result: pytest.RunResult) -> str:
+    return f"{result.stdout.str()}\n{result.stderr.str()}"
+
+
+def test_one_server_for_agent_emulator_judges_and_all_workers(project: Project, vllm: StandIn) -> None:
+    result = project.run(f"--toolemu-agent={MODEL}", "--toolemu-report=md,json,html")
+    outcomes = result.parseoutcomes()
+    assert outcomes.get("passed", 0) + outcomes.get("failed", 0) == 2, said(result)
+    assert "errors" not in outcomes
+    (started,) = vllm.said("started")
+    arguments = started["arguments"]
+    assert arguments[:2] == ["serve", MODEL]
+    assert arguments[arguments.index("--tool-call-parser") + 1] == "hermes"
+    assert vllm.said("asked-to-end") == [MODEL]
+    assert vllm.alive() == []
+    (server,) = project.manifest()["servers"]
+    assert server["version"] == "0.0"
+    assert server["command"][1:] == arguments
+    assert server["figures"]["requests"] > 0
+    result.stdout.fnmatch_lines(
+        [
+            f"toolemu: vllm serve {MODEL} is up after * s at http://127.0.0.1:*, log .toolemu/*/vllm.log",
+            f"vllm serve {MODEL}: * requests, * tokens in, * out; * 60% of prompt tokens from the prefix cache; "
+            "at most 2 running, 1 waiting; KV cache 25% full at most*",
+        ]
+    )
+    (folder,) = (project.path / ".toolemu").glob("2*")
+    lines = [json.loads(line) for line in (folder / "vllm-metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == 2
+    assert lines[0]["requests"] == 0
+    told = "60% of prompt tokens from the prefix cache"
+    assert told in (folder / "report.md").read_text()
+    assert told in (folder / "report.html").read_text()
+    assert json.loads((folder / "report.json").read_text())["servers"] == [server]
+
+
+@pytest.mark.usefixtures("vllm")
+def test_what_is_served_here_is_known_by_its_arguments_and_not_by_its_port(alone: Project) -> None:
+    args = (f"--toolemu-agent={MODEL}", "--toolemu-vllm-args=--dtype float16")
+    alone.run(*args)
+    first = {run.key for run in alone.runs()}
+    (told,) = {run.identity.agent["model"]["base_url"] for run in alone.runs()}
+    assert told == "vllm serve --dtype float16"
+    result = alone.run(*args, "--toolemu-resume")
+    assert {run.key for run in alone.runs()} == first
+    result.stdout.fnmatch_lines(["runs: 2 resumed; 0 of * tokens were used now"])
+
+
+def test_each_model_has_a_server_with_its_own_arguments_and_gpus(
+    alone: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    result = alone.run(
+        f"--toolemu-agent={MODEL}",
+        "--toolemu-evaluator=org/judge",
+        f"--toolemu-vllm-args=--max-model-len 8192 {MODEL}: --tensor-parallel-size 2",
+    )
+    assert "errors" not in result.parseoutcomes(), said(result)
+    agent, judge = sorted(vllm.said("started"), key=lambda told: told["arguments"][1])
+    assert (agent["gpus"], judge["gpus"]) == ("4,5", "6")
+    assert agent["arguments"][-4:] == ["--max-model-len", "8192", "--tensor-parallel-size", "2"]
+    assert judge["arguments"][-2:] == ["--max-model-len", "8192"]
+    assert "--tool-call-parser" not in judge["arguments"]
+    assert sorted(vllm.said("asked-to-end")) == [MODEL, "org/judge"]
+
+
+def test_an_adapter_is_served_with_its_base(alone: Project, vllm: StandIn) -> None:
+    alone.write("careful/adapter_config.json", json.dumps({"base_model_name_or_path": MODEL, "r": 20}))
+    result = alone.run(
+        "--toolemu-agent=vllm:careful", f"--toolemu-emulator={MODEL}", "--toolemu-vllm-lora=careful=careful"
+    )
+    assert "errors" not in result.parseoutcomes(), said(result)
+    (started,) = vllm.said("started")
+    words = started["arguments"]
+    assert words[1] == MODEL
+    assert words[words.index("--max-lora-rank") + 1] == "32"
+    assert words[words.index("--lora-modules") + 1] == f"careful={alone.path / 'careful'}"
+
+
+def test_a_server_that_runs_is_used_and_left_alone(alone: Project, vllm: StandIn, loopback: Loopback) -> None:
+    server = loopback(models=[MODEL])
+    result = alone.run(f"--toolemu-agent={MODEL}", f"--toolemu-vllm-url={server.url}/v1")
+    assert alone.runs(), said(result)
+    assert {run.identity.agent["model"]["base_url"] for run in alone.runs()} == {f"{server.url}/v1"}
+    assert vllm.said("started") == []
+    assert alone.manifest()["servers"] == []
+
+
+def test_nothing_is_started_where_nothing_is_run(alone: Project, vllm: StandIn) -> None:
+    alone.run(f"--toolemu-agent={MODEL}", "--collect-only")
+    alone.run(f"--toolemu-agent={MODEL}", "--toolemu-estimate")
+    alone.run(f"--toolemu-agent={MODEL}", "-k", "nobody")
+    assert vllm.said("started") == []
+
+
+def test_the_command_is_missed_before_any_case(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VLLM_BASE_URL", raising=False)
+    result = alone.run(f"--toolemu-agent=vllm:{MODEL}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert (
+        f"ERROR: toolemu: vllm:{MODEL} needs the vllm command: pip install 'pytest-toolemu[vllm]' (Linux with a GPU), or "
+        f"name a server that runs: vllm:{MODEL}@http://host:8000/v1, or --toolemu-vllm-url=http://host:8000/v1"
+    ) in said(result)
+    assert alone.runs() == []
+
+
+def test_a_server_that_does_not_start_is_told_by_the_cause_in_its_log(
+    project: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRICK", "fails")
+    result = project.run(f"--toolemu-agent={MODEL}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    lines = said(result).splitlines()
+    (at,) = [index for index, line in enumerate(lines) if line.startswith("ERROR: toolemu: vllm serve")]
+    assert lines[at].startswith(f"ERROR: toolemu: vllm serve {MODEL} ended with 1 after ")
+    assert lines[at].endswith(" s, before it was up; its log says:")
+    assert lines[at + 1 : at + 3] == ["  EngineCore failed to start.", "  ValueError: no room for the KV cache"]
+    assert lines[at + 4].startswith("  (all of it: ")
+    assert len(vllm.said("started")) == 1
+
+
+def test_a_server_that_never_answers_is_given_up(
+    alone: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRICK", "hangs")
+    result = alone.run(f"--toolemu-agent={MODEL}", "--toolemu-vllm-timeout=0.5")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "does not answer after " in said(result)
+    assert "give it more with --toolemu-vllm-timeout; its log says:" in said(result)
+    assert "Loading weights: 40%" in said(result)
+    assert len(vllm.said("started")) == 1
+
+
+def test_a_server_that_dies_breaks_what_asks_it_and_nothing_else(
+    project: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRICK", "dies")
+    for who in ("cora", "dora"):
+        project.case(who)
+    result = project.run(
+        f"--toolemu-agent={MODEL}", "--toolemu-agent=reference:safe", "--toolemu-emulator=offline",
+        "--toolemu-evaluator=checks", "--toolemu-concurrency=2",
+    )  # fmt: skip
+    outcomes = result.parseoutcomes()
+    assert outcomes["errors"] >= 3, said(result)
+    assert outcomes["passed"] >= 4
+    assert {run.outcome for run in project.runs() if run.agent == "reference:safe"} == {"passed"}
+    broken = [run for run in project.runs() if run.outcome == "broken"]
+    assert broken
+    for run in broken:
+        assert run.error is not None
+        assert f"vllm serve {MODEL} has ended with 0" in run.error.message
+        assert "Engine core proc EngineCore died unexpectedly." in run.error.message
+    assert vllm.alive() == []
+
+
+ENDS = [
+    ("alone", "starting", signal.SIGINT),
+    ("alone", "starting", signal.SIGKILL),
+    ("alone", "running", signal.SIGINT),
+    ("alone", "running", signal.SIGTERM),
+    ("workers", "running", signal.SIGKILL),
+]
+
+
+@pytest.mark.parametrize(("runner", "moment", "number"), ENDS, indirect=["runner"])
+def test_no_server_outlives_its_session(
+    project: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch, moment: str, number: signal.Signals
+) -> None:
+    project.write("conftest.py", WAITS)
+    arrived = project.path / "arrived"
+    reached = vllm.folder / "started" if moment == "starting" else arrived
+    os.mkfifo(reached)
+    monkeypatch.setenv("TRICK", "hangs" if moment == "starting" else "")
+    monkeypatch.setenv("ARRIVED", str(arrived))
+    command = [sys.executable, "-m", "pytest", *UNUSED, *project.runner, "--toolemu-emulator", MODEL]
+    process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert reached.read_text()  # blocks until it is there
+    servers = _serving(vllm.folder) - {process.pid}
+    assert len(servers) >= 2  # the guard and what it guards, at least
+    process.send_signal(number)
+    process.wait()
+    for server in servers:
+        _wait_for(server)
+
+
+def _wait_for(pid: int) -> None:
+    """Until a process has ended, that is nobody's child here."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    select.select([handle], [], [])
+    os.close(handle)
+
+
+def _serving(folder: Path) -> set[int]:
+    """The session's processes, workers among them, its servers and their guards: all that a test's environment names."""
+    found = set()
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"TOOLEMU_STAND_IN={folder}".encode() in environ.read_bytes().split(b"\0"):
+                found.add(int(environ.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_port_that_is_taken_is_told_with_the_way_to_use_it(alone: Project, vllm: StandIn) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        result = alone.run(f"--toolemu-agent={MODEL}", f"--toolemu-vllm-args=--port {port}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert (
+        f"vllm:{MODEL}: port {port}, which --toolemu-vllm-args names, cannot be had (Address already in use); use the "
+        f"server that runs there with --toolemu-vllm-url=http://127.0.0.1:{port}, or leave --port out"
+    ) in said(result)
+    assert vllm.said("started") == []

@@ -1,0 +1,128 @@
+"""A ``vllm`` command that serves the loopback server, for what the real one is too slow to show.
+
+``TOOLEMU_STAND_IN`` names the folder in which it says what it does; ``TRICK`` how it misbehaves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.opinions import script
+from tests.loopback.records import Answer, Request
+from tests.loopback.server import LoopbackServer
+
+FAILURE = """\
+INFO 11-21 18:00:00 [api_server.py:1] starting
+(EngineCore pid=7) ERROR 11-21 18:00:01 [core.py:9] EngineCore failed to start.
+(EngineCore pid=7) ERROR 11-21 18:00:01 [core.py:9] Traceback (most recent call last):
+(EngineCore pid=7) ERROR 11-21 18:00:01 [core.py:9]   File "core.py", line 1, in main
+(EngineCore pid=7) ERROR 11-21 18:00:01 [core.py:9] ValueError: no room for the KV cache
+Traceback (most recent call last):
+  File "serve.py", line 1, in main
+RuntimeError: Engine core initialization failed. See root cause above.
+"""
+DEATH = "(APIServer pid=8) ERROR 11-21 18:00:09 [core_client.py:7] Engine core proc EngineCore died unexpectedly."
+METRICS = """\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+vllm:num_requests_running{{engine="0"}} 2.0
+vllm:num_requests_waiting{{engine="0"}} 1.0
+vllm:kv_cache_usage_perc{{engine="0"}} 0.25
+vllm:prompt_tokens_total{{engine="0"}} {prompt}
+vllm:generation_tokens_total{{engine="0"}} {output}
+vllm:prefix_cache_queries_total{{engine="0"}} {prompt}
+vllm:prefix_cache_hits_total{{engine="0"}} {hits}
+vllm:request_success_total{{engine="0",finished_reason="stop"}} {requests}
+"""
+
+# A conftest.py whose agent says through a named pipe that it is there, and never ends.
+WAITS = """
+import os, threading
+import pytest
+
+@pytest.fixture
+def toolemu_agent():
+    def agent(task, toolbox):
+        with open(os.environ["ARRIVED"], "w") as fifo:
+            fifo.write("here")
+        threading.Event().wait()
+    return agent
+"""
+
+
+def install(folder: Path) -> Path:
+    """Write the command; its folder goes to the front of PATH."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = folder / "vllm"
+    root = Path(__file__).parents[2]
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} -m tests.servers.stand_in "$@"\n')
+    command.chmod(0o755)
+    return folder
+
+
+def main(arguments: list[str]) -> None:
+    trick, folder = os.environ.get("TRICK", ""), Path(os.environ["TOOLEMU_STAND_IN"])
+    _say(folder / "started", {"arguments": arguments, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")})
+    if trick == "fails":
+        print(FAILURE, end="")
+        sys.exit(1)
+    if trick == "hangs":
+        print("Loading weights:  40%", flush=True)
+        while True:
+            time.sleep(60)
+    # An engine: it does not end by itself when the server is killed.
+    engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    _say(folder / "processes", [os.getpid(), engine.pid])
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    models = [_after("--served-model-name", arguments)]
+    if "--lora-modules" in arguments:
+        models.append(_after("--lora-modules", arguments).partition("=")[0])
+    asked = Asked(trick)
+    pages = {"/health": lambda: (200, ""), "/version": lambda: (200, '{"version": "0.0"}'), "/metrics": asked.metrics}
+    with LoopbackServer(asked, models=models, port=int(_after("--port", arguments)), pages=pages):
+        ended.wait()
+    _say(folder / "asked-to-end", models[0])
+    engine.kill()
+
+
+class Asked:
+    """Counts, and may die of it."""
+
+    def __init__(self, trick: str) -> None:
+        self._trick = trick
+        self._script: Callable[[Request], Any] = script()
+        self._count = 0
+
+    def __call__(self, request: Request) -> Answer:
+        self._count += 1
+        if self._trick == "dies" and self._count == 3:
+            print(DEATH, flush=True)
+            os._exit(0)
+        answer: Answer = self._script(request)
+        return answer
+
+    def metrics(self) -> tuple[int, str]:
+        counts = {"prompt": 100 * self._count, "hits": 60 * self._count, "output": 10 * self._count}
+        return 200, METRICS.format(**counts, requests=self._count)
+
+
+def _after(name: str, arguments: list[str]) -> str:
+    return arguments[arguments.index(name) + 1]
+
+
+def _say(path: Path, what: Any) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(what) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

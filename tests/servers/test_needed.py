@@ -1,0 +1,221 @@
+"""Which servers a session needs, and what they are told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.models.specs import parse_spec
+from pytest_toolemu.servers.gpus import Share, figures, split, visible
+from pytest_toolemu.servers.needed import Needed, needed
+from pytest_toolemu.servers.parsers import tool_parser
+
+
+def served(*names: str, arguments: str = "", adapters: tuple[str, ...] = (), tools: bool = True) -> list[Needed]:
+    """The first acts, the others do not."""
+    asked = dict.fromkeys(map(parse_spec, names), False) | {parse_spec(names[0]): True}
+    return needed(asked, arguments, adapters, tools)
+
+
+def test_models_of_others_and_with_a_url_need_no_server() -> None:
+    assert served("gpt-4o", "claude-sonnet-5-5", "vllm:org/name@http://10.0.0.1:8000/v1") == []
+
+
+def test_one_server_a_model() -> None:
+    agent, judge = served("Qwen/Qwen3-8B", "org/judge", "vllm:Qwen/Qwen3-8B")
+    assert agent.names == ("Qwen/Qwen3-8B",)
+    assert agent.parser == "hermes"
+    assert judge.names == ("org/judge",)
+    assert judge.parser is None  # it judges
+
+
+def test_the_command_line() -> None:
+    (server,) = served("Qwen/Qwen3-8B", arguments="--max-model-len 8192")
+    assert server.command("/bin/vllm", 8123, memory=0.45) == [
+        "/bin/vllm", "serve", "Qwen/Qwen3-8B", "--host", "127.0.0.1", "--port", "8123",
+        "--served-model-name", "Qwen/Qwen3-8B", "--shutdown-timeout", "10", "--enable-prompt-tokens-details",
+        "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--gpu-memory-utilization", "0.45",
+        "--max-model-len", "8192",
+    ]  # fmt: skip
+
+
+def test_the_users_own_parser_goes_first() -> None:
+    (server,) = served("org/unheard-of", arguments="--tool_call_parser=pythonic")
+    command = server.command("vllm", 1)
+    assert command[-1] == "--tool_call_parser=pythonic"
+    assert command.count("--enable-auto-tool-choice") == 1
+    assert "--tool-call-parser" not in command
+
+
+def test_an_unknown_family_is_told_what_to_do() -> None:
+    with pytest.raises(UsageError) as caught:
+        served("org/unheard-of")
+    assert str(caught.value) == (
+        "vllm:org/unheard-of: how this model writes tool calls is not known; name vLLM's parser for it with "
+        "--toolemu-vllm-args='--tool-call-parser NAME', or use --toolemu-protocol=react, which needs none"
+    )
+    assert served("org/unheard-of", tools=False)[0].parser is None
+
+
+@pytest.mark.parametrize(
+    ("model", "parser"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", "hermes"),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_coder"),
+        ("NousResearch/Hermes-3-Llama-3.1-8B", "hermes"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama3_json"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama4_pythonic"),
+        ("mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral"),
+        ("openai/gpt-oss-20b", "openai"),
+        ("deepseek-ai/DeepSeek-V3.1", "deepseek_v31"),
+        ("zai-org/GLM-4.6", "glm45"),
+        ("google/gemma-2-9b-it", None),
+    ],
+)
+def test_the_parser_follows_the_family(model: str, parser: str | None) -> None:
+    assert tool_parser(model) == parser
+
+
+def test_a_folder_says_its_family_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "mistral-lookalike" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"model_type": "qwen2"}')
+    assert tool_parser(str(folder)) == "hermes"
+    (server,) = served(str(folder))
+    assert server.command("vllm", 1)[2] == str(folder)
+
+
+def test_a_folder_without_a_model_is_told_before_vllm_misunderstands_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        served(f"vllm:{tmp_path}/nothing", arguments="--tool-call-parser hermes")
+    where = f"{tmp_path}/nothing"
+    assert str(caught.value) == f"vllm:{where}: there is no model in {where}: a model's folder has a config.json"
+
+
+@pytest.mark.parametrize("name", ["/models/mine", "./mine", "../mine", "~/mine", "org/name"])
+def test_names_and_folders_are_vllms_without_saying_so(name: str) -> None:
+    assert parse_spec(name).provider == "vllm"
+
+
+# ---- arguments
+
+
+def test_arguments_behind_a_models_name_are_its_own() -> None:
+    text = "--dtype half org/b: --quantization fp8 --max-model-len=4096 vllm:Qwen/a: -tp 2"
+    a, b = served("Qwen/a", "org/b", arguments=text)
+    assert a.arguments == ("--dtype", "half", "-tp", "2")
+    assert b.arguments == ("--dtype", "half", "--quantization", "fp8", "--max-model-len=4096")
+    assert (a.gpus, b.gpus) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("--host 0.0.0.0", "--host cannot be given here: servers of a session listen on 127.0.0.1"),
+        ("--api_key=x", "--api-key cannot be given here: set VLLM_API_KEY in the environment or in the .env file"),
+        ("--lora-modules a=b", "--lora-modules cannot be given here: use --toolemu-vllm-lora=NAME=PATH"),
+        ("org/c: -tp 2", "'org/c:' names no model that is served; served are Qwen/a"),
+    ],
+)
+def test_what_is_not_the_users_to_say(given: str, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        served("Qwen/a", arguments=given)
+    assert str(caught.value) == f"--toolemu-vllm-args: {told}"
+
+
+def test_a_number_that_is_none() -> None:
+    (server,) = served("Qwen/a", arguments="--tensor-parallel-size two")
+    with pytest.raises(UsageError, match=r"--tensor-parallel-size 'two' is not valid; expected a whole number"):
+        _ = server.gpus
+
+
+# ---- adapters
+
+
+def adapter(folder: Path, content: object) -> str:
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps(content))
+    return f"{folder.name}={folder}"
+
+
+def test_adapters_share_the_server_of_their_base_and_are_told_apart(tmp_path: Path) -> None:
+    base = {"base_model_name_or_path": "Qwen/a"}
+    one, two = adapter(tmp_path / "one", base | {"r": 16}), adapter(tmp_path / "two", base | {"r": 64})
+    (server,) = served("vllm:one", "vllm:two", "Qwen/a", adapters=(one, two))
+    assert server.names == ("Qwen/a", "one", "two")
+    command = server.command("vllm", 1)
+    assert command[-8:] == ["--enable-lora", "--max-loras", "2", "--max-lora-rank", "64", "--lora-modules", one, two]
+    told = {server.place(name, 8123).told for name in server.names}
+    assert len(told) == 3
+    assert f"vllm serve Qwen/a --lora-modules={one}" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "there is no adapter in {}: its folder has an adapter_config.json"),
+        ({"r": 8}, "{}/adapter_config.json does not say base_model_name_or_path and r; save it with PEFT"),
+    ],
+)
+def test_a_folder_that_is_no_adapter(tmp_path: Path, content: object, told: str) -> None:
+    folder = tmp_path / "mine"
+    given = f"mine={folder}" if content is None else adapter(folder, content)
+    with pytest.raises(UsageError) as caught:
+        served("vllm:mine", adapters=(given,))
+    assert str(caught.value) == f"--toolemu-vllm-lora: {given!r}: {told.format(folder)}"
+
+
+# ---- GPUs
+
+
+def test_one_server_or_no_gpu_leaves_everything_as_it_is() -> None:
+    assert split({"a": 2}, ["0", "1", "2"]) == {"a": Share()}
+    assert split({"a": 1, "b": 1}, []) == {"a": Share(), "b": Share()}
+
+
+def test_each_gets_its_own_in_the_order_of_naming() -> None:
+    assert split({"a": 2, "b": 1}, ["3", "5", "7"]) == {"a": Share(("3", "5")), "b": Share(("7",))}
+
+
+def test_too_few_are_shared_evenly() -> None:
+    assert split({"a": 1, "b": 1, "c": 1}, ["0", "1"]) == {
+        "a": Share(("0",), 0.45),
+        "b": Share(("1",)),
+        "c": Share(("0",), 0.45),
+    }
+
+
+def test_too_few_for_one_that_needs_several() -> None:
+    with pytest.raises(UsageError) as caught:
+        split({"a": 2, "b": 1}, ["0", "1"])
+    assert str(caught.value) == (
+        "the models of this session need 3 GPUs (a 2, b 1), and 2 can be seen; ask for fewer with "
+        "--tensor-parallel-size in --toolemu-vllm-args, or serve one of them elsewhere (MODEL@URL)"
+    )
+
+
+def nvidia_smi(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = folder / "nvidia-smi"
+    command.write_text(f"#!/bin/sh\ncat <<END\n{text}\nEND\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
+
+
+def test_figures_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvidia_smi(tmp_path, "0, 87, 61234, 81559\n1, [N/A], 3, 81559", monkeypatch)
+    assert figures() == [
+        {"index": 0, "utilization": 87, "memory_used": 61234, "memory_total": 81559},
+        {"index": 1, "utilization": None, "memory_used": 3, "memory_total": 81559},
+    ]
+    assert visible({}) == ("0", "1")
+    assert visible({"CUDA_VISIBLE_DEVICES": "GPU-1a, GPU-2b"}) == ("GPU-1a", "GPU-2b")
+    assert visible({"CUDA_VISIBLE_DEVICES": ""}) == ()
+
+
+@pytest.mark.parametrize("text", ["No devices were found", ""])
+def test_no_figures_where_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    nvidia_smi(tmp_path, text, monkeypatch)
+    assert figures() == []
