@@ -30,6 +30,7 @@ ARGUMENTS = " ".join(
         "--gpu-memory-utilization 0.1",  # of the machine's memory, on a CPU
         "--max-model-len 4096 --enforce-eager",  # no compiling: it starts sooner
         "--no-enable-chunked-prefill",  # on a CPU, a request with a seed may kill the engine with it
+        """--override-generation-config '{"temperature": 0}'""",  # Anthropic's SDK sends none
     )
 )
 
