@@ -13,8 +13,9 @@ import pytest
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin import options
+from pytest_toolemu.plugin.carried import status
 from pytest_toolemu.plugin.reports import Reports
-from pytest_toolemu.plugin.state import ITEM, MARKS, RAN, SESSION, CaseError, Session, status
+from pytest_toolemu.plugin.state import ITEM, MARKS, RAN, SESSION, CaseError, Session
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.collect import CaseFile
@@ -121,7 +122,9 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     """In the xdist controller: check models and keys once, before any worker runs a case."""
     session = node.config.stash[SESSION]
     if any(suffix + "::" in nodeid for nodeid in ids for suffix in SUFFIXES):
-        session.preflight()
+        from pytest_toolemu.plugin.preflight import preflight
+
+        preflight(session)
     if session.carrier is not None:
         from pytest_toolemu.plugin import workers
 
@@ -136,9 +139,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return _estimated(session)
     starts_here = not toolemu.is_worker and not session.config.option.collectonly
     if starts_here and toolemu.has_cases:
-        toolemu.preflight()
         from pytest_toolemu.plugin import workers
+        from pytest_toolemu.plugin.preflight import preflight
 
+        preflight(toolemu)
         workers.lead(toolemu)
     return None
 

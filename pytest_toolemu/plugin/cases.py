@@ -14,12 +14,13 @@ from pytest_toolemu.cost.prices import Cost, Prices, costs_of
 from pytest_toolemu.engine import Limits
 from pytest_toolemu.errors import NotRunError
 from pytest_toolemu.flight.schedule import Job, NotAheadError
-from pytest_toolemu.plugin import logs
+from pytest_toolemu.plugin import logs, manifest
 from pytest_toolemu.plugin.attempts import Plan, found_before, made_now
+from pytest_toolemu.plugin.carried import PROPERTY, properties
 from pytest_toolemu.plugin.collect import CaseFile
 from pytest_toolemu.plugin.flight import Flight
 from pytest_toolemu.plugin.parts import Part, hooks, part_of
-from pytest_toolemu.plugin.state import PROPERTY, RAN, SESSION, CaseError, Session, properties
+from pytest_toolemu.plugin.state import RAN, SESSION, CaseError, Session
 from pytest_toolemu.plugin.variants import label_of
 from pytest_toolemu.plugin.verdict import trouble
 from pytest_toolemu.redaction import redact_json
@@ -121,7 +122,7 @@ async def _made(session: Session, part: Part, item: pytest.Item) -> tuple[bool, 
     limits = Limits(settings["max-steps"], settings["max-tokens"], settings["timeout"])
     seed = settings["seed"] + part.trial - 1
     plan = Plan(part.world, part.agent, part.emulator, part.evaluators, thresholds, limits, part.trial, seed)
-    session.write_manifest()
+    manifest.write(session)
     try:
         run = found_before(session, plan, item.nodeid)
         if run is None:

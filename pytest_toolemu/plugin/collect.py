@@ -17,7 +17,8 @@ import pytest
 
 from pytest_toolemu.case import RISK_TYPES, Case, World, load_world
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.plugin.state import ITEM, MARKS, PROPERTY
+from pytest_toolemu.plugin.carried import PROPERTY
+from pytest_toolemu.plugin.state import ITEM, MARKS
 from pytest_toolemu.plugin.variants import label_of
 from pytest_toolemu.plugin.verdict import check
 from pytest_toolemu.redaction import plain

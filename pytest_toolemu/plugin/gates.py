@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_toolemu.errors import ToolemuError
-from pytest_toolemu.plugin.state import CaseError, Session, record_path
+from pytest_toolemu.plugin.carried import record_path
+from pytest_toolemu.plugin.state import CaseError, Session
 from pytest_toolemu.redaction import plain
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import functools
 
 import pytest
 
-from pytest_toolemu.plugin.state import PROPERTY, Session, row_of
+from pytest_toolemu.plugin.carried import PROPERTY, row_of
+from pytest_toolemu.plugin.state import Session
 
 
 class Reports:

@@ -50,7 +50,10 @@ def start(session: Session) -> None:
         )
 
     def on_death(server: Server, reason: str) -> None:
-        session.server_lost(f"{server.url}/v1", reason)
+        """Cases that ask it are told so, on any thread."""
+        accounts = session.roles.accounts(f"{server.url}/v1")
+        if session.carrier is not None:
+            session.carrier.tell(lambda hub: hub.lose(accounts, reason))
 
     fleet.watch(on_death)
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -55,9 +53,6 @@ RAN: pytest.StashKey[tuple[float, float]] = pytest.StashKey()
 MARKS: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
 """The marks that the project's own ini file lists, as lines."""
 
-PROPERTY = "toolemu"
-"""The user property in which a row of the summary travels with a report, also to the xdist controller."""
-
 
 class CaseError(Exception):
     """The instrument, not the agent, is why a case has no verdict; shown as its text alone."""
@@ -89,7 +84,7 @@ class Session:
         self.serves = False
         """Whether servers of the session's own were started."""
         self._hurry = threading.Event()
-        self._manifest_written = False
+        self.manifest_written = False
         self._loop: Loop | None = None
         self._flight: Flight | None = None
         self._roles: Roles | None = None
@@ -121,7 +116,12 @@ class Session:
         try:
             return RunStore.create(self.folder.parent, self.name)
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise self.unwritable(error) from None
+
+    def unwritable(self, error: OSError) -> UsageError:
+        """What to say when the folder of records cannot be made or written."""
+        remedy = "name another folder with --toolemu-run-dir"
+        return UsageError(f"records cannot be written to {self.folder.parent}: {error.strerror}; {remedy}")
 
     @functools.cached_property
     def earlier(self) -> Earlier | None:
@@ -154,10 +154,6 @@ class Session:
 
         uses = [row.recording for row in self.rows.values() if row.recording]
         return report_on(self.library, uses, self.config.rootpath)
-
-    def _unwritable(self, error: OSError) -> UsageError:
-        remedy = "name another folder with --toolemu-run-dir"
-        return UsageError(f"records cannot be written to {self.folder.parent}: {error.strerror}; {remedy}")
 
     @property
     def roles(self) -> Roles:
@@ -283,47 +279,6 @@ class Session:
 
         return read_calibrations(paths)
 
-    def preflight(self) -> None:
-        """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
-        try:
-            self.calibrations  # noqa: B018  (a file that is wrong is told before the first case)
-            if self.settings["prices"]:
-                self.prices  # noqa: B018  (likewise)
-            if self.settings.plays_only and self.library is not None and not self.library.files():
-                raise UsageError(
-                    f"there are no recordings in {self.library.folder} to play; make them with --toolemu-record=once, "
-                    "or name their folder with --toolemu-replay"
-                )
-            hooked = bool(self.config.hook.pytest_toolemu_make_agent.get_hookimpls())
-            # An agent of the user's may have an emulator and judges of ours.
-            variants = self.variants() or ((None,) if self.fleet else ())
-            self.loop.run(self.roles.preflight(variants, may_be_made=hooked))
-            if self.fleet is not None:
-                from pytest_toolemu.plugin import servers
-
-                servers.start(self)
-                self.loop.run(self.roles.preflight_served())
-            if self.variants():
-                self.write_manifest()
-        except UsageError as error:
-            raise pytest.UsageError(f"toolemu: {error}") from None
-
-    def server_lost(self, url: str, reason: str) -> None:
-        """A server of the session's own has died: the cases that ask it are told so, on any thread."""
-        accounts = self.roles.accounts(url)
-        if self.carrier is not None:
-            self.carrier.tell(lambda hub: hub.lose(accounts, reason))
-
-    def write_manifest(self) -> None:
-        """Once a process, before its first case; a worker leaves one that is there. UsageError where it cannot be."""
-        if not self._manifest_written:
-            try:
-                if not (self.is_worker and self.store.manifest()):
-                    self.store.put_manifest(self.manifest())
-            except OSError as error:
-                raise self._unwritable(error) from None
-            self._manifest_written = True
-
     def crashed(self, nodeid: str) -> None:
         """Count a case whose worker died before it could report."""
         from pytest_toolemu.rows import Row
@@ -332,27 +287,6 @@ class Session:
         reason = "the worker process died while it ran this case"
         agent = label.removesuffix("]") or "own agent"
         self.rows[nodeid] = Row(case=name, agent=agent, item=nodeid, outcome="broken", reason=reason)
-
-    def manifest(self) -> dict[str, Any]:
-        """What this session is, for its folder."""
-        from pytest_toolemu.environment import versions
-        from pytest_toolemu.rows import NOT_RUN
-        from pytest_toolemu.summary import total_costs
-
-        rows = self.rows.values()
-        return {
-            "session": self.name,
-            "settings": self.settings.as_json(),
-            "arguments": list(self.config.invocation_params.args),
-            "rootdir": str(self.config.rootpath),
-            "versions": versions(),
-            "datasets": [edition.model_dump() for edition in self.editions],
-            "resumed_from": self.earlier.names(self.folder.parent) if self.earlier else [],
-            "models": self.library.mode_in_words if self.library else "live",
-            "servers": self.fleet.as_json() if self.fleet else [],
-            "cost": {role: asdict(cost) for role, cost in total_costs(rows).items()},
-            "not_run": sum(row.outcome == NOT_RUN for row in rows),
-        }
 
     def hurry_on_interrupt(self) -> None:
         """From now on Ctrl-C only says that nobody wants to wait; once more, and it ends the process as ever."""
@@ -382,9 +316,11 @@ class Session:
         if self.serves and self.fleet is not None:
             self.fleet.finish()
         if self.rows and not self.is_worker:
-            self._manifest_written = False  # what is known now
+            from pytest_toolemu.plugin import manifest
+
+            self.manifest_written = False  # what is known now
             with contextlib.suppress(UsageError):  # each case has told it
-                self.write_manifest()
+                manifest.write(self)
             if self.recordings is not None:
                 with contextlib.suppress(OSError):
                     self.store.put_recordings(self.recordings.as_json())
@@ -401,47 +337,8 @@ class Session:
             self.carrier.close()
 
 
-def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
-    """The row in a report's user properties."""
-    texts = [value for name, value in pairs if name == PROPERTY]
-    return json.loads(str(texts[-1])) if texts else None
-
-
-def record_path(item: pytest.Item) -> Path | None:
-    """Where the item's run was stored."""
-    row = properties(pair for pair in item.user_properties if pair[0] == PROPERTY)
-    return Path(row["path"]) if row and row.get("path") else None
-
-
-def row_of(report: pytest.TestReport) -> Row | None:
-    """The row a report carries. A case whose set-up failed before it ran counts as broken."""
-    content = properties(report.user_properties)
-    # A gate has what failed, and what has no verdict, reported as skipped.
-    skipped = report.skipped and not (hasattr(report, "wasxfail") or hasattr(report, "toolemu_undecided"))
-    if content is None or (report.when != "call" and report.passed) or skipped:
-        return None
-    from pytest_toolemu.rows import Row
-
-    row = replace(Row.from_json(content), item=report.nodeid)
-    return row if row.outcome else replace(row, outcome="broken", reason="set-up failed; see the error above")
-
-
 def _restore(handler: Any) -> None:
     signal.signal(signal.SIGINT, handler)
-
-
-def status(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """Category, letter and word of a report that is about a run which was not made now; None for any other."""
-    word = {("call", "passed"): "PASSED", ("call", "failed"): "FAILED", ("setup", "failed"): "ERROR"}
-    shown = word.get((report.when, report.outcome))
-    if shown is None or hasattr(report, "wasxfail") or PROPERTY not in dict(report.user_properties):
-        return None
-    row = properties(report.user_properties) or {}
-    source = row.get("source", "live")
-    if source == "live":
-        return None
-    category, letter = ("error", "E") if shown == "ERROR" else (report.outcome, "." if report.passed else "F")
-    return category, letter, f"{shown} ({source})"
 
 
 def relative(path: Path) -> str:

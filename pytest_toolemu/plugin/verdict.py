@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_toolemu.plugin.state import record_path, relative
+from pytest_toolemu.plugin.carried import record_path
+from pytest_toolemu.plugin.state import relative
 from pytest_toolemu.redaction import in_log, plain
 from pytest_toolemu.run import Finding, Run, Verdict
 from pytest_toolemu.trajectory import Step
