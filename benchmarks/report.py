@@ -20,7 +20,7 @@ from typing import Final
 
 from benchmarks import material
 from pytest_toolemu.case import World, load_world
-from pytest_toolemu.engine import versions
+from pytest_toolemu.environment import versions
 from pytest_toolemu.run import Finding, Identity, Run, Verdict, decide, hashes_of, run_key, safety_verdict, sha256
 from pytest_toolemu.settings import FORMATS
 from pytest_toolemu.store import RUNS, RunStore

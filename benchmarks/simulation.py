@@ -26,7 +26,8 @@ from benchmarks.virtual import Carried, VirtualLoop
 from pytest_toolemu.case import World, load_world
 from pytest_toolemu.emulators.checked import Checked
 from pytest_toolemu.emulators.offline import Offline
-from pytest_toolemu.engine import Limits, run_case, versions
+from pytest_toolemu.engine import Limits, run_case
+from pytest_toolemu.environment import versions
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.exchange import Message, Reply, Usage
 from pytest_toolemu.flight.hub import Hub

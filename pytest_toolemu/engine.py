@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import platform
-import sys
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from pytest_toolemu.case import Metric, World
 from pytest_toolemu.dataset import edition_of
+from pytest_toolemu.environment import versions
 from pytest_toolemu.errors import AgentStopped, InconclusiveError, NotRunError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.exchange import Role, Tape
@@ -99,11 +96,14 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
     found = _Findings()
     identity = identify(agent, emulator, evaluators)
     late = f"the case took over {limits.timeout:g} s; raise --toolemu-timeout if the models are slow"
+    acted = False
     async with _accounted(found, trajectory, limits.timeout, late):
         await _act(trajectory, agent, emulator, limits)
+        acted = True
         await _judge(trajectory, evaluators, found)
         found.outcome, found.reasons = decide(found.verdicts, wanted)
-    if found.expired:
+    # An agent that had ended may be judged later, by 'toolemu judge'.
+    if found.expired and not acted:
         trajectory.stop, trajectory.stop_reason = "timeout", f"{limits.timeout:g} s passed"
     return _record(trajectory, identity, found, wanted, limits, started, trial)
 
@@ -292,18 +292,3 @@ def _leave_out_ours(shown: traceback.TracebackException) -> None:
     )
     for inner in shown.exceptions or ():  # those of a group
         _leave_out_ours(inner)
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Of this package, Python, and each library that can change a result."""
-    found = {"python": platform.python_version()}
-    for name, module in (
-        ("pytest-toolemu", "pytest_toolemu"),
-        ("openai", "openai"),
-        ("anthropic", "anthropic"),
-    ):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            if module in sys.modules:
-                found[name] = metadata.version(name)
-    return found

@@ -1,8 +1,11 @@
-"""What the process is told from outside: a ``.env`` file beside what is run."""
+"""What the process is told from outside, and what it runs on: a ``.env`` file, versions of libraries."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+import sys
 from pathlib import Path
 
 from pytest_toolemu.errors import UsageError
@@ -24,3 +27,21 @@ def load_env(path: Path) -> None:
             raise UsageError(f"{path}:{binding.original.line}: is not NAME=value; mend or remove the line")
         if binding.key is not None and binding.value is not None:
             os.environ.setdefault(binding.key, binding.value)
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Of this package, Python, and each library that can change a result."""
+    import platform
+    from importlib import metadata
+
+    found = {"python": platform.python_version()}
+    for name, module in (
+        ("pytest-toolemu", "pytest_toolemu"),
+        ("openai", "openai"),
+        ("anthropic", "anthropic"),
+    ):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            if module in sys.modules:
+                found[name] = metadata.version(name)
+    return found

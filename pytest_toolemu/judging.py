@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from pytest_toolemu.case import Metric, World
-from pytest_toolemu.engine import judge, versions
+from pytest_toolemu.engine import judge
+from pytest_toolemu.environment import versions
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.evaluators.judged import judge_name
 from pytest_toolemu.evaluators.rubrics import METRICS

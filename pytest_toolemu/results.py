@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_toolemu.cost.prices import Prices, costs_of
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.rows import Row
+from pytest_toolemu.rows import Row, paid_for
 from pytest_toolemu.run import Run
 from pytest_toolemu.sharding import ACCOUNT
 from pytest_toolemu.store import MANIFEST, RUNS, RunStore, load_run
@@ -37,9 +38,26 @@ def run_files(folders: Iterable[Path]) -> list[Path]:
     return [found[name] for name in sorted(found)]
 
 
-def read_rows(folders: Iterable[Path]) -> list[Row]:
-    """The rows of every run in the folders."""
-    return [Row.of(run, path=str(path)) for path, run in read_runs(folders)]
+def read_rows(folders: Sequence[Path]) -> list[Row]:
+    """The rows of every run in the folders, priced as their sessions were."""
+    prices = prices_of(folders)
+    return [stored_row(run, str(path), prices) for path, run in read_runs(folders)]
+
+
+def stored_row(run: Run, path: str, prices: Prices) -> Row:
+    """The row of a run, with what its requests cost by these prices."""
+    return Row.of(run, path, costs_of(paid_for(run), prices))
+
+
+def prices_of(folders: Iterable[Path]) -> Prices:
+    """What models cost: by the file of prices that the first of these sessions named, where it is still there, then by
+    the shipped ones. DocumentError where that file is wrong.
+    """
+    for manifest in map(manifest_of, folders):
+        given = (manifest.get("settings", {}).get("prices") or [None])[0]
+        if given and (path := Path(manifest.get("rootdir", ""), given)).is_file():
+            return Prices.read(path)
+    return Prices.read()
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, get_args
 
 from pytest_toolemu.case import Case, Metric
 from pytest_toolemu.cost.prices import Cost
-from pytest_toolemu.exchange import Role
+from pytest_toolemu.exchange import Exchange, Role
 from pytest_toolemu.run import Run, sha256
 from pytest_toolemu.validity import validity
 
@@ -57,8 +57,8 @@ class Row:
     source: str = "live"
     saved: int = 0
     """Tokens that were not used now: of recorded replies, and of runs that an earlier session made."""
-    recording: dict[str, Any] | None = None
-    costs: dict[Role, Cost] = field(default_factory=dict)
+    recording: dict[str, Any] | None = field(default=None, hash=False)
+    costs: dict[Role, Cost] = field(default_factory=dict, hash=False)
     dataset: str | None = None
     """The edition that the case is of, empty for a case of no dataset; None for a case that never ran."""
 
@@ -130,6 +130,11 @@ class Row:
     def as_json(self) -> dict[str, Any]:
         """As it travels in a report, which names the item itself."""
         return {name: value for name, value in asdict(self).items() if name != "item"}
+
+
+def paid_for(run: Run) -> list[Exchange]:
+    """What the run's own session asked of models: replies of a recording or of an earlier session cost nothing now."""
+    return [exchange for exchange in run.exchanges if not exchange.replayed and run.source != "resumed"]
 
 
 def known_score(run: Run, metric: Metric) -> int | None:

@@ -143,6 +143,12 @@ class Run(Record):
         """The worst score of a metric; None while no evaluator gave one."""
         return worst_score(self.verdicts, metric)
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether time ran out before the agent, or those who judge it, had ended."""
+        unjudged = self.outcome == "inconclusive" and not self.verdicts and self.stop != "error"
+        return self.stop == "timeout" or unjudged
+
 
 def worst_score(verdicts: Iterable[Verdict], metric: Metric) -> int | None:
     """The lowest score any evaluator gave; None without one."""

@@ -45,6 +45,14 @@ def violations(schema: dict[str, Any], value: Any) -> list[str]:
         return ["the value is nested too deeply"]
 
 
+def conforms(schema: dict[str, Any], value: Any) -> bool:
+    """Whether there are no ``violations``, told a hundred times as fast where there are many."""
+    try:
+        return _compiled(json.dumps(schema)).is_valid(value)
+    except (ValueError, RecursionError):
+        return False
+
+
 @functools.lru_cache(maxsize=4096)
 def _compiled(schema: str) -> jsonschema_rs.Validator:
     # No retriever is given, and none by default for http: a schema never reaches the network or the disk.

@@ -15,6 +15,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from pytest_toolemu.case import Case
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.redaction import redact_json, secrets
 from pytest_toolemu.run import Run, sha256
@@ -131,37 +132,49 @@ def mark_of(name: str) -> str:
 def load_run(path: Path) -> Run:
     """A stored run; UsageError when the file is no record of this version."""
     try:
-        text = path.read_text(encoding="utf-8")
-        head, held, tail = _parts(text)
-        run = Run.model_validate_json(head + ("[]" if held else "") + tail)
-        toolkits = _toolkits(held) if held else run.toolkits
+        text, case = _cut(path.read_bytes(), b"case", b"{}", _ANY_CASE)
+        text, toolkits = _cut(text, b"toolkits", b"[]", b"[]")
+        run = Run.model_validate_json(text)
+        parts = {
+            # A case's id is its file's name, so that no record of a case has it.
+            "case": _case(case, run.case_id) if case else run.case.model_copy(update={"id": run.case_id}),
+            "toolkits": _toolkits(toolkits) if toolkits else run.toolkits,
+        }
     except (OSError, ValueError) as error:  # pydantic's errors are ValueErrors
         reason = str(error).splitlines()[0]
         raise UsageError(f"{path}: not a record of a run that this version reads ({reason})") from None
-    # A case's id is its file's name, so that no record of a case has it.
-    case = run.case.model_copy(update={"id": run.case_id})
-    return run.model_copy(update={"case": case, "toolkits": toolkits})
+    return run.model_copy(update=parts)
 
 
-def _parts(text: str) -> tuple[str, str, str]:
-    """A record as this module writes it, cut before and after the toolkits; whatever else has no such part.
+# Every member said: what is not is copied from its default, which takes longer.
+_ANY_CASE: Final = Case(title="-", toolkits=("-",), instruction="-").model_dump_json().encode()
 
-    A line that begins so is no part of a text, as JSON has no line breaks inside its texts.
+
+def _cut(text: bytes, name: bytes, brackets: bytes, instead: bytes) -> tuple[bytes, bytes]:
+    """A record with something else for one of its members, and the member; empty where the record has no such.
+
+    For records as this module writes them. A line that begins so is no part of a text, as JSON has no line breaks
+    inside its texts.
     """
-    key = '\n "toolkits": '
-    start = text.find(key + "[\n")
-    end = text.find("\n ]", start)
-    if start < 0 or end < 0:
-        return text, "", ""
-    return text[: start + len(key)], text[start + len(key) : end + 3], text[end + 3 :]
+    key = b'\n "' + name + b'": '
+    start = text.find(key + brackets[:1] + b"\n") + len(key)
+    end = text.find(b"\n " + brackets[1:], start) + 3
+    if start < len(key) or end < 3:
+        return text, b""
+    return text[:start] + instead + text[end:], text[start:end]
+
+
+# Case and toolkits are three quarters of a record's text, and the same in the records of all agents and trials.
+@functools.lru_cache(maxsize=1024)
+def _case(text: bytes, case_id: str) -> Case:
+    return Case.model_validate_json(text).model_copy(update={"id": case_id})
 
 
 _ALL: Final = TypeAdapter(tuple[Toolkit, ...])
 
 
 @functools.lru_cache(maxsize=256)
-def _toolkits(text: str) -> tuple[Toolkit, ...]:
-    """The toolkits of a record, most of its text, read once for all records that hold the same ones."""
+def _toolkits(text: bytes) -> tuple[Toolkit, ...]:
     return _ALL.validate_json(text)
 
 

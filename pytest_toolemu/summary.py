@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import get_args
 
 from pytest_toolemu.case import Metric
 from pytest_toolemu.cost.prices import Cost
@@ -150,6 +151,15 @@ class Summary:
         return total_costs(self.rows)
 
     @property
+    def spending(self) -> str:
+        """The cost of each role, and of what, in one line; empty where no model was asked."""
+        return ", ".join(
+            f"{role} {cost.text} ({cost.calls:,} requests, {cost.input:,} tokens in of which {cost.cached:,} cached, "
+            f"{cost.output:,} out)"
+            for role, cost in self.costs.items()
+        )
+
+    @property
     def not_run(self) -> Counter[str]:
         """How many cases were not run, or not to their end, by the reason why."""
         return Counter(row.reason for row in self.rows if row.outcome == NOT_RUN)
@@ -207,7 +217,7 @@ def total_costs(rows: Iterable[Row]) -> dict[Role, Cost]:
     for row in rows:
         for role, cost in row.costs.items():
             found[role] = found.get(role, Cost()) + cost
-    return found
+    return {role: found[role] for role in get_args(Role) if role in found}
 
 
 def worst(rows: Iterable[Row], limit: int) -> list[Row]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pytest_toolemu.emulators.established import id_kind, list_kind, own_key
 from pytest_toolemu.run import Run
-from pytest_toolemu.schemas import violations
+from pytest_toolemu.schemas import conforms
 from pytest_toolemu.toolkit import Tool
 from pytest_toolemu.trajectory import Observation, Step, json_text
 
@@ -42,17 +42,17 @@ COUNTS: Final[dict[str, str]] = {
 def validity(run: Run) -> dict[str, int]:
     """The counts of a run, by the names in ``COUNTS``; absent is zero."""
     tools = {toolkit.callable_name(tool): (toolkit.name, tool) for toolkit in run.toolkits for tool in toolkit.tools}
-    found: Counter[str] = Counter(calls=len(run.steps))
+    told = ["calls"] * len(run.steps)
+    memory = _Memory(run)
     for step in run.steps:
-        found.update(_answered(step))
+        told.append(_answered(step))
+        told += _stress(step.observation)
         if step.call.name in tools and step.observation.source != "rejected":
-            found.update(_conforming(step.observation, tools[step.call.name][1]))
-        found.update(_stress(step.observation))
-    found.update(_unanswered(run))
-    memory = _Memory(json_text([run.case.instruction, run.case.user.model_dump()]))
-    for step in run.steps:
-        if step.call.name in tools and step.observation.source != "rejected":
-            found.update(memory.seen(step, *tools[step.call.name]))
+            toolkit, tool = tools[step.call.name]
+            told += _conforming(step.observation, tool)
+            told += memory.seen(step, toolkit, tool)
+    told += _unanswered(run)
+    found = Counter(told)
     return {name: found[name] for name in COUNTS if found[name]}
 
 
@@ -64,22 +64,19 @@ def total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     return {name: found[name] for name in COUNTS if found[name]}
 
 
-def _answered(step: Step) -> Iterator[str]:
+def _answered(step: Step) -> str:
     source, emulation = step.observation.source, step.observation.emulation
-    if source == "rejected":
-        yield "rejected"
-    elif source in ("pinned", "remembered"):
-        yield "fixed"
-    elif source in ("recorded", "offline"):
-        yield source
-    else:
-        yield "repaired" if emulation is not None and emulation.repairs else "first_try"
+    if source in ("rejected", "recorded", "offline"):
+        return source
+    if source in ("pinned", "remembered"):
+        return "fixed"
+    return "repaired" if emulation is not None and emulation.repairs else "first_try"
 
 
 def _conforming(observation: Observation, tool: Tool) -> Iterator[str]:
     if observation.is_error:
         yield "errors"
-    elif violations(tool.returns, observation.content):
+    elif not conforms(tool.returns, observation.content):
         yield "violations"
 
 
@@ -105,9 +102,11 @@ def _unanswered(run: Run) -> Iterator[str]:
 class _Memory:
     """What a run has shown so far: all text, reads and things by toolkit; a write forgets the toolkit's."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._reads: dict[str, dict[str, str]] = {}
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._steps: list[Step] = []
+        self._text = ""
+        self._reads: dict[str, dict[str, dict[str, Any]]] = {}
         self._things: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
 
     def seen(self, step: Step, toolkit: str, tool: Tool) -> list[str]:
@@ -120,8 +119,16 @@ class _Memory:
             self._things.pop(toolkit, None)
         if not step.observation.is_error:
             found += self._values(step.observation, toolkit, tool)
-        self._text += step.call.text + step.observation.text
+        self._steps.append(step)
         return found
+
+    def _shown(self, text: str) -> bool:
+        """Whether a text was told, called with, or returned before. The world's text is written out when asked for."""
+        if not self._text:
+            self._text = json_text([self._run.case.instruction, self._run.case.user.model_dump()])
+        self._text += "".join(step.call.text + step.observation.text for step in self._steps)
+        self._steps.clear()
+        return text in self._text
 
     def _ids(self, step: Step, tool: Tool) -> Iterator[str]:
         if step.observation.is_error or not isinstance(step.call.arguments, dict):
@@ -130,15 +137,15 @@ class _Memory:
             for one in value if isinstance(value, list) else [value]:
                 if isinstance(one, str | int) and not isinstance(one, bool) and _is_id(name, tool):
                     yield "ids_given"
-                    if str(one) not in self._text:
+                    if not self._shown(str(one)):
                         yield "ids_unissued"
 
     def _read(self, step: Step, toolkit: str) -> Iterator[str]:
         reads = self._reads.setdefault(toolkit, {})
-        question, answer = f"{step.call.name} {step.call.text}", json_text(step.observation.content)
+        question, answer = f"{step.call.name} {step.call.text}", step.observation.content
         if question in reads:
             yield "reads_repeated"
-            if reads[question] != answer:
+            if json_text(reads[question]) != json_text(answer):
                 yield "reads_differing"
         reads.setdefault(question, answer)
 

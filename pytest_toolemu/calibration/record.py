@@ -13,6 +13,7 @@ from pytest_toolemu.documents import Record, place
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.gates.metrics import interval
 from pytest_toolemu.rows import Row
+from pytest_toolemu.statistics.description import SCORES
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.store import write_json_text
 
@@ -49,9 +50,17 @@ def update(path: Path, judges: Calibrations) -> None:
     write_json_text(path, content.model_dump_json(indent=1) + "\n")
 
 
-def kappas(calibrations: Calibrations) -> dict[str, Estimate]:
-    """What gates hold judges to: the quadratic kappa of each that has one."""
-    return {judge: found.kappa for judge, found in calibrations.items() if found.kappa is not None}
+def kappas(calibrations: Calibrations) -> dict[str, Estimate | str]:
+    """What gates hold judges to: the quadratic kappa of each, or why it has none."""
+    return {judge: found.kappa or _why_undefined(found) for judge, found in calibrations.items()}
+
+
+def _why_undefined(found: JudgeCalibration) -> str:
+    """Kappa is agreement beyond chance: without a disagreement to expect there is none."""
+    if not found.judged:
+        return f"none of {found.labels} labelled runs was judged"
+    same = next(score for score, row in zip(SCORES, found.confusion, strict=True) if row[score])
+    return f"labels and scores are all {same}"
 
 
 def model_judges(rows: Iterable[Row]) -> list[str]:
@@ -60,21 +69,28 @@ def model_judges(rows: Iterable[Row]) -> list[str]:
 
 
 def told(judge: str, calibrations: Calibrations) -> str:
-    """How far the judge can be trusted, in one line for every report; ``uncalibrated`` where nobody knows."""
+    """How far the judge can be trusted, in one line."""
+    return f"{judge}: {standing(judge, calibrations)}"
+
+
+def standing(judge: str, calibrations: Calibrations) -> str:
+    """The same without its name, as every report tells it; ``uncalibrated`` where nobody knows."""
     found = calibrations.get(judge)
     if found is None:
         name = judge.rpartition("#")[0]
         near = [known for known in calibrations if known.startswith(f"{name}#")]
         other = f" (known is {near[0]}, with another prompt, parameter or endpoint)" if near else ""
-        return f"{judge}: uncalibrated{other}; see 'toolemu calibrate'"
-    parts = [f"kappa {_figure(found.kappa, '{:.2f}')}"]
-    parts += [f"precision of failures {_figure(found.precision, '{:.0%}')}"]
-    parts += [f"recall {_figure(found.recall, '{:.0%}')}"]
-    return f"{judge}: {', '.join(parts)} on {found.judged} labels ({found.made[:10]}, dataset {found.dataset})"
+        return f"uncalibrated{other}; see 'toolemu calibrate'"
+    kappa = (
+        f": kappa {interval(found.kappa, '{:.2f}')}" if found.kappa else f", kappa undefined ({_why_undefined(found)})"
+    )
+    failures = f"precision of failures {_figure(found.precision)}, recall {_figure(found.recall)}"
+    origin = f"on {found.judged} labels ({found.made[:10]}, dataset {found.dataset})"
+    return f"calibrated{kappa}, {failures} {origin}"
 
 
-def _figure(figure: Estimate | None, unit: str) -> str:
-    return "undefined" if figure is None else interval(figure, unit)
+def _figure(figure: Estimate | None) -> str:
+    return "undefined" if figure is None else interval(figure, "{:.0%}")
 
 
 def _read(path: Path) -> CalibrationFile:

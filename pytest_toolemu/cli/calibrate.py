@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from functools import partial
 from pathlib import Path
@@ -51,6 +50,7 @@ def calibrate(  # noqa: PLR0913 - each is an option
     from pytest_toolemu.calibration.text import calibration_lines
     from pytest_toolemu.cli.models import in_flight, new_store, settings_of, with_judges
     from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.redaction import in_log
 
     settings = settings_of(evaluator, helpfulness, concurrency)
     if to.exists():
@@ -74,7 +74,7 @@ def calibrate(  # noqa: PLR0913 - each is an option
     found = calibrations_of(subjects, opinions, datetime.now(UTC).isoformat(timespec="seconds"))
     for judge, calibration in found.items():
         for line in calibration_lines(judge, calibration, [one for one in opinions if one.judge == judge]):
-            out.print(line, markup=False)
+            out.print(in_log(line), markup=False)
     update(to, found)
     out.print(f"{sum(one.tokens for one in opinions):,} tokens; records: {store.folder}", markup=False)
     out.print(f"written to {to}: name it with --toolemu-calibration={to}", markup=False)
@@ -97,6 +97,8 @@ def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
 
 def _references(paths: list[Path], sample: int | None, seed: int) -> list[Labelled]:
     """The references of the cases, or of a sample of them, played."""
+    import asyncio
+
     from pytest_toolemu.calibration.asking import played
     from pytest_toolemu.case import load_world
 

@@ -12,6 +12,9 @@ from pytest_toolemu.cli.terminal import out
 baseline = typer.Typer(no_args_is_help=True, help="Make and show the results that agents are compared with.")
 
 Results = Annotated[list[Path], typer.Argument(help="Folders of sessions, as their last line names them.")]
+CalibrationFiles = Annotated[
+    list[Path] | None, typer.Option("--calibration", help="A file that 'toolemu calibrate' wrote; may be repeated.")
+]
 File = Annotated[Path, typer.Argument(help="The baseline file; commit it.")]
 
 
@@ -21,9 +24,7 @@ def gate(
         list[str] | None,
         typer.Option("--gate", help="A gate file, or an expression; may be repeated. Default: those of the sessions."),
     ] = None,
-    calibration: Annotated[
-        list[Path] | None, typer.Option(help="A file that 'toolemu calibrate' wrote; may be repeated.")
-    ] = None,
+    calibration: CalibrationFiles = None,
 ) -> None:
     """Decide whether the agents of stored sessions pass; exit status 1 where one does not, or none can be told.
 
@@ -31,7 +32,7 @@ def gate(
     """
     from pytest_toolemu.calibration.record import kappas, model_judges, read_calibrations, told
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.gates.decision import decide_files, every_case
+    from pytest_toolemu.gates.decision import Decision, decide_files, every_case
     from pytest_toolemu.redaction import plain
     from pytest_toolemu.results import manifest_of, read_rows, settings_of
     from pytest_toolemu.sharding import absent, gaps
@@ -46,6 +47,9 @@ def gate(
         gates, calibration = given["gate"], calibration or [root / name for name in given["calibration"]]
     rows, known = read_rows(results), read_calibrations(calibration or ())
     decisions = decide_files(gates, root, rows, kappas(known)) if gates else every_case(rows)
+    if left := sum(manifest.get("not_run", 0) for manifest in manifests if not manifest.get("missing")):
+        text = f"{left} were not run, as the budget or the deadline was reached; run them with --toolemu-resume"
+        decisions.insert(0, Decision("the session", "every case is run", "undecided", text))
     for line in gaps(manifests):
         out.print(plain(f"not the whole session: {line}"), markup=False)
     for judge in model_judges(rows):

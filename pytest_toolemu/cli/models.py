@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -62,7 +61,7 @@ def new_store(
 
     The manifest names the judges and the sessions whose runs they judged.
     """
-    from pytest_toolemu.engine import versions
+    from pytest_toolemu.environment import versions
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.identity import identity_of
     from pytest_toolemu.judging import ORIGIN
@@ -92,6 +91,8 @@ def new_store(
 
 def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T:
     """Open the judges, check each endpoint at no token cost, have the work done, and close the connections."""
+    import asyncio
+
     from pytest_toolemu.cost.budget import Budget
     from pytest_toolemu.cost.prices import Prices
     from pytest_toolemu.roles import Roles
@@ -119,6 +120,8 @@ async def in_flight(jobs: Sequence[Job[T]], limit: int) -> list[T]:
 
     The first error ends them all; a budget that is spent is told when what was under way has ended, as it is paid for.
     """
+    import asyncio
+
     from pytest_toolemu.errors import NotRunError
 
     slots = asyncio.Semaphore(limit)
@@ -137,7 +140,7 @@ async def in_flight(jobs: Sequence[Job[T]], limit: int) -> list[T]:
         results = await asyncio.gather(*map(in_a_slot, jobs))
     for result in results:
         if isinstance(result, NotRunError):
-            raise result
+            raise NotRunError(f"{result}; this command reads options as variables, such as TOOLEMU_BUDGET_TOKENS")
     return [result for result in results if not isinstance(result, NotRunError)]
 
 

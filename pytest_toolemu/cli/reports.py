@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from pytest_toolemu.cli.gates import Results
-from pytest_toolemu.cli.terminal import out
+from pytest_toolemu.cli.gates import CalibrationFiles, Results
+from pytest_toolemu.cli.terminal import err, out
 
 
 def report(
@@ -21,11 +22,11 @@ def report(
     gates: Annotated[
         list[str] | None, typer.Option("--gate", help="Show what this gate file or expression decides.")
     ] = None,
+    calibration: CalibrationFiles = None,
 ) -> None:
     """Write report.FORMAT for stored sessions, such as the shards of one, together."""
-    from pytest_toolemu.engine import versions
+    from pytest_toolemu.environment import versions
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.gates.decision import decide_files
     from pytest_toolemu.reporting.report import read_report
     from pytest_toolemu.reporting.write import write_reports
     from pytest_toolemu.results import run_files
@@ -36,8 +37,16 @@ def report(
         if name not in FORMATS:
             raise UsageError(f"--format: {name!r} is not valid; expected one of {', '.join(FORMATS)}")
     found = read_report(run_files(results), results, with_transcripts="html" in wanted)
+    if files := calibration or _calibrations_of(found.manifests):
+        from pytest_toolemu.calibration.record import read_calibrations
+
+        found = replace(found, calibrations=read_calibrations(files))
     if gates:
-        found = replace(found, decisions=tuple(decide_files(gates, Path(), found.rows)))
+        from pytest_toolemu.calibration.record import kappas
+        from pytest_toolemu.gates.decision import decide_files
+
+        known = kappas(found.calibrations)
+        found = replace(found, decisions=tuple(decide_files(gates, Path(), found.rows, known)))
     folder = to or results[0]
     try:
         written = write_reports(found, wanted, folder, versions()["pytest-toolemu"])
@@ -47,13 +56,34 @@ def report(
         out.print(f"{path}: {len(found.accounts):,} runs", markup=False)
 
 
+def _calibrations_of(manifests: Iterable[dict[str, Any]]) -> list[Path]:
+    """The calibrations that the sessions were run with; one that is no longer there is told."""
+    named = {
+        Path(manifest.get("rootdir", ""), name)
+        for manifest in manifests
+        for name in (manifest.get("settings", {}).get("calibration") or [()])[0]
+    }
+    for path in sorted(named):
+        if not path.is_file():
+            err.print(
+                f"{path}: is not there, so its judges show as uncalibrated; name it with --calibration", markup=False
+            )
+    return sorted(path for path in named if path.is_file())
+
+
 def show(run: Annotated[Path, typer.Argument(help="The file of a run, as failures name it: 'record: ...'.")]) -> None:
-    """Print one transcript: the instruction, each call with what it returned, the answer and the verdicts."""
+    """Print one transcript: the instruction, each call with what it returned, the answer, the verdicts, the cost."""
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.transcript_text import lines
+    from pytest_toolemu.results import prices_of, stored_row
     from pytest_toolemu.store import load_run
+    from pytest_toolemu.summary import Summary
 
     if run.is_dir():
         raise UsageError(f"{run}: is a folder; name one of the runs in it, or see all with 'toolemu report {run}'")
-    for text in lines(load_run(run), out.width):
+    record = load_run(run)
+    for text in lines(record, out.width):
         out.print(text, soft_wrap=True)
+    row = stored_row(record, str(run), prices_of([run.parent]))
+    if spending := Summary(row.agent, (row,)).spending:
+        out.print(f"\nUSD {spending}", markup=False)

@@ -21,6 +21,7 @@ def compare(
     if to is not None:
         _write_page(before, after, to)
         return
+    from pytest_toolemu.redaction import in_log
     from pytest_toolemu.reporting.compare import compare_rows, parting
     from pytest_toolemu.reporting.comparison_text import lines
     from pytest_toolemu.results import read_rows
@@ -28,7 +29,7 @@ def compare(
 
     for comparison in compare_rows(read_rows([before]), read_rows([after])):
         for line in lines(comparison, lambda old, new: parting(load_run(Path(old.path)), load_run(Path(new.path)))):
-            out.print(line, markup=False)
+            out.print(in_log(line), markup=False)
 
 
 def _write_page(before: Path, after: Path, file: Path) -> None:

@@ -6,7 +6,7 @@ import fnmatch
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -74,6 +74,7 @@ class Prices:
     """Price lists; the first that has a price for a model decides."""
 
     lists: tuple[PriceList, ...]
+    _known: dict[tuple[object, ...], Price | None] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def read(cls, own: Path | None = None) -> Prices:
@@ -83,8 +84,12 @@ class Prices:
 
     def of(self, identity: Mapping[str, Any]) -> Price | None:
         """The price of a model; None when nobody gave one."""
-        listed = self.listing(identity)
-        return listed.price(identity) if listed else None
+        # A report asks this for each of ten thousand requests, of three models.
+        key = tuple(identity.get(name) for name in ("provider", "name", "base_url"))
+        if key not in self._known:
+            listed = self.listing(identity)
+            self._known[key] = listed.price(identity) if listed else None
+        return self._known[key]
 
     def listing(self, identity: Mapping[str, Any]) -> PriceList | None:
         """The list that a model's price is from."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -171,16 +172,26 @@ def list_kind(name: str, tool: Tool) -> str:
 
 def id_kind(name: str, tool: Tool | None = None, kind: str = "") -> str | None:
     """Of what kind of thing a member of that name is the id; None when it is none. A bare ``id`` is the tool's own."""
+    owner = _owner(name)
+    return (noun(tool) if tool else kind) if owner == "" else owner
+
+
+# As with words: a report asks this of every member of every object.
+@functools.lru_cache(maxsize=4096)
+def _owner(name: str) -> str | None:
+    """Whose id a member of that name is: empty where it does not say, None where it is none."""
     parts = words(name)
     if not parts or singular(parts[-1]) not in _IDS or _NO_IDS & set(parts):
         return None
-    return parts[-2] if len(parts) > 1 else noun(tool) if tool else kind
+    return parts[-2] if len(parts) > 1 else ""
 
 
 def own_key(kind: str, members: dict[str, Any]) -> Key | None:
     """Kind and id of an object: by the id of the kind that it is shown as, else by the first that it has."""
     ids = [
-        (found, str(value)) for name, value in members.items() if (found := id_kind(name, kind=kind)) and _scalar(value)
+        (owner or kind, str(value))
+        for name, value in members.items()
+        if (owner := _owner(name)) is not None and (owner or kind) and _scalar(value)
     ]
     return next((key for key in ids if key[0] == kind), ids[0] if ids else None)
 

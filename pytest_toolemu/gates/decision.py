@@ -15,6 +15,9 @@ from pytest_toolemu.rows import NOT_RUN, Row, slices
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize
 
+Kappas = Mapping[str, Estimate | str]
+"""Each judge's quadratic kappa with labels, or why it has none, by the name it has in rows."""
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -35,11 +38,11 @@ def decide_gates(
     gates: Gates,
     rows: Sequence[Row],
     baseline: Baseline | None = None,
-    calibrations: Mapping[str, Estimate] | None = None,
+    calibrations: Kappas | None = None,
 ) -> list[Decision]:
     """Every gate for every agent; the bounds on what the instrument lost come first. Empty without rows.
 
-    ``calibrations`` holds each judge's quadratic kappa with labels, by the name it has in rows.
+    ``calibrations`` is what is known of judges; one that is absent is uncalibrated.
     """
     found: list[Decision] = []
     comparisons: list[tuple[Summary, Comparison]] = []
@@ -62,7 +65,7 @@ def decide_gates(
 
 
 def decide_files(
-    sources: Iterable[str], root: Path, rows: Sequence[Row], calibrations: Mapping[str, Estimate] | None = None
+    sources: Iterable[str], root: Path, rows: Sequence[Row], calibrations: Kappas | None = None
 ) -> list[Decision]:
     """The gates of files and expressions, paths relative to ``root``; each with the baseline that it names.
 
@@ -118,21 +121,21 @@ def _losses(gates: Gates, summary: Summary) -> list[Decision]:
     return found
 
 
-def _calibrated(rule: Calibration, summary: Summary, known: Mapping[str, Estimate]) -> list[Decision]:
+def _calibrated(rule: Calibration, summary: Summary, known: Kappas) -> list[Decision]:
     """Whether each model that judged is calibrated well enough; a case's own checks are rules and need no labels."""
     found = []
     for judge in sorted({judge for row in summary.rows for judge in row.judges if judge.startswith("judged ")}):
         kappa = known.get(judge)
         name = f"calibration of {judge}"
+        wanted = f"wanted at least {rule.kappa_at_least:g} on {rule.labels_at_least}"
+        good = False
         if kappa is None:
             text = f"{judge} is uncalibrated; run 'toolemu calibrate' with it"
-            found.append(Decision(summary.agent, name, "undecided", text))
-            continue
-        good = kappa.value >= rule.kappa_at_least and kappa.n >= rule.labels_at_least
-        text = (
-            f"kappa {interval(kappa, '{:.2f}')} on {kappa.n} labels, wanted at least {rule.kappa_at_least:g} on "
-            f"{rule.labels_at_least}"
-        )
+        elif isinstance(kappa, str):
+            text = f"calibrated, kappa undefined ({kappa}), {wanted}; calibrate it with runs that deserve other scores"
+        else:
+            good = kappa.value >= rule.kappa_at_least and kappa.n >= rule.labels_at_least
+            text = f"kappa {interval(kappa, '{:.2f}')} on {kappa.n} labels, {wanted}"
         found.append(Decision(summary.agent, name, "passed" if good else "undecided", text))
     return found
 

@@ -14,9 +14,10 @@ from statistics import fmean
 from typing import Any, Final
 
 from pytest_toolemu.cost.prices import Prices, costs_of
-from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.merging.duplicates import choose
 from pytest_toolemu.merging.parts import Part, Shards, differ, differences, read_parts
+from pytest_toolemu.results import prices_of
 from pytest_toolemu.rows import Row, named
 from pytest_toolemu.run import Run
 from pytest_toolemu.sharding import DURATIONS
@@ -56,7 +57,7 @@ def merge(folders: Iterable[Path], into: Path, without: Collection[int] = ()) ->
     if not chosen:
         raise UsageError("the sessions have no runs: there is nothing to merge; run cases first")
     manifest = _manifest(parts, into, shards, gaps)
-    rows = _read((found.path for found in chosen.values()), _prices(manifest))
+    rows = _read((found.path for found in chosen.values()), prices_of(part.folder for part in parts))
     manifest["cost"] = {role: asdict(cost) for role, cost in total_costs(rows).items()}
     _write(into, [found.path for found in chosen.values()], manifest, durations(rows))
     kept = tuple(Row.from_json({**row.as_json(), "path": str(into / Path(row.path).name)}) for row in rows)
@@ -116,21 +117,13 @@ def _manifest(parts: Sequence[Part], into: Path, shards: Shards | None, gaps: Ma
     }
 
 
-def _prices(manifest: Mapping[str, Any]) -> Prices:
-    """Those that the sessions used; the shipped ones where theirs are not here."""
-    given = (manifest.get("settings", {}).get("prices") or [None])[0]
-    if given:
-        with contextlib.suppress(DocumentError, OSError):
-            return Prices.read(Path(manifest.get("rootdir", ".")) / given)
-    return Prices.read()
-
-
 def _read(paths: Iterable[Path], prices: Prices) -> list[Row]:
     """The rows; UsageError where an agent of one name is not the same thing everywhere."""
     rows = []
     agents: dict[str, dict[Path, set[str]]] = {}
     for path in paths:
         run = load_run(path)
+        # Also of runs that a part took over from a former attempt at it: together they are what the whole has cost.
         paid = [exchange for exchange in run.exchanges if not exchange.replayed]
         rows.append(Row.of(run, str(path), costs_of(paid, prices) if paid else {}))
         agents.setdefault(rows[-1].agent, {}).setdefault(path.parent, set()).add(_agent(run))

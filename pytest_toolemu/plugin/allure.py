@@ -91,7 +91,7 @@ class AllureReports:
         return subject
 
     def _facts(self) -> dict[str, str]:
-        from pytest_toolemu.engine import versions
+        from pytest_toolemu.environment import versions
         from pytest_toolemu.plugin.terminal import shown
 
         settings = [pair for pair in self._session.settings.chosen.items() if pair[0] not in _PARTS]

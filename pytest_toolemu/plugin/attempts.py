@@ -56,7 +56,7 @@ async def made_now(session: Session, plan: Plan, item: str) -> Run:
             seed=plan.seed,
             tape=tape,
         )
-        ended = run.stop != "timeout"
+        ended = not run.cut_off
     finally:
         # Also when cancelled: what was answered was paid for.
         use = tape.finish(ended) if tape else None

@@ -23,7 +23,7 @@ from pytest_toolemu.plugin.state import PROPERTY, RAN, SESSION, CaseError, Sessi
 from pytest_toolemu.plugin.variants import label_of
 from pytest_toolemu.plugin.verdict import trouble
 from pytest_toolemu.redaction import redact_json
-from pytest_toolemu.rows import NOT_RUN, Row, agent_name
+from pytest_toolemu.rows import NOT_RUN, Row, agent_name, paid_for
 from pytest_toolemu.run import Run
 
 
@@ -45,7 +45,7 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
     run, path = flight_of(item.session).run(found)
     if run.source != "resumed":
         item.stash[RAN] = (run.started, run.seconds)
-    paid = [exchange for exchange in run.exchanges if not exchange.replayed and run.source != "resumed"]
+    paid = paid_for(run)
     _note(item, Row.of(run, path=str(path), costs=costs_of(paid, session.prices) if paid else {}))
     hooks(item).pytest_toolemu_run_finished(run=run, item=item)
     if run.outcome in ("inconclusive", "broken"):

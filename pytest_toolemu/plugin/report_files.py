@@ -25,7 +25,7 @@ def write(session: Session) -> None:
 
     A report that cannot be written takes no verdict back: the trouble is told, and the session's status stands.
     """
-    from pytest_toolemu.engine import versions
+    from pytest_toolemu.environment import versions
     from pytest_toolemu.reporting.github import commands
     from pytest_toolemu.reporting.report import read_report
     from pytest_toolemu.reporting.write import write_reports
@@ -33,7 +33,7 @@ def write(session: Session) -> None:
     formats = session.settings["report"]
     try:
         read = read_report(list(session.rows.values()), [session.folder], with_transcripts="html" in formats)
-        report = replace(read, decisions=tuple(session.decisions))
+        report = replace(read, decisions=tuple(session.decisions), calibrations=session.calibrations)
         for path in write_reports(report, formats, session.folder, versions()["pytest-toolemu"]):
             session.notes.append((f"report: {relative(path)}", {}))
         if file := os.environ.get("GITHUB_STEP_SUMMARY"):

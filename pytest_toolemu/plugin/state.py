@@ -335,7 +335,7 @@ class Session:
 
     def manifest(self) -> dict[str, Any]:
         """What this session is, for its folder."""
-        from pytest_toolemu.engine import versions
+        from pytest_toolemu.environment import versions
         from pytest_toolemu.rows import NOT_RUN
         from pytest_toolemu.summary import total_costs
 

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_toolemu.plugin import provenance, shards
 from pytest_toolemu.plugin.state import Session, relative
-from pytest_toolemu.redaction import plain
+from pytest_toolemu.redaction import in_log, plain
 from pytest_toolemu.reporting.text import agents, emulation, missing
 from pytest_toolemu.rows import NOT_RUN, Row, origins
 from pytest_toolemu.servers.figures import usage_text
@@ -101,7 +101,7 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     for line in (*provenance.summary(session, rows), *_servers(session)):
         reporter.write_line(line)
     for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))) if session.carrier else []:
-        reporter.write_line(plain(line), yellow=True)
+        reporter.write_line(in_log(plain(line)), yellow=True)
     _files(reporter, session)
 
 
@@ -146,7 +146,7 @@ def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
     for row in silent[:_WORST]:
         reason = " ".join(row.reason.split())
         shown = reason if len(reason) <= _REASON else reason[:_REASON] + "…"
-        reporter.write_line(plain(f"{row.outcome}  {row.item}: {shown}"), yellow=True)
+        reporter.write_line(in_log(plain(f"{row.outcome}  {row.item}: {shown}")), yellow=True)
     if len(silent) > _WORST:
         reporter.write_line(
             f"and {len(silent) - _WORST} more without a verdict; the errors above tell each", yellow=True
@@ -159,21 +159,12 @@ def _spending(reporter: pytest.TerminalReporter, session: Session, found: list[S
         for reason, count in summary.not_run.items():
             told = f"{summary.agent}: {count} of {summary.n} {NOT_RUN}: {reason}"
             reporter.write_line(plain(told), red=True, bold=True)
-        if summary.cost.calls:
-            reporter.write_line(plain(f"{summary.agent}: USD {_by_role(summary)}"))
+        if summary.spending:
+            reporter.write_line(plain(f"{summary.agent}: USD {summary.spending}"))
     if sample := session.settings["sample"]:
         cases = len({row.case for summary in found for row in summary.rows})
         drawn = f"(--toolemu-sample={sample}, seed {session.settings['seed']})"
         reporter.write_line(f"a sample of {cases} cases {drawn}: figures are of these only")
-
-
-def _by_role(summary: Summary) -> str:
-    """The cost of each role, and of what."""
-    return ", ".join(
-        f"{role} {cost.text} ({cost.calls:,} requests, {cost.input:,} tokens in of which {cost.cached:,} cached, "
-        f"{cost.output:,} out)"
-        for role, cost in summary.costs.items()
-    )
 
 
 def relative_record(path: str) -> str:

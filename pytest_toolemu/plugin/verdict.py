@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_toolemu.plugin.state import record_path, relative
-from pytest_toolemu.redaction import plain
+from pytest_toolemu.redaction import in_log, plain
 from pytest_toolemu.run import Finding, Run, Verdict
 from pytest_toolemu.trajectory import Step
 
@@ -41,7 +41,7 @@ def failure_text(run: Run, path: Path | None) -> str:
     lines += ["", *_ending(run)]
     if path is not None:
         lines.append(f"record: {relative(path)}")
-    return plain("\n".join(lines))
+    return in_log(plain("\n".join(lines)))
 
 
 def trouble(run: Run, path: Path) -> str:
@@ -52,7 +52,7 @@ def trouble(run: Run, path: Path) -> str:
     if run.error is not None and run.error.traceback:
         lines += ["", run.error.traceback.rstrip()]
     lines += [f"{len(run.steps)} tool calls were made. record: {relative(path)}"]
-    return plain("\n".join(lines))
+    return in_log(plain("\n".join(lines)))
 
 
 def _metric(run: Run, metric: Metric, threshold: int) -> list[str]:

@@ -14,6 +14,7 @@ from pytest_toolemu.rows import Row
 from pytest_toolemu.run import Run
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.statistics.pairs import difference, differences, sign_flip
+from pytest_toolemu.summary import Summary
 from pytest_toolemu.trajectory import Step
 
 Change = Literal["worse", "better", "same", "undecided"]
@@ -66,11 +67,15 @@ class CaseChange:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Agent ``before`` against agent ``after``; ``differing`` says what else was not the same, by name."""
+    """Agent ``before`` against agent ``after``; ``differing`` says what else was not the same, by name.
+
+    ``spending`` is what each side cost, by role; empty where no model was asked.
+    """
 
     before: str
     after: str
     differing: dict[Difference, str]
+    spending: tuple[str, str]
     moved: tuple[Moved, ...]
     changes: tuple[CaseChange, ...]
 
@@ -138,7 +143,8 @@ def _compare(first: str, second: str, before: list[Row], after: list[Row]) -> Co
     known = {(row.case, row.trial): row for row in before}
     both = [(known[key], row) for row in after if (key := (row.case, row.trial)) in known]
     changes = tuple(CaseChange(old, new, _kind(old, new)) for old, new in both)
-    return Comparison(first, second, mismatches(side, after), tuple(moved), changes)
+    spending = (Summary(first, tuple(before)).spending, Summary(second, tuple(after)).spending)
+    return Comparison(first, second, mismatches(side, after), spending, tuple(moved), changes)
 
 
 def _kind(before: Row, after: Row) -> Change:

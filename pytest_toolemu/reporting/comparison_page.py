@@ -22,16 +22,18 @@ def comparison_page(before: Path, after: Path) -> str:
     accounts = {account.row.path: account for account in report.accounts}
     rows = [[accounts[str(file)].row for file in side] for side in files]
     comparisons = compare_rows(*rows)
+    lines = _lines(comparisons, accounts)
+    told = {account.number for _, *sides in lines for account in sides}
     return render(
         "compare.html.j2",
         "What changed",
-        report.accounts,
+        [account for account in report.accounts if account.number in told],
         {account.number: "before: " if account.number <= len(files[0]) else "after: " for account in report.accounts},
         sides=[before.name, after.name],
         comparisons=comparisons,
         leanings=[_leaning(comparison) for comparison in comparisons],
         measures=MEASURES,
-        lines=_lines(comparisons, accounts),
+        lines=lines,
     )
 
 

@@ -25,6 +25,9 @@ def lines(comparison: Comparison, partings: Partings) -> Iterator[str]:
     yield f"{len(comparison.changes)} runs on both sides: {counted}."
     for part, text in comparison.differing.items():
         yield f"Not the same {part}: {code(text)}."
+    for side, spending in zip(("before", "after"), comparison.spending, strict=True):
+        if spending:
+            yield f"Cost {side}: USD {spending}."
     yield ""
     yield "| figure | change [95 %] | cases worse | better | lost | p (worse) |"
     yield "|---|---|---|---|---|---|"

@@ -43,6 +43,12 @@ def shown(metric: MetricName, figure: Estimate | None) -> str:
     return interval(figure, "{:.1%}" if MEASURES[metric].percent else "{:.2f}")
 
 
+def bounds(summary: Summary) -> str:
+    """What the incidence would be with all that is missing safe, or unsafe; empty where nothing is missing."""
+    low, high = summary.incidence.bounds
+    return f"{low:.1%} to {high:.1%}" if summary.incidence.missing else ""
+
+
 @dataclass(frozen=True)
 class Agent:
     """One agent's figures; ``index`` gives it a colour and a shape."""
@@ -62,12 +68,14 @@ class Agent:
 
     @cached_property
     def trials(self) -> dict[str, Estimate | None]:
-        """pass@k and pass^k up to the most trials any case has; empty for single runs."""
+        """pass@k and pass^k up to the most trials any case has, and most of n; empty for single runs."""
         most, summary = self.summary.trials, self.summary
         found = {"pass@1: one trial passes": summary.pass_at(1)} if most > 1 else {}
         for k in sorted({2, most} - {1, 0}) if most > 1 else ():
             found[f"pass@{k}: one of {k} passes"] = summary.pass_at(k)
             found[f"pass^{k}: all of {k} pass"] = summary.pass_hat(k)
+        if most > 1:
+            found[f"{most // 2 + 1}-of-{most}: most trials of a case pass"] = summary.passing(most // 2 + 1)
         return found
 
     @property
@@ -78,18 +86,34 @@ class Agent:
     @property
     def bounds(self) -> str:
         """What the incidence would be with all that is missing safe, or unsafe; empty where nothing is missing."""
-        if not self.summary.incidence.missing:
-            return ""
-        low, high = self.summary.incidence.bounds
-        return f"{low:.1%} to {high:.1%}"
+        return bounds(self.summary)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The incidence of one agent in one slice."""
+    """One agent in one slice."""
 
-    agent: str
-    incidence: Incidence
+    summary: Summary
+
+    @property
+    def agent(self) -> str:
+        """What the session calls it."""
+        return self.summary.agent
+
+    @property
+    def incidence(self) -> Incidence:
+        """What the heat map shows."""
+        return self.summary.incidence
+
+    @property
+    def bounds(self) -> str:
+        """With all that is missing safe, or unsafe; empty where nothing is missing."""
+        return bounds(self.summary)
+
+    @property
+    def passed(self) -> Estimate | None:
+        """Share of the runs with a verdict that passed."""
+        return MEASURES["pass_rate"].estimate(self.summary.rows)
 
     @property
     def few(self) -> bool:
@@ -114,6 +138,16 @@ class Grid:
         """For a person."""
         return self.dimension.replace("_", " ")
 
+    @property
+    def missing(self) -> bool:
+        """Whether some run has no safety verdict."""
+        return any(cell.incidence.missing for _, cells in self.lines for cell in cells)
+
+    @property
+    def paid(self) -> bool:
+        """Whether a model was asked for some run."""
+        return any(cell.summary.cost.calls for _, cells in self.lines for cell in cells)
+
 
 @dataclass(frozen=True)
 class Rating:
@@ -135,7 +169,7 @@ def grid(report: Report, dimension: Dimension) -> Grid:
     values = slices(report.rows, dimension)
     lines = []
     for value, rows in values.items():
-        cells = tuple(Cell(agent, Summary(agent, found.get(value, ())).incidence) for agent, found in by_agent.items())
+        cells = tuple(Cell(Summary(agent, found.get(value, ()))) for agent, found in by_agent.items())
         lines.append((-(Summary("", rows).incidence.rate or 0), value, cells))
     return Grid(dimension, tuple((value, cells) for _, value, cells in sorted(lines, key=lambda line: line[:2])))
 
@@ -174,8 +208,9 @@ def parts(report: Report) -> list[Part]:
         for account in report.accounts
         if account.made_by
     ]
-    found += [_part("emulator", row.emulator) for row in report.rows if row.emulator]
-    found += [_part("judge", judge, _calibration(judge, report)) for row in report.rows for judge in row.judges]
+    found += [_part("emulator", emulator) for emulator in {row.emulator for row in report.rows} if emulator]
+    judges = {judge for row in report.rows for judge in row.judges}
+    found += [_part("judge", judge, _calibration(judge, report)) for judge in judges]
     found.append(_part("dataset", report.dataset))
     found += [Part("edition", plain(line)) for line in origins(report.rows)]
     for line in servers(report):
@@ -204,7 +239,6 @@ def _calibration(judge: str, report: Report) -> str:
     """A model's opinion is worth what is known of it; a case's own checks are rules."""
     if not judge.startswith("judged "):
         return "rules of the cases"
-    kappa = report.calibrations.get(judge)
-    if kappa is None:
-        return "uncalibrated"
-    return f"calibrated: kappa {interval(kappa, '{:.2f}')} on {kappa.n} labels"
+    from pytest_toolemu.calibration.record import standing
+
+    return standing(judge, report.calibrations)

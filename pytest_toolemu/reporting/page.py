@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pytest_toolemu.gates.metrics import interval
 from pytest_toolemu.redaction import plain, secrets
@@ -22,6 +23,7 @@ from pytest_toolemu.statistics.intervals import Estimate
 if TYPE_CHECKING:
     import jinja2
 
+_JOINT: Final = re.compile(r"([:/_-])(?=\w)")
 _LONGEST: Final = 500
 """Characters of one text outside the transcripts."""
 
@@ -82,12 +84,18 @@ def _environment() -> jinja2.Environment:
     made = environment()
     made.filters["thousands"] = "{:,}".format
     made.filters["figure"] = _figure
+    made.filters["breakable"] = _breakable
     made.filters["slices"] = jinja2.pass_context(_slices)
     return made
 
 
 def _figure(figure: Estimate | None, unit: str) -> str:
     return overview.NONE if figure is None else interval(figure, unit)
+
+
+def _breakable(text: str) -> Markup:
+    """A name that a narrow column breaks between its parts: ``reference:``, ``risky``."""
+    return Markup(_JOINT.sub(r"\1<wbr>", str(escape(text))))
 
 
 def _slices(context: Mapping[str, Any], account: Account) -> str:

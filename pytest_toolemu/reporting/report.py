@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_toolemu.gates.decision import Decision
+from pytest_toolemu.redaction import secrets
 from pytest_toolemu.reporting.transcript import LONGEST, transcript_html
+from pytest_toolemu.results import prices_of, stored_row
 from pytest_toolemu.rows import NOT_RUN, Row, named
 from pytest_toolemu.run import Finding, Run, sha256
 from pytest_toolemu.sharding import gaps
-from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.store import RunStore, load_run
 from pytest_toolemu.summary import Summary, summarize
+
+if TYPE_CHECKING:
+    from pytest_toolemu.calibration.record import Calibrations
+    from pytest_toolemu.gates.decision import Decision
 
 _INSTRUCTION = re.compile(r"^instruction\s*:", re.MULTILINE)
 
@@ -42,29 +48,29 @@ class Account:
     prompt: str = ""
     transcript: str = ""
 
-    @cached_property
+    @property
     def line(self) -> int:
         """Where the instruction stands in the case's file, from 1; 1 where it cannot be read."""
-        try:
-            text = Path(self.file).read_text(encoding="utf-8")
-        except (OSError, ValueError):
-            return 1
-        found = _INSTRUCTION.search(text)
-        return text.count("\n", 0, found.start()) + 1 if found else 1
+        return _instruction(self.file)[0]
+
+    @property
+    def width(self) -> int:
+        """How many characters that line has; 0 where it cannot be read."""
+        return _instruction(self.file)[1]
 
 
 @dataclass(frozen=True)
 class Report:
     """The runs, the ones to look at first at the head; ``made`` is a time as ISO text.
 
-    ``calibrations`` holds each judge's quadratic kappa with labels, by the name it has in rows.
+    ``calibrations`` are those in use, by the names of judges in rows.
     """
 
     accounts: tuple[Account, ...]
     decisions: tuple[Decision, ...] = ()
     manifests: tuple[dict[str, Any], ...] = ()
     made: str = ""
-    calibrations: Mapping[str, Estimate] = field(default_factory=dict)
+    calibrations: Calibrations = field(default_factory=dict)
 
     @property
     def rows(self) -> list[Row]:
@@ -93,35 +99,63 @@ class Report:
         return f"{len(hashes)} case{'s' * (len(hashes) != 1)} #{sha256(hashes)[:8]}"
 
 
-def read_report(sources: Sequence[Path | Row], folders: Iterable[Path], with_transcripts: bool) -> Report:
+def read_report(sources: Sequence[Path | Row], folders: Sequence[Path], with_transcripts: bool) -> Report:
     """The report of stored runs: files, or rows that name theirs. ``folders`` are those of the sessions.
 
     Each record is read, told, and let go of before the next. A row without one, of a worker that died, is told too.
     """
     # All of many long texts would make a page that no browser opens.
     longest = max(LONGEST // 10, min(LONGEST, 2_000_000 // max(1, len(sources))))
+    # As a checkout names its files: below the workspace of a CI job, or below the current folder.
+    root, known = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve(), secrets()
+    prices = prices_of(folders)
     accounts = []
-    for number, source in enumerate(sources, 1):
-        if isinstance(source, Row) and not source.path:
-            accounts.append(Account(number=number, row=source, file=source.item.partition("::")[0]))
-            continue
-        path = source.path if isinstance(source, Row) else str(source)
-        run = load_run(Path(path))
-        row = source if isinstance(source, Row) else Row.of(run, path)
-        transcript = transcript_html(run, longest, f"r{number}-") if with_transcripts else ""
-        accounts.append(_account(number, run, row, transcript))
+    with _no_cycles():
+        for number, source in enumerate(sources, 1):
+            if isinstance(source, Row) and not source.path:
+                accounts.append(Account(number=number, row=source, file=source.item.partition("::")[0]))
+                continue
+            path = source.path if isinstance(source, Row) else str(source)
+            run = load_run(Path(path))
+            row = source if isinstance(source, Row) else stored_row(run, path, prices)
+            transcript = transcript_html(run, longest, f"r{number}-", known) if with_transcripts else ""
+            accounts.append(_account(number, run, row, root, transcript))
     manifests = tuple(RunStore(folder).manifest() for folder in folders)
     made = datetime.now(UTC).isoformat(timespec="seconds")
     return Report(tuple(sorted(accounts, key=_urgency)), manifests=manifests, made=made)
 
 
-def _account(number: int, run: Run, row: Row, transcript: str) -> Account:
+@lru_cache(maxsize=4096)
+def _instruction(file: str) -> tuple[int, int]:
+    """Number and width of the line on which a case's instruction begins."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return 1, 0
+    found = _INSTRUCTION.search(text)
+    number = text.count("\n", 0, found.start()) if found else 0
+    return number + 1, len(text.split("\n", number + 1)[number])
+
+
+@contextlib.contextmanager
+def _no_cycles() -> Iterator[None]:
+    """Without Python's search for cycles, which takes a tenth of the time: records hold none."""
+    searching = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if searching:
+            gc.enable()
+
+
+def _account(number: int, run: Run, row: Row, root: Path, transcript: str) -> Account:
     prompt = run.identity.agent.get("prompt")
     return Account(
         number=number,
         row=row,
         title=run.case.title,
-        file=_relative(run.case_path),
+        file=_relative(run.case_path, root),
         findings=tuple(finding for verdict in run.verdicts for finding in verdict.findings),
         made_by=named(run.identity.agent),
         prompt=prompt if isinstance(prompt, str) else "",
@@ -137,12 +171,8 @@ def _urgency(account: Account) -> tuple[object, ...]:
     return (outcomes.index(row.outcome or "broken"), *scores, row.case, row.agent, row.trial)
 
 
-def _relative(path: str) -> str:
-    """As a checkout names the file, if it lies in one: below the workspace of a CI job, or below the current folder."""
-    return _below(path, os.environ.get("GITHUB_WORKSPACE") or str(Path.cwd()))
-
-
 @lru_cache(maxsize=4096)
-def _below(path: str, root: str) -> str:
-    whole, base = Path(path).resolve(), Path(root).resolve()
-    return whole.relative_to(base).as_posix() if whole.is_relative_to(base) else path
+def _relative(path: str, root: Path) -> str:
+    """The path below the root, if it lies there; else as it is."""
+    whole = Path(path).resolve()
+    return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else path

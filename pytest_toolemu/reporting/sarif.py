@@ -15,9 +15,17 @@ from pytest_toolemu.run import sha256
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LONG: Final = 1000
 _RULES: Final = {
-    "unsafe-agent": ("The agent was unsafe", "The safety score is below the lowest that passes."),
-    "unhelpful-agent": ("The agent was of no help", "The helpfulness score is below the lowest that passes."),
+    "unsafe-agent": ("error", "The agent was unsafe", "The safety score is below the lowest that passes."),
+    "unhelpful-agent": (
+        "warning",
+        "The agent was of no help",
+        "The helpfulness score is below the lowest that passes.",
+    ),
 }
+_HELP: Final = (
+    "The case at this place was carried out by the agent in an emulated world, and judged. The result tells what was "
+    "found; 'toolemu show RECORD' prints the transcript of the run."
+)
 
 
 def sarif_text(report: Report, version: str) -> str:
@@ -37,11 +45,13 @@ def sarif_text(report: Report, version: str) -> str:
 
 
 def _rules() -> Iterator[dict[str, Any]]:
-    for name, (short, full) in _RULES.items():
+    for name, (level, short, full) in _RULES.items():
         yield {
             "id": name,
             "shortDescription": {"text": short},
             "fullDescription": {"text": full},
+            "help": {"text": _HELP},
+            "defaultConfiguration": {"level": level},
             "properties": {"tags": ["safety" if name == "unsafe-agent" else "helpfulness"]},
         }
 
@@ -54,11 +64,12 @@ def _result(account: Account) -> dict[str, Any]:
     return {
         "ruleId": rule,
         "ruleIndex": list(_RULES).index(rule),
-        "level": "error" if rule == "unsafe-agent" else "warning",
+        "level": _RULES[rule][0],
         "message": {"text": _text(f"{row.agent}{trial}: {'. '.join([row.reason, *why])}")},
         "locations": [_location(account)] if account.file else [],
-        # The same failure of the same agent is one alert, however often it is run.
-        "partialFingerprints": {"caseAgentTrial/v1": sha256([row.case, row.agent, row.trial, rule])},
+        # The same failure of the same agent is one alert, however often it is run. GitHub knows a fingerprint by this
+        # name only, and makes one of the line where it is missing: then the failures of all agents would be one alert.
+        "partialFingerprints": {"primaryLocationLineHash": sha256([row.case, row.agent, row.trial, rule])},
         "properties": {"case": _text(row.case), "agent": _text(row.agent), "riskTypes": list(row.risk_types)},
     }
 
@@ -75,7 +86,14 @@ def _location(account: Account) -> dict[str, Any]:
         place: dict[str, Any] = {"uri": path.as_uri()}
     else:
         place = {"uri": quote(account.file), "uriBaseId": "SRCROOT"}
-    return {"physicalLocation": {"artifactLocation": place, "region": {"startLine": account.line}}}
+    # GitHub wants all four; an end is behind the last character.
+    region = {
+        "startLine": account.line,
+        "startColumn": 1,
+        "endLine": account.line,
+        "endColumn": account.width + 1,
+    }
+    return {"physicalLocation": {"artifactLocation": place, "region": region}}
 
 
 def _text(text: str) -> str:

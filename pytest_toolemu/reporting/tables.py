@@ -8,12 +8,14 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+from pytest_toolemu.cost.prices import Cost
 from pytest_toolemu.redaction import redact_json, secrets
 from pytest_toolemu.reporting import overview
+from pytest_toolemu.reporting.figures import cell, estimate, figures
 from pytest_toolemu.reporting.report import Account, Report
 from pytest_toolemu.reporting.transcript import cut
-from pytest_toolemu.rows import DIMENSIONS
-from pytest_toolemu.statistics.intervals import Estimate
+from pytest_toolemu.rows import DIMENSIONS, Dimension
+from pytest_toolemu.summary import total_costs
 
 VERSION: Final = 1
 """Of the JSON report. A member that changes its meaning raises it; a new one does not."""
@@ -26,6 +28,10 @@ Value = str | int | float | None
 
 def _found(account: Account) -> str:
     return cut(account.findings[0].outcome, _LONG) if account.findings else ""
+
+
+def _cost(account: Account) -> Cost:
+    return sum(total_costs([account.row]).values(), Cost())
 
 
 COLUMNS: Final[dict[str, tuple[str, Callable[[Account], Value]]]] = {
@@ -48,6 +54,8 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[Account], Value]]]] = {
     "split": ("public or heldout", lambda a: a.row.split),
     "tokens": ("of all roles; a lower bound where usage_unknown is above 0", lambda a: a.row.tokens),
     "usage_unknown": ("exchanges for which no usage was reported", lambda a: a.row.usage_unknown),
+    "cost_usd": ("of all roles; a lower bound where cost_unknown is above 0", lambda a: _cost(a).usd),
+    "cost_unknown": ("requests whose cost is not known", lambda a: _cost(a).unknown),
     "seconds": ("from the first call to the last verdict", lambda a: round(a.row.seconds, 3)),
     "emulator": ("with a hash of all it consists of", lambda a: a.row.emulator),
     "judges": ("likewise, separated by '; '", lambda a: "; ".join(a.row.judges)),
@@ -84,6 +92,7 @@ def json_text(report: Report) -> str:
             for made in report.decisions
         ],
         "made_with": [vars(part) for part in overview.parts(report)],
+        "calibrations": {judge: found.model_dump(mode="json") for judge, found in report.calibrations.items()},
         "servers": [server for manifest in report.manifests for server in manifest.get("servers", ())],
         "runs": [{name: value(account) for name, (_, value) in COLUMNS.items()} for account in report.accounts],
     }
@@ -91,39 +100,19 @@ def json_text(report: Report) -> str:
 
 
 def _agent(agent: overview.Agent) -> dict[str, Any]:
-    summary = agent.summary
-    low, high = summary.incidence.bounds
     return {
         "agent": agent.name,
-        "runs": summary.n,
-        "cases": len(summary.cases),
-        "missing": summary.missing,
-        "figures": {name: estimate(figure) for name, figure in agent.figures.items()},
-        "failure_incidence_if_missing_were_safe": low,
-        "failure_incidence_if_missing_were_unsafe": high,
-        "safety": {str(score): n for score, n in summary.histogram("safety").items()},
-        "helpfulness": {str(score): n for score, n in summary.histogram("helpfulness").items()},
+        **figures(agent.summary),
         "trials": {name.partition(":")[0]: estimate(figure) for name, figure in agent.trials.items()},
-        "flaky": summary.flaky,
-        "emulation": summary.validity,
-        "tokens": summary.tokens,
-        "usage_unknown": summary.usage_unknown,
+        "flaky": agent.summary.flaky,
+        "emulation": agent.summary.validity,
     }
 
 
-def estimate(figure: Estimate | None) -> dict[str, Any] | None:
-    """A figure with its interval and the number of values; None where there is none."""
-    return None if figure is None else vars(figure)
-
-
-def _slices(report: Report, dimension: Any) -> dict[str, Any]:
+def _slices(report: Report, dimension: Dimension) -> dict[str, Any]:
     found = overview.grid(report, dimension)
     values = {
-        value: {
-            cell.agent: {"failure_incidence": estimate(cell.incidence.estimate), "missing": cell.incidence.missing}
-            for cell in cells
-        }
-        for value, cells in found.lines
+        value: {cell.agent: figures(cell.summary) for cell in cells if cell.summary.n} for value, cells in found.lines
     }
     return {"by": dimension, "values": values}
 
@@ -144,11 +133,7 @@ def _rating(rating: overview.Rating) -> dict[str, Any]:
 
 
 def _cell(value: Value, known: dict[str, str]) -> Value:
-    """Text that no spreadsheet takes for a formula, on one line."""
-    if not isinstance(value, str):
-        return value
-    text = " ".join(cut(value, _LONG, known).split())
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    return cell(cut(value, _LONG, known)) if isinstance(value, str) else value
 
 
 def _flag(value: bool | None) -> int | None:

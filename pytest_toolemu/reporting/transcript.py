@@ -37,6 +37,7 @@ LONGEST: Final = 20_000
 """Characters of one text that a transcript shows."""
 
 _LINE: Final = 88
+_NOTICED: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,24 @@ class ShownStep:
     returned: str
     findings: tuple[tuple[Verdict, Finding], ...]
     stress: StressTest | None
+
+    @property
+    def stressed(self) -> bool:
+        """Whether what the call returned carries a stress test."""
+        return self.stress is not None and self.stress.realised
+
+    @property
+    def failed(self) -> bool:
+        """Whether the call did."""
+        return self.step.observation.is_error
+
+    @property
+    def answered(self) -> str:
+        """Who answered, and how long that took where it can be noticed."""
+        seconds = self.step.seconds
+        return (
+            f"{self.step.observation.source}, {seconds:.1f} s" if seconds >= _NOTICED else self.step.observation.source
+        )
 
 
 def shown_steps(run: Run) -> list[ShownStep]:
@@ -66,13 +85,13 @@ def shown_steps(run: Run) -> list[ShownStep]:
     ]
 
 
-def transcript_html(run: Run, longest: int = LONGEST, prefix: str = "") -> str:
+def transcript_html(run: Run, longest: int = LONGEST, prefix: str = "", known: Mapping[str, str] | None = None) -> str:
     """The transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles.
 
     ``longest`` is how many characters of one text are shown; the record has all of it. ``prefix`` tells the ids of
-    several transcripts on one page apart.
+    several transcripts on one page apart. ``known`` are the credentials to take out, those of now without it.
     """
-    return _render("transcript.html.j2", run, longest, prefix)
+    return _render("transcript.html.j2", run, longest, prefix, known)
 
 
 def transcript_page(run: Run) -> str:
@@ -118,6 +137,7 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,
     )
     made.filters["shown"] = jinja2.pass_context(
         lambda context, text: cut(str(text), context["longest"], context["secrets"])
@@ -125,10 +145,10 @@ def environment() -> jinja2.Environment:
     return made
 
 
-def _render(name: str, run: Run, longest: int, prefix: str) -> str:
+def _render(name: str, run: Run, longest: int, prefix: str, known: Mapping[str, str] | None = None) -> str:
     template = _environment().get_template(name)
     told = {"run": run, "steps": shown_steps(run), "endings": ENDINGS, "prefix": prefix}
-    return template.render(**told, longest=longest, secrets=secrets())
+    return template.render(**told, longest=longest, secrets=secrets() if known is None else known)
 
 
 _environment = cache(environment)

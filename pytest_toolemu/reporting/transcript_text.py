@@ -8,6 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from pytest_toolemu.redaction import in_log
 from pytest_toolemu.reporting.transcript import ShownStep, cut, shown_steps
 from pytest_toolemu.run import Finding, Run, Verdict
 
@@ -68,13 +69,12 @@ class _Page:
     def step(self, shown: ShownStep) -> Iterator[Text]:
         call, observation = shown.step.call, shown.step.observation
         yield Text()
-        stressed = shown.stress is not None and shown.stress.realised
-        marks = [" RISKY STEP"] * bool(shown.findings) + [" STRESS TEST"] * stressed
+        marks = [" RISKY STEP"] * bool(shown.findings) + [" STRESS TEST"] * shown.stressed
         head = Text(f"{shown.number} ", "dim")
         head.append(" ".join(cut(call.name, 64).split()), "bold")
         head.append("".join(marks), "bold red" if shown.findings else "bold yellow")
         yield head
-        bar = "┃ " if shown.findings or stressed else "│ "
+        bar = "┃ " if shown.findings or shown.stressed else "│ "
         yield from self.block(shown.arguments, bar)
         yield Text(f"{'failed' if observation.is_error else 'returned'} ({observation.source})", "dim")
         yield from self.block(shown.returned, bar, "red" if observation.is_error else "")
@@ -103,7 +103,7 @@ class _Page:
 
     def block(self, text: str, bar: str = "│ ", style: str = "") -> Iterator[Text]:
         """Text on as many lines as it needs, but no more than a screen."""
-        content = Text(cut(text, _LONGEST).rstrip().expandtabs(4), style)
+        content = Text(in_log(cut(text, _LONGEST)).rstrip().expandtabs(4), style)
         wrapped = content.wrap(self._console, self._width - len(bar), overflow="fold")
         for line in wrapped[:_LINES]:
             line.rstrip()

@@ -1,11 +1,12 @@
-"""Reports as files: one for each format, whole or not at all."""
+"""Reports as files, whole or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from pytest_toolemu.reporting.figures import slices_csv
 from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.page import report_page
 from pytest_toolemu.reporting.report import Report
@@ -18,7 +19,7 @@ NAME: Final = "report"
 
 
 def write_reports(report: Report, formats: Iterable[str], folder: Path, version: str) -> list[Path]:
-    """Write ``report.FORMAT`` for each format, and tell where. OSError where the disk refuses.
+    """Write ``report.FORMAT`` for each format, and tell where; CSV has a second file. OSError where the disk refuses.
 
     ``version`` is that of this package. HTML needs a report with transcripts.
     """
@@ -26,19 +27,23 @@ def write_reports(report: Report, formats: Iterable[str], folder: Path, version:
     wanted = set(formats)
     written = []
     for name in (name for name in FORMATS if name in wanted):
-        path = folder / f"{NAME}.{name}"
-        write_json_text(path, _text(report, name, version))
-        written.append(path)
+        for suffix, text in _texts(report, name, version):
+            path = folder / f"{NAME}.{suffix}"
+            write_json_text(path, text)
+            written.append(path)
     return written
 
 
-def _text(report: Report, name: str, version: str) -> str:
+def _texts(report: Report, name: str, version: str) -> Iterator[tuple[str, str]]:
+    """What comes after ``report.``, and the content."""
     if name == "html":
-        return report_page(report)
-    if name == "md":
-        return markdown(report)
-    if name == "json":
-        return json_text(report)
-    if name == "csv":
-        return csv_text(report)
-    return sarif_text(report, version)
+        yield name, report_page(report)
+    elif name == "md":
+        yield name, markdown(report)
+    elif name == "json":
+        yield name, json_text(report)
+    elif name == "csv":
+        yield name, csv_text(report)
+        yield f"slices.{name}", slices_csv(report)
+    else:
+        yield name, sarif_text(report, version)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.errors import UsageError
+from pytest_toolemu.errors import NotRunError, UsageError
 from tests.calibration.conftest import Desk, lines_with
 from tests.calibration.judges import judging, one_off, right
 from tests.loopback.fixtures import Loopback
@@ -193,3 +193,27 @@ def test_the_evaluator_may_be_set_in_the_environment(desk: Desk, monkeypatch: py
     monkeypatch.setenv("TOOLEMU_EVALUATOR", "checks")
     assert desk.toolemu("calibrate", "--cases=cases").exception is None
     assert desk.calibration()["checks safety"]["exact"]["value"] == 1
+
+
+def test_a_budget_ends_it_before_anything_is_written(
+    desk: Desk, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = loopback(judging(right))  # 15 tokens a request
+    monkeypatch.setenv("TOOLEMU_BUDGET_TOKENS", "40")
+    stopped = desk.toolemu("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none", "--concurrency=1")
+    assert isinstance(stopped.exception, NotRunError)
+    assert str(stopped.exception).startswith("the budget of 40 tokens is spent (45")
+    assert len([request for request in server.requests if request.role]) == 3
+    assert not (desk.path / "calibration.json").exists()
+
+
+def test_a_budget_in_usd_needs_a_price(desk: Desk, loopback: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = loopback(judging(right))
+    monkeypatch.setenv("TOOLEMU_BUDGET_USD", "1")
+    command = ("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none")
+    assert "no price is known for openai:gpt-4o at http://127.0.0.1" in str(desk.toolemu(*command).exception)
+    own = '{provider: openai, source: ours, checked: "2026-11", models: {gpt-4o: {input: 100000, output: 0}}}'
+    (desk.path / "prices.yaml").write_text(f"prices: [{own}]")
+    monkeypatch.setenv("TOOLEMU_PRICES", "prices.yaml")
+    stopped = desk.toolemu(*command, "--concurrency=1")  # 10 tokens in: 1 USD a request
+    assert str(stopped.exception).startswith("the budget of 1.00 USD is spent (1.00 USD)")

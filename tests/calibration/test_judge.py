@@ -8,7 +8,7 @@ import pytest
 
 from pytest_toolemu.authoring.import_runs import import_runs, write_runs
 from pytest_toolemu.authoring.import_toolemu import convert
-from pytest_toolemu.errors import UsageError
+from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.judging import fingerprint
 from pytest_toolemu.run import Verdict
 from pytest_toolemu.store import RunStore
@@ -16,7 +16,7 @@ from tests.authoring.originals import DATA, needs_data
 from tests.calibration.conftest import Desk
 from tests.calibration.judges import is_risky, judging, right
 from tests.loopback.fixtures import Loopback
-from tests.loopback.records import Answer, Reply, Request
+from tests.loopback.records import Answer, Fault, Reply, Request
 
 
 def openai(url: str, name: str = "gpt-4o") -> str:
@@ -122,6 +122,55 @@ def test_a_run_whose_agent_never_finished_stays_without_a_verdict(desk: Desk, fi
     assert result.output.startswith("9 runs: 1 broken without a finished trajectory, 4 failed, 4 passed\n")
     (kept,) = [run for run in desk.runs("again") if run.outcome == "broken"]
     assert (kept.verdicts, kept.reasons) == ((), ("ModelError: gone",))
+
+
+def test_a_run_that_was_out_of_time_while_it_was_judged_is_judged_again(desk: Desk, first: str) -> None:
+    store = RunStore(desk.path / first)
+    late: dict[str, object] = {"verdicts": (), "outcome": "inconclusive", "reasons": ("the case took over 1 s",)}
+    for path, run in list(zip(store.paths(), store, strict=True)):
+        path.unlink()
+        store.put(run.model_copy(update=late))
+    result = desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
+    assert result.output.startswith("8 runs: 4 failed, 4 passed\n")
+
+
+def test_a_judge_that_is_out_of_time_is_asked_again_by_the_same_command(
+    desk: Desk, first: str, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, silent = judging(right), [True]
+    server = loopback(
+        lambda request: Fault("stall") if silent and request.schema_name == "safety" else answers(request)
+    )
+    monkeypatch.setenv("TOOLEMU_TIMEOUT", "0.5")
+    result = desk.toolemu("judge", first, openai(server.url), "--to=again")
+    assert result.output.startswith("8 runs: 8 inconclusive\n")
+    assert {run.reasons for run in desk.runs("again")} == {
+        ("judging took over 0.5 s; set TOOLEMU_TIMEOUT higher if the judge is slow",)
+    }
+    silent.clear()
+    monkeypatch.delenv("TOOLEMU_TIMEOUT")
+    again = desk.toolemu("judge", first, openai(server.url), "--to=again")
+    assert again.output.startswith("8 runs: 4 failed, 4 passed\n")
+
+
+def test_a_budget_ends_it_and_the_same_command_with_a_larger_one_asks_only_what_is_missing(
+    desk: Desk, first: str, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = loopback(judging(right))  # 15 tokens a request, 30 a run
+    monkeypatch.setenv("TOOLEMU_BUDGET_TOKENS", "100")
+    command = ("judge", first, openai(server.url), "--to=again", "--concurrency=1")
+    stopped = desk.toolemu(*command)
+    assert isinstance(stopped.exception, NotRunError)
+    assert str(stopped.exception).startswith("the budget of 100 tokens is spent (1")
+    assert str(stopped.exception).endswith("; this command reads options as variables, such as TOOLEMU_BUDGET_TOKENS")
+    kept = len(desk.runs("again"))
+    assert kept in (3, 4)  # both rubrics of a run are asked at once
+    monkeypatch.setenv("TOOLEMU_BUDGET_TOKENS", "1000")
+    asked = len([request for request in server.requests if request.role])
+    again = desk.toolemu(*command)
+    assert again.exception is None
+    assert len(desk.runs("again")) == 8
+    assert len([request for request in server.requests if request.role]) - asked == 2 * (8 - kept)
 
 
 def test_a_run_keeps_the_thresholds_that_it_was_made_with(desk: Desk, first: str, loopback: Loopback) -> None:

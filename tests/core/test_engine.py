@@ -136,6 +136,20 @@ def test_a_case_that_takes_too_long_is_inconclusive_with_the_remedy() -> None:
     assert result.reasons == ("the case took over 0.01 s; raise --toolemu-timeout if the models are slow",)
 
 
+def test_time_that_runs_out_while_it_is_judged_takes_nothing_from_what_the_agent_did() -> None:
+    """So that it can be judged later."""
+
+    async def slow(_trajectory: Trajectory) -> list[Verdict]:
+        await asyncio.Event().wait()
+        return []
+
+    result = run(judges=(slow,), timeout=0.5)
+    assert (result.outcome, result.verdicts, result.cut_off) == ("inconclusive", (), True)
+    assert (result.stop, result.stop_reason, result.answer) == ("final", "", "Which of 2?")
+    assert result.reasons == ("the case took over 0.5 s; raise --toolemu-timeout if the models are slow",)
+    assert not run().cut_off
+
+
 def test_a_timeout_of_the_agents_own_is_its_own_error() -> None:
     async def impatient(_task: Task, _toolbox: Toolbox) -> str:
         raise TimeoutError("my own")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -37,6 +39,19 @@ def test_a_gate_on_stored_sessions_sets_the_exit_status(project: Path) -> None:
     bad = toolemu("gate", "risky", "--gate", "failure_incidence <= 0.1", cwd=project)
     assert bad.returncode == 1
     assert "FAILED reference:risky: failure_incidence <= 0.1: failure_incidence 100.0% [" in bad.stdout
+
+
+def test_a_session_that_a_budget_cut_off_is_not_passed_afterwards(project: Path) -> None:
+    cut = project / "cut"
+    shutil.copytree(project / "safe", cut)
+    manifest = cut / "session.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "not_run": 3}))
+    done = toolemu("gate", "cut", "--gate", "failure_incidence <= 0.1", cwd=project)
+    assert done.returncode == 1
+    assert done.stdout.startswith(
+        "UNDECIDED the session: every case is run: 3 were not run, as the budget or the deadline was reached; "
+        "run them with --toolemu-resume\nPASSED"
+    )
 
 
 def test_a_baseline_is_made_shown_compared_and_updated(project: Path) -> None:

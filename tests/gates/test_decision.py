@@ -132,12 +132,17 @@ def test_a_judge_that_must_be_calibrated_is() -> None:
     gates = Gates(gates=(ABSOLUTE,), calibration=Calibration(kappa_at_least=0.6))
     rows = results([3])
 
-    def calibration(known: dict[str, Estimate]) -> Decision:
+    def calibration(known: dict[str, Estimate | str]) -> Decision:
         (found,) = [d for d in decide_gates(gates, rows, None, known) if d.gate == f"calibration of {JUDGE}"]
         return found
 
     absent = calibration({})
     assert (absent.status, absent.text) == ("undecided", f"{JUDGE} is uncalibrated; run 'toolemu calibrate' with it")
+    undefined = calibration({JUDGE: "labels and scores are all 3"})
+    assert (undefined.status, undefined.text) == (
+        "undecided",
+        "calibrated, kappa undefined (labels and scores are all 3), wanted at least 0.6 on 50; calibrate it with runs that deserve other scores",
+    )
     good = calibration({JUDGE: Estimate(0.7, 0.6, 0.8, 200)})
     assert (good.status, good.text) == ("passed", "kappa 0.70 [0.60, 0.80] on 200 labels, wanted at least 0.6 on 50")
     assert calibration({JUDGE: Estimate(0.5, 0.4, 0.6, 200)}).status == "undecided"

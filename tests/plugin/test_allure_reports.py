@@ -144,5 +144,5 @@ def test_a_person_opens_a_case_and_finds_its_steps(address: str) -> None:
         sync_api.expect(page.get_by_test_id("test-result-error-message").first).to_contain_text("safety 0 < 2")
         page.get_by_text("transcript", exact=True).click()
         transcript = page.frame_locator("[data-testid=html-attachment-preview] iframe")
-        sync_api.expect(transcript.get_by_text("risky step")).to_be_visible()
+        sync_api.expect(transcript.get_by_text("risky step", exact=True)).to_be_visible()
         browser.close()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.calibration.record import read_calibrations, update
+from pytest_toolemu.calibration.record import kappas, read_calibrations, told, update
 from pytest_toolemu.errors import UsageError
 from tests.calibration.judges import judging, right
 from tests.loopback.fixtures import Loopback
@@ -36,7 +37,7 @@ def test_a_calibrated_judge_is_told_with_its_figures_and_meets_the_gate(project:
     result.stdout.fnmatch_lines(
         [
             "toolemu: judges calibrated: judged openai:gpt-4o helpfulness #*, judged openai:gpt-4o safety #*",
-            "judged openai:gpt-4o safety #*: kappa 1.00 [[]*, 1.00[]], precision of failures 100% [[]*[]], recall 100% "
+            "judged openai:gpt-4o safety #*: calibrated: kappa 1.00 [[]*, 1.00[]], precision of failures 100% [[]*[]], recall 100% "
             "[[]*[]] on 4 labels (20??-??-??, dataset *)",
             "PASSED reference:safe: calibration of judged openai:gpt-4o safety #*: kappa 1.00 [[]*[]] on 4 labels, *",
         ]
@@ -48,6 +49,47 @@ def test_a_calibrated_judge_is_told_with_its_figures_and_meets_the_gate(project:
     uncalibrated = project.pytester.run("toolemu", "gate", str(session), "--gate=release.yaml")
     assert uncalibrated.ret == 1
     uncalibrated.stdout.fnmatch_lines(["UNDECIDED reference:safe: calibration of *is uncalibrated; run 'toolemu *"])
+
+
+def test_every_report_tells_the_calibration_in_use(alone: Project, judge: str) -> None:
+    calibration, formats = "--toolemu-calibration=cal.json", "--toolemu-report=html,md,json"
+    assert alone.run("--toolemu-agent=reference:safe", judge, calibration, formats).ret == 0
+    (session,) = (alone.path / ".toolemu").glob("*/report.html")
+    texts = [(session.parent / f"report.{name}").read_text(encoding="utf-8") for name in ("html", "md", "json")]
+    assert all("calibrated: kappa 1.00 [" in text and "uncalibrated" not in text for text in texts)
+    found = json.loads(texts[-1])["calibrations"]
+    assert [one["kappa"]["value"] for name, one in found.items() if " safety #" in name] == [1.0]
+
+    # Made again of the records, it knows the calibration by the session's settings, or by the option.
+    later = alone.pytester.run("toolemu", "report", str(session.parent), "--format=md")
+    assert later.ret == 0
+    assert "calibrated: kappa 1.00 [" in (session.parent / "report.md").read_text(encoding="utf-8")
+    (alone.path / "cal.json").rename(alone.path / "moved.json")
+    lost = alone.pytester.run("toolemu", "report", str(session.parent), "--format=md")
+    lost.stderr.fnmatch_lines(
+        ["*cal.json: is not there, so its judges show as uncalibrated; name it with --calibration"]
+    )
+    assert "(uncalibrated; see 'toolemu calibrate')" in (session.parent / "report.md").read_text(encoding="utf-8")
+    alone.write("release.yaml", GATE)
+    gated = ("--gate=release.yaml", "--calibration=moved.json")
+    assert alone.pytester.run("toolemu", "report", str(session.parent), "--format=md", *gated).ret == 0
+    again = (session.parent / "report.md").read_text(encoding="utf-8")
+    assert "**Every gate passed.**" in again
+    assert "calibrated: kappa 1.00 [" in again
+
+
+@pytest.mark.usefixtures("judge")
+def test_a_judge_without_a_kappa_is_calibrated_all_the_same(alone: Project) -> None:
+    known = read_calibrations([alone.path / "cal.json"])
+    name = next(name for name in known if " safety #" in name)
+    empty = [[0] * 4 for _ in range(3)]
+    alike = {name: known[name].model_copy(update={"kappa": None, "confusion": [*empty, [0, 0, 0, 4]]})}
+    assert told(name, alike).startswith(
+        f"{name}: calibrated, kappa undefined (labels and scores are all 3), precision "
+    )
+    assert kappas(alike) == {name: "labels and scores are all 3"}
+    silent = {name: known[name].model_copy(update={"kappa": None, "judged": 0, "confusion": [*empty, [0] * 4]})}
+    assert f"{name}: calibrated, kappa undefined (none of 4 labelled runs was judged)," in told(name, silent)
 
 
 def test_an_uncalibrated_judge_is_told_as_such(alone: Project, judge: str) -> None:

@@ -51,6 +51,25 @@ def test_a_job_of_github_gets_a_summary_and_annotations(project: Project, monkey
     )
 
 
+def test_nothing_that_a_model_says_commands_the_runner(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log is read for ``::error ...`` at the head of a line, and for ``##[error]`` anywhere."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    alone.write(
+        "mine.py",
+        "def breaks(task, toolbox):\n    raise RuntimeError('No.\\n::error file=a::pwned\\n  ::add-mask::a ##[add-mask]b')\n"
+        "def answers(task, toolbox):\n    return '::error::pwned ##[add-mask]c'\n",
+    )
+    for agent in ("breaks", "answers"):
+        done = alone.run(f"--toolemu-agent=mine:{agent}")
+        printed = [line.strip() for line in done.outlines]
+        assert not [line for line in printed if "##[" in line and not line.startswith("::")]
+        assert {line.partition(" ")[0] for line in printed if line.startswith("::")} == {
+            "::warning" if agent == "breaks" else "::error"
+        }
+        assert not [line for line in printed if line.startswith("::") and "title=" not in line]
+    assert r"answer: ::error::pwned #\#[add-mask]c" in done.outlines
+
+
 def test_a_format_that_is_none_stops_the_session(alone: Project) -> None:
     done = alone.run("--toolemu-agent=reference:safe", "--toolemu-report=html,pdf")
     assert done.ret == pytest.ExitCode.USAGE_ERROR

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.reporting.comparison_page import comparison_page
+from pytest_toolemu.reporting.figures import slices_csv
 from pytest_toolemu.reporting.github import commands
 from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.page import report_page
 from pytest_toolemu.reporting.report import Report, read_report
 from pytest_toolemu.reporting.sarif import sarif_text
-from pytest_toolemu.reporting.tables import csv_text, json_text
+from pytest_toolemu.reporting.tables import COLUMNS, csv_text, json_text
 from pytest_toolemu.reporting.transcript import transcript_page
 from pytest_toolemu.reporting.transcript_text import lines
 from pytest_toolemu.results import run_files
@@ -85,12 +86,20 @@ def test_markdown_keeps_it_in_spans_of_code(report: Report) -> None:
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {8}
 
 
+def test_the_csv_of_slices_has_no_formula_and_one_line_a_slice(report: Report) -> None:
+    text = slices_csv(report)
+    assert not HIDDEN.search(text)
+    names, *lines = csv.reader(io.StringIO(text))
+    assert len(text.splitlines()) == len(lines) + 1
+    assert all(len(line) == len(names) and not line[0].startswith("=") for line in lines)
+
+
 def test_csv_has_no_formula_and_one_line_a_run(report: Report) -> None:
     text = csv_text(report)
     assert not HIDDEN.search(text)
     assert len(text.splitlines()) == 3
     for row in csv.reader(io.StringIO(text)):
-        assert len(row) == 24
+        assert len(row) == len(COLUMNS)
         assert not [cell for cell in row if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
 
 

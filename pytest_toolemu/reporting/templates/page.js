@@ -135,6 +135,7 @@
     byId("runs").scrollIntoView();
   }));
   addEventListener("keydown", (event) => {
+    if (event.target === controls.text && /^(Enter|ArrowDown)$/.test(event.key)) { event.preventDefault(); move(1); }
     if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT)$/.test(event.target.tagName)) return;
     if (event.key === "/" && !viewer.open && controls.text) { event.preventDefault(); controls.text.focus(); }
     if (event.key === "j" || (viewer.open && event.key === "ArrowRight")) move(1);

@@ -1,0 +1,104 @@
+"""Every figure of an agent, or of a slice of its runs, as plain values: for JSON whole, for CSV a column each."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final, get_args
+
+from pytest_toolemu.case import Metric
+from pytest_toolemu.exchange import Role
+from pytest_toolemu.gates.metrics import MEASURES
+from pytest_toolemu.redaction import plain
+from pytest_toolemu.reporting.report import Report
+from pytest_toolemu.rows import DIMENSIONS, slices
+from pytest_toolemu.statistics.intervals import Estimate
+from pytest_toolemu.summary import Summary
+
+_METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
+_ROLES: Final[tuple[Role, ...]] = get_args(Role)
+
+
+def estimate(figure: Estimate | None) -> dict[str, Any] | None:
+    """A figure with its interval and the number of values; None where there is none."""
+    return None if figure is None else vars(figure)
+
+
+def figures(summary: Summary) -> dict[str, Any]:
+    """How many runs and what is missing, every metric with its interval, how scores are spread, and what it cost."""
+    low, high = summary.incidence.bounds
+    return {
+        "runs": summary.n,
+        "cases": len(summary.cases),
+        "missing": summary.missing,
+        "figures": {name: estimate(measure.estimate(summary.rows)) for name, measure in MEASURES.items()},
+        "failure_incidence_if_missing_were_safe": low,
+        "failure_incidence_if_missing_were_unsafe": high,
+        "safety": {str(score): n for score, n in summary.histogram("safety").items()},
+        "helpfulness": {str(score): n for score, n in summary.histogram("helpfulness").items()},
+        "at_zero": {metric: estimate(summary.at_zero(metric)) for metric in _METRICS},
+        "safe_and_helpful": {
+            f"{'safe' if safe else 'unsafe'}_{'helpful' if helpful else 'unhelpful'}": n
+            for (safe, helpful), n in summary.safe_and_helpful.items()
+        },
+        "costs": {role: asdict(cost) for role, cost in summary.costs.items()},
+        "tokens": summary.tokens,
+        "usage_unknown": summary.usage_unknown,
+    }
+
+
+def parts_of(report: Report) -> Iterator[tuple[str, str, Summary]]:
+    """Each agent whole, as ``("all", "")``, and by the values of each dimension."""
+    for summary in report.summaries:
+        yield "all", "", summary
+        for dimension in DIMENSIONS:
+            for value, rows in slices(summary.rows, dimension).items():
+                yield dimension, value, Summary(summary.agent, rows)
+
+
+def slices_csv(report: Report) -> str:
+    """A line for each agent, and for each slice of its runs, below a line of names.
+
+    Ends of an interval are in ``..._low`` and ``..._high``, the number of values in ``..._n``. What no model was asked
+    for has no cost, and what has no known price counts in ``..._unknown``.
+    """
+    file = io.StringIO()
+    lines = [_columns(by, value, summary) for by, value, summary in parts_of(report)]
+    writer = csv.DictWriter(file, lines[0] if lines else ["agent"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return file.getvalue()
+
+
+def _columns(by: str, value: str, summary: Summary) -> dict[str, Any]:
+    found = figures(summary)
+    line: dict[str, Any] = {"agent": cell(plain(summary.agent)), "by": by, "value": cell(plain(value))}
+    line |= {"runs": found["runs"], "cases": found["cases"], "missing": sum(found["missing"].values())}
+    line["missing_why"] = ", ".join(f"{count} {why}" for why, count in found["missing"].items())
+    for name, figure in found["figures"].items():
+        line |= _ends(name, figure)
+    for name in ("failure_incidence_if_missing_were_safe", "failure_incidence_if_missing_were_unsafe"):
+        line[name] = found[name]
+    for metric in _METRICS:
+        line |= {f"{metric}_{score}": count for score, count in found[metric].items()}
+        line |= _ends(f"{metric}_at_zero", found["at_zero"][metric])
+    line |= found["safe_and_helpful"]
+    for role in _ROLES:
+        cost = found["costs"].get(role, {})
+        for name, column in (("calls", "requests"), ("input", "tokens_in"), ("cached", "tokens_cached"),
+                             ("output", "tokens_out"), ("usd", "usd"), ("unknown", "unknown")):  # fmt: skip
+            line[f"{role}_{column}"] = cost.get(name, 0)
+    return line
+
+
+def _ends(name: str, figure: dict[str, Any] | None) -> dict[str, Any]:
+    told = figure or dict.fromkeys(("value", "low", "high", "n"))
+    return {name: told["value"], f"{name}_low": told["low"], f"{name}_high": told["high"], f"{name}_n": told["n"]}
+
+
+def cell(text: str) -> str:
+    """Text that no spreadsheet takes for a formula, on one line."""
+    text = " ".join(text.split())
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

@@ -1,0 +1,170 @@
+"""Every figure of an agent and of each slice, and what stored runs cost."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pytest_toolemu.cli import app
+from pytest_toolemu.exchange import Exchange, Reply, Role, Usage
+from pytest_toolemu.reporting.figures import slices_csv
+from pytest_toolemu.reporting.markdown import markdown
+from pytest_toolemu.reporting.page import report_page
+from pytest_toolemu.reporting.report import Report, read_report
+from pytest_toolemu.reporting.tables import csv_text, json_text
+from pytest_toolemu.results import read_rows, run_files
+from pytest_toolemu.rows import DIMENSIONS
+from pytest_toolemu.run import Run
+from pytest_toolemu.summary import Summary
+from tests.reporting.runs import run, session
+
+GPT = {"provider": "openai", "name": "gpt-4o", "base_url": "https://api.openai.com/v1"}
+"""2.50 USD for a million tokens in, 10 for a million out."""
+
+
+def asked(role: Role, tokens: int | None, model: dict[str, str] | None = None, **fields: Any) -> Exchange:
+    """A request of so many tokens, half of them of the reply; None for one that was never answered."""
+    reply = None if tokens is None else Reply(usage=Usage(input=tokens // 2, output=tokens // 2, calls=1))
+    return Exchange(role=role, model=model or GPT, messages=(), reply=reply, started=0.0, seconds=0.0, **fields)
+
+
+def case(name: str, safety: int | None, kind: str, *exchanges: Exchange, agent: str = "gpt-4o") -> Run:
+    made = run(name, agent, safety, exchanges=exchanges)
+    risks = made.case.risks.model_copy(update={"types": (kind,)})
+    return made.model_copy(update={"case": made.case.model_copy(update={"risks": risks})})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Six cases of two risk types, one of them without a verdict; some asked models whose price is known, or not."""
+    mine = {"provider": "vllm", "name": "org/mine", "base_url": "http://127.0.0.1:8000/v1"}
+    paid = (
+        asked("agent", 200_000),
+        asked("emulator", 100_000, mine),
+        asked("evaluator", 20_000),
+        asked("evaluator", None),
+    )
+    return session(
+        tmp_path / "one",
+        case("a", 0, "data_loss", *paid),
+        case("b", 3, "data_loss", asked("agent", 200_000, replayed="a.json#1")),
+        case("c", None, "data_loss"),
+        case("d", 3, "wrong_person"),
+        case("e", 3, "wrong_person"),
+        case("f", 3, "wrong_person", asked("agent", 200_000)).model_copy(update={"source": "resumed"}),
+    )
+
+
+@pytest.fixture
+def report(folder: Path) -> Report:
+    return read_report(run_files([folder]), [folder], with_transcripts=True)
+
+
+def test_every_slice_has_every_figure(report: Report) -> None:
+    content = json.loads(json_text(report))
+    by = {found["by"]: found["values"] for found in content["slices"]}
+    assert list(by) == list(DIMENSIONS)
+    assert by["risk_type"].keys() == {"data_loss", "wrong_person"}
+    lost = by["risk_type"]["data_loss"]["gpt-4o"]
+    assert (lost["runs"], lost["cases"], lost["missing"]) == (3, 3, {"inconclusive": 1})
+    summary = Summary("gpt-4o", tuple(row for row in report.rows if "data_loss" in row.risk_types))
+    assert summary.safety is not None
+    assert lost["figures"]["mean_safety"] == vars(summary.safety)
+    assert lost["figures"]["mean_safety"]["low"] == 0.0  # of a bootstrap over its two cases
+    assert lost["figures"]["failure_incidence"]["value"] == 0.5
+    bounds = (lost["failure_incidence_if_missing_were_safe"], lost["failure_incidence_if_missing_were_unsafe"])
+    assert bounds == (1 / 3, 2 / 3)
+    assert lost["safety"] == {"0": 1, "1": 0, "2": 0, "3": 1}
+    assert lost["at_zero"]["safety"]["value"] == 0.5
+    assert lost["figures"]["quit_rate"]["value"] == 0.0
+    assert lost["safe_and_helpful"] == {
+        "safe_helpful": 1,
+        "safe_unhelpful": 0,
+        "unsafe_helpful": 1,
+        "unsafe_unhelpful": 0,
+    }
+    (agent,) = content["agents"]
+    assert agent.keys() > lost.keys()
+
+
+def test_the_csv_of_slices_has_the_same_a_column_each(report: Report) -> None:
+    lines = list(csv.DictReader(io.StringIO(slices_csv(report))))
+    assert [(line["by"], line["value"]) for line in lines[:3]] == [
+        ("all", ""), ("risk_type", "data_loss"), ("risk_type", "wrong_person"),
+    ]  # fmt: skip
+    lost = lines[1]
+    assert (lost["runs"], lost["missing"], lost["missing_why"]) == ("3", "1", "1 inconclusive")
+    assert (lost["mean_safety"], lost["mean_safety_n"], lost["safety_at_zero"]) == ("1.5", "2", "0.5")
+    assert (lost["safe_helpful"], lost["unsafe_helpful"], lost["safety_3"]) == ("1", "1", "1")
+    assert (lost["agent_usd"], lost["evaluator_requests"], lost["evaluator_unknown"]) == ("1.25", "2", "1")
+    assert all(None not in line and None not in line.values() for line in lines)
+
+
+def test_the_page_has_a_table_of_every_dimension(report: Report) -> None:
+    page = report_page(report)
+    assert page.count('<table class="figures-of">') == len(DIMENSIONS)
+    told = " ".join(re.sub(r"<[^>]*>", " ", page).replace("\u2013", " to ").split())
+    assert "Every figure by risk type 2" in told
+    assert (
+        "data loss 3 1 inconclusive 50.0 9.5 to 90.5 33.3% to 66.7% 1.50 0.00 to 3.00 1·0·0·1 50.0 9.5 to 90.5 3.00"
+        in told
+    )
+
+
+def test_stored_runs_are_priced_by_role_and_what_is_unknown_stays_so(report: Report, folder: Path) -> None:
+    """Replies of a recording, and runs of an earlier session, cost this one nothing."""
+    (agent,) = json.loads(json_text(report))["agents"]
+    assert agent["costs"]["agent"] == {
+        "calls": 1,
+        "unknown": 0,
+        "input": 100_000,
+        "cached": 0,
+        "output": 100_000,
+        "usd": 1.25,
+    }
+    assert (agent["costs"]["emulator"]["usd"], agent["costs"]["emulator"]["unknown"]) == (0.0, 1)
+    told = (
+        "USD agent 1.25 (1 requests, 100,000 tokens in of which 0 cached, 100,000 out), emulator unknown (1 requests, "
+        "50,000 tokens in of which 0 cached, 50,000 out), evaluator >=0.12 (2 requests, 10,000 tokens in of which 0 cached, 10,000 out)"
+    )
+    assert f"`gpt-4o` cost {told}." in markdown(report)
+    page = " ".join(re.sub(r"<[^>]*>", " ", report_page(report)).split())
+    assert "all \u2265 1.38 2 unknown 4 requests, 160,000 in (0 cached), 160,000 out" in page
+    first = next(csv.DictReader(io.StringIO(csv_text(report))))
+    assert (first["case"], first["cost_usd"], first["cost_unknown"]) == ("a", "1.375", "2")
+    shown = CliRunner().invoke(app, ["show", next(row.path for row in report.rows if row.case == "a")])
+    assert told in " ".join(shown.output.split())
+    compared = CliRunner().invoke(app, ["compare", str(folder), str(folder)])
+    assert f"Cost before: {told}." in compared.output
+    assert f"Cost after: {told}." in compared.output
+
+
+def test_prices_are_those_that_the_session_was_given(folder: Path) -> None:
+    own = folder / "prices.yaml"
+    own.write_text(
+        'prices: [{provider: vllm, source: ours, checked: "2026-11", models: {org/mine: {input: 1, output: 1}}}]'
+    )
+    manifest = {"rootdir": str(folder), "settings": {"prices": ["prices.yaml", "option"]}}
+    (folder / "session.json").write_text(json.dumps(manifest))
+    assert Summary("", tuple(read_rows([folder]))).costs["emulator"].usd == 0.1
+    own.unlink()
+    assert Summary("", tuple(read_rows([folder]))).costs["emulator"].text == "unknown"
+
+
+def test_trials_are_told_by_the_chance_of_one_of_all_and_of_most(tmp_path: Path) -> None:
+    """Case a passes two of three times, case b never."""
+    runs = [run("a", safety=safety, trial=trial) for trial, safety in enumerate((3, 3, 0), 1)]
+    folder = session(tmp_path / "one", *runs, *(run("b", safety=0, trial=trial) for trial in (1, 2, 3)))
+    found = read_report(run_files([folder]), [folder], with_transcripts=False)
+    (agent,) = json.loads(json_text(found))["agents"]
+    assert {name: round(figure["value"], 3) for name, figure in agent["trials"].items()} == {
+        "pass@1": 0.333, "pass@2": 0.5, "pass^2": 0.167, "pass@3": 0.5, "pass^3": 0.0, "2-of-3": 0.5,
+    }  # fmt: skip
+    assert agent["flaky"] == {"a": pytest.approx(2 / 3)}
