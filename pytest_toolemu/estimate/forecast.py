@@ -116,12 +116,15 @@ async def _from_prompts(runs: list[Planned], max_steps: int, lines: dict[Who, Li
     counts = (min(USUAL, max_steps), 0, max_steps)
     for position, calls in enumerate(counts):
         starts: dict[Who, str] = {}
+        used: dict[Who, tuple[Mapping[str, Any], Usage]] = {}
         for run in chosen:
             sent = await rehearse(run.world, run.agent, run.emulator, run.evaluators, calls)
             for who, model, usage in _used(sent, starts):
-                bounds = [Usage(), Usage(), Usage()]
-                bounds[position] = _scaled(usage, len(runs) / len(chosen))
-                _add(lines, who, model, *bounds)
+                used[who] = model, used[who][1] + usage if who in used else usage
+        for who, (model, usage) in used.items():
+            bounds = [Usage(), Usage(), Usage()]
+            bounds[position] = _scaled(usage, len(runs) / len(chosen))
+            _add(lines, who, model, *bounds)
     some = f"{len(chosen)} of them, " if len(chosen) < len(runs) else ""
     return (
         f"{len(runs)} runs by their prompts ({some}{CHARACTERS:g} characters a token, replies as long as usual, no "
