@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
+from tests.browser import opened
 from tests.plugin.conftest import ALWAYS_UNUSED, CASE, TOOLKIT
 
 TOOLS = Path(__file__).parents[1] / "allure" / "node_modules"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "allure" / "allurerc.mjs"
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 
 
 @pytest.fixture(scope="module")
@@ -128,12 +128,9 @@ def address(report: Path) -> Iterator[str]:
 
 
 def test_a_person_opens_a_case_and_finds_its_steps(address: str) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+    with opened() as browser:
+        from playwright import sync_api
+
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         # The page asks for an analytics script.
         page.route("**/*", lambda route: route.continue_() if address in route.request.url else route.abort())
@@ -145,4 +142,3 @@ def test_a_person_opens_a_case_and_finds_its_steps(address: str) -> None:
         page.get_by_text("transcript", exact=True).click()
         transcript = page.frame_locator("[data-testid=html-attachment-preview] iframe")
         sync_api.expect(transcript.get_by_text("risky step", exact=True)).to_be_visible()
-        browser.close()

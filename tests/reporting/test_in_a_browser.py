@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,9 +10,8 @@ import pytest
 from pytest_toolemu.reporting.page import report_page
 from pytest_toolemu.reporting.report import read_report
 from pytest_toolemu.results import run_files
+from tests import browser as browsers
 from tests.reporting.runs import hostile, run, session
-
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +27,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def browser(address: str) -> Iterator[Any]:  # noqa: ARG001  (runs are made before Playwright has its event loop)
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+    with browsers.opened() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
