@@ -179,8 +179,9 @@ def _toolkits(text: bytes) -> tuple[Toolkit, ...]:
 
 
 def session_id() -> str:
-    """A name for a session's folder: sorts by time, never occurs twice."""
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + token_hex(3)
+    """A name for a session's folder: sorts by time, also within a second, and never occurs twice."""
+    now = time.time()
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{int(now % 1 * 4096):03x}{token_hex(3)}"
 
 
 def write_json_text(path: Path, text: str) -> None:

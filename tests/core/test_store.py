@@ -78,3 +78,11 @@ def test_a_manifest_comes_back(tmp_path: Path) -> None:
 
 def test_sessions_never_share_a_name() -> None:
     assert len({session_id() for _ in range(100)}) == 100
+
+
+def test_sessions_sort_by_time_within_a_second_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = []
+    for now in (1_790_000_000.0, 1_790_000_000.3, 1_790_000_000.999, 1_790_000_001.0):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        names.append(session_id())
+    assert names == sorted(names)
