@@ -242,9 +242,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """The table of agents and the worst cases."""
+    """The table of agents and the worst cases; pytest asks xdist workers for it too, whom nobody hears."""
     session = config.stash[SESSION]
-    if session.rows or session.carrier or session.account:
+    if not session.is_worker and (session.rows or session.carrier or session.account):
         from pytest_toolemu.plugin import terminal
 
         terminal.summarize_terminal(terminalreporter, session)
