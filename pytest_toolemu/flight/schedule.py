@@ -218,10 +218,10 @@ class Schedule:
     def _cancel(self, index: int, attempt: int) -> None:
         running = self._running.get(index)
         if running is not None and running.attempt == attempt:
-            if running.task is None:
-                self._ended(index, attempt, ("dropped", index, attempt))
-            else:
+            if running.task is not None:
                 running.task.cancel()
+            if running.clock is None:  # a task that is cancelled before its first step never takes it, and tells nobody
+                self._ended(index, attempt, ("dropped", index, attempt))
 
     def _ended(self, index: int, attempt: int, message: Message) -> None:
         running = self._running.get(index)

@@ -207,3 +207,27 @@ def test_a_loop_that_somebody_ended_is_told() -> None:
 
     with process(concurrency=1) as here:
         assert "the loop that runs cases has ended" in here.schedule.result(0, stops_the_loop)
+
+
+def test_a_case_that_is_cancelled_before_its_first_step_has_ended_too() -> None:
+    loop, told, release = Loop(), [], threading.Event()
+    ended = threading.Event()
+
+    def tell(message: Any) -> None:
+        told.append(message)
+        if message[0] == "dropped":
+            ended.set()
+
+    schedule = Schedule(loop, _told, patience=60)
+    schedule.connect(tell)
+    schedule.offer({0: job()})
+    loop.call(release.wait)
+    # The loop comes to both orders in one turn.
+    schedule.hear(("run", 0, 1))
+    schedule.hear(("cancel", 0, 1))
+    release.set()
+    assert ended.wait(60)
+    assert told == [("able", [0]), ("dropped", 0, 1)]
+    schedule.drain()
+    schedule.close()
+    loop.close()
