@@ -39,6 +39,7 @@ class Flight:
         self._job_ahead = job_ahead
         self._kept: dict[str, Run] = {}
         self._logs = CaseLogs(session.config)
+        session.config.pluginmanager.register(self._logs, "toolemu-logs")
         self._most = 2 * session.settings["concurrency"]
         if not session.is_worker:
             session.nodeids = [item.nodeid for item in items]

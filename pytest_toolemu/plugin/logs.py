@@ -19,7 +19,7 @@ _LINES: ContextVar[deque[str] | None] = ContextVar("toolemu_log", default=None)
 
 
 class CaseLogs(logging.Handler):
-    """On the root logger while cases are in flight."""
+    """On the root logger while cases are in flight; a plugin, as every item has pytest's own handlers put there too."""
 
     def __init__(self, config: pytest.Config) -> None:
         super().__init__()
@@ -31,6 +31,11 @@ class CaseLogs(logging.Handler):
         lines = _LINES.get()
         if lines is not None:
             lines.append(plain(self.format(record)))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Also before the first item waits for its case: others may be in flight already."""
+        keep_out()
 
     def close(self) -> None:
         """Keep no more."""
