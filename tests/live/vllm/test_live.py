@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -189,6 +190,15 @@ def test_a_server_that_cannot_start_says_why(lane: Lane, agent: str, arguments: 
     (line,) = [line for line in text.splitlines() if line.startswith("ERROR: toolemu: vllm serve")]
     assert "before it was up; its log says:" in line
     assert told in text.partition("its log says:")[2].partition("(all of it")[0], text
+    assert lane.left() == {}
+
+
+def test_a_port_in_use_is_told_before_anything_is_started(lane: Lane) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = lane.run(f"--toolemu-agent=vllm:{lane.model}", f"--toolemu-vllm-args={ARGUMENTS} --port {port}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"port {port}, which --toolemu-vllm-args names, cannot be had (Address already in use)" in said(result)
     assert lane.left() == {}
 
 
