@@ -61,6 +61,7 @@ class Schedule:
         self._jobs: dict[int, Job] = {}
         self._offered: set[int] = set()
         self._running: dict[int, _Running] = {}
+        self._changing = threading.Lock()
         self._results: dict[int, Future[Any]] = {}
         self._grants: dict[int, asyncio.Future[None]] = {}
         self._tickets = itertools.count(1)
@@ -133,7 +134,8 @@ class Schedule:
         """An order of the hub. Never raises: it would end the thread of whoever carries it."""
         match message:
             case ("run", index, attempt):
-                self._running[index] = _Running(attempt)
+                with self._changing:
+                    self._running[index] = _Running(attempt)
                 self._loop.call(self._begin, index, attempt)
             case ("cancel", index, attempt):
                 self._loop.call(self._cancel, index, attempt)
@@ -226,8 +228,11 @@ class Schedule:
     def _ended(self, index: int, attempt: int, message: Message) -> None:
         running = self._running.get(index)
         if running is not None and running.attempt == attempt:
-            self._running.pop(index, None)
+            # Told first: whoever waits until nothing runs is about to leave the hub, and must not leave before this.
             self.tell(message)
+            with self._changing:  # the hub may have ordered another attempt meanwhile
+                if self._running.get(index) is running:
+                    del self._running[index]
 
     # ---- the watch, on its own thread
 
