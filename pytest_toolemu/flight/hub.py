@@ -6,7 +6,8 @@ workers. Times are seconds of any clock that only goes forward.
 
     worker says                           is ordered
     plan(total)                           run(index, attempt)      cancel(index, attempt)
-    able(indices)  unable(indices)        result(index, result)    none(index, kind, reason)
+    able(indices)                         result(index, result)    none(index, kind, reason)
+    unable(indices, token)                settled(token)           (no order to run them comes after it)
     want(index)    abandon(index)         grant(ticket)            refuse(ticket, reason)
     done(index, attempt, failed, result)
     dropped(index, attempt)               (it was cancelled)
@@ -166,8 +167,9 @@ class Hub:
                     self._orders.append((worker, ("halt", self._halted)))
             case ("able", indices):
                 self._roster.able(worker, indices)
-            case ("unable", indices):
+            case ("unable", indices, token):
                 self._workers[worker].able.difference_update(indices)
+                self._orders.append((worker, ("settled", token)))
             case ("want", index):
                 self._want(worker, index)
             case ("abandon", index):

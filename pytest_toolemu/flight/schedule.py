@@ -65,6 +65,8 @@ class Schedule:
         self._results: dict[int, Future[Any]] = {}
         self._grants: dict[int, asyncio.Future[None]] = {}
         self._tickets = itertools.count(1)
+        self._settled: set[int] = set()
+        self._orphaned = False
         self._over = threading.Event()
         self.halted = ""
         """Why no more requests are sent; empty while they are."""
@@ -87,12 +89,17 @@ class Schedule:
             self.tell(("able", list(fresh)))
 
     def withdraw(self, indices: Iterable[int]) -> None:
-        """These may not be run here any more. Waits for those that are running."""
+        """These may not be run here any more. Waits for those that are running, or that the hub has just ordered."""
         gone = self._offered.intersection(indices)
+        if not gone:
+            return
         self._offered -= gone
-        if gone:
-            self.tell(("unable", sorted(gone)))
-        while gone & self._running.keys() and not self._over.is_set():
+        token = next(self._tickets)
+        self.tell(("unable", sorted(gone), token))
+        while not self._over.is_set():
+            is_settled = token in self._settled or self._orphaned
+            if is_settled and not gone & self._running.keys():
+                return
             self._over.wait(TICK / 10)
 
     def drain(self) -> None:
@@ -139,6 +146,8 @@ class Schedule:
                 self._loop.call(self._begin, index, attempt)
             case ("cancel", index, attempt):
                 self._loop.call(self._cancel, index, attempt)
+            case ("settled", token):
+                self._settled.add(token)
             case ("grant", ticket):
                 self._loop.call(self._granted, ticket, None)
             case ("refuse", ticket, reason):
@@ -154,6 +163,7 @@ class Schedule:
 
     def orphaned(self) -> None:
         """The hub is gone: cancel what runs, and answer whoever waits."""
+        self._orphaned = True
         for index, running in list(self._running.items()):
             self._loop.call(self._cancel, index, running.attempt)
         for index in list(self._results):
@@ -260,7 +270,7 @@ class Schedule:
 
     def _end_all(self, reason: str) -> None:
         if self._offered:
-            self.tell(("unable", sorted(self._offered)))
+            self.tell(("unable", sorted(self._offered), next(self._tickets)))
             self._offered.clear()
         for index, running in list(self._running.items()):
             self._give_up(index, running, reason)

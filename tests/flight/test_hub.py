@@ -48,6 +48,14 @@ def test_cases_go_to_the_worker_that_runs_least() -> None:
     assert runs(told.says("a", "able", [1, 2, 3, 4])) == [("a", 4)]
 
 
+def test_what_a_worker_cannot_run_any_more_is_not_ordered_after_the_answer() -> None:
+    told = Told(concurrency=1)
+    told.join("a")
+    assert runs(told.says("a", "able", [0, 1])) == [("a", 0)]
+    assert told.says("a", "unable", [0, 1], 7) == [("a", ("settled", 7))]
+    assert told.says("a", "done", 0, 1, False, "") == []
+
+
 def test_a_result_goes_to_the_item_that_waits_wherever_it_is() -> None:
     told = Told()
     told.join("a", "b")
@@ -316,7 +324,7 @@ class Session(RuleBasedStateMachine):
     @precondition(lambda self: self.alive)
     @rule(data=st.data(), indices=st.sets(st.integers(0, CASES - 1)))
     def unable(self, data: st.DataObject, indices: set[int]) -> None:
-        self.hear(data.draw(st.sampled_from(sorted(self.alive))), "unable", sorted(indices))
+        self.hear(data.draw(st.sampled_from(sorted(self.alive))), "unable", sorted(indices), 1)
 
     @precondition(lambda self: self.alive - self.waiting.keys())
     @rule(data=st.data(), index=st.integers(0, CASES - 1))

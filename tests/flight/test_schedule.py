@@ -217,6 +217,8 @@ def test_a_case_that_is_cancelled_before_its_first_step_has_ended_too() -> None:
         told.append(message)
         if message[0] == "dropped":
             ended.set()
+        if message[0] == "unable":
+            schedule.hear(("settled", message[2]))
 
     schedule = Schedule(loop, _told, patience=60)
     schedule.connect(tell)
@@ -228,6 +230,35 @@ def test_a_case_that_is_cancelled_before_its_first_step_has_ended_too() -> None:
     release.set()
     assert ended.wait(60)
     assert told == [("able", [0]), ("dropped", 0, 1)]
+    schedule.drain()
+    schedule.close()
+    loop.close()
+
+
+def test_what_is_withdrawn_may_have_been_ordered_just_before_and_is_waited_for() -> None:
+    loop, told = Loop(), []
+    schedule = Schedule(loop, _told, patience=60)
+
+    def tell(message: Any) -> None:
+        told.append(message[0])
+        if message[0] == "unable":  # the order was on its way
+            schedule.hear(("run", 0, 1))
+            schedule.hear(("settled", message[2]))
+
+    schedule.connect(tell)
+    schedule.offer({0: job()})
+    schedule.drain()
+    assert told == ["able", "unable", "done"]
+    schedule.close()
+    loop.close()
+
+
+def test_where_the_hub_is_gone_nobody_waits_for_its_answer() -> None:
+    loop = Loop()
+    schedule = Schedule(loop, _told, patience=60)
+    schedule.connect(lambda _: None)
+    schedule.offer({0: job()})
+    schedule.orphaned()
     schedule.drain()
     schedule.close()
     loop.close()
