@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -15,6 +16,12 @@ hypothesis.settings.register_profile(
     "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("unhurried")
+
+# A thousand processes are started here; each would compile all anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Workers have a width that is fixed, whatever a test asks for.
+os.environ.pop("COLUMNS", None)
 
 # A shell that starts this in the background has it ignore Ctrl-C, and so would all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_toolemu.plugin import bytecode
+
+bytecode.import_plainly()  # before the others are imported
+
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin import options
 from pytest_toolemu.plugin.carried import status
@@ -244,7 +248,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """The table of agents and the worst cases; pytest asks xdist workers for it too, whom nobody hears."""
     session = config.stash[SESSION]
-    if not session.is_worker and (session.rows or session.carrier or session.account):
+    if not session.is_worker and session.has_news:
         from pytest_toolemu.plugin import terminal
 
         terminal.summarize_terminal(terminalreporter, session)

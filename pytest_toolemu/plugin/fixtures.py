@@ -1,4 +1,7 @@
-"""The fixtures. Override any of them in a conftest, as usual."""
+"""The fixtures. Override any of them in a conftest, as usual.
+
+PYTEST_DONT_REWRITE: see ``bytecode``; without this word, pytest warns that it did not.
+"""
 
 from __future__ import annotations
 

@@ -104,6 +104,13 @@ class Session:
         return {"session": self.name, "started": self.started, "resume": folders, "places": places}
 
     @property
+    def has_news(self) -> bool:
+        """Whether there is anything to sum up: a result, or what workers had to say."""
+        if self.rows or self.account:
+            return True
+        return self.carrier is not None and self.carrier.ask(lambda hub: bool(hub.finished or hub.notices))
+
+    @property
     def folder(self) -> Path:
         """Where this session's runs are written; it need not exist yet."""
         return self.config.rootpath / str(self.settings["run-dir"]) / self.name

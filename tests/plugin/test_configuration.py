@@ -215,7 +215,7 @@ class Spy:
     def pytest_unconfigure(self):
         print("LOADED", sorted({name.partition(".")[0] for name in sys.modules}))
 
-pytest.main(["-q", "-p", "toolemu_named" if False else "no:cacheprovider", *sys.argv[1:]], plugins=[Spy()])
+pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[Spy()])
 """
 
 
@@ -248,3 +248,46 @@ def test_an_unrelated_suite_loads_nothing_heavy(pytester: pytest.Pytester, monke
     assert "1 passed" in loaded["-p pytest_toolemu.plugin"]
     assert "pytest_toolemu" in after
     assert (after - before) & heavy == set()
+
+
+def test_a_session_without_results_sums_nothing_up(project: Project) -> None:
+    """Whoever has an agent in the ini file runs other tests too."""
+    project.write("test_other.py", "def test_other(): pass\n")
+    result = project.run("--toolemu-agent=reference:safe", "test_other.py")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*= toolemu =*")
+    result = project.run("cases")
+    result.assert_outcomes(skipped=2)
+    result.stdout.no_fnmatch_line("*= toolemu =*")
+
+
+REWRITTEN = """
+def pytest_unconfigure():
+    import sys
+    print("REWRITTEN", sorted(
+        name for name, module in list(sys.modules.items())
+        if name.startswith("pytest_toolemu") and "Rewriting" in type(module.__loader__).__name__
+    ))
+"""
+
+
+def test_pytest_compiles_none_of_the_modules_anew(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    alone.write("conftest.py", REWRITTEN)
+    result = alone.run("--toolemu-agent=reference:safe")
+    result.assert_outcomes(passed=2)
+    # What has to be loaded before anything can be done about it.
+    result.stdout.fnmatch_lines(
+        ["REWRITTEN *'pytest_toolemu', 'pytest_toolemu.plugin', 'pytest_toolemu.plugin.bytecode']"]
+    )
+
+
+def test_a_session_within_a_session_warns_of_nothing(pytester: pytest.Pytester) -> None:
+    """Plugins are tested like this, with ours beside them."""
+    pytester.makeconftest("pytest_plugins = ['pytester']")
+    pytester.makepyfile(
+        "def test_within(pytester):\n"
+        "    pytester.makepyfile('def test_b(): pass')\n"
+        "    pytester.runpytest_inprocess('-W', 'error').assert_outcomes(passed=1)\n"
+    )
+    pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=1)
