@@ -31,6 +31,7 @@ from pytest_toolemu.environment import versions
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.exchange import Message, Reply, Usage
 from pytest_toolemu.flight.hub import Hub
+from pytest_toolemu.flight.schedule import Keep
 from pytest_toolemu.models.limited import Limited
 from pytest_toolemu.run import Finding, Verdict, safety_verdict
 from pytest_toolemu.settings import resolve
@@ -200,14 +201,18 @@ async def _session(
     division, left = Division(SHARDS), itertools.count(1)
     over = loop.create_future()
 
-    async def job(number: int) -> tuple[bool, Any]:
+    async def job(number: int) -> tuple[bool, Keep]:
         case = world.case.model_copy(update={"id": _id(number)})
         run = await run_case(replace(world, case=case), agent, Checked(Offline()), (_judge,),
                              thresholds={"safety": 2}, limits=Limits(timeout=1e6))  # fmt: skip
-        path = stores[division.place(case.id) - 1].put(run.model_copy(update={"agent": "simulated"}), case.id)
-        if next(left) == cases:
-            over.set_result(None)
-        return run.outcome != "passed", {"path": str(path)}
+
+        async def keep() -> dict[str, str]:
+            path = stores[division.place(case.id) - 1].put(run.model_copy(update={"agent": "simulated"}), case.id)
+            if next(left) == cases:
+                over.set_result(None)
+            return {"path": str(path)}
+
+        return run.outcome != "passed", keep
 
     carried.schedule.offer({number: _bound(job, number) for number in range(cases)})
     await over

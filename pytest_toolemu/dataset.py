@@ -147,7 +147,12 @@ def datasets_near(folder: Path) -> list[Path]:
 
 def edition_of(case: Path) -> Edition | None:
     """The edition that a case file belongs to, as it was when this process first asked; None without a dataset."""
-    path = find_dataset(case.parent)
+    return _edition_in(case.parent)
+
+
+@functools.lru_cache(maxsize=1024)
+def _edition_in(folder: Path) -> Edition | None:
+    path = find_dataset(folder)
     return edition(path) if path else None
 
 

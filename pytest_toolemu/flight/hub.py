@@ -9,6 +9,7 @@ workers. Times are seconds of any clock that only goes forward.
     able(indices)                         result(index, result)    none(index, kind, reason)
     unable(indices, token)                settled(token)           (no order to run them comes after it)
     want(index)    abandon(index)         grant(ticket)            refuse(ticket, reason)
+    made(index, attempt, failed)          (it asks nobody any more, and is being kept)
     done(index, attempt, failed, result)
     dropped(index, attempt)               (it was cancelled)
     declined(index, attempt)              (it has to wait its turn)
@@ -24,7 +25,7 @@ from typing import Any, Final
 
 from pytest_toolemu.cost.budget import Budget
 from pytest_toolemu.flight.requests import Requests
-from pytest_toolemu.flight.roster import Roster, Worker
+from pytest_toolemu.flight.roster import Case, Roster, Worker
 from pytest_toolemu.flight.throttle import Answer
 
 Message = tuple[Any, ...]
@@ -42,6 +43,8 @@ _STANDSTILL: Final = 1.0
 class Hub:
     """Starts cases in the order of their items, at most ``concurrency`` at once, each in a worker that is able to.
 
+    A case that is made leaves its place to the next while its record is written; no more than ``concurrency`` of them.
+
     ``maxfail`` failures end the session (0: never): once so many are known, cases after them are cancelled, and not
     started.
     """
@@ -49,7 +52,7 @@ class Hub:
     def __init__(self, concurrency: int, maxfail: int = 0, budget: Budget | None = None) -> None:
         self.requests = Requests(concurrency)
         self.budget = budget or Budget()
-        self.total = self.finished = self.running = 0
+        self.total = self.finished = self.running = self.unkept = 0
         self.notices: list[str] = []
         self.cutoff: int | None = None
         self._begun = False
@@ -97,7 +100,7 @@ class Hub:
             return self._flush()
         if message[0] == "leave":
             return self.leave(worker)
-        if message[0] in ("done", "dropped", "declined"):
+        if message[0] in ("made", "done", "dropped", "declined"):
             self._hear_of_end(worker, message)
         else:
             self._hear_of_item(worker, message)
@@ -105,7 +108,7 @@ class Hub:
 
     def tick(self, now: float) -> list[Order]:
         """Time has passed."""
-        if self.cutoff is not None and not self.running and now - self._last_heard > _STANDSTILL:
+        if self.cutoff is not None and not self.running + self.unkept and now - self._last_heard > _STANDSTILL:
             # The failure that ends the session may stand behind these in the queue of their worker.
             for index, case in self._roster.cases.items():
                 if case.state == "free" and case.waiting and index > self.cutoff:
@@ -122,7 +125,7 @@ class Hub:
         if not self._stopped:
             self._stopped = reason
             for index, case in self._roster.cases.items():
-                if case.state == "running" and not case.unwanted:
+                if case.is_under_way:
                     self._cancel(index)
                 if case.state in ("free", "running"):
                     self._answer(index, "stopped", reason)
@@ -178,13 +181,16 @@ class Hub:
                 self.notices.append(text)
 
     def _hear_of_end(self, worker: str, message: Message) -> None:
-        """A case has ended; nothing of an attempt that was given up before."""
+        """A case has ended, or all but; nothing of an attempt that was given up before."""
         name, index, attempt, *rest = message
         case = self._case(index)
         if case.state != "running" or (case.runner, case.attempt) != (worker, attempt):
             return
+        if name == "made":
+            self._made(index, *rest)
+            return
         self._workers[worker].running.discard(index)
-        self.running -= 1
+        self._vacate(case)
         if name == "done" and not case.unwanted:
             failed, result = rest
             self._done(index, failed, result)
@@ -222,10 +228,29 @@ class Hub:
         elif case.state == "free":
             case.state = "over"
 
-    def _done(self, index: int, failed: bool, result: Any) -> None:
+    def _made(self, index: int, failed: bool) -> None:
+        case = self._case(index)
+        if case.is_under_way:
+            self._vacate(case)
+            case.made = True
+            self.unkept += 1
+            self._note(index, failed)
+
+    def _vacate(self, case: Case) -> None:
+        """Its place is free."""
+        if case.made:
+            self.unkept -= 1
+        else:
+            self.running -= 1
+        case.made = False
+
+    def _note(self, index: int, failed: bool) -> None:
         if failed:
             self._failed.add(index)
             self._cut()
+
+    def _done(self, index: int, failed: bool, result: Any) -> None:
+        self._note(index, failed)
         self._finish(index, ("result", index, result))
 
     # ---- decisions
@@ -237,12 +262,16 @@ class Hub:
             self._orders += [(worker, ("halt", reason)) for worker in self._workers]
 
     def _start_more(self) -> list[Order]:
-        while self._begun and not self._stopped and self.running < self._concurrency:
+        while self._begun and not self._stopped and self._has_room:
             pick = self._roster.next()
             if pick is None:
                 break
             self._start(*pick)
         return self._flush()
+
+    @property
+    def _has_room(self) -> bool:
+        return self.running < self._concurrency and self.running + self.unkept < 2 * self._concurrency
 
     def _flush(self) -> list[Order]:
         orders, self._orders = self._orders, []
@@ -268,13 +297,13 @@ class Hub:
         self.cutoff = sorted(self._failed)[self._maxfail - 1] if known else None
         for worker in self._workers.values():
             for index in worker.running:
-                if not self._matters(index) and not self._case(index).unwanted:
+                if not self._matters(index) and self._case(index).is_under_way:
                     self._cancel(index)
 
     def _lost(self, index: int) -> None:
         """A case whose worker died while it ran."""
         case = self._case(index)
-        self.running -= 1
+        self._vacate(case)
         case.crashes += 1
         if case.unwanted:
             self._drop(index)

@@ -11,7 +11,10 @@ from typing import Any, Literal
 
 @dataclass(slots=True)
 class Case:
-    """*over*: its result was fetched, or nobody wants one. ``outcome`` is the message that waits for its item."""
+    """*over*: its result was fetched, or nobody wants one. ``outcome`` is the message that waits for its item.
+
+    ``made``: it runs no more, but its record is still being written.
+    """
 
     state: Literal["free", "running", "done", "over"] = "free"
     runner: str = ""
@@ -19,9 +22,15 @@ class Case:
     crashes: int = 0
     queued: bool = False
     unwanted: bool = False
+    made: bool = False
     finished: bool = False
     outcome: tuple[Any, ...] = ()
     waiting: set[str] = field(default_factory=set)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether cancelling it would save anything, and has not been tried."""
+        return self.state == "running" and not self.made and not self.unwanted
 
 
 @dataclass(slots=True)

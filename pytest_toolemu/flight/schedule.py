@@ -17,12 +17,14 @@ from pytest_toolemu.flight.hub import Message
 from pytest_toolemu.flight.loop import TICK, Loop, wait
 from pytest_toolemu.flight.throttle import Answer
 
-Job = Callable[[], Coroutine[Any, Any, tuple[bool, Any]]]
-"""A case that can be run: whether it failed, and its result, of builtin types."""
+Keep = Callable[[], Coroutine[Any, Any, Any]]
+"""Puts a run where it can be read again; returns the case's result, of builtin types."""
+
+Job = Callable[[], Coroutine[Any, Any, tuple[bool, Keep]]]
+"""A case that can be run: whether it failed, and what keeps it, while which the next case may run."""
 
 # A loop that has not come round for so long is blocked, in seconds.
 _BLOCKED: Final = 1.0
-
 
 _DEAD: Final = "the loop that runs cases has ended: an agent stopped it, or raised KeyboardInterrupt in a task"
 
@@ -217,8 +219,9 @@ class Schedule:
         running.clock = clock.begin()
         message: Message
         try:
-            failed, result = await job()
-            message = ("done", index, running.attempt, failed, result)
+            failed, keep = await job()
+            self.tell(("made", index, running.attempt, failed))
+            message = ("done", index, running.attempt, failed, await keep())
         except asyncio.CancelledError:
             message = ("dropped", index, running.attempt)
         except NotAheadError:
@@ -258,9 +261,7 @@ class Schedule:
 
     def _end_stuck(self, silent: float) -> None:
         if self._loop.is_dead:
-            self._end_all(
-                "the loop that runs cases has ended: an agent stopped it, or raised KeyboardInterrupt in a task"
-            )
+            self._end_all(_DEAD)
         elif silent > self._patience:
             self._end_all(_overdue(self._patience))
         else:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from pytest_toolemu.errors import ModelError
@@ -17,6 +18,9 @@ from pytest_toolemu.exchange import Model
 from pytest_toolemu.models.quota import Quota, quotas
 from pytest_toolemu.models.specs import ModelSpec
 from pytest_toolemu.redaction import redact
+
+if TYPE_CHECKING:
+    import httpx2
 
 T = TypeVar("T")
 
@@ -100,7 +104,6 @@ class Address:
         except errors as error:
             failure = self._failure(error)
         except (AttributeError, ValueError) as error:
-            # The SDKs do not validate: a gateway's HTML page or error object with status 200 ends here.
             failure = self._malformed(str(error))
         # Raised out here: inside an except clause it would carry the SDK's error, and so its request, as __context__.
         raise failure
@@ -134,6 +137,18 @@ class Address:
         text = redact(redact(text, {self.secret: self.variable} if self.secret else {}))
         line = " ".join(text.split())
         return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+
+
+@contextlib.contextmanager
+def reading(response: httpx2.Response) -> Iterator[Any]:
+    """The JSON value of a response with status 200; ValueError with its text where that has not what is read in it.
+
+    The SDKs do not validate either: a gateway's HTML page or error object is such a text.
+    """
+    try:
+        yield response.json()
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise ValueError(response.text) from None
 
 
 def _complaint(body: Any) -> tuple[str, str]:

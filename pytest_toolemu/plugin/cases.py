@@ -13,7 +13,7 @@ from pytest_toolemu.case import Metric
 from pytest_toolemu.cost.prices import Cost, Prices, costs_of
 from pytest_toolemu.engine import Limits
 from pytest_toolemu.errors import NotRunError
-from pytest_toolemu.flight.schedule import Job, NotAheadError
+from pytest_toolemu.flight.schedule import Job, Keep, NotAheadError
 from pytest_toolemu.plugin import logs, manifest
 from pytest_toolemu.plugin.attempts import Plan, found_before, made_now
 from pytest_toolemu.plugin.carried import PROPERTY, properties
@@ -86,7 +86,7 @@ def _not_run(item: pytest.Item, part: Part, error: NotRunError) -> Row:
 
 
 def _job(session: Session, part: Part, item: pytest.Item) -> Job:
-    async def job() -> tuple[bool, dict[str, Any]]:
+    async def job() -> tuple[bool, Keep]:
         return await _run(session, part, item)
 
     return job
@@ -95,7 +95,7 @@ def _job(session: Session, part: Part, item: pytest.Item) -> Job:
 def _job_ahead(session: Session, item: pytest.Function, values: dict[str, Any]) -> Job:
     """The job of an item before its turn: its parts are made when it starts, in the process in which it does."""
 
-    async def job() -> tuple[bool, dict[str, Any]]:
+    async def job() -> tuple[bool, Keep]:
         try:
             part = await session.loop.apart(lambda: part_of(item, session, values))
         except (Exception, pytest.skip.Exception, pytest.fail.Exception):
@@ -107,14 +107,20 @@ def _job_ahead(session: Session, item: pytest.Function, values: dict[str, Any]) 
     return job
 
 
-async def _run(session: Session, part: Part, item: pytest.Item) -> tuple[bool, dict[str, Any]]:
-    """Whether the item fails by it; where the run is, or why there is none and what that had cost; what it logged."""
+async def _run(session: Session, part: Part, item: pytest.Item) -> tuple[bool, Keep]:
+    """Whether the item fails by it; then where the run is, or why there is none and what that had cost, and what it
+    logged.
+    """
     with logs.kept() as lines:
-        failed, found = await _made(session, part, item)
-    return failed, found | {"log": "\n".join(lines)}
+        failed, keep = await _made(session, part, item)
+
+    async def keep_all() -> dict[str, Any]:
+        return {**await keep(), "log": "\n".join(lines)}
+
+    return failed, keep_all
 
 
-async def _made(session: Session, part: Part, item: pytest.Item) -> tuple[bool, dict[str, Any]]:
+async def _made(session: Session, part: Part, item: pytest.Item) -> tuple[bool, Keep]:
     settings = session.settings
     thresholds: dict[Metric, int] = {"safety": settings["min-safety"]}
     if settings["helpfulness"] != "none":
@@ -129,12 +135,20 @@ async def _made(session: Session, part: Part, item: pytest.Item) -> tuple[bool, 
             session.leave.ask()
             run = await made_now(session, plan, item.nodeid)
     except NotRunError as error:
-        return _is_final(item), {NOT_RUN: str(error), "row": _not_run(item, part, error).as_json()}
-    # On disk before anybody hears of it: what is reported can be read again, by any process.
+        return _is_final(item), functools.partial(_without_run, item, part, error)
     run = run.model_copy(update={"agent": label_of(item) or agent_name(run)})
-    path = await session.loop.written(functools.partial(session.store.put, run, item.nodeid))
+    return run.outcome != "passed" and _is_final(item), functools.partial(_stored, session, run, item.nodeid)
+
+
+async def _stored(session: Session, run: Run, nodeid: str) -> dict[str, Any]:
+    """On disk before anybody hears of it: what is reported can be read again, by any process."""
+    path = await session.loop.written(functools.partial(session.store.put, run, nodeid))
     session.flight().keep(run, path)
-    return run.outcome != "passed" and _is_final(item), {"path": str(path)}
+    return {"path": str(path)}
+
+
+async def _without_run(item: pytest.Item, part: Part, error: NotRunError) -> dict[str, Any]:
+    return {NOT_RUN: str(error), "row": _not_run(item, part, error).as_json()}
 
 
 def _is_final(item: pytest.Item) -> bool:

@@ -56,6 +56,26 @@ def test_what_a_worker_cannot_run_any_more_is_not_ordered_after_the_answer() -> 
     assert told.says("a", "done", 0, 1, False, "") == []
 
 
+def test_a_case_that_is_made_leaves_its_place_and_no_more_than_as_many_again_are_kept_at_once() -> None:
+    told = Told(concurrency=1)
+    told.join("a")
+    assert runs(told.says("a", "able", [0, 1, 2])) == [("a", 0)]
+    assert runs(told.says("a", "made", 0, 1, False)) == [("a", 1)]
+    assert runs(told.says("a", "made", 1, 1, False)) == []
+    assert runs(told.says("a", "done", 0, 1, False, "")) == [("a", 2)]
+
+
+def test_a_case_that_is_made_and_failed_ends_the_session_before_it_is_kept_and_is_not_cancelled_itself() -> None:
+    told = Told(concurrency=2, maxfail=1)
+    told.join("a")
+    assert runs(told.says("a", "able", [0, 1, 2])) == [("a", 0), ("a", 1)]
+    assert told.says("a", "made", 1, 1, True) == []
+    assert told.says("a", "made", 0, 1, True) == []
+    assert told.says("a", "done", 1, 1, True, "") == []
+    assert told.hub.cutoff == 0
+    assert told.hub.finished == 1
+
+
 def test_a_result_goes_to_the_item_that_waits_wherever_it_is() -> None:
     told = Told()
     told.join("a", "b")
@@ -277,6 +297,7 @@ class Session(RuleBasedStateMachine):
         self.born = 0
         self.running: dict[tuple[int, int], str] = {}
         self.cancelled: set[tuple[int, int]] = set()
+        self.made: dict[tuple[int, int], bool] = {}
         self.waiting: dict[str, int] = {}
         self.answers = 0
         self.deaths: dict[int, int] = {}
@@ -341,6 +362,13 @@ class Session(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from(sorted(self.waiting)))
         self.hear(worker, "abandon", self.waiting.pop(worker))
 
+    @precondition(lambda self: self.running.keys() - self.made.keys() - self.cancelled)
+    @rule(data=st.data(), failed=st.booleans())
+    def make_one(self, data: st.DataObject, failed: bool) -> None:
+        run = data.draw(st.sampled_from(sorted(self.running.keys() - self.made.keys() - self.cancelled)))
+        self.made[run] = failed
+        self.hear(self.running[run], "made", *run, failed)
+
     @precondition(lambda self: self.running)
     @rule(data=st.data(), failed=st.booleans())
     def end_one(self, data: st.DataObject, failed: bool) -> None:
@@ -349,6 +377,7 @@ class Session(RuleBasedStateMachine):
     def finish(self, run: tuple[int, int], failed: bool) -> None:
         worker = self.running.pop(run)
         index, attempt = run
+        failed = self.made.pop(run, failed)
         if run in self.cancelled:
             self.cancelled.discard(run)
             self.hear(worker, "dropped", index, attempt)
@@ -365,6 +394,7 @@ class Session(RuleBasedStateMachine):
         self.waiting.pop(worker, None)
         for run in [run for run, runner in self.running.items() if runner == worker]:
             del self.running[run]
+            self.made.pop(run, None)
             self.cancelled.discard(run)
             self.deaths[run[0]] = self.deaths.get(run[0], 0) + 1
         self.obey(self.hub.leave(worker))
@@ -388,8 +418,9 @@ class Session(RuleBasedStateMachine):
     @invariant()
     def never_more_than_allowed(self) -> None:
         if hasattr(self, "hub"):
-            assert len(self.running) <= self.concurrency
-            assert self.hub.running == len(self.running)
+            assert len(self.running) - len(self.made) <= self.concurrency
+            assert len(self.running) <= 2 * self.concurrency
+            assert (self.hub.running, self.hub.unkept) == (len(self.running) - len(self.made), len(self.made))
 
     def teardown(self) -> None:
         """Let everything end: whoever waits gets an answer."""

@@ -14,7 +14,7 @@ import pytest
 from pytest_toolemu.flight.carrier import Carrier
 from pytest_toolemu.flight.hub import Hub
 from pytest_toolemu.flight.loop import Loop
-from pytest_toolemu.flight.schedule import Job, NoResultError, Schedule
+from pytest_toolemu.flight.schedule import Job, Keep, NoResultError, Schedule
 
 
 class Process:
@@ -48,9 +48,16 @@ def process(concurrency: int = 2, patience: float = 60) -> Iterator[Process]:
         made.close()
 
 
+def kept(result: Any = None) -> Keep:
+    async def keep() -> Any:
+        return result
+
+    return keep
+
+
 def job(result: Any = None, failed: bool = False) -> Job:
-    async def run() -> tuple[bool, Any]:
-        return failed, result
+    async def run() -> tuple[bool, Keep]:
+        return failed, kept(result)
 
     return run
 
@@ -60,7 +67,7 @@ def test_jobs_overlap_up_to_the_limit_and_start_in_order() -> None:
     running = peak = 0
 
     def numbered(number: int) -> Job:
-        async def run() -> tuple[bool, int]:
+        async def run() -> tuple[bool, Keep]:
             nonlocal running, peak
             started.append(number)
             running += 1
@@ -68,7 +75,7 @@ def test_jobs_overlap_up_to_the_limit_and_start_in_order() -> None:
             for _ in range(5):
                 await asyncio.sleep(0)
             running -= 1
-            return False, number * number
+            return False, kept(number * number)
 
         return run
 
@@ -80,12 +87,43 @@ def test_jobs_overlap_up_to_the_limit_and_start_in_order() -> None:
     assert peak == 3
 
 
+def test_the_next_job_starts_while_the_one_before_it_is_kept() -> None:
+    second_runs = threading.Event()
+
+    async def first() -> tuple[bool, Keep]:
+        async def keep() -> str:
+            while not second_runs.is_set():
+                await asyncio.sleep(0.001)
+            return "kept meanwhile"
+
+        return False, keep
+
+    async def second() -> tuple[bool, Keep]:
+        second_runs.set()
+        return False, kept("second")
+
+    with process(concurrency=1) as here:
+        here.schedule.offer({0: first, 1: second})
+        assert here.schedule.result(0, first) == "kept meanwhile"
+
+
+def test_what_cannot_be_kept_has_failed() -> None:
+    async def full() -> tuple[bool, Keep]:
+        async def keep() -> None:
+            raise OSError("no space left on device")
+
+        return False, keep
+
+    with process() as here:
+        assert here.schedule.result(0, full) == "OSError: no space left on device"
+
+
 def test_what_was_not_offered_runs_when_its_result_is_asked_for_and_again_when_asked_again() -> None:
     starts: list[int] = []
 
-    async def run() -> tuple[bool, int]:
+    async def run() -> tuple[bool, Keep]:
         starts.append(1)
-        return False, len(starts)
+        return False, kept(len(starts))
 
     with process() as here:
         assert here.schedule.result(0, run) == 1
@@ -93,7 +131,7 @@ def test_what_was_not_offered_runs_when_its_result_is_asked_for_and_again_when_a
 
 
 def test_an_error_is_the_result_of_its_own_job_only() -> None:
-    async def fails() -> tuple[bool, Any]:
+    async def fails() -> tuple[bool, Keep]:
         raise TimeoutError("of the job, not of the wait")
 
     with process() as here:
@@ -105,14 +143,14 @@ def test_closing_cancels_what_runs_lets_it_clean_up_and_ends_the_threads() -> No
     begun = threading.Event()
     events: list[str] = []
 
-    async def endless() -> tuple[bool, Any]:
+    async def endless() -> tuple[bool, Keep]:
         try:
             begun.set()
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
             events.append("job cleaned up")
-        return False, None
+        return False, kept()
 
     async def cleanup() -> None:
         events.append("connections closed")
@@ -129,9 +167,9 @@ def test_closing_cancels_what_runs_lets_it_clean_up_and_ends_the_threads() -> No
 def test_a_stop_reaches_whoever_waits() -> None:
     begun = threading.Event()
 
-    async def endless() -> tuple[bool, Any]:
+    async def endless() -> tuple[bool, Keep]:
         begun.set()
-        return await asyncio.Event().wait(), None
+        return await asyncio.Event().wait(), kept()
 
     with process() as here:
 
@@ -151,12 +189,12 @@ def test_what_is_withdrawn_has_ended_and_does_not_start_again() -> None:
     begun, release = threading.Event(), threading.Event()
     ended: list[int] = []
 
-    async def lasting() -> tuple[bool, Any]:
+    async def lasting() -> tuple[bool, Keep]:
         begun.set()
         while not release.is_set():
             await asyncio.sleep(0.001)
         ended.append(0)
-        return False, "it"
+        return False, kept("it")
 
     with process(concurrency=1) as here:
         here.schedule.offer({0: lasting, 1: job()})
@@ -173,9 +211,9 @@ BLOCKED = r"UsageError: a case has not ended after 0\.3 s: its agent blocks the 
 def test_a_job_that_blocks_the_loop_is_told_once_and_does_not_hold_up_the_end() -> None:
     release = threading.Event()
 
-    async def blocks() -> tuple[bool, Any]:
+    async def blocks() -> tuple[bool, Keep]:
         release.wait()
-        return False, None
+        return False, kept()
 
     with process(patience=0.3) as here:
         for index, waiting in enumerate((blocks, job())):
@@ -187,13 +225,13 @@ def test_a_job_that_blocks_the_loop_is_told_once_and_does_not_hold_up_the_end() 
 def test_a_job_that_ignores_its_cancellation_does_not_hold_up_the_end() -> None:
     release = threading.Event()
 
-    async def stubborn() -> tuple[bool, Any]:
+    async def stubborn() -> tuple[bool, Keep]:
         while not release.is_set():
             try:
                 await asyncio.sleep(3600)
             except asyncio.CancelledError:
                 continue
-        return False, None
+        return False, kept()
 
     with process(concurrency=1, patience=0.3) as here:
         assert "ignores that it was cancelled" in here.schedule.result(0, stubborn)
@@ -201,9 +239,9 @@ def test_a_job_that_ignores_its_cancellation_does_not_hold_up_the_end() -> None:
 
 
 def test_a_loop_that_somebody_ended_is_told() -> None:
-    async def stops_the_loop() -> tuple[bool, Any]:
+    async def stops_the_loop() -> tuple[bool, Keep]:
         asyncio.get_running_loop().stop()
-        return await asyncio.sleep(3600, (False, None))
+        return await asyncio.sleep(3600, (False, kept()))
 
     with process(concurrency=1) as here:
         assert "the loop that runs cases has ended" in here.schedule.result(0, stops_the_loop)
@@ -248,7 +286,7 @@ def test_what_is_withdrawn_may_have_been_ordered_just_before_and_is_waited_for()
     schedule.connect(tell)
     schedule.offer({0: job()})
     schedule.drain()
-    assert told == ["able", "unable", "done"]
+    assert told == ["able", "unable", "made", "done"]
     schedule.close()
     loop.close()
 
