@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from datetime import datetime
@@ -19,16 +20,24 @@ def clock(now: datetime) -> str:
     return f"{_WEEKDAYS[now.weekday()]}, {now:%Y-%m-%d, %H:%M} (UTC{now.isoformat()[-6:]})"
 
 
+# Toolkits are the same for hundreds of requests.
+_KITS: Final = 256
+_TOOLS: Final = 4096
+
+
+@functools.lru_cache(_KITS)
 def outline(toolkit: Toolkit) -> str:
     """A toolkit in short: what each tool is for, takes, returns, and which errors it may answer with."""
     return _lines(toolkit, toolkit.description, _tool)
 
 
+@functools.lru_cache(_KITS)
 def sketch(toolkit: Toolkit) -> str:
     """A toolkit in shorter: its first sentence, what each tool is for, and the names of what it takes and returns."""
     return _lines(toolkit, toolkit.description.partition(". ")[0], _sketched)
 
 
+@functools.lru_cache(_TOOLS)
 def tool_text(tool: Tool) -> str:
     """A tool in full, but for its description; what it returns as JSON Schema."""
     errors = "; ".join(f"{error} ({_line(condition)})" for error, condition in tool.errors.items())
