@@ -37,6 +37,10 @@ class ToolSpec(Record):
     description: str
     parameters: dict[str, Any]
 
+    def __hash__(self) -> int:
+        """Equal tools have equal names; a hash of their schemas would take longer than what is cached by it."""
+        return hash(self.name)
+
 
 class Schema(Record):
     """A reply's shape: a name for it and its JSON Schema."""

@@ -50,7 +50,8 @@ class Hub:
     """
 
     def __init__(self, concurrency: int, maxfail: int = 0, budget: Budget | None = None) -> None:
-        self.requests = Requests(concurrency)
+        # Both judges of a case are asked at the same time.
+        self.requests = Requests(2 * concurrency)
         self.budget = budget or Budget()
         self.total = self.finished = self.running = self.unkept = 0
         self.notices: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Awaitable, Callable
@@ -113,9 +114,7 @@ class OpenAIModel:
         if tools:
             # vLLM makes arguments conform where a tool is strict, and takes any schema for that.
             any_schema = self._address.spec.provider == "vllm"
-            body["tools"] = [
-                _tool(tool, strict and (any_schema or satisfies_strict(tool.parameters))) for tool in tools
-            ]
+            body["tools"] = [_tool(tool, strict and (any_schema or _may_be_strict(tool))) for tool in tools]
         if schema is not None:
             described = {
                 "name": tool_name(schema.name),
@@ -156,6 +155,11 @@ def _cache_key(messages: Messages, grows: bool) -> str | None:
     heads = [message.content for message in messages if message.role == "system"]
     heads += [message.content for message in messages if message.role == "user"][: 1 if grows else 0]
     return hashlib.sha256("\0".join(heads).encode()).hexdigest()[:32] if heads else None
+
+
+@functools.lru_cache(4096)  # the same tools come with every request of a conversation
+def _may_be_strict(tool: ToolSpec) -> bool:
+    return satisfies_strict(tool.parameters)
 
 
 def _tool(tool: ToolSpec, strict: bool) -> dict[str, Any]:

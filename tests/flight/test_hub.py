@@ -247,8 +247,8 @@ def test_nothing_starts_before_all_is_ready() -> None:
     assert hub.begin() == [("a", ("run", 0, 1))]
 
 
-def test_requests_of_all_workers_share_one_limit() -> None:
-    told = Told(concurrency=2)
+def test_requests_of_all_workers_share_one_limit_that_begins_at_two_for_each_case() -> None:
+    told = Told(concurrency=1)
     told.join("a", "b")
     assert told.says("a", "ask", "model", 1) == [("a", ("grant", 1))]
     assert told.says("b", "ask", "model", 1) == [("b", ("grant", 1))]
@@ -262,12 +262,13 @@ def test_who_asks_a_server_that_has_died_is_told_why_and_others_go_on() -> None:
     told = Told(concurrency=1)
     told.join("a", "b")
     assert told.says("a", "ask", "dead", 1) == [("a", ("grant", 1))]
+    assert told.says("a", "ask", "dead", 2) == [("a", ("grant", 2))]
     assert told.says("b", "ask", "dead", 7) == []
     assert told.says("b", "ask", "alive", 8) == [("b", ("grant", 8))]
     orders = told.hub.lose(["dead"], "it has ended with 0")
     assert ("b", ("lost", 7, "it has ended with 0")) in orders
     assert told.says("a", "back", 1, ("failed",)) == []
-    assert told.says("a", "ask", "dead", 2) == [("a", ("lost", 2, "it has ended with 0"))]
+    assert told.says("a", "ask", "dead", 3) == [("a", ("lost", 3, "it has ended with 0"))]
     assert told.says("b", "back", 8, ("ok",)) == []
     assert told.says("b", "ask", "alive", 9) == [("b", ("grant", 9))]
 

@@ -176,6 +176,7 @@ def test_the_sign_flip_test_of_several_trials_is_scipys_permutation_test() -> No
     assert sign_flip(values) == pytest.approx(theirs, abs=0.005)
 
 
+@settings(max_examples=25)  # statsmodels takes its time
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.sampled_from([0.01, 0.05, 0.2]))
 def test_holm_is_statsmodels(p_values: list[float], level: float) -> None:
     assert holm(p_values, level) == multipletests(p_values, level, method="holm")[0].tolist()
