@@ -75,7 +75,7 @@ class Progress:
 
     def _text(self, now: float) -> str:
         hub = self._hub
-        waiting = max(0, hub.total - hub.finished - hub.running)
+        waiting = max(0, hub.total - hub.finished - hub.running - hub.unkept)
         parts = [f"{hub.finished}/{hub.total} done, {hub.running} running, {waiting} waiting"]
         requests = hub.requests
         if requests.throttles:
