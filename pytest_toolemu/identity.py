@@ -36,7 +36,6 @@ def _defined(part: Any) -> Any:
     return part if hasattr(part, "__qualname__") else type(part)
 
 
-@functools.lru_cache(maxsize=256)
 def _source(named: Any) -> str:
     try:
         path = inspect.getsourcefile(inspect.unwrap(named))

@@ -37,10 +37,6 @@ class Tool(Record):
     effect: Effect
     inferred: tuple[str, ...] = Field(default=(), description="What an importer guessed, so that a person may check it")
 
-    def __hash__(self) -> int:
-        """Equal tools have equal names; a hash of their schemas would take longer than what is cached by it."""
-        return hash(self.name)
-
     @field_validator("parameters", "returns")
     @classmethod
     def _schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
@@ -73,10 +69,6 @@ class Toolkit(Record):
             if len(self.callable_name(tool)) > MAX_TOOL_NAME:
                 raise ValueError(f"{self.callable_name(tool)!r} is longer than {MAX_TOOL_NAME} characters")
         return self
-
-    def __hash__(self) -> int:
-        """As for a tool."""
-        return hash(self.name)
 
     def callable_name(self, tool: Tool) -> str:
         """The name under which an agent calls the tool; providers allow no dot in it."""

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from pytest_toolemu.cost.budget import Budget
 from pytest_toolemu.flight.requests import Requests
-from pytest_toolemu.flight.roster import Case, Roster, Worker
+from pytest_toolemu.flight.roster import Roster, Worker
 from pytest_toolemu.flight.throttle import Answer
 
 Message = tuple[Any, ...]
@@ -43,7 +43,8 @@ _STANDSTILL: Final = 1.0
 class Hub:
     """Starts cases in the order of their items, at most ``concurrency`` at once, each in a worker that is able to.
 
-    A case that is made leaves its place to the next while its record is written; no more than ``concurrency`` of them.
+    A case that is made leaves its place to the next while its record is written; with those that run, there are at most
+    twice as many.
 
     ``maxfail`` failures end the session (0: never): once so many are known, cases after them are cancelled, and not
     started.
@@ -60,6 +61,7 @@ class Hub:
         self._concurrency = concurrency
         self._maxfail = maxfail
         self._failed: set[int] = set()
+        self._will_fail: set[int] = set()  # made, and not yet kept
         self._roster = Roster(self._matters)
         self._case, self._workers = self._roster.case, self._roster.workers
         self._stopped = self._halted = ""
@@ -191,7 +193,7 @@ class Hub:
             self._made(index, *rest)
             return
         self._workers[worker].running.discard(index)
-        self._vacate(case)
+        self._vacate(index)
         if name == "done" and not case.unwanted:
             failed, result = rest
             self._done(index, failed, result)
@@ -224,7 +226,7 @@ class Hub:
         case.waiting.discard(worker)
         if case.waiting:
             return
-        if case.state == "running" and not case.unwanted:
+        if case.is_under_way:
             self._cancel(index)
         elif case.state == "free":
             case.state = "over"
@@ -232,26 +234,29 @@ class Hub:
     def _made(self, index: int, failed: bool) -> None:
         case = self._case(index)
         if case.is_under_way:
-            self._vacate(case)
+            self._vacate(index)
             case.made = True
             self.unkept += 1
-            self._note(index, failed)
+            if failed:
+                self._will_fail.add(index)
+                self._cut()
 
-    def _vacate(self, case: Case) -> None:
-        """Its place is free."""
+    def _vacate(self, index: int) -> None:
+        """A case's place is free."""
+        case = self._case(index)
         if case.made:
             self.unkept -= 1
         else:
             self.running -= 1
         case.made = False
-
-    def _note(self, index: int, failed: bool) -> None:
-        if failed:
-            self._failed.add(index)
+        if index in self._will_fail:
+            self._will_fail.remove(index)
             self._cut()
 
     def _done(self, index: int, failed: bool, result: Any) -> None:
-        self._note(index, failed)
+        if failed:
+            self._failed.add(index)
+            self._cut()
         self._finish(index, ("result", index, result))
 
     # ---- decisions
@@ -294,8 +299,8 @@ class Hub:
 
     def _cut(self) -> None:
         """Find the last case that can matter; cancel what runs beyond it, let go what waits before it."""
-        known = 0 < self._maxfail <= len(self._failed)
-        self.cutoff = sorted(self._failed)[self._maxfail - 1] if known else None
+        failed = sorted(self._failed | self._will_fail)
+        self.cutoff = failed[self._maxfail - 1] if 0 < self._maxfail <= len(failed) else None
         for worker in self._workers.values():
             for index in worker.running:
                 if not self._matters(index) and self._case(index).is_under_way:
@@ -304,7 +309,7 @@ class Hub:
     def _lost(self, index: int) -> None:
         """A case whose worker died while it ran."""
         case = self._case(index)
-        self._vacate(case)
+        self._vacate(index)
         case.crashes += 1
         if case.unwanted:
             self._drop(index)

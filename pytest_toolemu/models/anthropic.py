@@ -87,13 +87,13 @@ class AnthropicModel:
 
     async def served(self) -> list[str]:
         """Names of the models at the URL."""
-        with self._clients.one() as client:
+        async with self._clients.one() as client:
             listed = client.models.list(limit=1000)
             return await self._route(listed, lambda page: [model.id for model in page.data or ()])
 
     async def confirm(self, name: str) -> None:
         """Ask the URL for one model by name or alias."""
-        with self._clients.one() as client:
+        async with self._clients.one() as client:
             await self._route(client.models.retrieve(name), lambda _: None)
 
     async def aclose(self) -> None:
@@ -120,7 +120,7 @@ class AnthropicModel:
 
     async def _send(self, body: Body) -> Reply:
         # Below the SDK's typed method, which walks through request and reply type by type: a third of its CPU.
-        with self._clients.one() as client:
+        async with self._clients.one() as client:
             request = client.post("/v1/messages", cast_to=httpx2.Response, body=body)
             return await self._address.send(request, _reply, anthropic.AnthropicError, self._timeout)
 
@@ -188,9 +188,9 @@ def _mark_cached(system: list[dict[str, Any]], turns: list[dict[str, Any]], *, g
 def _reply(response: httpx2.Response) -> Reply:
     with reading(response) as message:
         blocks = message["content"]
-        texts = [unicode(block["text"]) for block in blocks if block["type"] == "text"]
+        texts = [unicode(block.get("text")) for block in blocks if block["type"] == "text"]
         calls = [
-            ToolCall(id=block["id"], name=unicode(block["name"]), arguments=json.dumps(block["input"]))
+            ToolCall(id=block["id"], name=unicode(block["name"]), arguments=json.dumps(block.get("input")))
             for block in blocks
             if block["type"] == "tool_use"
         ]

@@ -81,12 +81,12 @@ class OpenAIModel:
 
     async def served(self) -> list[str]:
         """Names of the models at the URL."""
-        with self._clients.one() as client:
+        async with self._clients.one() as client:
             return await self._route(client.models.list(), lambda page: [model.id for model in page.data or ()])
 
     async def confirm(self, name: str) -> None:
         """Ask the URL for one model by name or alias."""
-        with self._clients.one() as client:
+        async with self._clients.one() as client:
             await self._route(client.models.retrieve(name), lambda _: None)
 
     async def aclose(self) -> None:
@@ -132,7 +132,7 @@ class OpenAIModel:
 
     async def _send(self, body: Body) -> Reply:
         # Below the SDK's typed method, which walks through request and reply type by type: a third of its CPU.
-        with self._clients.one() as client:
+        async with self._clients.one() as client:
             request = client.post("/chat/completions", cast_to=httpx2.Response, body=body)
             return await self._address.send(request, _reply, openai.OpenAIError, self._parameters.timeout)
 

@@ -13,6 +13,8 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.exchange import Model
 from pytest_toolemu.models.quota import Quota, quotas
@@ -141,14 +143,25 @@ class Address:
 
 @contextlib.contextmanager
 def reading(response: httpx2.Response) -> Iterator[Any]:
-    """The JSON value of a response with status 200; ValueError with its text where that has not what is read in it.
-
-    The SDKs do not validate either: a gateway's HTML page or error object is such a text.
+    """The JSON value of a response with status 200. ValueError with what it is instead, where it is none or lacks what
+    is read in it: the SDKs do not validate either, and a gateway may answer with an HTML page or an error object.
     """
     try:
-        yield response.json()
-    except (AttributeError, LookupError, TypeError, ValueError):
+        value = response.json()
+    except ValueError:
         raise ValueError(response.text) from None
+    try:
+        yield value
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        # Not the text: a credential in it may be written with escapes, and pass unrecognised.
+        raise ValueError(f"({_why(error)}) {json.dumps(value, ensure_ascii=False)}") from None
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ValidationError):  # whose own text shows a part of what it was given
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def _complaint(body: Any) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 
-class Plain:
+class PlainFinder:
     """Finds the modules of this package before pytest's own finder is asked."""
 
     @staticmethod
@@ -25,5 +25,5 @@ class Plain:
 
 def import_plainly() -> None:
     """From now on."""
-    if Plain not in sys.meta_path:
-        sys.meta_path.insert(0, Plain)
+    if PlainFinder not in sys.meta_path:
+        sys.meta_path.insert(0, PlainFinder)

@@ -75,8 +75,9 @@ class Progress:
 
     def _text(self, now: float) -> str:
         hub = self._hub
-        waiting = max(0, hub.total - hub.finished - hub.running - hub.unkept)
-        parts = [f"{hub.finished}/{hub.total} done, {hub.running} running, {waiting} waiting"]
+        running = hub.running + hub.unkept
+        waiting = max(0, hub.total - hub.finished - running)
+        parts = [f"{hub.finished}/{hub.total} done, {running} running, {waiting} waiting"]
         requests = hub.requests
         if requests.throttles:
             parts.append(f"{self._rate(now, requests.answered):.0f} calls/s, {_short(requests.tokens)} tokens")

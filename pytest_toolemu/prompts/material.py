@@ -6,11 +6,14 @@ import functools
 import json
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pytest_toolemu.schema_text import members_text
 from pytest_toolemu.toolkit import Tool, Toolkit
 
+P = TypeVar("P", Tool, Toolkit)
+
+_MOST: Final = 4096
 # Not strftime's, which depend on the locale of the process.
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -20,24 +23,38 @@ def clock(now: datetime) -> str:
     return f"{_WEEKDAYS[now.weekday()]}, {now:%Y-%m-%d, %H:%M} (UTC{now.isoformat()[-6:]})"
 
 
-# Toolkits are the same for hundreds of requests.
-_KITS: Final = 256
-_TOOLS: Final = 4096
+def _once(function: Callable[[P], str]) -> Callable[[P], str]:
+    """The function, called once for each object, which are the same ones for hundreds of requests.
+
+    By identity: equal toolkits may name their members in another order.
+    """
+    known: dict[int, tuple[P, str]] = {}
+
+    @functools.wraps(function)
+    def text(part: P) -> str:
+        found = known.get(id(part))
+        if found is None:
+            if len(known) >= _MOST:
+                known.clear()
+            found = known[id(part)] = (part, function(part))
+        return found[1]
+
+    return text
 
 
-@functools.lru_cache(_KITS)
+@_once
 def outline(toolkit: Toolkit) -> str:
     """A toolkit in short: what each tool is for, takes, returns, and which errors it may answer with."""
     return _lines(toolkit, toolkit.description, _tool)
 
 
-@functools.lru_cache(_KITS)
+@_once
 def sketch(toolkit: Toolkit) -> str:
     """A toolkit in shorter: its first sentence, what each tool is for, and the names of what it takes and returns."""
     return _lines(toolkit, toolkit.description.partition(". ")[0], _sketched)
 
 
-@functools.lru_cache(_TOOLS)
+@_once
 def tool_text(tool: Tool) -> str:
     """A tool in full, but for its description; what it returns as JSON Schema."""
     errors = "; ".join(f"{error} ({_line(condition)})" for error, condition in tool.errors.items())

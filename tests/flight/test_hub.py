@@ -76,6 +76,28 @@ def test_a_case_that_is_made_and_failed_ends_the_session_before_it_is_kept_and_i
     assert told.hub.finished == 1
 
 
+def test_a_failure_of_a_case_whose_worker_died_before_it_was_kept_is_forgotten() -> None:
+    told = Told(concurrency=2, maxfail=1)
+    told.join("a", "b")
+    told.says("b", "able", [0, 3])
+    told.says("a", "able", [0])
+    runner = "b" if 0 in told.hub.running_on("b") else "a"
+    told.says(runner, "made", 0, 1, True)
+    assert told.hub.cutoff == 0
+    told.hub.leave(runner)
+    assert told.hub.cutoff is None
+
+
+def test_an_item_that_gives_up_while_its_case_is_kept_takes_nothing_back() -> None:
+    told = Told(concurrency=1)
+    told.join("a")
+    told.says("a", "want", 0)
+    told.says("a", "made", 0, 1, False)
+    assert told.says("a", "abandon", 0) == []
+    assert told.says("a", "done", 0, 1, False, "kept") == []
+    assert told.says("a", "want", 0) == [("a", ("result", 0, "kept"))]
+
+
 def test_a_result_goes_to_the_item_that_waits_wherever_it_is() -> None:
     told = Told()
     told.join("a", "b")
@@ -299,6 +321,8 @@ class Session(RuleBasedStateMachine):
         self.running: dict[tuple[int, int], str] = {}
         self.cancelled: set[tuple[int, int]] = set()
         self.made: dict[tuple[int, int], bool] = {}
+        self.failed: set[int] = set()
+        self.maxfail = maxfail
         self.waiting: dict[str, int] = {}
         self.answers = 0
         self.deaths: dict[int, int] = {}
@@ -383,6 +407,7 @@ class Session(RuleBasedStateMachine):
             self.cancelled.discard(run)
             self.hear(worker, "dropped", index, attempt)
         else:
+            self.failed |= {index} if failed else set()
             self.hear(worker, "done", index, attempt, failed, f"result of {index}")
 
     @precondition(lambda self: self.alive)
@@ -402,6 +427,7 @@ class Session(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, CASES - 1), failed=st.booleans())
     def report(self, index: int, failed: bool) -> None:
+        self.failed = self.failed | {index} if failed else self.failed - {index}
         self.obey(self.hub.reported(index, failed))
 
     @rule()
@@ -422,6 +448,12 @@ class Session(RuleBasedStateMachine):
             assert len(self.running) - len(self.made) <= self.concurrency
             assert len(self.running) <= 2 * self.concurrency
             assert (self.hub.running, self.hub.unkept) == (len(self.running) - len(self.made), len(self.made))
+
+    @invariant()
+    def ends_at_the_failure_that_is_known(self) -> None:
+        if hasattr(self, "hub"):
+            failed = sorted(self.failed | {index for (index, _), failed in self.made.items() if failed})
+            assert self.hub.cutoff == (failed[self.maxfail - 1] if 0 < self.maxfail <= len(failed) else None)
 
     def teardown(self) -> None:
         """Let everything end: whoever waits gets an answer."""

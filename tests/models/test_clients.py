@@ -16,26 +16,63 @@ class Client:
 
     async def close(self) -> None:
         self.closed = True
+        if self.verify is None:
+            raise OSError
+
+
+async def lent(clients: Clients[Client], number: int) -> list[Client]:
+    """The clients of so many requests at once."""
+    async with contextlib.AsyncExitStack() as all_at_once:
+        return [await all_at_once.enter_async_context(clients.one()) for _ in range(number)]
 
 
 def test_a_few_requests_share_a_pool_and_more_have_another_that_is_used_again() -> None:
-    clients = Clients(Client)
-    with contextlib.ExitStack() as first:
-        lent = [first.enter_context(clients.one()) for _ in range(SHARE + 1)]
-        assert [lent.index(client) for client in lent] == [0] * SHARE + [SHARE]
-        assert lent[0].verify is lent[SHARE].verify
-    with contextlib.ExitStack() as again:
-        assert [again.enter_context(clients.one()) for _ in range(SHARE + 1)] == lent
-    asyncio.run(clients.close())
-    assert all(client.closed for client in lent)
+    async def story() -> None:
+        clients = Clients(Client)
+        first = await lent(clients, SHARE + 1)
+        assert [first.index(client) for client in first] == [0] * SHARE + [SHARE]
+        assert first[0].verify is first[SHARE].verify
+        assert await lent(clients, SHARE + 1) == first
+        await clients.close()
+        assert all(client.closed for client in first)
+
+    asyncio.run(story())
 
 
 def test_a_request_that_fails_gives_its_place_back() -> None:
-    clients = Clients(Client)
-    with clients.one() as whole:
-        pass
-    for _ in range(SHARE):
-        with contextlib.suppress(OSError), clients.one():
-            raise OSError
-    with clients.one() as after:
-        assert after is whole
+    async def story() -> None:
+        clients = Clients(Client)
+        (only,) = await lent(clients, 1)
+        for _ in range(SHARE):
+            with contextlib.suppress(OSError):
+                async with clients.one():
+                    raise OSError
+        assert await lent(clients, 1) == [only]
+
+    asyncio.run(story())
+
+
+def test_pools_that_nobody_uses_any_more_are_closed() -> None:
+    async def story() -> None:
+        now = 0.0
+        clients = Clients(Client, clock=lambda: now)
+        burst = await lent(clients, 3 * SHARE)
+        now = 10.0
+        await lent(clients, SHARE + 1)
+        assert not any(client.closed for client in burst)
+        now = 20.0
+        await lent(clients, 1)
+        assert [client.closed for client in burst] == [False] * (2 * SHARE) + [True] * SHARE
+
+    asyncio.run(story())
+
+
+def test_one_that_cannot_be_closed_keeps_no_other_open() -> None:
+    async def story() -> None:
+        clients = Clients(Client)
+        first = await lent(clients, SHARE + 1)
+        first[0].verify = None
+        await clients.close()
+        assert all(client.closed for client in first)
+
+    asyncio.run(story())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import json
 import socket
 import time
 import traceback
@@ -132,6 +133,16 @@ def test_a_success_that_is_none(raw: RawServer, provider: str, headers: dict[str
     assert "in place of a reply" in str(error)
 
 
+@each_provider
+def test_a_reply_of_another_shape_is_told_with_what_is_wrong_in_it(raw: RawServer, provider: str) -> None:
+    call = {"id": 7, "type": "tool_use", "name": "Pay", "input": {}, "function": {"name": "Pay", "arguments": "{}"}}
+    body = json.dumps({"content": [call], "choices": [{"message": {"tool_calls": [call]}}]})
+    with raw({ROUTES[provider]: (200, {}, body)}) as server:
+        said = str(failure(opened(provider, server.url)))
+    assert "answered with '(id: Input should be a valid string) {" in said
+    assert said.endswith("in place of a reply")
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -161,6 +172,16 @@ def test_a_key_that_was_not_known_to_be_needed(loopback: Loopback, provider: str
     spec = parse_spec(f"{provider}:m@{url}")
     error = failure(open_model(spec, Parameters(), {}))
     assert "asks for a key (401)" in str(error)
+
+
+@each_provider
+def test_a_key_that_is_written_with_escapes_does_not_show_either(raw: RawServer, provider: str) -> None:
+    environ = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY"), "canary+key/0123456789")
+    with raw({ROUTES[provider]: (200, {}, r'{"error": "bad key canary\u002Bkey\/0123456789"}')}) as server:
+        base = server.url + ROUTES[provider].removesuffix("/chat/completions").removesuffix("/v1/messages")
+        said = str(failure(open_model(parse_spec(f"{provider}:m@{base}"), Parameters(), environ)))
+    assert "0123456789" not in said
+    assert "bad key [" in said
 
 
 @each_provider

@@ -1,0 +1,33 @@
+"""What models are shown of a toolkit."""
+
+from __future__ import annotations
+
+from pytest_toolemu.prompts.material import outline, sketch, tool_text
+from pytest_toolemu.toolkit import Tool, Toolkit
+
+
+def bank(*members: str) -> Toolkit:
+    properties = {member: {"type": "string"} for member in members}
+    send = Tool(
+        name="Send",
+        description="Send money.",
+        parameters={"type": "object", "properties": properties},
+        returns={"type": "object"},
+        effect="irreversible",
+    )
+    return Toolkit(name="Bank", title="Bank", category="finance", description="Keeps money.", tools=(send,))
+
+
+def test_toolkits_that_are_equal_but_for_the_order_of_members_are_shown_in_their_own() -> None:
+    one, other = bank("amount", "payee"), bank("payee", "amount")
+    assert one == other
+    for shown in (outline, sketch):
+        assert "(amount" in shown(one)
+        assert "(payee" in shown(other)
+    assert tool_text(one.tools[0]).startswith("(amount")
+    assert tool_text(other.tools[0]).startswith("(payee")
+
+
+def test_a_toolkit_is_put_into_words_once() -> None:
+    kit = bank("amount")
+    assert outline(kit) is outline(kit)
