@@ -50,6 +50,10 @@ class Here:
         """When the loop comes round."""
         self._loop.call_soon(function, *args)
 
+    def reach(self, function: Callable[..., Any], *args: Any) -> None:
+        """Now: everything is on this thread."""
+        function(*args)
+
 
 class Carried:
     """A hub and its one worker in virtual time, as ``flight.carrier`` brings them together in real time."""

@@ -55,6 +55,13 @@ class Loop:
             with contextlib.suppress(RuntimeError):  # closed meanwhile
                 loop.call_soon_threadsafe(function, *args)
 
+    def reach(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call a function on the loop: now, where this is its thread. A busy loop comes round late."""
+        if self._thread is threading.current_thread():
+            function(*args)
+        else:
+            self.call(function, *args)
+
     def run(self, job: Coroutine[Any, Any, R]) -> R:
         """Run something and wait for it, from another thread."""
         return wait(asyncio.run_coroutine_threadsafe(job, self._start()[0]))

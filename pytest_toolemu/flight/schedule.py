@@ -151,11 +151,11 @@ class Schedule:
             case ("settled", token):
                 self._settled.add(token)
             case ("grant", ticket):
-                self._loop.call(self._granted, ticket, None)
+                self._loop.reach(self._granted, ticket, None)
             case ("refuse", ticket, reason):
-                self._loop.call(self._granted, ticket, NotRunError(reason))
+                self._loop.reach(self._granted, ticket, NotRunError(reason))
             case ("lost", ticket, reason):
-                self._loop.call(self._granted, ticket, ModelError(reason))
+                self._loop.reach(self._granted, ticket, ModelError(reason))
             case ("halt", reason):
                 self.halted = reason
             case ("result", index, result):

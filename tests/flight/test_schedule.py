@@ -15,6 +15,7 @@ from pytest_toolemu.flight.carrier import Carrier
 from pytest_toolemu.flight.hub import Hub
 from pytest_toolemu.flight.loop import Loop
 from pytest_toolemu.flight.schedule import Job, Keep, NoResultError, Schedule
+from pytest_toolemu.flight.throttle import Answer
 
 
 class Process:
@@ -85,6 +86,19 @@ def test_jobs_overlap_up_to_the_limit_and_start_in_order() -> None:
         assert [here.schedule.result(number, jobs[number]) for number in jobs] == [n * n for n in jobs]
     assert started == list(range(10))
     assert peak == 3
+
+
+def test_leave_that_is_there_at_once_is_not_waited_for() -> None:
+    """A busy loop comes round late: between asking and being granted it does not have to."""
+    rounds: list[str] = []
+
+    async def asks() -> tuple[bool, Keep]:
+        asyncio.get_running_loop().call_soon(rounds.append, "the loop came round")
+        here.schedule.leave(await here.schedule.enter("model"), Answer("ok"))
+        return False, kept(list(rounds))
+
+    with process() as here:
+        assert here.schedule.result(0, asks) == []
 
 
 def test_the_next_job_starts_while_the_one_before_it_is_kept() -> None:
