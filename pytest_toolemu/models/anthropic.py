@@ -77,11 +77,12 @@ class AnthropicModel:
         seed: int | None = None,  # noqa: ARG002  (the protocol has none)
     ) -> Reply:
         """One Message; more requests only to learn what the endpoint does not take."""
-        if schema is not None and output_schema(schema) is None:
+        constrained = None if schema is None else output_schema(schema)
+        if schema is not None and constrained is None:
             messages, schema = with_schema(messages, schema), None
 
         def build(messages: Messages, schema: Schema | None, refused: frozenset[str]) -> Body:
-            return self._body(messages, tools, schema, refused)
+            return self._body(messages, tools, constrained if schema is not None else None, refused)
 
         return await self._terms.settle(messages, schema, build, self._send)
 
@@ -101,7 +102,11 @@ class AnthropicModel:
         await self._clients.close()
 
     def _body(
-        self, messages: Messages, tools: tuple[ToolSpec, ...], schema: Schema | None, refused: frozenset[str]
+        self,
+        messages: Messages,
+        tools: tuple[ToolSpec, ...],
+        constrained: dict[str, Any] | None,
+        refused: frozenset[str],
     ) -> Body:
         system = [_text(message.content) for message in messages if message.role == "system"]
         turns = _turns(messages)
@@ -114,8 +119,8 @@ class AnthropicModel:
             body["tools"] = [
                 {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools
             ]
-        if schema is not None:
-            body["output_config"] = {"format": {"type": "json_schema", "schema": output_schema(schema)}}
+        if constrained is not None:
+            body["output_config"] = {"format": {"type": "json_schema", "schema": constrained}}
         return body
 
     async def _send(self, body: Body) -> Reply:
