@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Final
 
 from pytest_toolemu.emulators.references import inlined
@@ -22,12 +21,6 @@ _FORMATS: Final = frozenset({"date-time", "time", "date", "duration", "email", "
 # Beside these, closing an object would shut out members that another part of the schema declares.
 _OPAQUE: Final = frozenset({"allOf", "if", "patternProperties", "propertyNames", "dependentSchemas"})
 _COMPOSED: Final = _OPAQUE | {"anyOf", "oneOf"}
-
-
-@functools.lru_cache(2)
-def any_reply_schema(adversarial: bool) -> Schema:
-    """The shape of a reply about a call of any tool."""
-    return reply_schema(None, adversarial)
 
 
 def reply_schema(tool: Tool | None, adversarial: bool) -> Schema:

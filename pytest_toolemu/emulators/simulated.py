@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
-from pytest_toolemu.emulators.reply import any_reply_schema, read_reply, reply_schema
+from pytest_toolemu.emulators.reply import read_reply, reply_schema
 from pytest_toolemu.exchange import Message, Model, Schema
 from pytest_toolemu.models.asking import ask_structured
 from pytest_toolemu.prompts.material import clock, sketch, tool_text
@@ -82,8 +82,7 @@ class Simulated:
         without showing the schema, so there it may say everything.
         """
         own = self.model.identity.get("provider") == "vllm"
-        adversarial = self.mode == "adversarial"
-        return reply_schema(tool, adversarial) if own else any_reply_schema(adversarial)
+        return reply_schema(tool if own else None, self.mode == "adversarial")
 
     def messages(self, call: Call, trajectory: Trajectory) -> tuple[Message, ...]:
         """The conversation up to this call: for the next one it is the same again, and longer."""
