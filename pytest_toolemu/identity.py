@@ -1,12 +1,22 @@
-"""What a part calls itself in records and keys; for somebody's own function, its name and a hash of its file."""
+"""What sessions and parts call themselves in records and keys; for somebody's own function, its name and a hash of its
+file.
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import inspect
+import time
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
+
+
+def session_id() -> str:
+    """A name for a session's folder: sorts by time, also within a second, and never occurs twice."""
+    now = time.time()
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{int(now % 1 * 4096):03x}{token_hex(3)}"
 
 
 def identity_of(part: Any) -> dict[str, Any]:

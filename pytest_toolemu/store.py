@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from secrets import token_hex
@@ -176,12 +175,6 @@ _ALL: Final = TypeAdapter(tuple[Toolkit, ...])
 @functools.lru_cache(maxsize=256)
 def _toolkits(text: bytes) -> tuple[Toolkit, ...]:
     return _ALL.validate_json(text)
-
-
-def session_id() -> str:
-    """A name for a session's folder: sorts by time, also within a second, and never occurs twice."""
-    now = time.time()
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{int(now % 1 * 4096):03x}{token_hex(3)}"
 
 
 def write_json_text(path: Path, text: str) -> None:

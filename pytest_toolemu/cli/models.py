@@ -63,10 +63,10 @@ def new_store(
     """
     from pytest_toolemu.environment import versions
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.identity import identity_of
+    from pytest_toolemu.identity import identity_of, session_id
     from pytest_toolemu.judging import ORIGIN
     from pytest_toolemu.rows import named
-    from pytest_toolemu.store import RUNS, RunStore, session_id
+    from pytest_toolemu.store import RUNS, RunStore
 
     store = RunStore(to) if to is not None else RunStore.create(Path(settings["run-dir"]), session_id())
     names = [named(identity_of(judge)) for _, judge in judges] + ["those who judged before"] * keep

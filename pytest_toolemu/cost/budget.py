@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from pytest_toolemu.cost.prices import usd_text
+from pytest_toolemu.cost.usd import usd_text
 from pytest_toolemu.errors import NotRunError
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
+from pytest_toolemu.cost.usd import usd_text
 from pytest_toolemu.documents import Document, Record
 from pytest_toolemu.exchange import Exchange, Role, Usage
 
@@ -123,11 +124,6 @@ class Cost:
         if self.unknown and self.unknown == self.calls:
             return "unknown"
         return f"{'>=' if self.unknown else ''}{usd_text(self.usd)}"
-
-
-def usd_text(usd: float) -> str:
-    """USD with as many digits as say something: ``12.35``, ``0.0123``, ``0``."""
-    return "0" if not usd else f"{usd:,.2f}" if usd >= 0.1 else f"{usd:.2g}"
 
 
 def costs_of(exchanges: Iterable[Exchange], prices: Prices) -> dict[Role, Cost]:

@@ -69,6 +69,7 @@ class Schedule:
         self._tickets = itertools.count(1)
         self._settled: set[int] = set()
         self._orphaned = False
+        self._news = threading.Event()  # of what withdraw waits for
         self._over = threading.Event()
         self.halted = ""
         """Why no more requests are sent; empty while they are."""
@@ -99,10 +100,11 @@ class Schedule:
         token = next(self._tickets)
         self.tell(("unable", sorted(gone), token))
         while not self._over.is_set():
+            self._news.clear()
             is_settled = token in self._settled or self._orphaned
             if is_settled and not gone & self._running.keys():
                 return
-            self._over.wait(TICK / 10)
+            self._news.wait(TICK)
 
     def drain(self) -> None:
         """Run no more for others, and bring what runs to its end."""
@@ -150,6 +152,7 @@ class Schedule:
                 self._loop.call(self._cancel, index, attempt)
             case ("settled", token):
                 self._settled.add(token)
+                self._news.set()
             case ("grant", ticket):
                 self._loop.reach(self._granted, ticket, None)
             case ("refuse", ticket, reason):
@@ -166,6 +169,7 @@ class Schedule:
     def orphaned(self) -> None:
         """The hub is gone: cancel what runs, and answer whoever waits."""
         self._orphaned = True
+        self._news.set()
         for index, running in list(self._running.items()):
             self._loop.call(self._cancel, index, running.attempt)
         for index in list(self._results):
@@ -246,6 +250,7 @@ class Schedule:
             with self._changing:  # the hub may have ordered another attempt meanwhile
                 if self._running.get(index) is running:
                     del self._running[index]
+            self._news.set()
 
     # ---- the watch, on its own thread
 

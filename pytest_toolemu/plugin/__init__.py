@@ -5,6 +5,7 @@ This module is loaded in every pytest run of an environment. It imports no yaml,
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,6 +122,15 @@ def pytest_configure_node(node: Any) -> None:
         raise pytest.UsageError(f"toolemu: {error}") from None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """In the xdist controller: load what the check of models and keys needs, while the workers collect."""
+    toolemu = session.config.stash[SESSION]
+    if toolemu.carrier is not None and toolemu.settings["agent"]:
+        from pytest_toolemu import roles, store  # noqa: F401
+        from pytest_toolemu.plugin import preflight  # noqa: F401
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     """In the xdist controller: check models and keys once, before any worker runs a case."""
@@ -163,7 +173,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         from pytest_toolemu.plugin import shards
 
         shards.leave_account(toolemu)
-    if toolemu.is_worker and toolemu.has_cases and all(ITEM in item.stash for item in session.items):
+    if not toolemu.is_worker or not toolemu.has_cases:
+        return
+    # What collection has made lives as long as this process, and need not be searched for garbage over and over; at the
+    # end of the process, which everybody waits for, half of the time would go into that.
+    gc.freeze()
+    if all(ITEM in item.stash for item in session.items):
         from pytest_toolemu.plugin import cases
 
         cases.flight_of(session).start()

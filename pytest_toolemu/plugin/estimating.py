@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.cost.prices import Prices, usd_text
+from pytest_toolemu.cost.prices import Prices
+from pytest_toolemu.cost.usd import usd_text
 from pytest_toolemu.engine import identify
 from pytest_toolemu.estimate.forecast import Forecast, Line, Planned, estimate
 from pytest_toolemu.plugin.parts import part_of

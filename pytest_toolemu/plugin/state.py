@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -53,6 +53,9 @@ RAN: pytest.StashKey[tuple[float, float]] = pytest.StashKey()
 MARKS: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
 """The marks that the project's own ini file lists, as lines."""
 
+# Seconds after which a session has collected its items and begun its first cases, or has much to collect.
+_UNDER_WAY: Final = 2.0
+
 
 class CaseError(Exception):
     """The instrument, not the agent, is why a case has no verdict; shown as its text alone."""
@@ -84,7 +87,7 @@ class Session:
         self.serves = False
         """Whether servers of the session's own were started."""
         self._hurry = threading.Event()
-        self.manifest_written = False
+        self.manifest_written = self._is_prepared = False
         self._loop: Loop | None = None
         self._flight: Flight | None = None
         self._roles: Roles | None = None
@@ -92,7 +95,7 @@ class Session:
     @functools.cached_property
     def name(self) -> str:
         """The session's name, the same in all xdist workers."""
-        from pytest_toolemu.store import session_id
+        from pytest_toolemu.identity import session_id
 
         return self.given.get("session") or session_id()
 
@@ -309,9 +312,11 @@ class Session:
 
     def tick(self) -> None:
         """A moment has passed; called on a thread of its own."""
-        if not self.is_worker:
-            # The summary needs it; loading takes a quarter of a second, and costs nothing while models are waited for.
-            import numpy  # noqa: F401
+        if not (self.is_worker or self._is_prepared) and time.time() - self.started > _UNDER_WAY:
+            from pytest_toolemu.plugin import terminal
+
+            self._is_prepared = True
+            terminal.prepare()
         if self.progress is not None:
             self.progress.tick()
 

@@ -13,6 +13,7 @@ from pytest_toolemu.reporting.text import agents, emulation, missing
 from pytest_toolemu.rows import NOT_RUN, Row, origins
 from pytest_toolemu.servers.figures import usage_text
 from pytest_toolemu.settings import is_model
+from pytest_toolemu.statistics.intervals import mean_of
 from pytest_toolemu.summary import Summary, summarize, worst
 
 if TYPE_CHECKING:
@@ -74,6 +75,13 @@ def _origin(session: Session, name: str, otherwise: str) -> str:
 def shown(value: object) -> str:
     """A setting's value; several in one row."""
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def prepare() -> None:
+    """Load what the summary needs: a quarter of a second, which costs nothing while models are waited for."""
+    from pytest_toolemu.calibration import record  # noqa: F401
+
+    mean_of(((0.0,), (1.0,)), (0.0, 1.0))  # numpy loads much of itself when it is first used
 
 
 def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any
+import gc
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_toolemu.flight.carrier import Carrier
 from pytest_toolemu.flight.hub import Hub, Message
-from pytest_toolemu.flight.schedule import Schedule
 from pytest_toolemu.plugin import progress
 from pytest_toolemu.plugin.state import Session
+
+if TYPE_CHECKING:
+    from pytest_toolemu.flight.schedule import Schedule
 
 _HERE = "here"
 
@@ -54,6 +57,7 @@ def begin(session: Session, nodeids: list[str]) -> None:
     """In the controller: models and keys have been checked, so cases may start."""
     session.nodeids = nodeids
     lead(session).tell(Hub.begin)
+    gc.freeze()  # as in the workers
 
 
 def in_flight(session: Session, node: Any) -> str:

@@ -11,10 +11,10 @@ import functools
 import hashlib
 import re
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jinja2
-import jinja2.meta
+if TYPE_CHECKING:
+    import jinja2
 
 _COMMENT = re.compile(r"\{#-?(.*?)-?#\}", re.DOTALL)
 _ITEM = re.compile(r"\b[A-Z]{2}-\d+\b")
@@ -22,6 +22,8 @@ _ITEM = re.compile(r"\b[A-Z]{2}-\d+\b")
 
 @functools.cache
 def _environment() -> jinja2.Environment:
+    import jinja2
+
     return jinja2.Environment(
         loader=jinja2.FunctionLoader(source),
         undefined=jinja2.StrictUndefined,
@@ -45,6 +47,8 @@ def render(name: str, **values: Any) -> str:
 @functools.cache
 def parts(name: str) -> tuple[str, ...]:
     """The prompt's own name and those of all prompts that it includes, sorted."""
+    import jinja2.meta
+
     found, todo = set(), [name]
     while todo:
         current = todo.pop()

@@ -11,8 +11,9 @@ import pytest
 
 from pytest_toolemu.engine import run_case
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.identity import session_id
 from pytest_toolemu.run import Run
-from pytest_toolemu.store import RunStore, load_run, session_id
+from pytest_toolemu.store import RunStore, load_run
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.worlds import world
 

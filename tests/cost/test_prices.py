@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.cost.prices import Cost, Price, Prices, costs_of, usd_text
+from pytest_toolemu.cost.prices import Cost, Price, Prices, costs_of
+from pytest_toolemu.cost.usd import usd_text
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.exchange import Exchange, Reply, Usage
 from pytest_toolemu.models.specs import OFFICIAL
