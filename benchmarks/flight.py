@@ -1,15 +1,19 @@
 """``python -m benchmarks.flight``: how close a session comes to the physical limit, as ratios.
 
 144 cases of 12 model calls in a row of 0.25 s each, 64 in flight: three waves of 3 s, so no session can take less than
-9 s. Three ways to wait: an agent that sleeps; the OpenAI SDK over HTTP to a server in a process of its own; and the
-same server failing one request in ten. Each is run several times and the best is taken, as other work on the machine
-can only add. ``benchmarks.flight_small`` is what CI runs.
+9 s. Two ways to wait: an agent that sleeps, and the OpenAI SDK over HTTP to a server in a process of its own. Each is
+run several times and the best is taken, as other work on the machine can only add.
+
+What faults cost is measured over three times as many cases: with one request in ten failing at random, a session ends
+when its unluckiest case does, which in a short one says more of luck than of throughput; and the medians count.
+``benchmarks.flight_small`` is what CI runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import statistics
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,34 +42,34 @@ class Load:
 
 
 FULL: Final = Load(144, 64, 0.25)
+LONG: Final = Load(432, 64, 0.25)
+KEPT: Final = 0.80
 WAYS: Final[dict[str, tuple[str, Sequence[str], float]]] = {
     "sleeps, one process": ("sleep", ["-p", "no:xdist"], 1.10),
     "sleeps, -n 2": ("sleep", ["-p", "xdist.plugin", "-n", "2"], 1.10),
     "sleeps, -n 8": ("sleep", ["-p", "xdist.plugin", "-n", "8"], 1.35),
     "openai over HTTP, one process": ("http", ["-p", "no:xdist"], 1.25),
     "openai over HTTP, -n 2": ("http", ["-p", "xdist.plugin", "-n", "2"], math.inf),
-    "openai over HTTP, 10 % faults": ("faults", ["-p", "no:xdist"], math.inf),
 }
 
 
 def main() -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.flight")
-    parser.add_argument("--runs", type=int, default=3, help="of each kind, of which the best counts (%(default)s)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="ways whose name contains this")
+    parser.add_argument("--runs", type=int, default=3, help="of each kind (%(default)s)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="ways whose name contains this, or faults")
     options = parser.parse_args()
     print(f"{FULL.cases} cases of {CALLS} calls of {FULL.latency:g} s, {FULL.in_flight} in flight:")
     print(f"  {'the limit':30} {FULL.limit:6.2f} s")
-    found = {name: _measure(name, options.runs) for name in WAYS if options.only in name}
-    if len(found) == len(WAYS):
-        kept = found["openai over HTTP, one process"] / found["openai over HTTP, 10 % faults"]
-        print(
-            f"  throughput with faults, of that without: {kept:.0%}  goal: 80 %, {'met' if kept >= 0.8 else 'MISSED'}"
-        )
+    for name in WAYS:
+        if options.only in name:
+            _measure(name, options.runs)
+    if options.only in "faults":
+        _measure_faults(options.runs)
 
 
-def _measure(name: str, runs: int) -> float:
-    """The best ratio of several runs to the limit."""
+def _measure(name: str, runs: int) -> None:
+    """Tell the best ratio of several runs to the limit."""
     kind, arguments, goal = WAYS[name]
     best = math.inf
     with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +80,23 @@ def _measure(name: str, runs: int) -> float:
     ratio = best / FULL.limit
     wish = f"  goal: {goal:g}, {_verdict(ratio <= goal)}" if goal < math.inf else ""
     print(f"  {name:30} {best:6.2f} s  ratio {ratio:5.3f}{wish}", flush=True)
-    return ratio
+
+
+def _measure_faults(runs: int) -> None:
+    """Tell the throughput with one request in ten failing, of that without, each the median of several runs."""
+    taken: dict[str, list[float]] = {"http": [], "faults": []}
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder), LONG.cases)
+        for _ in range(runs):
+            for kind, seconds in taken.items():
+                with servers.running(kind, LONG.latency) as url:
+                    seconds.append(fly(Path(folder), LONG, kind, url, ["-p", "no:xdist"]))
+    print(f"{LONG.cases} cases of the same, openai over HTTP, one process:")
+    for kind, seconds in taken.items():
+        told = " ".join(f"{each:.2f}" for each in sorted(seconds))
+        print(f"  {kind:30} {statistics.median(seconds):6.2f} s  of {told}")
+    kept = statistics.median(taken["http"]) / statistics.median(taken["faults"])
+    print(f"  throughput with 10 % faults, of that without: {kept:.1%}  goal: {KEPT:.0%}, {_verdict(kept >= KEPT)}")
 
 
 def _verdict(good: bool) -> str:

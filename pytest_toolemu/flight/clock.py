@@ -1,18 +1,27 @@
-"""The time that a case has run: what it waited for leave to send a request, or backed off, is not counted."""
+"""The time that a case has run, and whether it is held up.
+
+What it waited for leave to send a request, or backed off, is not counted.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+import math
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
 
 
 class CaseClock:
-    """The clock of one case, running from its making. Belongs to the event loop of the case."""
+    """The clock of one case, running from its making. Belongs to the event loop of the case.
 
-    def __init__(self) -> None:
+    ``held`` is told when the case begins and ceases to be held up.
+    """
+
+    def __init__(self, held: Callable[[bool], None]) -> None:
         self._loop = asyncio.get_running_loop()
+        self._held = held
+        self._holds = 0
         self._begun = self._loop.time()
         self._waited = 0.0
         self._pauses = 0
@@ -49,6 +58,28 @@ class CaseClock:
                 self._waited += waited
                 self._move(None if self._due is None else self._due + waited)
 
+    @contextlib.contextmanager
+    def held_up(self, after: float) -> Iterator[None]:
+        """The case is held up from so many seconds on until the block ends. One of several blocks at once is enough."""
+        begun = False
+
+        def begin() -> None:
+            nonlocal begun
+            begun = True
+            self._holds += 1
+            if self._holds == 1:
+                self._held(True)
+
+        timer = self._loop.call_later(after, begin)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if begun:
+                self._holds -= 1
+                if self._holds == 0:
+                    self._held(False)
+
     def _move(self, due: float | None) -> None:
         if self._limit is not None and not self._limit.expired():
             with contextlib.suppress(RuntimeError):  # its block is over, or the time was up just now
@@ -58,9 +89,13 @@ class CaseClock:
 _CURRENT: ContextVar[CaseClock | None] = ContextVar("toolemu_clock", default=None)
 
 
-def begin() -> CaseClock:
+def _nobody(held: bool) -> None:
+    del held
+
+
+def begin(held: Callable[[bool], None] = _nobody) -> CaseClock:
     """The clock of this task and all that it starts: the one there is, or a new one."""
-    clock = _CURRENT.get() or CaseClock()
+    clock = _CURRENT.get() or CaseClock(held)
     _CURRENT.set(clock)
     return clock
 
@@ -69,3 +104,12 @@ def paused() -> contextlib.AbstractContextManager[None]:
     """The clock of the case in which this is called stands still, where there is one."""
     clock = _CURRENT.get()
     return clock.paused() if clock is not None else contextlib.nullcontext()
+
+
+def held_up(after: float) -> contextlib.AbstractContextManager[None]:
+    """The case in which this is called, where there is one, is held up if the block takes longer than that, in seconds.
+
+    Whoever leads the session may run another in its place meanwhile.
+    """
+    clock = _CURRENT.get()
+    return clock.held_up(after) if clock is not None and after < math.inf else contextlib.nullcontext()

@@ -9,6 +9,8 @@ workers. Times are seconds of any clock that only goes forward.
     able(indices)                         result(index, result)    none(index, kind, reason)
     unable(indices, token)                settled(token)           (no order to run them comes after it)
     want(index)    abandon(index)         grant(ticket)            refuse(ticket, reason)
+    held(index, attempt)                  (a provider makes it wait, longer than usual)
+    freed(index, attempt)                 (it goes on)
     made(index, attempt, failed)          (it asks nobody any more, and is being kept)
     done(index, attempt, failed, result)
     dropped(index, attempt)               (it was cancelled)
@@ -43,8 +45,8 @@ _STANDSTILL: Final = 1.0
 class Hub:
     """Starts cases in the order of their items, at most ``concurrency`` at once, each in a worker that is able to.
 
-    A case that is made leaves its place to the next while its record is written; with those that run, there are at most
-    twice as many.
+    A case that is held up leaves its place to the next, and takes another when it goes on; half as many as
+    ``concurrency`` may. So does one that is made, while its record is written. All together are at most twice as many.
 
     ``maxfail`` failures end the session (0: never): once so many are known, cases after them are cancelled, and not
     started.
@@ -54,7 +56,7 @@ class Hub:
         # Both judges of a case are asked at the same time.
         self.requests = Requests(2 * concurrency)
         self.budget = budget or Budget()
-        self.total = self.finished = self.running = self.unkept = 0
+        self.total = self.finished = self.running = self.held = self.unkept = 0
         self.notices: list[str] = []
         self.cutoff: int | None = None
         self._begun = False
@@ -103,8 +105,8 @@ class Hub:
             return self._flush()
         if message[0] == "leave":
             return self.leave(worker)
-        if message[0] in ("made", "done", "dropped", "declined"):
-            self._hear_of_end(worker, message)
+        if message[0] in ("held", "freed", "made", "done", "dropped", "declined"):
+            self._hear_of_run(worker, message)
         else:
             self._hear_of_item(worker, message)
         return self._start_more()
@@ -183,19 +185,24 @@ class Hub:
             case ("notice", text) if text not in self.notices:
                 self.notices.append(text)
 
-    def _hear_of_end(self, worker: str, message: Message) -> None:
-        """A case has ended, or all but; nothing of an attempt that was given up before."""
+    def _hear_of_run(self, worker: str, message: Message) -> None:
+        """A case does not get on, or has ended, or all but; nothing of an attempt that was given up before."""
         name, index, attempt, *rest = message
         case = self._case(index)
         if case.state != "running" or (case.runner, case.attempt) != (worker, attempt):
             return
         if name == "made":
             self._made(index, *rest)
-            return
+        elif name in ("held", "freed"):
+            self._hold(index, name == "held")
+        else:
+            self._ended(worker, index, name, *rest)
+
+    def _ended(self, worker: str, index: int, name: str, failed: bool = False, result: Any = None) -> None:
+        case = self._case(index)
         self._workers[worker].running.discard(index)
         self._vacate(index)
         if name == "done" and not case.unwanted:
-            failed, result = rest
             self._done(index, failed, result)
         elif name == "declined":
             for other in self._workers.values():
@@ -241,9 +248,15 @@ class Hub:
                 self._will_fail.add(index)
                 self._cut()
 
+    def _hold(self, index: int, held: bool) -> None:
+        case = self._case(index)
+        self.held += held - case.held
+        case.held = held
+
     def _vacate(self, index: int) -> None:
         """A case's place is free."""
         case = self._case(index)
+        self._hold(index, False)
         if case.made:
             self.unkept -= 1
         else:
@@ -277,7 +290,8 @@ class Hub:
 
     @property
     def _has_room(self) -> bool:
-        return self.running < self._concurrency and self.running + self.unkept < 2 * self._concurrency
+        taken = self.running - min(self.held, self._concurrency // 2)
+        return taken < self._concurrency and self.running + self.unkept < 2 * self._concurrency
 
     def _flush(self) -> list[Order]:
         orders, self._orders = self._orders, []

@@ -13,7 +13,7 @@ from typing import Any, Literal
 class Case:
     """*over*: its result was fetched, or nobody wants one. ``outcome`` is the message that waits for its item.
 
-    ``made``: it runs no more, but its record is still being written.
+    ``held``: it runs, but gets no further for now. ``made``: it runs no more, but its record is still being written.
     """
 
     state: Literal["free", "running", "done", "over"] = "free"
@@ -22,6 +22,7 @@ class Case:
     crashes: int = 0
     queued: bool = False
     unwanted: bool = False
+    held: bool = False
     made: bool = False
     finished: bool = False
     outcome: tuple[Any, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import itertools
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -71,6 +72,7 @@ class Schedule:
         self._orphaned = False
         self._news = threading.Event()  # of what withdraw waits for
         self._over = threading.Event()
+        self._context = contextvars.copy_context()
         self.halted = ""
         """Why no more requests are sent; empty while they are."""
         self._watch: threading.Thread | None = None
@@ -217,10 +219,13 @@ class Schedule:
         if job is None:  # withdrawn while the order was on its way
             self._ended(index, attempt, ("dropped", index, attempt))
             return
-        running.task = asyncio.get_running_loop().create_task(self._run(index, running, job), name=f"toolemu-{index}")
+        # In the session's context: this one may be that of another case, which has just made room.
+        running.task = asyncio.get_running_loop().create_task(
+            self._run(index, running, job), name=f"toolemu-{index}", context=self._context.copy()
+        )
 
     async def _run(self, index: int, running: _Running, job: Job) -> None:
-        running.clock = clock.begin()
+        running.clock = clock.begin(lambda held: self.tell(("held" if held else "freed", index, running.attempt)))
         message: Message
         try:
             failed, keep = await job()

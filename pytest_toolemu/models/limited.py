@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,11 @@ from pytest_toolemu.models.wire import Remote
 ATTEMPTS: Final = 8
 REFUSALS: Final = 20
 PATIENCE: Final = 180.0
+# A request that takes so many times longer than those answered holds its case up; which is known after so many answers,
+# and nothing quicker than so many seconds is called slow.
+_SLOW: Final = 2.0
+_KNOWN: Final = 8
+_QUICK: Final = 0.25
 _FIRST: Final = 0.25
 _LONGEST: Final = 60.0
 # Too many requests, and Anthropic's word for it.
@@ -56,6 +62,8 @@ class Limited:
         self._sleep = sleep
         self._draw = draw
         self._clock = clock
+        self._answered = 0
+        self._usual = 0.0  # seconds for an answer
         self.account = model.account
         self.quotas = model.quotas
         self.served = model.served
@@ -86,8 +94,10 @@ class Limited:
             begun = self._clock()
             answer = Answer("failed")  # so much is true of a request that is cancelled
             try:
-                reply = await self._model.complete(messages, tools=tools, schema=schema, seed=seed)
+                with clocks.held_up(self._slow_after):
+                    reply = await self._model.complete(messages, tools=tools, schema=schema, seed=seed)
                 answer = self._answer("ok", begun, reply)
+                self._learn(answer.seconds)
                 return reply
             except ModelError as error:
                 failure = error
@@ -103,9 +113,18 @@ class Limited:
             if failures == ATTEMPTS or refusals == REFUSALS or spent + delay > PATIENCE:
                 raise _given_up(failure, failures + refusals, spent)
             _log.info("%s; attempt %d in %.1f s", failure, failures + refusals + 1, delay)
-            with clocks.paused():
+            with clocks.paused(), clocks.held_up(0.0):
                 await self._sleep(delay)
             spent += delay
+
+    @property
+    def _slow_after(self) -> float:
+        """Seconds from which on a request takes longer than usual; infinite as long as that is not known."""
+        return max(_QUICK, _SLOW * self._usual) if self._answered >= _KNOWN else math.inf
+
+    def _learn(self, seconds: float) -> None:
+        self._answered += 1
+        self._usual += (seconds - self._usual) / min(self._answered, 4 * _KNOWN)
 
     def _answer(
         self, status: Any, begun: float, reply: Reply | None = None, retry_after: float | None = None

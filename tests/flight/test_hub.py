@@ -56,6 +56,36 @@ def test_what_a_worker_cannot_run_any_more_is_not_ordered_after_the_answer() -> 
     assert told.says("a", "done", 0, 1, False, "") == []
 
 
+def test_a_case_that_is_held_up_leaves_its_place_and_takes_another_when_it_goes_on() -> None:
+    told = Told(concurrency=2)
+    told.join("a")
+    assert runs(told.says("a", "able", range(6))) == [("a", 0), ("a", 1)]
+    assert runs(told.says("a", "held", 0, 1)) == [("a", 2)]
+    assert runs(told.says("a", "held", 1, 1)) == [], "half as many as may run, and no more"
+    assert told.says("a", "freed", 0, 1) == []
+    assert runs(told.says("a", "done", 2, 1, False, "")) == [("a", 3)]
+    assert runs(told.says("a", "done", 1, 1, False, "")) == []
+    assert runs(told.says("a", "done", 0, 1, False, "")) == [("a", 4)]
+
+
+def test_one_case_at_a_time_means_one_also_when_it_is_held_up() -> None:
+    told = Told(concurrency=1)
+    told.join("a")
+    assert runs(told.says("a", "able", [0, 1])) == [("a", 0)]
+    assert told.says("a", "held", 0, 1) == []
+
+
+def test_a_held_case_whose_worker_dies_leaves_nothing_behind() -> None:
+    told = Told(concurrency=2)
+    told.join("a", "b")
+    told.says("a", "able", [0])
+    told.says("a", "held", 0, 1)
+    told.hub.leave("a")
+    assert (told.hub.running, told.hub.held) == (0, 0)
+    assert told.says("b", "freed", 0, 1) == []
+    assert told.hub.held == 0
+
+
 def test_a_case_that_is_made_leaves_its_place_and_no_more_than_as_many_again_are_kept_at_once() -> None:
     told = Told(concurrency=1)
     told.join("a")
@@ -320,6 +350,7 @@ class Session(RuleBasedStateMachine):
         self.born = 0
         self.running: dict[tuple[int, int], str] = {}
         self.cancelled: set[tuple[int, int]] = set()
+        self.held: set[tuple[int, int]] = set()
         self.made: dict[tuple[int, int], bool] = {}
         self.failed: set[int] = set()
         self.maxfail = maxfail
@@ -338,6 +369,9 @@ class Session(RuleBasedStateMachine):
             case ("run", index, attempt):
                 assert not self.ended
                 assert index not in [other for other, _ in self.running], "a case runs twice at once"
+                assert (
+                    len(self.running) - len(self.made) - min(len(self.held), self.concurrency // 2) < self.concurrency
+                )
                 self.running[index, attempt] = worker
             case ("cancel", index, attempt):
                 assert self.running.get((index, attempt)) == worker
@@ -387,11 +421,20 @@ class Session(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from(sorted(self.waiting)))
         self.hear(worker, "abandon", self.waiting.pop(worker))
 
+    @precondition(lambda self: self.running.keys() - self.made.keys())
+    @rule(data=st.data())
+    def hold_or_free_one(self, data: st.DataObject) -> None:
+        run = data.draw(st.sampled_from(sorted(self.running.keys() - self.made.keys())))
+        name = "freed" if run in self.held else "held"
+        self.held ^= {run}
+        self.hear(self.running[run], name, *run)
+
     @precondition(lambda self: self.running.keys() - self.made.keys() - self.cancelled)
     @rule(data=st.data(), failed=st.booleans())
     def make_one(self, data: st.DataObject, failed: bool) -> None:
         run = data.draw(st.sampled_from(sorted(self.running.keys() - self.made.keys() - self.cancelled)))
         self.made[run] = failed
+        self.held.discard(run)
         self.hear(self.running[run], "made", *run, failed)
 
     @precondition(lambda self: self.running)
@@ -403,6 +446,7 @@ class Session(RuleBasedStateMachine):
         worker = self.running.pop(run)
         index, attempt = run
         failed = self.made.pop(run, failed)
+        self.held.discard(run)
         if run in self.cancelled:
             self.cancelled.discard(run)
             self.hear(worker, "dropped", index, attempt)
@@ -421,6 +465,7 @@ class Session(RuleBasedStateMachine):
         for run in [run for run, runner in self.running.items() if runner == worker]:
             del self.running[run]
             self.made.pop(run, None)
+            self.held.discard(run)
             self.cancelled.discard(run)
             self.deaths[run[0]] = self.deaths.get(run[0], 0) + 1
         self.obey(self.hub.leave(worker))
@@ -445,9 +490,10 @@ class Session(RuleBasedStateMachine):
     @invariant()
     def never_more_than_allowed(self) -> None:
         if hasattr(self, "hub"):
-            assert len(self.running) - len(self.made) <= self.concurrency
+            running = len(self.running) - len(self.made)
+            assert running <= self.concurrency + self.concurrency // 2
             assert len(self.running) <= 2 * self.concurrency
-            assert (self.hub.running, self.hub.unkept) == (len(self.running) - len(self.made), len(self.made))
+            assert (self.hub.running, self.hub.held, self.hub.unkept) == (running, len(self.held), len(self.made))
 
     @invariant()
     def ends_at_the_failure_that_is_known(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import re
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.flight import clock
 from pytest_toolemu.flight.carrier import Carrier
 from pytest_toolemu.flight.hub import Hub
 from pytest_toolemu.flight.loop import Loop
@@ -99,6 +101,62 @@ def test_leave_that_is_there_at_once_is_not_waited_for() -> None:
 
     with process() as here:
         assert here.schedule.result(0, asks) == []
+
+
+def test_a_job_begins_in_the_context_of_the_session_not_in_that_of_the_job_that_made_room_for_it() -> None:
+    """Else it would go on with that job's clock, and in a long session be taken for stuck."""
+    left = contextvars.ContextVar("left", default="")
+    left.set("by the session")
+
+    async def leaves_something() -> tuple[bool, Keep]:
+        seen = left.get()
+        left.set("by a job")
+        return False, kept((seen, clock.begin()))
+
+    jobs = dict.fromkeys(range(3), leaves_something)
+    with process(concurrency=1) as here:
+        here.schedule.offer(jobs)
+        found = [here.schedule.result(number, job) for number, job in jobs.items()]
+    assert [seen for seen, _ in found] == ["by the session"] * 3
+    assert len({id(own) for _, own in found}) == 3
+
+
+def test_the_next_job_starts_while_another_is_held_up() -> None:
+    third_runs = threading.Event()
+
+    async def waits() -> tuple[bool, Keep]:
+        with clock.held_up(0.0):
+            while not third_runs.is_set():
+                await asyncio.sleep(0.001)
+        return False, kept("went on")
+
+    async def third() -> tuple[bool, Keep]:
+        third_runs.set()
+        return False, kept("third")
+
+    with process(concurrency=2) as here:
+        here.schedule.offer({0: waits, 1: waits, 2: third})
+        assert [here.schedule.result(*one) for one in ((0, waits), (1, waits), (2, third))] == [
+            "went on",
+            "went on",
+            "third",
+        ]
+        assert here.carrier.ask(lambda hub: (hub.running, hub.held)) == (0, 0)
+
+
+def test_a_job_held_up_twice_over_goes_on_when_neither_holds_it() -> None:
+    told: list[bool] = []
+
+    async def holds() -> None:
+        clock.begin(told.append)
+        outer, inner = clock.held_up(0.0), clock.held_up(0.0)
+        with outer, inner:
+            await asyncio.sleep(0.01)
+        with clock.held_up(60):
+            await asyncio.sleep(0)
+
+    asyncio.run(holds())
+    assert told == [True, False]
 
 
 def test_the_next_job_starts_while_the_one_before_it_is_kept() -> None:

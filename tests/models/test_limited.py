@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from pytest_toolemu.errors import ModelError
+from pytest_toolemu.exchange import Message, Reply
 from pytest_toolemu.flight import clock as clocks
 from pytest_toolemu.flight.throttle import Answer
 from pytest_toolemu.models import Remote
@@ -204,3 +206,52 @@ def test_waiting_for_leave_and_backing_off_do_not_count_as_running(loopback: Loo
         assert await task < 0.5
 
     using(opened("openai", url), timed)
+
+
+class Slow:
+    """A model that answers when it is told to, or fails."""
+
+    account = "slow"
+    identity: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self) -> None:
+        self.answers: asyncio.Queue[Reply | ModelError] = asyncio.Queue()
+
+    def quotas(self) -> tuple[None, None]:
+        return None, None
+
+    async def complete(self, messages: tuple[Message, ...], **options: Any) -> Reply:
+        del messages, options
+        answer = await self.answers.get()
+        if isinstance(answer, ModelError):
+            raise answer
+        return answer
+
+    def served(self) -> None: ...
+
+    confirm = aclose = served
+
+
+def test_a_request_that_takes_twice_as_long_as_usual_holds_its_case_up_and_so_does_back_off() -> None:
+    holds: asyncio.Queue[bool] = asyncio.Queue()
+    passing = ModelError("busy", status=503, transient=True)
+
+    async def case() -> None:
+        slow = Slow()
+        clocks.begin(holds.put_nowait)
+        model = Limited(cast(Remote, slow), Alone(1), draw=lambda *_: 0.01)
+        for _ in range(8):  # until then nobody knows what is usual
+            slow.answers.put_nowait(Reply())
+            await model.complete(QUESTION)
+        assert holds.empty()
+        asking = asyncio.create_task(model.complete(QUESTION))
+        assert await holds.get() is True
+        slow.answers.put_nowait(Reply())
+        await asking
+        assert await holds.get() is False
+        for answer in (passing, Reply()):
+            slow.answers.put_nowait(answer)
+        await model.complete(QUESTION)
+        assert [await holds.get(), await holds.get()] == [True, False]
+
+    asyncio.run(asyncio.wait_for(case(), 30))
