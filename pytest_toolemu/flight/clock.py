@@ -109,7 +109,7 @@ def paused() -> contextlib.AbstractContextManager[None]:
 def held_up(after: float) -> contextlib.AbstractContextManager[None]:
     """The case in which this is called, where there is one, is held up if the block takes longer than that, in seconds.
 
-    Whoever leads the session may run another in its place meanwhile.
+    Whoever leads the session may run another instead meanwhile.
     """
     clock = _CURRENT.get()
     return clock.held_up(after) if clock is not None and after < math.inf else contextlib.nullcontext()

@@ -45,7 +45,7 @@ _STANDSTILL: Final = 1.0
 class Hub:
     """Starts cases in the order of their items, at most ``concurrency`` at once, each in a worker that is able to.
 
-    A case that is held up leaves its place to the next, and takes another when it goes on; half as many as
+    A case that is held up leaves its slot to the next, and takes another when it goes on; half as many as
     ``concurrency`` may. So does one that is made, while its record is written. All together are at most twice as many.
 
     ``maxfail`` failures end the session (0: never): once so many are known, cases after them are cancelled, and not
@@ -254,7 +254,7 @@ class Hub:
         case.held = held
 
     def _vacate(self, index: int) -> None:
-        """A case's place is free."""
+        """A case's slot is free."""
         case = self._case(index)
         self._hold(index, False)
         if case.made:

@@ -56,7 +56,7 @@ def test_what_a_worker_cannot_run_any_more_is_not_ordered_after_the_answer() -> 
     assert told.says("a", "done", 0, 1, False, "") == []
 
 
-def test_a_case_that_is_held_up_leaves_its_place_and_takes_another_when_it_goes_on() -> None:
+def test_a_case_that_is_held_up_leaves_its_slot_and_takes_another_when_it_goes_on() -> None:
     told = Told(concurrency=2)
     told.join("a")
     assert runs(told.says("a", "able", range(6))) == [("a", 0), ("a", 1)]
@@ -86,7 +86,7 @@ def test_a_held_case_whose_worker_dies_leaves_nothing_behind() -> None:
     assert told.hub.held == 0
 
 
-def test_a_case_that_is_made_leaves_its_place_and_no_more_than_as_many_again_are_kept_at_once() -> None:
+def test_a_case_that_is_made_leaves_its_slot_and_no_more_than_as_many_again_are_kept_at_once() -> None:
     told = Told(concurrency=1)
     told.join("a")
     assert runs(told.says("a", "able", [0, 1, 2])) == [("a", 0)]

@@ -219,6 +219,25 @@ pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[Spy()])
 """
 
 
+WATCHING = """
+import sys
+import pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure_node(node):
+    print("LOADED", sorted({"pydantic", "asyncio", "numpy", "jinja2"} & set(sys.modules)))
+"""
+
+
+def test_workers_are_told_their_session_before_the_controller_loads_anything_heavy(alone: Project) -> None:
+    """Nobody can do anything until then."""
+    alone.pytester.makeconftest(WATCHING)
+    alone.runner = ("-n", "1")
+    result = alone.run("-q", "-s", "--toolemu-agent=noact", "--toolemu-min-helpfulness=0")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["LOADED []"])
+
+
 def test_an_unrelated_suite_loads_nothing_heavy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(test_a="def test_a(): pass")
