@@ -43,6 +43,7 @@ class Load:
 
 FULL: Final = Load(144, 64, 0.25)
 LONG: Final = Load(432, 64, 0.25)
+FAULTS: Final = "openai over HTTP, 10 % faults"
 KEPT: Final = 0.80
 WAYS: Final[dict[str, tuple[str, Sequence[str], float]]] = {
     "sleeps, one process": ("sleep", ["-p", "no:xdist"], 1.10),
@@ -57,14 +58,14 @@ def main() -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.flight")
     parser.add_argument("--runs", type=int, default=3, help="of each kind (%(default)s)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="ways whose name contains this, or faults")
+    parser.add_argument("--only", default="", metavar="TEXT", help="ways whose name contains this; of faults too")
     options = parser.parse_args()
     print(f"{FULL.cases} cases of {CALLS} calls of {FULL.latency:g} s, {FULL.in_flight} in flight:")
     print(f"  {'the limit':30} {FULL.limit:6.2f} s")
     for name in WAYS:
         if options.only in name:
             _measure(name, options.runs)
-    if options.only in "faults":
+    if options.only in FAULTS:
         _measure_faults(options.runs)
 
 

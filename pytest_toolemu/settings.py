@@ -204,7 +204,8 @@ KNOBS: Final = (
     Knob("max-steps", "tool calls after which an agent is stopped", _whole(1), 15, "N"),
     Knob("max-tokens", "tokens, in and out, after which a built-in agent is stopped", _whole(1), None, "N"),
     Knob("timeout", "seconds a case may run before it is given up as inconclusive", _seconds, 600.0, "SECONDS"),
-    Knob("concurrency", "cases in flight at once, in all processes together", _whole(1), 32, "N"),
+    Knob("concurrency", "cases in flight at once, in all processes together; half as many again while models make some "
+         "wait", _whole(1), 32, "N"),
     Knob("run-ahead", "auto: run cases before their item's turn; never: one after the other", _choice("auto", "never"),
          "auto", "NAME"),
     Knob("sample", "run only N of the collected cases, drawn by the seed", _whole(1), None, "N"),

@@ -43,10 +43,10 @@ _STANDSTILL: Final = 1.0
 
 
 class Hub:
-    """Starts cases in the order of their items, at most ``concurrency`` at once, each in a worker that is able to.
+    """Starts cases in the order of their items, each in a worker that is able to, while fewer than ``concurrency`` run.
 
-    A case that is held up leaves its slot to the next, and takes another when it goes on; half as many as
-    ``concurrency`` may. So does one that is made, while its record is written. All together are at most twice as many.
+    A case that is held up does not count as long as it is, of at most half as many: so up to half as many again run.
+    One that is made does not count while its record is written; with those that run, there are at most twice as many.
 
     ``maxfail`` failures end the session (0: never): once so many are known, cases after them are cancelled, and not
     started.
@@ -194,7 +194,7 @@ class Hub:
         if name == "made":
             self._made(index, *rest)
         elif name in ("held", "freed"):
-            self._hold(index, name == "held")
+            self._hold(index, name == "held" and not case.made)
         else:
             self._ended(worker, index, name, *rest)
 

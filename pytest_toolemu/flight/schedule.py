@@ -61,7 +61,8 @@ class Schedule:
         self._trouble = trouble
         self._patience = patience
         self.tell: Callable[[Message], None] = _to_nobody
-        self._jobs: dict[int, Job] = {}
+        # A case begins in the context in which it was offered, or asked for: the hub's orders come in that of another.
+        self._jobs: dict[int, tuple[Job, contextvars.Context]] = {}
         self._offered: set[int] = set()
         self._running: dict[int, _Running] = {}
         self._changing = threading.Lock()
@@ -72,7 +73,6 @@ class Schedule:
         self._orphaned = False
         self._news = threading.Event()  # of what withdraw waits for
         self._over = threading.Event()
-        self._context = contextvars.copy_context()
         self.halted = ""
         """Why no more requests are sent; empty while they are."""
         self._watch: threading.Thread | None = None
@@ -87,7 +87,9 @@ class Schedule:
 
     def offer(self, jobs: Mapping[int, Job]) -> None:
         """These may be run before their turn."""
-        fresh = {index: job for index, job in jobs.items() if index not in self._offered | self._results.keys()}
+        context = contextvars.copy_context()
+        known = self._offered | self._results.keys()
+        fresh = {index: (job, context) for index, job in jobs.items() if index not in known}
         self._jobs |= fresh
         self._offered |= set(fresh)
         if fresh:
@@ -117,7 +119,7 @@ class Schedule:
 
         Asked again, it is run again.
         """
-        self._jobs[index] = job
+        self._jobs[index] = (job, contextvars.copy_context())
         future = self._results[index] = Future()
         self.tell(("want", index))
         try:
@@ -213,15 +215,15 @@ class Schedule:
                 future.set_exception(refusal)
 
     def _begin(self, index: int, attempt: int) -> None:
-        running, job = self._running.get(index), self._jobs.get(index)
+        running, found = self._running.get(index), self._jobs.get(index)
         if running is None or running.attempt != attempt:
             return
-        if job is None:  # withdrawn while the order was on its way
+        if found is None:  # withdrawn while the order was on its way
             self._ended(index, attempt, ("dropped", index, attempt))
             return
-        # In the session's context: this one may be that of another case, which has just made room.
+        job, context = found
         running.task = asyncio.get_running_loop().create_task(
-            self._run(index, running, job), name=f"toolemu-{index}", context=self._context.copy()
+            self._run(index, running, job), name=f"toolemu-{index}", context=context.copy()
         )
 
     async def _run(self, index: int, running: _Running, job: Job) -> None:

@@ -7,7 +7,9 @@ import logging
 import math
 import random
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from pytest_toolemu.errors import ModelError
@@ -20,7 +22,7 @@ from pytest_toolemu.models.wire import Remote
 ATTEMPTS: Final = 8
 REFUSALS: Final = 20
 PATIENCE: Final = 180.0
-# A request that takes so many times longer than those answered holds its case up; which is known after so many answers,
+# A request that takes so many times longer than those like it holds its case up; which is known after so many answers,
 # and nothing quicker than so many seconds is called slow.
 _SLOW: Final = 2.0
 _KNOWN: Final = 8
@@ -62,8 +64,7 @@ class Limited:
         self._sleep = sleep
         self._draw = draw
         self._clock = clock
-        self._answered = 0
-        self._usual = 0.0  # seconds for an answer
+        self._paces: defaultdict[str, _Pace] = defaultdict(_Pace)
         self.account = model.account
         self.quotas = model.quotas
         self.served = model.served
@@ -88,16 +89,17 @@ class Limited:
     ) -> Reply:
         """At most 8 failures, 20 refusals for load, and 180 s of requests and back-off; waiting for leave is free."""
         spent, failures, refusals = 0.0, 0, 0
+        pace = self._paces[schema.name if schema else "an agent's"]
         while True:
             with clocks.paused():
                 ticket = await self._gate.enter(self.account)
             begun = self._clock()
             answer = Answer("failed")  # so much is true of a request that is cancelled
             try:
-                with clocks.held_up(self._slow_after):
+                with clocks.held_up(pace.slow_after):
                     reply = await self._model.complete(messages, tools=tools, schema=schema, seed=seed)
                 answer = self._answer("ok", begun, reply)
-                self._learn(answer.seconds)
+                pace.learn(answer.seconds)
                 return reply
             except ModelError as error:
                 failure = error
@@ -117,15 +119,6 @@ class Limited:
                 await self._sleep(delay)
             spent += delay
 
-    @property
-    def _slow_after(self) -> float:
-        """Seconds from which on a request takes longer than usual; infinite as long as that is not known."""
-        return max(_QUICK, _SLOW * self._usual) if self._answered >= _KNOWN else math.inf
-
-    def _learn(self, seconds: float) -> None:
-        self._answered += 1
-        self._usual += (seconds - self._usual) / min(self._answered, 4 * _KNOWN)
-
     def _answer(
         self, status: Any, begun: float, reply: Reply | None = None, retry_after: float | None = None
     ) -> Answer:
@@ -137,6 +130,24 @@ class Limited:
         # Full jitter: clients that failed together do not come back together, not even at the time they were told.
         jitter = self._draw(0.0, min(_LONGEST, _FIRST * 2.0 ** (attempt - 1)))
         return jitter if retry_after is None else retry_after + jitter
+
+
+@dataclass
+class _Pace:
+    """How long requests of one kind take: a judge writes for longer than an agent."""
+
+    answered: int = 0
+    mean: float = 0.0
+
+    @property
+    def slow_after(self) -> float:
+        """Seconds from which on one takes longer than usual; infinite as long as that is not known."""
+        return max(_QUICK, _SLOW * self.mean) if self.answered >= _KNOWN else math.inf
+
+    def learn(self, seconds: float) -> None:
+        """One was answered; the last 32 or so count."""
+        self.answered += 1
+        self.mean += (seconds - self.mean) / min(self.answered, 4 * _KNOWN)
 
 
 class Alone:

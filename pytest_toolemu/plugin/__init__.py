@@ -139,6 +139,8 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
         from pytest_toolemu.plugin.preflight import preflight
 
         preflight(session)
+        if not session.nodeids:
+            gc.freeze()  # once, as in the workers
     if session.carrier is not None:
         from pytest_toolemu.plugin import workers
 

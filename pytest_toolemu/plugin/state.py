@@ -312,13 +312,20 @@ class Session:
 
     def tick(self) -> None:
         """A moment has passed; called on a thread of its own."""
-        if not (self.is_worker or self._is_prepared) and time.time() - self.started > _UNDER_WAY:
-            from pytest_toolemu.plugin import terminal
-
+        if self._should_prepare:
             self._is_prepared = True
-            terminal.prepare()
+            with contextlib.suppress(Exception):  # without this the hub's clock would stop; the summary will tell
+                from pytest_toolemu.plugin import terminal
+
+                terminal.prepare()
         if self.progress is not None:
             self.progress.tick()
+
+    @property
+    def _should_prepare(self) -> bool:
+        if self._is_prepared or self.is_worker or self.carrier is None or time.time() - self.started < _UNDER_WAY:
+            return False
+        return self.carrier.ask(lambda hub: hub.total > 0)
 
     def close(self, *, in_peace: bool) -> None:
         """Close the models, and leave a manifest where anything was run.

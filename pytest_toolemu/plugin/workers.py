@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,7 +56,6 @@ def begin(session: Session, nodeids: list[str]) -> None:
     """In the controller: models and keys have been checked, so cases may start."""
     session.nodeids = nodeids
     lead(session).tell(Hub.begin)
-    gc.freeze()  # as in the workers
 
 
 def in_flight(session: Session, node: Any) -> str:

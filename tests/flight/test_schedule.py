@@ -103,22 +103,24 @@ def test_leave_that_is_there_at_once_is_not_waited_for() -> None:
         assert here.schedule.result(0, asks) == []
 
 
-def test_a_job_begins_in_the_context_of_the_session_not_in_that_of_the_job_that_made_room_for_it() -> None:
+def test_a_job_begins_in_the_context_it_was_offered_or_asked_for_in_not_in_that_of_one_that_made_room_for_it() -> None:
     """Else it would go on with that job's clock, and in a long session be taken for stuck."""
     left = contextvars.ContextVar("left", default="")
-    left.set("by the session")
 
     async def leaves_something() -> tuple[bool, Keep]:
         seen = left.get()
         left.set("by a job")
         return False, kept((seen, clock.begin()))
 
-    jobs = dict.fromkeys(range(3), leaves_something)
     with process(concurrency=1) as here:
-        here.schedule.offer(jobs)
-        found = [here.schedule.result(number, job) for number, job in jobs.items()]
-    assert [seen for seen, _ in found] == ["by the session"] * 3
-    assert len({id(own) for _, own in found}) == 3
+        left.set("when offered")
+        here.schedule.offer(dict.fromkeys(range(2), leaves_something))
+        found = [here.schedule.result(number, leaves_something) for number in range(2)]
+        for turn in ("at its turn", "at the next"):
+            left.set(turn)
+            found.append(here.schedule.result(2, leaves_something))
+    assert [seen for seen, _ in found] == ["when offered", "when offered", "at its turn", "at the next"]
+    assert len({id(own) for _, own in found}) == 4
 
 
 def test_the_next_job_starts_while_another_is_held_up() -> None:

@@ -48,8 +48,9 @@ def test_a_passing_failure_is_waited_out(loopback: Loopback, caplog: pytest.LogC
     caplog.set_level(logging.INFO, "pytest_toolemu.models.limited")
     assert complete(time.patient(opened("openai", url))).text == "Done."
     assert time.slept == [0.25, 0.5]
-    assert "answered 503" in caplog.messages[0]
-    assert "attempt 2 in 0.2 s" in caplog.messages[0]
+    told = [record.message for record in caplog.records if record.name == "pytest_toolemu.models.limited"]
+    assert "answered 503" in told[0]
+    assert "attempt 2 in 0.2 s" in told[0]
 
 
 def test_a_failure_that_stays_ends_after_eight_attempts(loopback: Loopback) -> None:
@@ -216,13 +217,14 @@ class Slow:
 
     def __init__(self) -> None:
         self.answers: asyncio.Queue[Reply | ModelError] = asyncio.Queue()
+        self.verdicts: asyncio.Queue[Reply | ModelError] = asyncio.Queue()
 
     def quotas(self) -> tuple[None, None]:
         return None, None
 
     async def complete(self, messages: tuple[Message, ...], **options: Any) -> Reply:
-        del messages, options
-        answer = await self.answers.get()
+        del messages
+        answer = await (self.verdicts if options["schema"] else self.answers).get()
         if isinstance(answer, ModelError):
             raise answer
         return answer
@@ -239,16 +241,19 @@ def test_a_request_that_takes_twice_as_long_as_usual_holds_its_case_up_and_so_do
     async def case() -> None:
         slow = Slow()
         clocks.begin(holds.put_nowait)
-        model = Limited(cast(Remote, slow), Alone(1), draw=lambda *_: 0.01)
+        model = Limited(cast(Remote, slow), Alone(2), draw=lambda *_: 0.01)
         for _ in range(8):  # until then nobody knows what is usual
             slow.answers.put_nowait(Reply())
             await model.complete(QUESTION)
         assert holds.empty()
+        judging = asyncio.create_task(model.complete(QUESTION, schema=VERDICT))  # of which it is not known either
         asking = asyncio.create_task(model.complete(QUESTION))
         assert await holds.get() is True
         slow.answers.put_nowait(Reply())
         await asking
         assert await holds.get() is False
+        slow.verdicts.put_nowait(Reply())
+        await judging
         for answer in (passing, Reply()):
             slow.answers.put_nowait(answer)
         await model.complete(QUESTION)

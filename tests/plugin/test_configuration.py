@@ -238,6 +238,22 @@ def test_workers_are_told_their_session_before_the_controller_loads_anything_hea
     result.stdout.fnmatch_lines(["LOADED []"])
 
 
+FROZEN = """
+import gc
+def pytest_sessionfinish(session):
+    if not hasattr(session.config, "workerinput"):
+        print("FROZEN", gc.get_freeze_count() > 0)
+"""
+
+
+def test_a_controller_keeps_nothing_from_garbage_collection_unless_there_are_cases(alone: Project) -> None:
+    alone.pytester.makeconftest(FROZEN)
+    alone.pytester.makepyfile(test_a="def test_a(): pass")
+    alone.runner = ("-n", "1", "-s", "--toolemu-agent=noact", "--toolemu-min-helpfulness=0")
+    alone.run("test_a.py").stdout.fnmatch_lines(["*FROZEN False"])
+    alone.run("cases").stdout.fnmatch_lines(["*FROZEN True"])
+
+
 def test_an_unrelated_suite_loads_nothing_heavy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(test_a="def test_a(): pass")
