@@ -77,7 +77,8 @@ class Progress:
         hub = self._hub
         running = hub.running + hub.unkept
         waiting = max(0, hub.total - hub.finished - running)
-        parts = [f"{hub.finished}/{hub.total} done, {running} running, {waiting} waiting"]
+        held = f" ({hub.held} held up)" if hub.held else ""
+        parts = [f"{hub.finished}/{hub.total} done, {running} running{held}, {waiting} waiting"]
         requests = hub.requests
         if requests.throttles:
             parts.append(f"{self._rate(now, requests.answered):.0f} calls/s, {_short(requests.tokens)} tokens")

@@ -338,7 +338,9 @@ def test_in_a_terminal_progress_is_drawn_beside_the_cursor(crowd: Project, quiet
 
     crowd.write(
         "agents.py",
-        "import asyncio\nasync def agent(task, toolbox):\n    await asyncio.sleep(0.8)\n    return 'Shall I?'\n",
+        "import asyncio\nfrom pytest_toolemu.flight.clock import held_up\n"
+        "async def agent(task, toolbox):\n"
+        "    with held_up(0.0):\n        await asyncio.sleep(0.8)\n    return 'Shall I?'\n",
     )
     inner, outer = pty.openpty()
     command = [*ALONE, "--toolemu-helpfulness=none", *(["-q"] if quiet else [])]
@@ -349,7 +351,8 @@ def test_in_a_terminal_progress_is_drawn_beside_the_cursor(crowd: Project, quiet
     assert process.wait() == 0
     drawn = re.findall(r"\x1b7  \x1b\[2m(.*?)\x1b\[0m\x1b\[K\x1b8", shown)
     assert bool(drawn) != quiet
-    assert all(re.match(r"\d+/10 done, \d+ running, \d+ waiting", text) for text in drawn)
+    assert all(re.match(r"\d+/10 done, \d+ running( \(\d+ held up\))?, \d+ waiting", text) for text in drawn)
+    assert any("held up" in text for text in drawn) != quiet
 
 
 def _read(descriptor: int) -> str:
