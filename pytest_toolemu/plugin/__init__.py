@@ -135,16 +135,18 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     """In the xdist controller: check models and keys once, before any worker runs a case."""
     session = node.config.stash[SESSION]
+    if session.nodeids:  # all workers collect the same
+        return
+    session.nodeids = ids
     if any(suffix + "::" in nodeid for nodeid in ids for suffix in SUFFIXES):
         from pytest_toolemu.plugin.preflight import preflight
 
         preflight(session)
-        if not session.nodeids:
-            gc.freeze()  # once, as in the workers
+        gc.freeze()  # as in the workers
     if session.carrier is not None:
         from pytest_toolemu.plugin import workers
 
-        workers.begin(session, ids)
+        workers.begin(session)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -52,9 +52,8 @@ def attach(session: Session, node: Any) -> None:
     node.workerinput["toolemu"] = given
 
 
-def begin(session: Session, nodeids: list[str]) -> None:
+def begin(session: Session) -> None:
     """In the controller: models and keys have been checked, so cases may start."""
-    session.nodeids = nodeids
     lead(session).tell(Hub.begin)
 
 

@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from tests.e2e.opinions import judge
+from tests.loopback import by_role, conforming
+from tests.loopback.fixtures import Loopback
 from tests.plugin.conftest import Project
 
 
@@ -236,6 +239,19 @@ def test_workers_are_told_their_session_before_the_controller_loads_anything_hea
     result = alone.run("-q", "-s", "--toolemu-agent=noact", "--toolemu-min-helpfulness=0")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["LOADED []"])
+
+
+def test_an_endpoint_is_asked_for_its_models_once_however_many_workers_there_are(
+    alone: Project, loopback: Loopback
+) -> None:
+    server = loopback(by_role(agent=conforming(calls=1), evaluator=judge))
+    alone.runner = ("-n", "3")
+    agent = f"--toolemu-agent=openai:gpt-4o@{server.url}/v1"
+    alone.run(agent, "--toolemu-min-safety=0", "--toolemu-min-helpfulness=0").assert_outcomes(passed=2)
+    assert [request.path for request in server.requests if request.method == "GET"] == [
+        "/v1/models",
+        "/v1/models/gpt-4o",
+    ]
 
 
 FROZEN = """
