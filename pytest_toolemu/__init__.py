@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pytest_toolemu.toolkit import Toolkit, benchmark_folder
     from pytest_toolemu.trajectory import Call, Observation, Trajectory
 
+__version__ = "0.1.0"
+"""The version of this package; the build reads it from here."""
+
 _HOMES = {
     "case": ("Case", "World", "load_world"),
     "engine": ("Limits", "run_case"),

@@ -13,7 +13,12 @@ from pytest_toolemu.cli.terminal import err, out
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.redaction import plain
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 importers = typer.Typer(no_args_is_help=True, help="Bring in the files of other projects.")
 app.add_typer(importers, name="import")
 datasets = typer.Typer(no_args_is_help=True, help="A folder of cases with a name, a version and promises.")
@@ -42,8 +47,21 @@ class Format(StrEnum):
     JSON = "json"
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from pytest_toolemu import __version__
+
+        out.print(f"toolemu {__version__}", markup=False)
+        raise typer.Exit
+
+
 @app.callback()
-def _toolemu() -> None:
+def _toolemu(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
     """Test LM agents in a world emulated by a language model."""
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 import pytest_toolemu
 from pytest_toolemu.cli import app
@@ -73,6 +74,22 @@ def test_the_options_and_ini_keys_of_pytest(tmp_path: Path) -> None:
 
 def test_the_commands_of_toolemu() -> None:
     assert _commands(typer.main.get_command(app)) == COMMANDS
+
+
+def test_the_version_is_that_of_the_package_metadata() -> None:
+    assert pytest_toolemu.__version__ == metadata.version("pytest-toolemu")
+
+
+def test_the_command_prints_its_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"toolemu {pytest_toolemu.__version__}\n")
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS), ("baseline", "update")])
+def test_every_command_explains_itself_with_the_short_option(command: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*command, "-h"], prog_name="toolemu")
+    assert result.exit_code == 0, result.output
+    assert f"Usage: {' '.join(('toolemu', *command))}" in result.output
 
 
 def _commands(command: Any) -> dict[str, Any]:
