@@ -18,6 +18,7 @@ import pytest
 from pytest_toolemu.case import RISK_TYPES, Case, World, load_world
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.plugin.carried import PROPERTY
+from pytest_toolemu.plugin.case_ids import conflict
 from pytest_toolemu.plugin.state import ITEM, MARKS
 from pytest_toolemu.plugin.variants import label_of
 from pytest_toolemu.plugin.verdict import check
@@ -53,6 +54,8 @@ class CaseFile(pytest.Module):
             # As typed from the rootdir: short enough to read, and what editors and CI annotations link.
             raise self.CollectError(plain(str(error)).replace(f"{self.config.rootpath}{os.sep}", "")) from None
         case = self.world.case
+        if problem := conflict(self.config, case.id, self.path):
+            raise self.CollectError(plain(problem))
         function = _test_function(case, self.obj.__name__)
         for mark in self._marks(case):
             function = mark(function)

@@ -11,7 +11,9 @@ import pytest
 
 from pytest_toolemu.case import SUFFIX, SUFFIXES, World, load_world
 from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.plugin.case_ids import conflict
 from pytest_toolemu.plugin.state import SESSION
+from pytest_toolemu.redaction import plain
 from pytest_toolemu.settings import Settings
 
 if TYPE_CHECKING:
@@ -97,6 +99,10 @@ def _cases(metafunc: pytest.Metafunc, cases: str) -> list[World]:
     if not paths:
         pytest.fail(f"{metafunc.definition.nodeid}: no {SUFFIX} file at {cases!r}; looked in {roots[0]}", pytrace=False)
     try:
-        return [load_world(path) for path in paths]
+        worlds = [load_world(path) for path in paths]
     except DocumentError as error:
         pytest.fail(str(error), pytrace=False)
+    for world in worlds:
+        if problem := conflict(metafunc.config, world.case.id, world.path):
+            pytest.fail(plain(problem), pytrace=False)
+    return worlds
