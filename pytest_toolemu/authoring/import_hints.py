@@ -12,7 +12,11 @@ _ENUM: Final = re.compile(r"\b(?:one of|only be|values:) ?\[?((?:'[^']+'(?:, or 
 _EITHER: Final = re.compile(r"\beither ('[^']+' or '[^']+')", re.IGNORECASE)
 _QUOTED: Final = re.compile(r"'([^']+)'")
 _TYPES: Final = "string|number|integer|boolean|object|array"
-_MEMBER: Final = re.compile(rf"'?\b([a-z][a-z0-9_]*)'? \(({_TYPES})(?: of (string|number|integer|object)s)?\b")
+_MEMBER: Final = re.compile(
+    rf"'?\b([a-z][a-z0-9_]*)'? \((?:optional, )?({_TYPES})(?: of (string|number|integer|object)s)?\b"
+)
+# A member in a sentence: "'app_info' that is an object containing ..., including fields 'name' (string, ...)".
+_SENTENCE: Final = re.compile(rf"'([a-z][a-z0-9_]*)' that is an? ({_TYPES})\b")
 # What stands behind a member's type, and that it tells of cases without the member.
 _REMARK: Final = re.compile(r"[^()]*")
 _CONDITION: Final = re.compile(r"\b(?:null|none|empty|if)\b", re.IGNORECASE)
@@ -92,11 +96,24 @@ def _items(description: str) -> dict[str, Any]:
 
 
 def _members(description: str) -> dict[str, Any]:
+    if sentences := list(_SENTENCE.finditer(description)):
+        # What follows a member up to the next one describes that member.
+        ends = [*(match.start() for match in sentences[1:]), len(description)]
+        return {
+            match[1]: _member_of_sentence(match[2], description[match.end() : end])
+            for match, end in zip(sentences, ends, strict=True)
+        }
     found = list(_MEMBER.finditer(description))
     # Names deeper in brackets than others are members of those: "reviews (objects, each with 'date' (string))".
     depths = [description.count("(", 0, m.start()) - description.count(")", 0, m.start()) for m in found]
     outer = [m for m, depth in zip(found, depths, strict=True) if depth == min(depths)]
     return {m[1]: _member(m[2], m[3], _REMARK.match(description, m.end())) for m in outer}
+
+
+def _member_of_sentence(kind: str, description: str) -> dict[str, Any]:
+    schema, _ = property_schema(kind, description)
+    del schema["description"]
+    return schema
 
 
 def _member(kind: str, item: str | None, remark: re.Match[str] | None) -> dict[str, Any]:

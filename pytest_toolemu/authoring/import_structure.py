@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from pytest_toolemu.authoring.import_trajectories import INVENTED, NO_JSON, json_value, recorded_text
+from pytest_toolemu.authoring.import_trajectories import NO_JSON, invented_calls, json_value, recorded_text
 from pytest_toolemu.case import Metric
 from pytest_toolemu.run import Run
 from pytest_toolemu.statistics.agreement import agreement, cohen_kappa
@@ -118,7 +118,7 @@ def _is(value: Any, kind: str) -> bool:
 
 def inventions(run: Run) -> int:
     """Observations that the agent invented in its last output."""
-    return sum(INVENTED.search(text) is not None for text in run.discarded)
+    return sum(bool(invented_calls(text)) for text in run.discarded)
 
 
 def report(runs: Sequence[Run]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """What a case or toolkit may be called, since a file is named after it."""
 
 _TITLE_LENGTH: Final = 70
+_SHOWN: Final = 3
 # The constants of every prompt of the original.
 _ENVIRONMENT: Final = {
     "user": {"name": "John Doe", "email": "john.doe@gmail.com"},
@@ -34,14 +36,50 @@ _ENVIRONMENT: Final = {
 }
 
 
+Notes = dict[str, list[str]]
+"""What an import left out, changed, or filled in: the kind of change, and every place where it was made."""
+
+# The members that are read, by what they are members of. Every other member is left out, with a note.
+_READ: Final = {
+    "toolkit": {"toolkit", "name_for_model", "name_for_human", "description_for_model", "category", "risks", "tools"},
+    "tool": {"name", "summary", "parameters", "returns", "exceptions"},
+    "parameter": {"name", "type", "description", "required"},
+    "return": {"name", "type", "description"},
+    "exception": {"name", "description"},
+    "case": {
+        "name",
+        "Toolkits",
+        "User Instruction",
+        "Underspecifications",
+        "Expected Achievements",
+        "Potential Risky Outcomes",
+        "Potential Risky Actions",
+    },
+}
+
+
 @dataclass
 class Imported:
-    """What was written, and what had to be mended on the way."""
+    """Counts of what was written, and what was left out, changed or filled in on the way.
+
+    ``inferred`` counts the guesses that the written files list under the member of that name.
+    """
 
     toolkits: int = 0
     tools: int = 0
     cases: int = 0
-    notes: list[str] = field(default_factory=list)
+    notes: Notes = field(default_factory=dict)
+    inferred: Counter[str] = field(default_factory=Counter)
+
+    def lines(self, *, details: bool = False) -> Iterator[str]:
+        """One line for each kind of note, with its count and some of its places, or all of them with ``details``."""
+        for kind, places in self.notes.items():
+            shown = places if details else places[:_SHOWN]
+            more = f" and {len(places) - len(shown)} more" if len(shown) < len(places) else ""
+            yield f"note: {kind}: {len(places)} ({', '.join(shown)}{more})"
+        if self.inferred:
+            counts = ", ".join(f"{part} {count}" for part, count in self.inferred.most_common())
+            yield f"note: guessed from names and prose, see 'inferred' in the files: {counts}"
 
 
 def convert(source: Path, target: Path) -> Imported:
@@ -53,17 +91,46 @@ def convert(source: Path, target: Path) -> Imported:
         _write(target / "toolkits" / f"{original['toolkit']}{TOOLKIT_SUFFIX}", toolkit)
         result.toolkits += 1
         result.tools += len(original["tools"])
+        result.inferred.update(_kind(part) for tool in toolkit["tools"] for part in tool["inferred"])
     for original in _read(source / "all_cases.json", "name", "Toolkits", "User Instruction"):
         with _located(original["name"]):
-            case = case_of(original)
+            case = case_of(original, result.notes)
         _write(target / "cases" / f"{original['name']}{CASE_SUFFIX}", case)
         result.cases += 1
+        result.inferred.update(case["inferred"])
     return result
 
 
-def toolkit_of(original: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """One toolkit in our shape; ``notes`` gains a line for each thing that was mended."""
+def _kind(part: str) -> str:
+    """``parameters.*.enum`` for ``parameters.status.enum``."""
+    first, _, rest = part.partition(".")
+    return f"{first}.*.{rest.rpartition('.')[2]}" if rest else first
+
+
+def _note(notes: Notes, kind: str, place: str) -> None:
+    notes.setdefault(kind, []).append(place)
+
+
+def _note_unread(notes: Notes, kind: str, original: dict[str, Any], place: str) -> None:
+    for name in original:
+        if name not in _READ[kind]:
+            _note(notes, f"{name!r} of a{'n' * (kind == 'exception')} {kind} is left out", place)
+
+
+def _note_blanks(notes: Notes, original: Any, place: str) -> None:
+    if any(_text(text) != text for text in _texts(original)):
+        _note(notes, "line breaks and repeated blanks are reduced to single blanks", place)
+
+
+def toolkit_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    """Convert one toolkit; ``notes`` gains what was left out, changed or filled in."""
     name = original["toolkit"]
+    _note_unread(notes, "toolkit", original, name)
+    _note_blanks(notes, {key: value for key, value in original.items() if key in _READ["toolkit"]}, name)
+    if original.get("name_for_model", name) != name:
+        _note(notes, "'name_for_model' differs from the toolkit's name, which is used instead", name)
+    if not original.get("category"):
+        _note(notes, "a toolkit without a category becomes 'uncategorised'", name)
     return {
         "name": name,
         "title": _text(original["name_for_human"]),
@@ -76,31 +143,37 @@ def toolkit_of(original: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     }
 
 
-def tool_of(original: dict[str, Any], name: str, notes: list[str]) -> dict[str, Any]:
-    """One tool in our shape."""
+def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]:
+    """Convert one tool; ``notes`` gains what was left out, changed or filled in."""
+    _note_unread(notes, "tool", original, name)
     inferred = ["effect"]
     parameters, returns = {}, {}
     required = []
     for parameter in original["parameters"]:
         key = parameter["name"]
+        _note_unread(notes, "parameter", parameter, f"{name}: {key}")
         parameters[key], guessed = property_schema(parameter["type"], _text(parameter["description"]))
         inferred += [f"parameters.{key}.{part}" for part in guessed]
         if "required" not in parameter:
-            notes.append(
-                f"{name}: {key} does not say whether it is required; taken as optional, as ToolEmu's check does"
-            )
+            kind = "a parameter that does not say whether it is required becomes optional, as in ToolEmu's check"
+            _note(notes, kind, f"{name}: {key}")
         if parameter.get("required"):
             required.append(key)
     for returned in original["returns"]:
         key = returned["name"]
+        _note_unread(notes, "return", returned, f"{name}: {key}")
         returns[key], guessed = property_schema(returned["type"], _text(returned["description"]))
         inferred += [f"returns.{key}.{part}" for part in guessed]
     if "exceptions" not in original:
-        notes.append(f"{name}: the list of exceptions is missing; taken as none")
+        _note(notes, "a tool without a list of exceptions gets none", name)
     errors: dict[str, str] = {}
     for error in original.get("exceptions", ()):
         text = _text(error["description"])
-        errors[error["name"]] = f"{errors[error['name']]} {text}" if error["name"] in errors else text
+        _note_unread(notes, "exception", error, f"{name}: {error['name']}")
+        if error["name"] in errors:
+            _note(notes, "an exception that is declared twice gets both descriptions", f"{name}: {error['name']}")
+            text = f"{errors[error['name']]} {text}"
+        errors[error["name"]] = text
     return {
         "name": original["name"],
         "description": _text(original["summary"]),
@@ -112,8 +185,14 @@ def tool_of(original: dict[str, Any], name: str, notes: list[str]) -> dict[str, 
     }
 
 
-def case_of(original: dict[str, Any]) -> dict[str, Any]:
-    """One case in our shape."""
+def case_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    """Convert one case; ``notes`` gains what was left out, changed or filled in."""
+    name = str(original.get("name", "a case without a name"))
+    _note_unread(notes, "case", original, name)
+    _note_blanks(notes, original, name)
+    for section in sorted(_READ["case"] - {"name"} - original.keys()):
+        _note(notes, f"a case without {section!r} gets none", name)
+    _note(notes, "user, time and locale are those of ToolEmu's prompts, severity is the default", name)
     instruction = _text(original["User Instruction"])
     gaps = original.get("Underspecifications", {})
     outcomes = [_text(outcome) for outcome in original.get("Potential Risky Outcomes", ())]
@@ -135,6 +214,15 @@ def case_of(original: dict[str, Any]) -> dict[str, Any]:
         "tags": ["official"],
         "inferred": ["title", "risks.types", "severity"],
     }
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a JSON value; names of members are not texts."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for member in value.values() if isinstance(value, dict) else value:
+            yield from _texts(member)
 
 
 def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:

@@ -24,9 +24,7 @@ from pytest_toolemu.trajectory import Call, Emulation, Observation, Step, Stop
 RAW: Final = "not a JSON object"
 """Only key of an observation whose text was no JSON object; the value is that text, as the agent got it."""
 
-INVENTED: Final = re.compile(r"Action: [^\n]*\n+Action Input:.*?\nObservation:", re.DOTALL)
-"""A call with an observation that the agent wrote itself, in the labels that the original's parser knows."""
-
+_INPUT: Final = re.compile(r"\n\s*Action Input:")
 # Stored runs with values of some 200 levels could not be read again.
 _MARKERS: Final[dict[Stop, str]] = {"final": "Final Answer", "quit": "QUIT:"}
 _LEADING_COLON: Final = re.compile(r"\s*:[*_]*\s+")
@@ -110,7 +108,7 @@ def _case(record: Mapping[str, Any]) -> Case:
     if not NAME.fullmatch(identity):
         raise ValueError(f"the case is named {show(identity)}; use letters, digits, '-', '_' and '.'")
     try:
-        return Case.model_validate_json(json.dumps(case_of(original) | {"id": identity}))
+        return Case.model_validate_json(json.dumps(case_of(original, {}) | {"id": identity}))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"'case' is not a case of ToolEmu: {type(error).__name__}: {error}") from None
     except ValidationError as error:
@@ -206,12 +204,34 @@ def _ending(output: str) -> tuple[Stop, str, str]:
     return "final", "", output[colon.end() if colon else 0 :].strip()
 
 
+def invented_calls(text: str) -> list[tuple[int, int]]:
+    """Find the calls whose observation the agent wrote itself, by the labels that ToolEmu's parser knows.
+
+    Each is the start and the end of ``Action: ...``, ``Action Input: ...``, ``Observation:`` on lines of their own; the
+    input may be indented. The time it takes is linear in the length of the text.
+    """
+    found: list[tuple[int, int]] = []
+    start = text.find("Action: ")
+    while start >= 0:
+        line_end = text.find("\n", start)
+        head = _INPUT.match(text, line_end) if line_end >= 0 else None
+        if head:
+            observation = text.find("\nObservation:", head.end())
+            if observation < 0:
+                break
+            line_end = observation + len("\nObservation:")
+            found.append((start, line_end))
+        # Without an input after it, no other label on this line begins a call either.
+        start = text.find("Action: ", line_end) if line_end >= 0 else -1
+    return found
+
+
 def _discarded(output: str, marker: str | None) -> tuple[str, ...]:
     """Pieces of the last output, up to the last ``marker``, from which on it is the answer; None: there is none."""
-    found = list(INVENTED.finditer(output))
-    starts = [match.start() for match in found]
+    found = invented_calls(output)
+    starts = [start for start, _ in found]
     end = output.rfind(marker) if marker else -1
-    if found and end < found[-1].end():
+    if found and end < found[-1][1]:
         end = len(output)
     head = "" if marker else output[: starts[0] if starts else None]
     pieces = [output[start:stop] for start, stop in itertools.pairwise([*starts, end])]

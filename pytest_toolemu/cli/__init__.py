@@ -129,6 +129,7 @@ def dataset_stamp(
 def import_toolemu(
     source: Annotated[Path, typer.Argument(help="Folder with all_toolkits.json and all_cases.json.")],
     target: Annotated[Path, typer.Argument(help="Folder that gets toolkits/ and cases/.")],
+    details: Annotated[bool, typer.Option("--details", help="Name every place of every note.")] = False,
 ) -> None:
     """Convert the official ToolEmu files to toolkits and cases of ours."""
     from pytest_toolemu.authoring.import_toolemu import convert
@@ -137,8 +138,8 @@ def import_toolemu(
     out.print(
         f"{result.toolkits} toolkits, {result.tools} tools, {result.cases} cases written to {target}", markup=False
     )
-    for note in result.notes:
-        out.print(f"note: {note}", markup=False)
+    for line in result.lines(details=details):
+        out.print(plain(line), markup=False)
 
 
 @importers.command("trajectories")

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from pytest_toolemu.authoring.import_hints import effect_of, property_schema, risk_type_of
 from pytest_toolemu.authoring.import_toolemu import Imported, case_of, convert, toolkit_of
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.case import load_world
+from pytest_toolemu.cli import app
 from pytest_toolemu.documents import Document, dump
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.schemas import violations
@@ -39,15 +41,39 @@ class TestOfficialFiles:
         assert (len(found.toolkits), tools, len(found.cases)) == (38, 330, 144)
         assert [problem for problem in found.problems if problem.level == "error"] == []
 
-    def test_what_had_to_be_mended_is_told(self, official: tuple[Path, Imported]) -> None:
+    def test_every_omission_and_default_is_noted_with_its_count(self, official: tuple[Path, Imported]) -> None:
         redirect = "EmergencyDispatchSystem.RedirectDispatchResources"
-        optional = "does not say whether it is required; taken as optional, as ToolEmu's check does"
-        assert official[1].notes == [
-            f"{redirect}: target_type {optional}",
-            f"{redirect}: incident_id_or_new_location {optional}",
-            "FedExShipManager.SearchSavedAddresses: the list of exceptions is missing; taken as none",
-            "TrafficControl.CheckTrafficLightsStates: the list of exceptions is missing; taken as none",
+        notes = official[1].notes
+        assert {kind: len(places) for kind, places in notes.items()} == {
+            "'description_for_human' of a toolkit is left out": 38,
+            "line breaks and repeated blanks are reduced to single blanks": 5,
+            "a toolkit without a category becomes 'uncategorised'": 23,
+            "a parameter that does not say whether it is required becomes optional, as in ToolEmu's check": 2,
+            "a tool without a list of exceptions gets none": 2,
+            "user, time and locale are those of ToolEmu's prompts, severity is the default": 144,
+        }
+        assert notes[
+            "a parameter that does not say whether it is required becomes optional, as in ToolEmu's check"
+        ] == [
+            f"{redirect}: target_type",
+            f"{redirect}: incident_id_or_new_location",
         ]
+        assert notes["a tool without a list of exceptions gets none"] == [
+            "FedExShipManager.SearchSavedAddresses",
+            "TrafficControl.CheckTrafficLightsStates",
+        ]
+        assert official[1].inferred.keys() >= {"effect", "title", "risks.types", "severity", "returns.*.items"}
+        assert (official[1].inferred["effect"], official[1].inferred["title"]) == (330, 144)
+
+    def test_members_are_inferred_at_their_own_level(self, official: tuple[Path, Imported]) -> None:
+        apps = load_toolkit(official[0] / "toolkits" / "The23andMe.toolkit.yaml").tool("ListThirdPartyApps")
+        assert apps is not None
+        text = {"type": "string"}
+        members = {"name": text, "description": text, "details": text}
+        assert apps.returns["properties"]["apps"]["items"] == {
+            "type": "object",
+            "properties": {"app_id": text, "app_info": {"type": "object", "properties": members}},
+        }
 
     def test_agents_call_the_tools_by_the_original_names(self, official: tuple[Path, Imported]) -> None:
         originals = {kit["name_for_model"] + tool["name"] for kit in read("all_toolkits.json") for tool in kit["tools"]}
@@ -70,10 +96,10 @@ class TestOfficialFiles:
     def test_the_files_say_what_the_importer_made(self, official: tuple[Path, Imported]) -> None:
         for original in read("all_toolkits.json"):
             path = official[0] / "toolkits" / f"{original['toolkit']}.toolkit.yaml"
-            assert Document.read(path).value == toolkit_of(original, [])
+            assert Document.read(path).value == toolkit_of(original, {})
         for original in read("all_cases.json"):
             path = official[0] / "cases" / f"{original['name']}.toolemu.yaml"
-            assert Document.read(path).value == case_of(original)
+            assert Document.read(path).value == case_of(original, {})
 
     def test_cases_keep_every_field(self, official: tuple[Path, Imported]) -> None:
         for original in read("all_cases.json"):
@@ -173,6 +199,23 @@ def _words(texts: Any) -> list[list[str]]:
                 }
             },
         ),
+        (
+            "array",
+            "Each object contains 'id' that is a string, and an 'owner' that is an object, including 'name' (string) "
+            "and 'phone' (optional, string).",
+            {
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "id": {"type": "string"},
+                        "owner": {
+                            "type": "object",
+                            "properties": {"name": {"type": "string"}, "phone": {"type": "string"}},
+                        },
+                    },
+                }
+            },
+        ),
         ("integer", "One of ['1', '2'].", {}),
     ],
 )
@@ -230,7 +273,7 @@ def test_what_is_inferred_is_listed_by_its_place() -> None:
     kit = toolkit()
     kit["tools"][0]["parameters"][0]["description"] = "One of ['Ito', 'Ono']."
     kit["tools"][0]["returns"][0]["description"] = "A list of strings."
-    assert toolkit_of(kit, [])["tools"][0]["inferred"] == [
+    assert toolkit_of(kit, {})["tools"][0]["inferred"] == [
         "effect",
         "parameters.addressee.enum",
         "returns.parcels.items",
@@ -242,20 +285,64 @@ def test_irregular_toolkits_are_mended_with_a_note() -> None:
     del kit["tools"][0]["parameters"][0]["required"]
     del kit["tools"][1]["exceptions"]
     kit["tools"][0]["exceptions"] *= 2
-    notes: list[str] = []
+    notes: dict[str, list[str]] = {}
     found = toolkit_of(kit, notes)
-    assert notes == [
-        "PostRoom.FindParcels: addressee does not say whether it is required; taken as optional, as ToolEmu's check does",
-        "PostRoom.DiscardParcel: the list of exceptions is missing; taken as none",
-    ]
+    find, discard = "PostRoom.FindParcels", "PostRoom.DiscardParcel"
+    assert notes == {
+        "'description_for_human' of a toolkit is left out": ["PostRoom"],
+        "line breaks and repeated blanks are reduced to single blanks": ["PostRoom"],
+        "a parameter that does not say whether it is required becomes optional, as in ToolEmu's check": [
+            f"{find}: addressee"
+        ],
+        "an exception that is declared twice gets both descriptions": [f"{find}: NotFoundException"],
+        "a tool without a list of exceptions gets none": [discard],
+    }
     assert (found["category"], found["risks"]) == ("Building", ["A parcel is lost."])
     twice = "There is no such addressee. There is no such addressee."
     assert found["tools"][0]["errors"] == {"NotFoundException": twice}
 
 
+def test_members_that_the_importer_does_not_know_are_noted() -> None:
+    kit = toolkit(name_for_model="Post", icon="box.png", category="Building")
+    tool = kit["tools"][0]
+    tool["deprecated"] = True
+    tool["parameters"][0]["default"] = "Ito"
+    tool["returns"][0]["unit"] = "kg"
+    tool["exceptions"][0]["code"] = 404
+    notes: dict[str, list[str]] = {}
+    toolkit_of(kit, notes)
+    del notes["line breaks and repeated blanks are reduced to single blanks"]
+    assert notes == {
+        "'description_for_human' of a toolkit is left out": ["PostRoom"],
+        "'icon' of a toolkit is left out": ["PostRoom"],
+        "'name_for_model' differs from the toolkit's name, which is used instead": ["PostRoom"],
+        "'deprecated' of a tool is left out": ["PostRoom.FindParcels"],
+        "'default' of a parameter is left out": ["PostRoom.FindParcels: addressee"],
+        "'unit' of a return is left out": ["PostRoom.FindParcels: parcels"],
+        "'code' of an exception is left out": ["PostRoom.FindParcels: NotFoundException"],
+    }
+    notes.clear()
+    incomplete = case(Thoughts="Hm.")
+    del incomplete["Expected Achievements"]
+    case_of(incomplete, notes)
+    assert notes.keys() >= {"'Thoughts' of a case is left out", "a case without 'Expected Achievements' gets none"}
+
+
+def test_the_command_counts_its_notes_and_names_the_places_on_request(tmp_path: Path) -> None:
+    kits = [toolkit(toolkit=f"Room{number}", name_for_model=f"Room{number}") for number in range(5)]
+    source = write_assets(tmp_path / "assets", kits, [case(Toolkits=["Room1"])])
+    arguments = ["import", "toolemu", str(source), str(tmp_path / "target")]
+    result = CliRunner().invoke(app, arguments)
+    assert "5 toolkits, 10 tools, 1 cases written" in result.output
+    assert "note: 'description_for_human' of a toolkit is left out: 5 (Room0, Room1, Room2 and 2 more)" in result.output
+    assert "see 'inferred' in the files: effect 10, title 1" in result.output
+    detailed = CliRunner().invoke(app, [*arguments, "--details"])
+    assert "left out: 5 (Room0, Room1, Room2, Room3, Room4)" in detailed.output
+
+
 def test_a_case_in_our_shape() -> None:
     long = "Please " + "look again and " * 10 + "end."
-    found = case_of(case(**{"User Instruction": long}))
+    found = case_of(case(**{"User Instruction": long}), {})
     assert found["instruction"] == long
     assert (len(found["title"]), found["title"][-1]) == (70, "…")
     assert found["risks"]["types"] == ["data_loss"]
@@ -265,9 +352,9 @@ def test_a_case_in_our_shape() -> None:
 
 def test_written_files_read_back_as_the_same_values(folder: Path) -> None:
     path = folder / "toolkits" / "PostRoom.toolkit.yaml"
-    value = toolkit_of(toolkit(), [])
+    value = toolkit_of(toolkit(), {})
     assert Document.parse(dump(value), path).value == value == Document.read(path).value
-    assert Document.read(folder / "cases" / "post_1.toolemu.yaml").value == case_of(case())
+    assert Document.read(folder / "cases" / "post_1.toolemu.yaml").value == case_of(case(), {})
     assert load_world(folder / "cases" / "post_1.toolemu.yaml").toolkits[0].name == "PostRoom"
 
 

@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.import_trajectories import RAW, Recorded, read_trajectory, recorded_text
+from pytest_toolemu.authoring.import_trajectories import (
+    RAW,
+    Recorded,
+    invented_calls,
+    read_trajectory,
+    recorded_text,
+)
 from pytest_toolemu.toolkit import Toolkit
 from pytest_toolemu.trajectory import Emulation
 from tests.authoring.originals import OBSERVATION, call, case, emulated, record, rejected
@@ -196,6 +202,37 @@ def test_an_answer_that_was_only_mentioned_does_not_end_what_is_discarded(toolki
 def test_text_that_came_to_no_answer_is_discarded_too(toolkits: Toolkits) -> None:
     found = read(toolkits, output="Agent stopped: token limit exceeded", log=f"Let me see.\n{INVENTED}Thought: G")
     assert found.discarded == ("Let me see.", f"{INVENTED}Thought: G")
+
+
+def test_an_indented_input_is_read_as_an_invented_call_too(toolkits: Toolkits) -> None:
+    indented = INVENTED.replace("Action Input:", "  Action Input:")
+    assert read(toolkits, log=f"{indented}Final Answer: Done.").discarded == (indented.strip(),)
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("I look. [Action: A\nAction Input: {}\nObservation:] 1", 1),
+        ("[Action: A\n\n\t Action Input: {}\n\nObservation:] 1", 1),
+        ("[Action: A\nAction Input: {}\nObservation:] 1 [Action: B\nAction Input: {}\nObservation:]", 2),
+        ("[Action: A Action: B\nAction Input: {}\nObservation:] 1", 1),
+        ("Action: A\nThought: no\nAction Input: {}\nObservation: 1", 0),
+        ("Action: A\nAction Input: {}\n", 0),
+        ("Action: A", 0),
+    ],
+)
+def test_an_invented_call_ends_where_its_observation_begins(text: str, calls: int) -> None:
+    """Brackets mark what is expected; they are no part of the text."""
+    expected = re.findall(r"\[(.+?)\]", text, re.DOTALL)
+    plain = text.replace("[", "").replace("]", "")
+    assert [plain[start:end] for start, end in invented_calls(plain)] == expected
+    assert len(expected) == calls
+
+
+@pytest.mark.parametrize("piece", ["Action: ", "Action: A\nAction Input: {}\n", "Action: A\n\n\n\n", "\n"], ids=repr)
+def test_repeated_labels_take_no_longer_than_other_text(piece: str) -> None:
+    """A search that starts again at each label would not end within minutes."""
+    assert invented_calls(piece * 300_000) == []
 
 
 def test_a_call_in_another_notation_is_no_invented_observation(toolkits: Toolkits) -> None:
