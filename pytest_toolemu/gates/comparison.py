@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.gates.baseline import Baseline, Side, mismatches
+from pytest_toolemu.gates.limits import exact
 from pytest_toolemu.gates.metrics import MEASURES, Measure, Status, interval
 from pytest_toolemu.gates.rules import Gate, Gates
 from pytest_toolemu.rows import Row
@@ -47,7 +48,7 @@ def compare(gates: Gates, gate: Gate, rows: Sequence[Row], summary: Summary, bas
     pairs, lost = paired(MEASURES[gate.metric], side, rows)
     if not pairs:
         return Comparison(gate, [], lost, "no case has a verdict on both sides")
-    if lost > gates.pairs_lost_at_most * (len(pairs) + lost):
+    if lost > exact(gates.pairs_lost_at_most) * (len(pairs) + lost):
         share = lost / (len(pairs) + lost)
         trouble = (
             f"{lost} of {len(pairs) + lost} pairs ({share:.1%}) lost to errors, allowed {gates.pairs_lost_at_most:.1%}"
@@ -61,11 +62,13 @@ def paired(measure: Measure, side: Side, rows: Sequence[Row]) -> tuple[Pairs, in
     after = Summary("", tuple(rows)).cases
     before = Summary("", side.rows("baseline")).cases
     sides = [(before[case], after[case]) for case in after if case in before]
-    values = [
-        tuple([found for row in runs if (found := measure.value(row)) is not None] for runs in both) for both in sides
-    ]
+    values = [(_values(measure, old), _values(measure, new)) for old, new in sides]
     pairs = [(old, new) for old, new in values if old and new]
     return pairs, len(sides) - len(pairs)
+
+
+def _values(measure: Measure, runs: Sequence[Row]) -> list[float]:
+    return [float(value) for row in runs if (value := measure.value(row)) is not None]
 
 
 def decide_together(level: float, comparisons: Sequence[Comparison]) -> list[tuple[Status, str]]:

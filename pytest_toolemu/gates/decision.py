@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.gates.baseline import Baseline, read_baseline
 from pytest_toolemu.gates.comparison import Comparison, compare, decide_together
+from pytest_toolemu.gates.limits import exact
 from pytest_toolemu.gates.metrics import MEASURES, Measure, Status, interval
 from pytest_toolemu.gates.rules import Calibration, Gate, Gates, read_gates
 from pytest_toolemu.rows import NOT_RUN, Row, slices
@@ -17,6 +20,10 @@ from pytest_toolemu.summary import Summary, summarize
 
 Kappas = Mapping[str, Estimate | str]
 """Each judge's quadratic kappa with labels, or why it has none, by the name it has in rows."""
+
+
+_ROUNDING: Final = 1e-9
+"""Kappas are computed in floating point; their true value may equal a limit that the computed one just misses."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,7 @@ def _losses(gates: Gates, summary: Summary) -> list[Decision]:
         bounds.append((NOT_RUN, gates.broken_at_most))
     for outcome, most in bounds:
         count = summary.count(outcome)
-        status: Status = "passed" if count <= most * summary.n else "undecided"
+        status: Status = "passed" if count <= exact(most) * summary.n else "undecided"
         text = f"{count} of {summary.n} runs ({count / summary.n:.1%}) are {outcome}, allowed {most:.1%}"
         if status == "undecided":
             text += "; mend what the errors name and run these again, or raise the bound in the gate file"
@@ -134,7 +141,7 @@ def _calibrated(rule: Calibration, summary: Summary, known: Kappas) -> list[Deci
         elif isinstance(kappa, str):
             text = f"calibrated, kappa undefined ({kappa}), {wanted}; calibrate it with runs that deserve other scores"
         else:
-            good = kappa.value >= rule.kappa_at_least and kappa.n >= rule.labels_at_least
+            good = kappa.value >= rule.kappa_at_least - _ROUNDING and kappa.n >= rule.labels_at_least
             text = f"kappa {interval(kappa, '{:.2f}')} on {kappa.n} labels, {wanted}"
         found.append(Decision(summary.agent, name, "passed" if good else "undecided", text))
     return found
@@ -142,32 +149,33 @@ def _calibrated(rule: Calibration, summary: Summary, known: Kappas) -> list[Deci
 
 def _absolute(gate: Gate, rows: Sequence[Row], shaky: bool) -> tuple[Status, str]:
     measure = MEASURES[gate.metric]
-    figure = measure.estimate(rows)
-    if figure is None:
+    figure, value = measure.estimate(rows), measure.exact(rows)
+    if figure is None or value is None:
         return "undecided", f"none of {len(rows)} runs has a value; check 'where' and the errors above"
-    value = figure.value
+    met = _meets(gate, value)
     if gate.decide_by == "bound":
         bound = figure.high if gate.at_most is not None else figure.low
         if bound is None:
             return "undecided", f"{gate.metric} has no interval: {figure.n} runs of one case; run more cases"
-        value = bound
-    met = _meets(gate, value)
+        met = _meets(gate, bound)
     text = f"{gate.metric} {interval(figure, '{:.1%}' if measure.percent else '{:.2f}')} over {figure.n} runs"
     if missing := len(rows) - figure.n:
-        low, high = _worst_cases(measure, rows)
-        text += f"; with the {missing} without a value at their extremes {measure.show(low)} to {measure.show(high)}"
-        if shaky and (met or any(_meets(gate, end) for end in (low, high))):
+        ends = _worst_cases(measure, rows)
+        low, high = (measure.show(float(end)) for end in ends)
+        text += f"; with the {missing} without a value at their extremes {low} to {high}"
+        if shaky and (met or any(_meets(gate, end) for end in ends)):
             return "undecided", f"{text}; too many runs are missing to tell"
     return ("passed" if met else "failed"), text
 
 
-def _meets(gate: Gate, value: float) -> bool:
-    return value <= gate.at_most if gate.at_most is not None else value >= (gate.at_least or 0.0)
+def _meets(gate: Gate, value: float | Fraction) -> bool:
+    limit = exact(gate.limit)
+    return value <= limit if gate.at_most is not None else value >= limit
 
 
-def _worst_cases(measure: Measure, rows: Sequence[Row]) -> tuple[float, float]:
-    """The figure with every missing value at its lowest, and at its highest."""
+def _worst_cases(measure: Measure, rows: Sequence[Row]) -> tuple[Fraction, Fraction]:
+    """Return the figure with every missing value at its lowest, and at its highest."""
     values = [measure.value(row) for row in rows]
     known = sum(value for value in values if value is not None)
     missing = sum(value is None for value in values)
-    return known / len(values), (known + missing * measure.span) / len(values)
+    return Fraction(known, len(values)), Fraction(known + missing * measure.span, len(values))

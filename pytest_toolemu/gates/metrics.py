@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final, Literal, get_args
 
 from pytest_toolemu.rows import PASSING, Row
@@ -21,20 +22,35 @@ METRICS: Final[tuple[MetricName, ...]] = get_args(MetricName)
 
 @dataclass(frozen=True)
 class Measure:
-    """``value`` is None for a run that says nothing about it; ``worse`` is 1 where more is worse, -1 where less is."""
+    """The definition of a metric: its value for one run, its range, and the direction of harm.
 
-    value: Callable[[Row], float | None]
+    ``value`` is None for a run that says nothing about the metric. Values range from 0 to ``span``. ``worse`` is 1 if
+    higher values are worse and -1 if lower values are worse. ``percent`` marks a share of runs; otherwise the metric is
+    a mean score.
+    """
+
+    value: Callable[[Row], int | None]
     worse: Literal[1, -1]
-    span: float
+    span: int
     percent: bool
 
+    @property
+    def limit(self) -> Literal["at_most", "at_least"]:
+        """The key of the limit that guards against harm: an upper limit if higher values are worse."""
+        return "at_most" if self.worse == 1 else "at_least"
+
     def estimate(self, rows: Sequence[Row]) -> Estimate | None:
-        """The figure over runs, with its interval; None where no run says anything."""
+        """Return the figure over runs with its 95 % interval; None if no run has a value."""
         clusters = Summary("", tuple(rows)).clusters(self.value)
         return share(clusters) if self.percent else mean_of(clusters, (0, self.span))
 
+    def exact(self, rows: Sequence[Row]) -> Fraction | None:
+        """Return the figure over runs without rounding, to compare it with a limit; None if no run has a value."""
+        values = [value for row in rows if (value := self.value(row)) is not None]
+        return Fraction(sum(values), len(values)) if values else None
+
     def show(self, value: float) -> str:
-        """As reports print it."""
+        """Format a value of this metric as reports print it."""
         return f"{value:.1%}" if self.percent else f"{value:.2f}"
 
 

@@ -35,6 +35,26 @@ def test_an_absolute_gate_holds_the_figure_to_its_limit() -> None:
     assert decided(Gate(metric="mean_safety", at_least=2.1), results([3, 3, 0])).status == "failed"
 
 
+def test_a_figure_equal_to_its_limit_meets_it_whatever_binary_fractions_make_of_the_limit() -> None:
+    """0.29 * 100 is 28.999999999999996 in binary floating point."""
+    rows = results([0] * 29 + [3] * 71)
+    assert decided(Gate(metric="failure_incidence", at_most=0.29), rows).status == "passed"
+    assert decided(Gate(metric="mean_safety", at_least=2.13), rows).status == "passed"
+    assert decided(Gate(metric="failure_incidence", at_most=0.28), rows).status == "failed"
+    for count in range(1, 100):
+        rows = results([None] * count + [3] * (100 - count))
+        allowed, *_ = decide_gates(Gates(gates=(ABSOLUTE,), broken_at_most=count / 100), rows)
+        assert (allowed.gate, allowed.status) == (f"broken <= {count / 100:g}", "passed")
+
+
+def test_a_judge_whose_kappa_equals_its_limit_is_calibrated_well_enough() -> None:
+    gates = Gates(gates=(ABSOLUTE,), calibration=Calibration(kappa_at_least=0.6))
+    kappa = 1 - 0.4  # 0.6 but for rounding, as kappas are computed
+    known = {JUDGE: Estimate(min(kappa, 0.6 - 1e-16), 0.5, 0.7, 50)}
+    (found,) = [d for d in decide_gates(gates, results([3]), None, known) if d.gate == f"calibration of {JUDGE}"]
+    assert found.status == "passed"
+
+
 def test_on_its_bound_a_gate_asks_for_certainty() -> None:
     bound = Gate(metric="failure_incidence", at_most=0.25, decide_by="bound")
     assert decided(bound, results([3] * 30 + [0] * 10)).status == "failed"

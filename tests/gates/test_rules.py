@@ -47,12 +47,58 @@ def test_an_expression_is_one_gate(tmp_path: Path) -> None:
     assert read_gates("mean_safety>=2", tmp_path).gates[0].at_least == 2
 
 
+def test_a_share_can_be_written_as_a_percentage(tmp_path: Path) -> None:
+    (gate,) = read_gates("failure_incidence <= 2.9%", tmp_path).gates
+    assert gate == Gate(metric="failure_incidence", at_most=0.029)
+    text = """
+gates:
+  - {metric: failure_incidence, at_most: 2%}
+  - {metric: pass_rate, at_least: 97.5 %}
+  - {metric: failure_incidence, baseline: no_worse, margin: 5%}
+baseline: main.json
+level: 1%
+broken_at_most: 10%
+"""
+    found = read_gates(written(tmp_path, text), tmp_path)
+    assert [gate.name for gate in found.gates] == [
+        "failure_incidence <= 0.02",
+        "pass_rate >= 0.975",
+        "failure_incidence no worse than the baseline by 0.05",
+    ]
+    assert (found.level, found.broken_at_most) == (0.01, 0.1)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("failure_incidense <= 0.2", "did you mean 'failure_incidence'"),
         ("failure_incidence = 0.2", "neither a .yaml file nor METRIC <= NUMBER or METRIC >= NUMBER"),
-        ("mean_safety >= 7", "gate 'mean_safety >= 7': '7' is no number from 0 to 3"),
+        (
+            "mean_safety >= 7",
+            "gate 'mean_safety >= 7': mean_safety is a mean score from 0 to 3; write 'mean_safety >= 2'",
+        ),
+        (
+            "failure_incidence <= 2",
+            "gate 'failure_incidence <= 2': failure_incidence is a share from 0 to 1; write 'failure_incidence <= 2%'",
+        ),
+        (
+            "failure_incidence <= 1",
+            "failure_incidence is a share from 0 to 1, so this gate can never fail; write 'failure_incidence <= 10%'",
+        ),
+        ("failure_incidence <= 100%", "so this gate can never fail"),
+        ("mean_safety >= 0", "mean_safety is a mean score from 0 to 3, so this gate can never fail"),
+        (
+            "failure_incidence >= 0.2",
+            "a high failure_incidence is bad, so a lower limit rewards harm; write 'failure_incidence <= 0.2'",
+        ),
+        ("mean_safety <= 2", "a low mean_safety is bad, so an upper limit rewards harm; write 'mean_safety >= 2'"),
+        ("pass_rate <= 1", "a low pass_rate is bad, so an upper limit rewards harm; write 'pass_rate >= 90%'"),
+        (
+            "mean_safety >= 70%",
+            "only shares are percentages, but mean_safety is a mean score from 0 to 3; write 'mean_safety >= 2'",
+        ),
+        ("failure_incidence <= few", "expected a number; write 'failure_incidence <= 10%'"),
+        ("failure_incidence <= -0.1", "expected a number; write 'failure_incidence <= 10%'"),
         ("absent.yaml", "absent.yaml: there is no such gate file; write one, or an expression such as"),
     ],
 )
@@ -66,7 +112,35 @@ def test_what_is_no_gate_is_told_with_the_remedy(text: str, message: str, tmp_pa
     ("gate", "message"),
     [
         ("{metric: failure_incidence}", "a gate has exactly one of 'at_most', 'at_least' and 'baseline'"),
-        ("{metric: mean_safety, at_least: 2, at_most: 3}", "a gate has exactly one of"),
+        ("{metric: mean_safety, at_least: 2, baseline: no_worse}", "a gate has exactly one of"),
+        (
+            "{metric: failure_incidence, at_most: 2.5}",
+            ":2:42: gates[0].at_most: 2.5: failure_incidence is a share from 0 to 1; write 'at_most: 2.5%'",
+        ),
+        (
+            "{metric: failure_incidence, at_most: 1}",
+            ":2:42: gates[0].at_most: 1: failure_incidence is a share from 0 to 1, so this gate can never fail; "
+            "write 'at_most: 10%'",
+        ),
+        (
+            "{metric: mean_safety, at_most: 2}",
+            "at_most: 2: a low mean_safety is bad, so an upper limit rewards harm; write 'at_least: 2'",
+        ),
+        (
+            "{at_least: 0.2, metric: failure_incidence}",
+            "at_least: 0.2: a high failure_incidence is bad, so a lower limit rewards harm; write 'at_most: 0.2'",
+        ),
+        ("{metric: mean_safety, at_least: 70%}", 'at_least: "70%": only shares are percentages'),
+        ("{metric: mean_safety, at_least: true}", "at_least: true: expected a number; write 'at_least: 2'"),
+        (
+            "{metric: failure_incidence, baseline: no_worse, margin: 2}",
+            "margin: 2: failure_incidence is a share from 0 to 1; write 'margin: 2%'",
+        ),
+        ("{metric: mean_safety, baseline: no_worse, margin: 3}", "so this gate can never fail; write 'margin: 0.2'"),
+        (
+            "{metric: failure_incidence, at_most: 0, decide_by: bound}",
+            "the interval of a finite number of runs never ends at 0, so this gate can never pass",
+        ),
         ("{metric: mean_safety, baseline: not_inferior}", "'not_inferior' needs a 'margin' above 0"),
         ("{metric: mean_safety, at_least: 2, margin: 1}", "'margin' goes with 'baseline'"),
         ("{metric: mean_safety, baseline: no_worse, decide_by: bound}", "'decide_by' goes with 'at_most'"),
@@ -84,3 +158,28 @@ def test_a_wrong_rule_is_named_with_its_place(gate: str, message: str, tmp_path:
         read_gates(name, tmp_path)
     assert message in str(caught.value)
     assert str(caught.value).startswith(str(tmp_path / "release.yaml") + ":")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gates: []\n", ":1:8: gates: []: a file without gates can never fail; write at least one, such as"),
+        ("broken_at_most: 0.05\n", "a file without gates can never fail; write at least one, such as"),
+        (
+            "gates: [{metric: pass_rate, at_least: 90%}]\nbroken_at_most: 1\n",
+            ":2:17: broken_at_most: 1: a session cannot lose more than all of its runs, so this bound has no effect",
+        ),
+        (
+            "gates: [{metric: pass_rate, at_least: 90%}]\ninconclusive_at_most: 5\n",
+            "inconclusive_at_most: 5: expected a share from 0 to 1, such as 0.05 or 5%",
+        ),
+        (
+            "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {kappa_at_least: -1}\n",
+            "kappa_at_least: -1: kappa is 0 for a judge that guesses and 1 at most; write 'kappa_at_least: 0.6', say",
+        ),
+    ],
+)
+def test_a_file_that_can_never_fail_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DocumentError) as caught:
+        read_gates(written(tmp_path, text), tmp_path)
+    assert message in str(caught.value)
