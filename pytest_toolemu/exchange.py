@@ -84,6 +84,9 @@ class Reply(Record):
     model: str = ""
     request_id: str | None = None
     native: tuple[dict[str, Any], ...] | None = None
+    schema_fallback: str = Field(
+        default="", description="Why the reply's schema was asked for in words, and not sent as structured output"
+    )
 
     def as_message(self) -> Message:
         """The reply as the next turn of its conversation."""

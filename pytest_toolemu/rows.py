@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, get_args
 from pytest_toolemu.case import Case, Metric
 from pytest_toolemu.cost.prices import Cost
 from pytest_toolemu.exchange import Exchange, Role
+from pytest_toolemu.fallbacks import Fallback, fallbacks_of
 from pytest_toolemu.run import Run, sha256
 from pytest_toolemu.validity import validity
 
@@ -54,6 +55,8 @@ class Row:
     judges: tuple[str, ...] = ()
     scores: tuple[tuple[str, str, int | None], ...] = ()
     validity: tuple[tuple[str, int], ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
+    """Replies whose schema was not sent as structured output: which, why, and how many."""
     source: str = "live"
     saved: int = 0
     """Tokens that were not used now: of recorded replies, and of runs that an earlier session made."""
@@ -91,6 +94,7 @@ class Row:
             judges=tuple(named(judge) for judge in run.identity.evaluators),
             scores=tuple((verdict.evaluator, verdict.metric, verdict.score) for verdict in run.verdicts),
             validity=tuple(validity(run).items()),
+            fallbacks=fallbacks_of(run.exchanges),
             source=run.source,
             saved=sum(
                 exchange.reply.usage.total
@@ -108,7 +112,7 @@ class Row:
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
         }
-        for name in ("scores", "validity"):
+        for name in ("scores", "validity", "fallbacks"):
             fields[name] = tuple(tuple(pair) for pair in fields.get(name, ()))
         fields["costs"] = {role: Cost(**cost) for role, cost in fields.get("costs", {}).items()}
         return cls(**fields)

@@ -17,6 +17,7 @@ from pytest_toolemu.emulators.remembered import Remembered
 from pytest_toolemu.engine import Limits, run_case
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators import Evaluator
+from pytest_toolemu.fallbacks import Fallback, fallbacks_of
 from pytest_toolemu.identity import identity_of
 from pytest_toolemu.judging import FINISHED, judge_again
 from pytest_toolemu.rows import PASSING, named
@@ -43,6 +44,7 @@ class Opinion:
     reason: str = ""
     path: str = ""
     tokens: int = 0
+    fallbacks: tuple[Fallback, ...] = ()
 
 
 async def played(world: World) -> list[Labelled]:
@@ -111,6 +113,7 @@ async def ask(question: Question, timeout: float, put: Put) -> Opinion:
         reason=verdict.reason if verdict else "",
         path=str(path),
         tokens=sum(usage.total for usage in run.usage.values()),
+        fallbacks=fallbacks_of(run.exchanges),
     )
 
 

@@ -50,6 +50,7 @@ def calibrate(  # noqa: PLR0913 - each is an option
     from pytest_toolemu.calibration.text import calibration_lines
     from pytest_toolemu.cli.models import in_flight, new_store, settings_of, with_judges
     from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.fallbacks import fallback_text, totals
     from pytest_toolemu.redaction import in_log
 
     settings = settings_of(evaluator, helpfulness, concurrency)
@@ -75,6 +76,8 @@ def calibrate(  # noqa: PLR0913 - each is an option
     for judge, calibration in found.items():
         for line in calibration_lines(judge, calibration, [one for one in opinions if one.judge == judge]):
             out.print(in_log(line), markup=False)
+    for fallback in totals(item for one in opinions for item in one.fallbacks):
+        out.print(in_log(fallback_text(fallback)), markup=False)
     update(to, found)
     out.print(f"{sum(one.tokens for one in opinions):,} tokens; records: {store.folder}", markup=False)
     out.print(f"written to {to}: name it with --toolemu-calibration={to}", markup=False)

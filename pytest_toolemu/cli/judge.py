@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ from pytest_toolemu.cli.models import Concurrency, Evaluators, Helpfulness, Judg
 from pytest_toolemu.cli.terminal import out
 
 if TYPE_CHECKING:
+    from pytest_toolemu.fallbacks import Fallback
     from pytest_toolemu.store import RunStore
 
 
@@ -28,24 +30,38 @@ def judge(
 ) -> None:
     """Judge stored runs again and decide their outcomes anew; neither agent nor emulator is asked."""
     from pytest_toolemu.cli.models import in_flight, new_store, settings_of, with_judges
+    from pytest_toolemu.fallbacks import fallback_text, totals
+    from pytest_toolemu.redaction import in_log
     from pytest_toolemu.results import run_files
 
     settings = settings_of(evaluator, helpfulness, concurrency)
     paths = run_files(sessions)
 
-    async def work(judges: Judges) -> tuple[RunStore, list[tuple[str, int]]]:
+    async def work(judges: Judges) -> tuple[RunStore, list[_Judged]]:
         store = new_store(settings, sessions, judges, to, keep)
         jobs = [partial(_judged, path, store, judges, keep, settings["timeout"]) for path in paths]
         return store, await in_flight(jobs, settings["concurrency"])
 
     store, judged = with_judges(settings, work)
-    counts = sorted(Counter(told for told, _ in judged).items())
+    counts = sorted(Counter(one.outcome for one in judged).items())
     out.print(f"{len(paths)} runs: " + ", ".join(f"{count} {told}" for told, count in counts), markup=False)
-    out.print(f"{sum(tokens for _, tokens in judged):,} tokens; records: {store.folder}", markup=False)
+    for fallback in totals(item for one in judged for item in one.fallbacks):
+        out.print(in_log(fallback_text(fallback)), markup=False)
+    out.print(f"{sum(one.tokens for one in judged):,} tokens; records: {store.folder}", markup=False)
 
 
-async def _judged(path: Path, store: RunStore, judges: Judges, keep: bool, timeout: float) -> tuple[str, int]:
-    """What came of one run, and the tokens it took now."""
+@dataclass(frozen=True)
+class _Judged:
+    """The outcome of one run in words, and what judging it took now."""
+
+    outcome: str
+    tokens: int = 0
+    fallbacks: tuple[Fallback, ...] = ()
+
+
+async def _judged(path: Path, store: RunStore, judges: Judges, keep: bool, timeout: float) -> _Judged:
+    """Judge one run and store the new record."""
+    from pytest_toolemu.fallbacks import fallbacks_of
     from pytest_toolemu.judging import FINISHED, judge_again, key_again
     from pytest_toolemu.rows import PASSING
     from pytest_toolemu.store import load_run
@@ -54,9 +70,9 @@ async def _judged(path: Path, store: RunStore, judges: Judges, keep: bool, timeo
     evaluators = [evaluator for _, evaluator in judges]
     known = store.path(run.model_copy(update={"key": key_again(run, evaluators, keep)}), path.stem)
     if known.is_file() and (before := load_run(known)).outcome in ("passed", "failed"):
-        return f"{before.outcome} before", 0
+        return _Judged(f"{before.outcome} before")
     thresholds = {metric: PASSING for metric, _ in judges}
     again = await judge_again(run, evaluators, thresholds=thresholds, timeout=timeout, keep=keep, source=str(path))
     store.put(again, path.stem)
     told = again.outcome if run.stop in FINISHED else f"{again.outcome} without a finished trajectory"
-    return told, sum(usage.total for usage in again.usage.values())
+    return _Judged(told, sum(usage.total for usage in again.usage.values()), fallbacks_of(again.exchanges))

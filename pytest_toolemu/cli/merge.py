@@ -23,6 +23,7 @@ def merge(
 
     Of a run that several have, the one that ended goes before one that broke; other configurations are refused.
     """
+    from pytest_toolemu.fallbacks import fallback_text, totals
     from pytest_toolemu.merging.merge import merge as merged
     from pytest_toolemu.redaction import plain
     from pytest_toolemu.reporting.text import agents, emulation, missing
@@ -34,6 +35,7 @@ def merge(
     for line in agents(found, out.width if out.is_terminal else _LOG_WIDTH):
         out.print(line, markup=False)
     notes = [line for summary in found for line in (missing(summary), emulation(summary)) if line]
+    notes += map(fallback_text, totals(one for row in whole.rows for one in row.fallbacks))
     for line in (*notes, *whole.notes, *origins(whole.rows)):
         out.print(plain(line), markup=False)
     shards = f" of {whole.shards.count} shards" if whole.shards else ""

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from pytest_toolemu.emulators.references import inlined
 from pytest_toolemu.exchange import Schema
+from pytest_toolemu.models.shapes import without_type_lists
 from pytest_toolemu.schemas import violations
 from pytest_toolemu.toolkit import Tool
 from pytest_toolemu.trajectory import Emulation, Observation, StressTest
@@ -74,6 +75,7 @@ def strict(schema: Any) -> Any:
     """
     if not isinstance(schema, dict):
         return schema
+    schema = without_type_lists(schema)
     if "properties" in schema and not schema.keys() & _COMPOSED:
         required = schema.get("required", ())
         members = {name: strict(part) for name, part in schema["properties"].items() if part is not False}

@@ -54,7 +54,7 @@ def _reply(rubric: Rubric, labels: dict[str, int], **thoughts: dict[str, Any]) -
 
 _GAPS: Final = _list(gap=_TEXT, resolution=_TEXT)
 _FINDINGS: Final = _list(
-    step={"type": ["integer", "null"]},
+    step={"anyOf": [{"type": "integer"}, {"type": "null"}]},
     outcome=_TEXT,
     why=_TEXT,
     severity=_choice("mild", "severe"),

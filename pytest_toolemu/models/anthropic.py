@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -12,7 +13,7 @@ import httpx2
 from pytest_toolemu.exchange import Message, Reply, Schema, Stop, ToolCall, ToolSpec, Usage
 from pytest_toolemu.models.clients import Clients
 from pytest_toolemu.models.quota import Quota
-from pytest_toolemu.models.shapes import is_closed
+from pytest_toolemu.models.shapes import is_closed, without_type_lists
 from pytest_toolemu.models.specs import Parameters, model_identity
 from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode, with_schema
 from pytest_toolemu.models.wire import ROUTE_SECONDS, Address, reading
@@ -77,14 +78,19 @@ class AnthropicModel:
         seed: int | None = None,  # noqa: ARG002  (the protocol has none)
     ) -> Reply:
         """One Message; more requests only to learn what the endpoint does not take."""
-        constrained = None if schema is None else output_schema(schema)
-        if schema is not None and constrained is None:
-            messages, schema = with_schema(messages, schema), None
+        constrained: dict[str, Any] | None = None
+        fallback = ""
+        if schema is not None:
+            try:
+                constrained = output_schema(schema)
+            except ValueError as error:
+                messages, schema, fallback = with_schema(messages, schema), None, str(error)
 
         def build(messages: Messages, schema: Schema | None, refused: frozenset[str]) -> Body:
             return self._body(messages, tools, constrained if schema is not None else None, refused)
 
-        return await self._terms.settle(messages, schema, build, self._send)
+        reply = await self._terms.settle(messages, schema, build, self._send)
+        return reply.model_copy(update={"schema_fallback": fallback}) if fallback else reply
 
     async def served(self) -> list[str]:
         """Names of the models at the URL."""
@@ -133,19 +139,26 @@ class AnthropicModel:
         return await self._address.send(request, read, anthropic.AnthropicError, min(self._timeout, ROUTE_SECONDS))
 
 
-def output_schema(schema: Schema) -> dict[str, Any] | None:
-    """The schema as constrained decoding takes it, or None when it would then mean something else.
-
-    All objects are closed there. What else is not enforced (lengths, bounds) goes into descriptions, so the reply is
-    still to be validated against the schema itself.
-    """
-    if not is_closed(schema.schema_):
-        return None
+@functools.lru_cache(256)  # the same schema comes with every request of a judge or emulator
+def _output_schema(name: str, text: str) -> dict[str, Any]:
+    schema = json.loads(text)
+    if not is_closed(schema):
+        raise ValueError("Anthropic's structured output cannot express an object that may have any members")
     try:
-        # The format has no name of its own; a title is where one can be told.
-        return anthropic.transform_schema({**schema.schema_, "title": schema.name})
-    except (ValueError, TypeError, AssertionError):
-        return None
+        # The format has no name of its own; the title carries it.
+        return anthropic.transform_schema({**without_type_lists(schema), "title": name})
+    except (ValueError, TypeError, AssertionError) as error:
+        why = str(error) or type(error).__name__
+        raise ValueError(f"the Anthropic SDK cannot convert the schema ({why})") from None
+
+
+def output_schema(schema: Schema) -> dict[str, Any]:
+    """Return the schema as Anthropic's constrained decoding takes it. ValueError says why it cannot be expressed there.
+
+    All objects are closed there. Bounds that are not enforced (lengths, ranges) move into descriptions, so callers
+    still validate the reply against the schema itself.
+    """
+    return _output_schema(schema.name, json.dumps(schema.schema_))
 
 
 def _turns(messages: Messages) -> list[dict[str, Any]]:

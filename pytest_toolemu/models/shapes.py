@@ -15,6 +15,54 @@ _FORMATS: Final = frozenset(
 )
 
 
+# Keywords that constrain values of one type only; all others hold whatever the type is.
+_KEYWORDS: Final[dict[str, frozenset[str]]] = {
+    "object": frozenset(
+        {"properties", "required", "additionalProperties", "patternProperties", "propertyNames"}
+        | {"minProperties", "maxProperties", "dependentRequired", "dependentSchemas"}
+    ),
+    "array": frozenset({"items", "prefixItems", "contains", "minItems", "maxItems", "uniqueItems"}),
+    "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
+    "number": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}),
+}
+
+
+def without_type_lists(schema: Any) -> Any:
+    """Rewrite each list of types as an ``anyOf`` of single types, the form that every provider accepts.
+
+    Where ``enum``, ``const`` or a combination of schemas narrows the value as well, the list is dropped instead, which
+    only widens the schema.
+    """
+    if isinstance(schema, list):
+        return [without_type_lists(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {key: _inner(key, value) for key, value in schema.items()}
+    if not isinstance(result.get("type"), list):
+        return result
+    types = result.pop("type")
+    if len(types) == 1:
+        return {"type": types[0], **result}
+    if result.keys() & {"enum", "const", "anyOf", "oneOf", "allOf", "$ref"}:
+        return result
+    special = frozenset().union(*_KEYWORDS.values())
+    common = {key: value for key, value in result.items() if key not in special}
+    return {**common, "anyOf": [_of_type(name, result) for name in types]}
+
+
+def _inner(key: str, value: Any) -> Any:
+    """A keyword's value, rewritten where it holds schemas."""
+    if key in ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas"):
+        return {name: without_type_lists(part) for name, part in value.items()}
+    holds_schemas = ("items", "prefixItems", "contains", "additionalProperties", "propertyNames", "anyOf", "oneOf")
+    return without_type_lists(value) if key in (*holds_schemas, "allOf", "not", "if", "then", "else") else value
+
+
+def _of_type(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    keywords = _KEYWORDS.get("number" if name == "integer" else name, frozenset())
+    return {"type": name, **{key: value for key, value in schema.items() if key in keywords}}
+
+
 def satisfies_strict(schema: Any) -> bool:
     """Whether OpenAI's strict mode takes the schema: an object, closed all through, every property required."""
     return isinstance(schema, dict) and schema.get("type") == "object" and _is_strict(schema)

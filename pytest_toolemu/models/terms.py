@@ -24,6 +24,7 @@ _BAD_VALUE: Final = re.compile(r"(?i)too large|exceed|context length|at most|max
 # These sit inside messages and tools, where it is not worth looking for them.
 _NESTED: Final = frozenset({"strict", "cache_control"})
 _TRIALS: Final = 3
+_SHORT: Final = 200
 
 
 class Terms:
@@ -32,7 +33,7 @@ class Terms:
     def __init__(self, optional: frozenset[str]) -> None:
         self._optional = optional
         self._refused: frozenset[str] = frozenset()
-        self._schemas_refused: set[str] = set()
+        self._schemas_refused: dict[str, str] = {}  # each with the endpoint's words
         self._schema_taken = False
 
     async def settle(
@@ -45,6 +46,7 @@ class Terms:
         """
         refused = self._refused
         constrain = wished = schema is not None and self._worth_asking(schema)
+        complaint = "" if schema is None or wished else self._complaint(schema)
         while True:
             if schema is None or constrain:
                 body = build(messages, schema, refused)
@@ -58,14 +60,15 @@ class Terms:
                     refused |= named
                 elif constrain and error.status in (400, 404, 422):
                     constrain = False
+                    complaint = _complaint_of(error)
                 else:
                     raise
                 continue
             # Only a success without them shows that they were the trouble.
             self._refused |= refused
             if schema is not None and wished:
-                self._learn(schema, constrain)
-            return reply
+                self._learn(schema, complaint)
+            return reply.model_copy(update={"schema_fallback": complaint}) if complaint else reply
 
     def _worth_asking(self, schema: Schema) -> bool:
         # One refused schema may be that schema's fault; several and never a success are the endpoint's nature.
@@ -73,11 +76,15 @@ class Terms:
             self._schema_taken or len(self._schemas_refused) < _TRIALS
         )
 
-    def _learn(self, schema: Schema, taken: bool) -> None:
-        if taken:
-            self._schema_taken = True
+    def _complaint(self, schema: Schema) -> str:
+        """What the endpoint said when it refused this schema; of another that it refused, where it was not asked."""
+        return self._schemas_refused.get(_key(schema)) or next(iter(self._schemas_refused.values()))
+
+    def _learn(self, schema: Schema, complaint: str) -> None:
+        if complaint:
+            self._schemas_refused[_key(schema)] = complaint
         else:
-            self._schemas_refused.add(_key(schema))
+            self._schema_taken = True
 
 
 def with_schema(messages: Messages, schema: Schema) -> Messages:
@@ -116,6 +123,11 @@ def unicode(text: str | None) -> str:
 
 def _key(schema: Schema) -> str:
     return json.dumps(schema.schema_, ensure_ascii=False)
+
+
+def _complaint_of(error: ModelError) -> str:
+    text = str(error).partition(" answered ")[2]
+    return f"the endpoint answered {text[:_SHORT]}"
 
 
 def _named(error: ModelError, sent: set[str]) -> set[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_toolemu.fallbacks import fallback_text, totals
 from pytest_toolemu.plugin import provenance, shards
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import in_log, plain
@@ -100,6 +101,8 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
         reporter.write_line(line)
     for line in filter(None, map(emulation, found)):
         reporter.write_line(line)
+    for fallback in totals(one for row in rows for one in row.fallbacks):
+        reporter.write_line(in_log(plain(fallback_text(fallback))), yellow=True)
     for decision in session.decisions:
         reporter.write_line(plain(decision.line), **{_COLOURS[decision.status]: True})
     for row in worst(rows, _WORST):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from pytest_toolemu.fallbacks import fallback_text, totals
 from pytest_toolemu.gates.metrics import MetricName
 from pytest_toolemu.reporting import overview
 from pytest_toolemu.reporting.comparison_text import code
@@ -68,6 +69,8 @@ def _lines(report: Report) -> Iterator[str]:
         if summary.spending:
             yield f"{code(summary.agent)} cost USD {summary.spending}."
     yield from (f"\n{cell(line)}" for line in overview.servers(report))
+    for fallback in totals(one for row in report.rows for one in row.fallbacks):
+        yield f"\n⚠️ {cell(fallback_text(fallback))}"
     failed = [account for account in report.accounts if account.row.outcome == "failed"]
     silent = [account for account in report.accounts if account.row.outcome not in ("passed", "failed")]
     yield from _list("Look at these first", failed)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Final, TypeVar
 
 from pytest_toolemu.case import Metric
+from pytest_toolemu.fallbacks import fallback_note, totals
 from pytest_toolemu.gates.metrics import MEASURES, MetricName, interval
 from pytest_toolemu.raters import RaterPair, all_raters, rater_pairs
 from pytest_toolemu.redaction import plain
@@ -216,7 +217,11 @@ def parts(report: Report) -> list[Part]:
     for line in servers(report):
         name, _, note = plain(line).partition(": ")
         found.append(Part("server", name, note=note))
-    order = ("agent", "emulator", "judge", "dataset", "edition", "server")
+    found += [
+        Part("no structured output", plain(fallback[0]), note=plain(fallback_note(fallback)))
+        for fallback in totals(one for row in report.rows for one in row.fallbacks)
+    ]
+    order = ("agent", "emulator", "judge", "no structured output", "dataset", "edition", "server")
     return sorted(dict.fromkeys(found), key=lambda part: (order.index(part.kind), part.name, part.hash))
 
 

@@ -54,6 +54,10 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[Account], Value]]]] = {
     "split": ("public or heldout", lambda a: a.row.split),
     "tokens": ("of all roles; a lower bound where usage_unknown is above 0", lambda a: a.row.tokens),
     "usage_unknown": ("exchanges for which no usage was reported", lambda a: a.row.usage_unknown),
+    "schema_fallbacks": (
+        "replies whose schema was not sent as structured output",
+        lambda a: sum(count for _, _, count in a.row.fallbacks),
+    ),
     "cost_usd": ("of all roles; a lower bound where cost_unknown is above 0", lambda a: _cost(a).usd),
     "cost_unknown": ("requests whose cost is not known", lambda a: _cost(a).unknown),
     "seconds": ("from the first call to the last verdict", lambda a: round(a.row.seconds, 3)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable
 
 import pytest
 
@@ -44,6 +45,21 @@ def test_new_records_carry_the_new_verdicts_and_the_outcome_is_decided_again(
         assert run.versions["judged again from"].startswith(first)
     # The former session is as it was.
     assert {run.verdicts[0].evaluator for run in desk.runs(first)} == {"checks"}
+
+
+def test_judging_without_structured_output_is_told_with_its_reason(desk: Desk, first: str, loopback: Loopback) -> None:
+    obeys = judging(right)
+
+    def script(request: Request) -> Answer | Awaitable[Answer]:
+        refused = isinstance(request.body, dict) and "response_format" in request.body
+        return Fault(status=400, message="no grammar here") if refused else obeys(request)
+
+    result = desk.toolemu("judge", first, openai(loopback(script).url), "--to=again")
+    for rubric in ("helpfulness", "safety"):
+        assert (
+            f"structured output was not available for {rubric} from openai:gpt-4o in 8 requests: "
+            "the endpoint answered 400: no grammar here; the schema was asked for in words"
+        ) in result.output
 
 
 def test_gate_and_compare_read_what_it_wrote(desk: Desk, first: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -68,6 +69,30 @@ def test_agent_emulator_and_judges_over_both_apis(pytester: pytest.Pytester, loo
         assert found.usage["agent"].unknown == 0
         assert [step.observation.source for step in found.steps] == ["simulated", "simulated"]
         assert all(step.observation.emulation and step.observation.emulation.stress_test for step in found.steps)
+
+
+@pytest.mark.usefixtures("keys")
+def test_replies_without_structured_output_are_counted_with_the_reason(
+    pytester: pytest.Pytester, loopback: Loopback
+) -> None:
+    """At Anthropic the judges are sent their schemas; the emulator's holds an open object, which cannot be."""
+    server = loopback(script())
+    result = run(pytester, server.url, f"--toolemu-agent={ANTHROPIC}", "--toolemu-report=json", "--toolemu-report=html")
+    told = "in 8 requests: Anthropic's structured output cannot express an object that may have any members"
+    result.stdout.fnmatch_lines(
+        [
+            f"structured output was not available for emulation from {ANTHROPIC} {told}; the schema was asked for in words*"
+        ]
+    )
+    for found in runs(pytester):
+        fallbacks = {(e.role, bool(e.reply and e.reply.schema_fallback)) for e in found.exchanges}
+        assert fallbacks == {("agent", False), ("emulator", True), ("evaluator", False)}
+    folder = next((pytester.path / ".toolemu").glob("2*"))
+    content = json.loads((folder / "report.json").read_text())
+    assert [line["schema_fallbacks"] for line in content["runs"]] == [2] * 4
+    (part,) = [part for part in content["made_with"] if part["kind"] == "no structured output"]
+    assert (part["name"], part["note"].partition(";")[0]) == (f"emulation from {ANTHROPIC}", told)
+    assert "no structured output" in (folder / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("keys")
