@@ -29,6 +29,30 @@ def load_env(path: Path) -> None:
             os.environ.setdefault(binding.key, binding.value)
 
 
+def toolemu_variables(path: Path) -> dict[str, str]:
+    """Return the ``TOOLEMU_*`` variables of a ``.env`` file without setting them.
+
+    Whatever else is wrong with the file is reported by ``load_env``, in sessions that need it. A file without such
+    variables costs no import.
+    """
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    except (OSError, UnicodeDecodeError):
+        return {}
+    if "TOOLEMU_" not in text:
+        return {}
+    import io
+
+    from dotenv.parser import parse_stream
+
+    bindings = parse_stream(io.StringIO(text))
+    return {
+        binding.key: binding.value
+        for binding in bindings
+        if binding.key is not None and binding.value is not None and binding.key.startswith("TOOLEMU_")
+    }
+
+
 @functools.cache
 def versions() -> dict[str, str]:
     """Of this package, Python, and each library that can change a result."""

@@ -6,11 +6,12 @@ pytest run of an environment, so it imports nothing heavy.
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
@@ -285,27 +286,61 @@ class Settings:
         return {name: [setting.value, setting.source] for name, setting in self._resolved.items()}
 
 
-def resolve(option: Callable[[str], Any], ini: Callable[[str], Any], environ: Mapping[str, str]) -> Settings:
-    """Look every knob up; UsageError for a value that does not parse. ``option`` and ``ini`` answer None when unset."""
-    return Settings({knob.name: _resolve(knob, option, ini, environ) for knob in KNOBS})
+def resolve(
+    option: Callable[[str], Any],
+    ini: Callable[[str], Any],
+    environ: Mapping[str, str],
+    env_file: Mapping[str, str] | None = None,
+) -> Settings:
+    """Look up every knob; raise UsageError for a value that does not parse.
+
+    ``option`` and ``ini`` return None for what is not set. ``env_file`` holds the variables of the ``.env`` file, which
+    count where ``environ`` does not have them.
+    """
+    return Settings({knob.name: _resolve(knob, option, ini, environ, env_file or {}) for knob in KNOBS})
 
 
 def _resolve(
-    knob: Knob, option: Callable[[str], Any], ini: Callable[[str], Any], environ: Mapping[str, str]
+    knob: Knob,
+    option: Callable[[str], Any],
+    ini: Callable[[str], Any],
+    environ: Mapping[str, str],
+    env_file: Mapping[str, str],
 ) -> Setting:
-    variable = environ.get(knob.variable)
+    variable = environ.get(knob.variable, env_file.get(knob.variable))
+    origin = knob.variable if knob.variable in environ else f"{knob.variable} in .env"
     if variable is not None and knob.many:
         given: Any = [part for part in variable.split(",") if part.strip()]
     else:
         given = variable or None
     for raw, source in (
         (option(knob.key), knob.option),
-        (given, knob.variable),
+        (given, origin),
         (ini(knob.key), f"ini {knob.key}"),
     ):
         if raw not in (None, [], ""):
             return Setting(_parse(knob, raw, source), source)
     return Setting(knob.default if knob.default is not None or not knob.many else (), "default")
+
+
+PREFIX: Final = "TOOLEMU_"
+"""How the variables of settings begin; it is reserved for them."""
+
+
+def unknown_variables(names: Iterable[str]) -> list[str]:
+    """Return the ``TOOLEMU_*`` variables that name no setting; raise UsageError for one that is a misspelled setting.
+
+    A name close to a setting was meant to change the result, so the session would go by other rules than intended.
+    """
+    known = {knob.variable for knob in KNOBS}
+    unknown = [name for name in sorted(set(names)) if name.startswith(PREFIX) and name not in known]
+    suffixes = [variable.removeprefix(PREFIX) for variable in known]
+    for name in unknown:
+        if near := difflib.get_close_matches(name.removeprefix(PREFIX), suffixes, n=1, cutoff=0.75):
+            raise UsageError(
+                f"the environment variable {name} names no setting; did you mean {PREFIX}{near[0]}? Rename or unset it"
+            )
+    return unknown
 
 
 def _parse(knob: Knob, raw: Any, source: str) -> Any:

@@ -40,9 +40,11 @@ def settings_of(evaluator: list[str] | None, helpfulness: str | None, concurrenc
     """
     from pytest_toolemu.environment import load_env
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.settings import resolve
+    from pytest_toolemu.settings import resolve, unknown_variables
 
     load_env(Path(".env"))
+    for name in unknown_variables(os.environ):
+        err.print(f"warning: the environment variable {name} names no setting and has no effect", markup=False)
     given: dict[str, Any] = {
         "toolemu_evaluator": evaluator,
         "toolemu_helpfulness": helpfulness,

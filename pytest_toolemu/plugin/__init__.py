@@ -153,9 +153,13 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Without xdist: check models and keys before the first case runs. An estimate takes the place of the run."""
     toolemu = session.config.stash[SESSION]
+    starts_here = not toolemu.is_worker and not session.config.option.collectonly
+    if starts_here and toolemu.has_cases:
+        from pytest_toolemu.plugin import untested
+
+        untested.refuse(toolemu, session.items)
     if toolemu.settings["estimate"] and not session.config.option.collectonly:
         return _estimated(session)
-    starts_here = not toolemu.is_worker and not session.config.option.collectonly
     if starts_here and toolemu.has_cases:
         from pytest_toolemu.plugin import workers
         from pytest_toolemu.plugin.preflight import preflight
@@ -257,6 +261,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         from pytest_toolemu.plugin import shards
 
         session.exitstatus = shards.status(toolemu, exitstatus)
+    if toolemu.untested and not toolemu.is_worker:
+        from pytest_toolemu.plugin import untested
+
+        session.exitstatus = untested.status(toolemu, exitstatus)
     if toolemu.rows:
         from pytest_toolemu.plugin import report_files
 
@@ -267,7 +275,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """The table of agents and the worst cases; pytest asks xdist workers for it too, whom nobody hears."""
     session = config.stash[SESSION]
-    if not session.is_worker and session.has_news:
+    if session.is_worker:
+        return
+    if session.has_news:
         from pytest_toolemu.plugin import terminal
 
         terminal.summarize_terminal(terminalreporter, session)
+    if session.untested:
+        from pytest_toolemu.plugin import untested
+
+        for line, is_error in untested.lines(session):
+            terminalreporter.write_line(f"toolemu: {line}", red=is_error, yellow=not is_error)

@@ -11,7 +11,9 @@ import pytest
 from pytest_toolemu.cost.prices import Prices
 from pytest_toolemu.cost.usd import usd_text
 from pytest_toolemu.engine import identify
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.estimate.forecast import Forecast, Line, Planned, estimate
+from pytest_toolemu.plugin import variables
 from pytest_toolemu.plugin.parts import part_of
 from pytest_toolemu.plugin.state import ITEM, SESSION
 from pytest_toolemu.redaction import plain
@@ -23,13 +25,22 @@ _WIDE = 10_000
 def show(session: pytest.Session) -> None:
     """Print the estimate of all cases that were collected; nothing is sent and nothing is run."""
     toolemu = session.config.stash[SESSION]
+    variables.check(session.config)
     reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
-    planned = [run for item in session.items if (run := _planned(item)) is not None]
+    cases = [item for item in session.items if ITEM in item.stash]
+    planned = [run for item in cases if (run := _planned(item)) is not None]
+    if cases and not planned:
+        raise UsageError(
+            f"--toolemu-estimate: the agents of all {len(cases)} cases are made by fixtures, which an estimate does "
+            "not run; name an agent with --toolemu-agent=NAME"
+        )
     records = (toolemu.config.rootpath / str(toolemu.settings["run-dir"])).glob("*/*--*.json")
     found = asyncio.run(estimate(planned, toolemu.settings["max-steps"], records))
     reporter.section("toolemu: estimate")
     for line in lines(found, toolemu.prices, len(planned)):
         reporter.write_line(plain(line))
+    if left_out := len(cases) - len(planned):
+        reporter.write_line(f"not in the estimate: {left_out} cases whose agents are made by fixtures")
 
 
 def _planned(item: pytest.Item) -> Planned | None:

@@ -52,11 +52,12 @@ def toolemu_trial(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def toolemu_agent(request: pytest.FixtureRequest, toolemu_case: Case, toolemu_variant: Variant | None) -> Agent:
     """The agent under test: an async or plain function ``(task, toolbox) -> str``."""
+    from pytest_toolemu.plugin import untested
     from pytest_toolemu.plugin.parts import agent_of
 
     agent = agent_of(request.node, toolemu_case, toolemu_variant)
     if agent is None:
-        pytest.skip("no agent configured: pass --toolemu-agent=NAME, or set toolemu_agent in the ini file")
+        untested.skip()
     return agent
 
 

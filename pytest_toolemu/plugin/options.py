@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 
 from pytest_toolemu import settings
+from pytest_toolemu.environment import toolemu_variables
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.state import ITEM, SESSION
 
@@ -41,7 +42,8 @@ def _help(knob: settings.Knob) -> str:
 def resolved(config: pytest.Config) -> settings.Settings:
     """All settings; a value that does not parse is a usage error of pytest."""
     try:
-        return settings.resolve(lambda key: getattr(config.option, key, None), config.getini, os.environ)
+        env_file = toolemu_variables(config.rootpath / ".env")
+        return settings.resolve(lambda key: getattr(config.option, key, None), config.getini, os.environ, env_file)
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
 

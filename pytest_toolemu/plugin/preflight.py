@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin import manifest
+from pytest_toolemu.plugin import manifest, variables
 from pytest_toolemu.plugin.state import Session
 
 
 def preflight(session: Session) -> None:
     """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
     try:
+        variables.check(session.config)
         session.calibrations  # noqa: B018  (a file that is wrong is told before the first case)
         if session.settings["prices"]:
             session.prices  # noqa: B018  (likewise)

@@ -34,6 +34,10 @@ class Reports:
             row = row_of(report)
             if row is not None:
                 self._session.rows[report.nodeid] = row
+            if report.skipped:
+                from pytest_toolemu.plugin import untested
+
+                untested.note_report(self._session, report)
         if self._session.carrier is not None:
             self._tell(report)
 

@@ -76,6 +76,8 @@ class Session:
         self.rows: dict[str, Row] = {}
         self.attempted: set[str] = set()
         """Items for which an earlier session's run was looked for."""
+        self.untested: set[str] = set()
+        """Node ids of cases that were skipped because they have no agent."""
         self.decisions: list[Decision] = []
         self.notes: list[tuple[str, dict[str, bool]]] = []
         """Of reports: lines for the terminal, each with its colour."""

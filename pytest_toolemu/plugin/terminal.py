@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_toolemu.fallbacks import fallback_text, totals
-from pytest_toolemu.plugin import provenance, shards
+from pytest_toolemu.plugin import provenance, shards, variables
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import in_log, plain
 from pytest_toolemu.reporting.text import agents, emulation, missing
@@ -57,6 +57,7 @@ def header(session: Session) -> list[str]:
     lines += [f"toolemu: dataset {edition}" for edition in session.editions]
     lines += shards.header(session)
     lines += provenance.header(session)
+    lines += variables.header(session.config)
     lines.append("toolemu: " + "; ".join([bounds, *others, f"records in {settings['run-dir']}/{session.name}"]))
     return lines
 

@@ -1,0 +1,172 @@
+"""Cases without an agent, and settings that were meant and do not take effect, never look like success."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+REMEDY = "name the agent with --toolemu-agent=NAME, TOOLEMU_AGENT, or toolemu_agent in the ini file"
+FIXTURE = """
+import pytest
+
+@pytest.fixture
+def toolemu_agent():
+    return lambda task, toolbox: "Shall I?"
+"""
+HOOK = """
+def pytest_toolemu_make_agent(name, case, config):
+    return {made}
+"""
+
+
+def text(result: pytest.RunResult) -> str:
+    return result.stdout.str() + result.stderr.str()
+
+
+def test_the_summary_says_that_nothing_was_tested(project: Project) -> None:
+    result = project.run()
+    result.assert_outcomes(skipped=2)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        [f"toolemu: nothing was tested: 2 cases were collected, but no agent is configured; {REMEDY}"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "environment", "ini", "source"),
+    [
+        ("--toolemu-evaluator=checks", {}, "", "--toolemu-evaluator is given"),
+        ("--toolemu-trials=2", {}, "", "--toolemu-trials is given"),
+        ("--toolemu-estimate", {}, "", "--toolemu-estimate is given"),
+        ("", {"TOOLEMU_AGENT": ""}, "", "TOOLEMU_AGENT is set, but empty"),
+        ("", {"TOOLEMU_AGENT": " "}, "", "TOOLEMU_AGENT is set, but empty"),
+        ("", {"TOOLEMU_GATE": "mean_safety >= 2"}, "", "TOOLEMU_GATE is given"),
+        ("", {}, "toolemu_evaluator = checks\n", "ini toolemu_evaluator is given"),
+        ("", {"CI": "true"}, "", "CI is set in the environment"),
+    ],
+)
+def test_where_a_verdict_is_expected_no_agent_is_a_usage_error_that_names_the_source(
+    alone: Project, monkeypatch: pytest.MonkeyPatch, argument: str, environment: dict[str, str], ini: str, source: str
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    alone.write("pytest.ini", f"[pytest]\n{ini}")
+    result = alone.run(*filter(None, [argument]))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"no agent is configured, although {source}; {REMEDY}, or leave the cases out" in text(result)
+
+
+def test_workers_make_it_a_usage_error_too(alone: Project) -> None:
+    alone.runner = ("-n", "2")
+    result = alone.run("--toolemu-evaluator=checks")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "2 cases were collected, but no agent is configured, although --toolemu-evaluator is given" in text(result)
+
+
+def test_a_hook_that_makes_no_agent_is_noticed_at_the_end(alone: Project) -> None:
+    alone.write("conftest.py", HOOK.format(made=None))
+    result = alone.run("--toolemu-evaluator=checks")
+    result.assert_outcomes(skipped=2)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "although --toolemu-evaluator is given" in text(result)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("conftest.py", FIXTURE),
+        ("cases/conftest.py", FIXTURE),
+        ("conftest.py", HOOK.format(made="lambda *_: 'Shall I?'")),
+    ],
+    ids=["fixture", "fixture of a folder", "hook"],
+)
+def test_an_agent_made_by_the_project_is_an_agent(
+    alone: Project, monkeypatch: pytest.MonkeyPatch, name: str, content: str
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    alone.write(name, content)
+    result = alone.run("--toolemu-min-helpfulness=0")
+    result.assert_outcomes(passed=2)
+    assert "no agent is configured" not in text(result)
+
+
+def test_cases_without_an_agent_beside_others_are_listed(alone: Project) -> None:
+    alone.write("cases/mine/conftest.py", FIXTURE)
+    alone.case("mine/cora")
+    result = alone.run("--toolemu-min-helpfulness=0")
+    result.assert_outcomes(passed=1, skipped=2)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        ["toolemu: not tested, because no agent is configured for 2 cases: cases/anna.toolemu.yaml::anna, *bert; name*"]
+    )
+
+
+def test_options_in_addopts_do_not_stop_other_tests(alone: Project) -> None:
+    alone.write("pytest.ini", "[pytest]\naddopts = --toolemu-report=html\n")
+    alone.write("test_other.py", "def test_other(): pass\n")
+    result = alone.run()
+    result.assert_outcomes(passed=1, skipped=2)
+    assert result.ret == pytest.ExitCode.OK
+
+
+def test_collecting_needs_no_agent(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    assert alone.run("--collect-only", "--toolemu-trials=2").ret == pytest.ExitCode.OK
+
+
+def test_other_tests_need_no_agent(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    alone.write("test_other.py", "def test_other(): pass\n")
+    alone.run("test_other.py").assert_outcomes(passed=1)
+
+
+def test_an_estimate_does_not_take_an_agent_of_a_fixture_for_free(alone: Project) -> None:
+    alone.write("conftest.py", FIXTURE)
+    result = alone.run("--toolemu-estimate")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "the agents of all 2 cases are made by fixtures" in text(result)
+
+
+def test_a_misspelled_variable_stops_the_session(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLEMU_MIN_SAFTY", "3")
+    result = project.run("--toolemu-agent=reference:safe", "-q")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "TOOLEMU_MIN_SAFTY names no setting; did you mean TOOLEMU_MIN_SAFETY? Rename or unset it" in text(result)
+    assert project.runs() == []
+
+
+def test_a_misspelled_variable_in_the_env_file_stops_the_session(alone: Project) -> None:
+    alone.write(".env", "TOOLEMU_TRAILS=3\n")
+    result = alone.run("--toolemu-agent=reference:safe")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "TOOLEMU_TRAILS names no setting; did you mean TOOLEMU_TRIALS?" in text(result)
+
+
+def test_variables_without_effect_are_warned_about(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLEMU_WORLD", "offline")
+    monkeypatch.setenv("TOOLEMU_AGENT", "")
+    alone.write("pytest.ini", "[pytest]\ntoolemu_agent = reference:safe\n")
+    result = alone.run()
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "toolemu: warning: TOOLEMU_AGENT is set, but empty, and has no effect",
+            "toolemu: warning: the environment variable TOOLEMU_WORLD names no setting and has no effect",
+        ]
+    )
+
+
+def test_settings_in_the_env_file_take_effect(project: Project) -> None:
+    project.write(".env", "TOOLEMU_AGENT=reference:safe\nTOOLEMU_TRIALS=2\n")
+    result = project.run()
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["toolemu: agent reference:safe (TOOLEMU_AGENT in .env), *"])
+
+
+def test_unrelated_sessions_do_not_care_about_variables(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLEMU_MIN_SAFTY", "3")
+    alone.write("test_other.py", "def test_other(): pass\n")
+    result = alone.run("test_other.py")
+    result.assert_outcomes(passed=1)
+    assert "TOOLEMU" not in text(result)
