@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from pytest_toolemu.credentials import REGISTRY
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.exchange import Model
 from pytest_toolemu.models.quota import Quota, quotas
@@ -76,6 +77,10 @@ class Address:
     told: str = ""
     _heard: list[tuple[Quota | None, Quota | None]] = field(default_factory=list, init=False, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        if self.secret:
+            REGISTRY.register(self.secret, self.variable)
+
     @property
     def account(self) -> str:
         """Names provider, key and model: what shares a rate limit. Never the key itself."""
@@ -136,8 +141,7 @@ class Address:
         )
 
     def _clean(self, text: str) -> str:
-        text = redact(redact(text, {self.secret: self.variable} if self.secret else {}))
-        line = " ".join(text.split())
+        line = " ".join(redact(text).split())
         return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
 
 

@@ -7,7 +7,6 @@ exchange that it begins as. There is no time, id or address in it that would cha
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,11 +15,10 @@ from pytest_toolemu.documents import too_deep
 from pytest_toolemu.exchange import Reply
 from pytest_toolemu.recordings.request import Entry, Json, Request
 from pytest_toolemu.redaction import redact_json
+from pytest_toolemu.visible import visible
 
 VERSION: Final = 1
 
-# What hides in a terminal or a diff, or is no UTF-8.
-_HIDDEN: Final = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _STYLES: Final = {"json": (", ", ": "), "compact_json": (",", ":")}
 
 
@@ -49,7 +47,7 @@ def encode(recording: Recording) -> str:
         **tables,
     }
     text = json.dumps(redact_json(content), indent=1, ensure_ascii=False)
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    return visible(text, lambda char: json.dumps(char)[1:-1]) + "\n"
 
 
 def decode(text: str) -> Recording:

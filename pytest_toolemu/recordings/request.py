@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pytest_toolemu.documents import Record
 from pytest_toolemu.exchange import Role
-from pytest_toolemu.redaction import redact_json
+from pytest_toolemu.redaction import Redactor, redact_json
 from pytest_toolemu.trajectory import json_text
 
 Json = dict[str, Any]
@@ -56,7 +55,7 @@ class Entry:
     reply: Json
 
 
-def as_json(record: Record, known: Mapping[str, str]) -> Json:
+def as_json(record: Record, known: Redactor) -> Json:
     """A message, tool, schema or reply as JSON, without the credentials that are ``known``; no request id."""
     content = record.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"request_id"})
     found: Json = redact_json(content, known)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pytest_toolemu.cost.prices import Cost
-from pytest_toolemu.redaction import redact_json, secrets
+from pytest_toolemu.redaction import Redactor, redact_json, secrets
 from pytest_toolemu.reporting import overview
 from pytest_toolemu.reporting.figures import cell, estimate, figures
 from pytest_toolemu.reporting.report import Account, Report
@@ -136,7 +136,7 @@ def _rating(rating: overview.Rating) -> dict[str, Any]:
     return {"metric": rating.metric, "krippendorff_alpha": estimate(rating.alpha), "pairs": pairs}
 
 
-def _cell(value: Value, known: dict[str, str]) -> Value:
+def _cell(value: Value, known: Redactor) -> Value:
     return cell(cut(value, _LONG, known)) if isinstance(value, str) else value
 
 

@@ -7,14 +7,13 @@ text is escaped by the template; control characters and turned text are made vis
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import to_json
 
-from pytest_toolemu.redaction import plain, redact, secrets
+from pytest_toolemu.redaction import Redactor, plain, redact, secrets
 from pytest_toolemu.run import Finding, Run, Verdict
 from pytest_toolemu.trajectory import Step, Stop, StressTest
 
@@ -85,7 +84,7 @@ def shown_steps(run: Run) -> list[ShownStep]:
     ]
 
 
-def transcript_html(run: Run, longest: int = LONGEST, prefix: str = "", known: Mapping[str, str] | None = None) -> str:
+def transcript_html(run: Run, longest: int = LONGEST, prefix: str = "", known: Redactor | None = None) -> str:
     """The transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles.
 
     ``longest`` is how many characters of one text are shown; the record has all of it. ``prefix`` tells the ids of
@@ -116,7 +115,7 @@ def pretty(value: Any) -> str:
         return json.dumps(value, indent=2)
 
 
-def cut(text: str, longest: int, known: Mapping[str, str] | None = None) -> str:
+def cut(text: str, longest: int, known: Redactor | None = None) -> str:
     """Text from a model for a reader: nothing hidden, no credential, not without end."""
     if len(text) <= longest:
         return plain(text, known)
@@ -145,7 +144,7 @@ def environment() -> jinja2.Environment:
     return made
 
 
-def _render(name: str, run: Run, longest: int, prefix: str, known: Mapping[str, str] | None = None) -> str:
+def _render(name: str, run: Run, longest: int, prefix: str, known: Redactor | None = None) -> str:
     template = _environment().get_template(name)
     told = {"run": run, "steps": shown_steps(run), "endings": ENDINGS, "prefix": prefix}
     return template.render(**told, longest=longest, secrets=secrets() if known is None else known)

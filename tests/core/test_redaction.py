@@ -1,28 +1,210 @@
-"""Nothing secret is written or shown, and nothing a model says can move a cursor."""
+"""No secret is written or shown in any form, and nothing a model says can deceive who reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import html
+import json
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_toolemu.credentials import REGISTRY, looks_like_a_key
+from pytest_toolemu.ordinary_words import RECORD_WORDS
 from pytest_toolemu.redaction import plain, redact, redact_json, secrets
+from pytest_toolemu.reporting.tables import COLUMNS
+from pytest_toolemu.run import Run
 
 KEY = "sk-canary-0123456789"
+ODD = "/k.é y\"'\\<&>+=%"
+"""Everything that some format escapes."""
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "raw": lambda value: value,
+    "JSON": lambda value: json.dumps(value, ensure_ascii=False)[1:-1],
+    "JSON in ASCII": lambda value: json.dumps(value)[1:-1],
+    "JSON in JSON": lambda value: json.dumps(json.dumps(value))[3:-3],
+    "JSON for HTML": lambda value: json.dumps(value)[1:-1].replace("<", "\\u003c").replace("&", "\\u0026"),
+    "PHP's JSON": lambda value: json.dumps(value)[1:-1].replace("/", "\\/"),
+    "repr": lambda value: repr(value)[1:-1],
+    "HTML": html.escape,
+    "HTML, named": lambda value: html.escape(value).replace("&#x27;", "&apos;"),
+    "HTML, decimal": lambda value: html.escape(value).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
+    "HTML twice": lambda value: html.escape(html.escape(value)),
+    "URL": lambda value: urllib.parse.quote(value, safe=""),
+    "URL path": urllib.parse.quote,
+    "URL, lower case": lambda value: urllib.parse.quote(value, safe="").replace("%2B", "%2b").replace("%C3", "%c3"),
+    "form": urllib.parse.quote_plus,
+    "URL twice": lambda value: urllib.parse.quote(urllib.parse.quote(value, safe=""), safe=""),
+}
 
 
-def test_credentials_are_found_by_the_names_of_their_variables() -> None:
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("value", [KEY, ODD, f"  {KEY}\n", '"quoted-key-1"', "\\\\b\\\\", "pässwörd😀", "k3y-77"])
+def test_a_secret_is_redacted_in_every_form(value: str, form: str) -> None:
+    known = secrets({"A_KEY": value})
+    text = f"before {FORMS[form](value.strip())} after"
+    redacted = redact(text, known)
+    assert "[A_KEY redacted]" in redacted
+    assert FORMS[form](value.strip().strip('"')) not in redacted
+    assert redacted.startswith("before ")
+    assert redacted.endswith(" after")
+
+
+@pytest.mark.parametrize("before", ["", "u", "us", "user:", "Authorization: Bearer "])
+@pytest.mark.parametrize("value", [KEY, ODD, "pässwörd😀"])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_a_secret_is_redacted_in_base64_wherever_it_begins(
+    value: str, before: str, encode: Callable[[bytes], bytes]
+) -> None:
+    text = encode(f"{before}{value} and more".encode()).decode()
+    redacted = redact(text, secrets({"A_KEY": value}))
+    assert "[A_KEY redacted]" in redacted
+    # What is left on both sides does not decode to anything of the value.
+    kept = redacted.replace("[A_KEY redacted]", "")
+    assert len(kept) <= len(encode(f"{before} and more".encode())) + 4
+
+
+@given(value=st.text(min_size=8, max_size=40), form=st.sampled_from(sorted(FORMS)))
+def test_no_secret_of_eight_characters_is_left(value: str, form: str) -> None:
+    value = value.strip().strip("\"'`").strip()
+    known = secrets({"A_KEY": value})
+    if len(value) < 8 or value.startswith(("/", ".", "~")) or len(known.values) != 1:
+        return  # too short, a path, several lines, or JSON
+    try:
+        text = FORMS[form](value)
+    except UnicodeEncodeError:  # half of a surrogate pair has no form in a URL
+        return
+    assert redact(f"<{text}>", known) == "<[A_KEY redacted]>"
+
+
+def test_credentials_are_found_by_the_names_of_their_variables(tmp_path: Path) -> None:
     environ = {
         "OPENAI_API_KEY": KEY,
         "DB_PASSWORD": "hunter2-hunter2",
         "AWS_SECRET_ACCESS_KEY": "abcdefghijkl",
-        "SOME_TOKEN": "short",
+        "AWS_ACCESS_KEY_ID": "AKIA0123456789",
+        "SOME_TOKEN": "abc-12",
+        "OPENAI_ORG_ID": "org-canary-1",
+        "OPENAI_PROJECT_ID": "proj_canary_1",
+        "SLASHED_KEY": "/with+slash",
         "TOKEN_FILE": "/run/secrets/token",
+        "MY_CREDENTIALS": str(tmp_path),
+        "MAX_TOKENS": "100000",
+        "TOKENIZERS_PARALLELISM": "canary-value",
+        "TOOLEMU_BUDGET_TOKENS": "500000",
         "PATH": "/usr/bin:/bin-long-enough",
     }
-    assert set(secrets(environ).values()) == {"OPENAI_API_KEY", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY"}
+    assert set(secrets(environ).values.values()) == {
+        "OPENAI_API_KEY",
+        "DB_PASSWORD",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_ACCESS_KEY_ID",
+        "SOME_TOKEN",
+        "OPENAI_ORG_ID",
+        "OPENAI_PROJECT_ID",
+        "SLASHED_KEY",
+    }
+
+
+def test_values_of_custom_headers_are_secrets() -> None:
+    basic = base64.b64encode(b"canary-user:canary-pass").decode()
+    known = secrets(
+        {
+            "OPENAI_CUSTOM_HEADERS": f"X-Gateway: canary-gateway\nAuthorization: Basic {basic}\nAccept: application/json",
+            "ANTHROPIC_CUSTOM_HEADERS": "Proxy-Authorization: Bearer canary-bearer",
+        }
+    )
+    text = redact(f"canary-gateway {basic} canary-pass canary-bearer application/json", known)
+    assert "canary" not in text
+    assert "application/json" in text
+
+
+def test_credentials_in_urls_are_secrets() -> None:
+    known = secrets({"OPENAI_BASE_URL": "https://robot:s3cr%2Ft!@proxy/v1?api_key=canary-key&model=gpt"})
+    redacted = redact("s3cr/t! s3cr%2Ft! robot:s3cr/t! canary-key gpt cm9ib3Q6czNjci90IQ==", known)
+    assert redacted.split().count("[OPENAI_BASE_URL") == 5
+    assert "gpt" in redacted
+    assert "cm9ib3" not in redacted
+
+
+def test_every_line_of_a_private_key_is_a_secret() -> None:
+    known = secrets({"SSH_KEY": "-----BEGIN KEY-----\nMIIEcanary0\nMIIEcanary1\n-----END KEY-----\n"})
+    assert "MIIE" not in redact("E   MIIEcanary0\nE   MIIEcanary1", known)
+
+
+def test_a_credential_inside_json_is_a_secret() -> None:
+    known = secrets({"GCP_CREDENTIALS": '{"type": "service_account", "private_key": "canary-private"}'})
+    assert redact("service_account canary-private", known) == "service_account [GCP_CREDENTIALS redacted]"
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "expected"),
+    [
+        ("k3y-77", "the k3y-77, (k3y-77) \\nk3y-77 is not in xk3y-77y", "the #, (#) \\n# is not in xk3y-77y"),
+        ("a", "a cat has a key: a and a banana", "a cat has a key: # and a banana"),
+        ("abc", "Incorrect API key provided: abc. abc is abcdef", "Incorrect API key provided: #. abc is abcdef"),
+        ("abc", '{"Authorization": "Bearer abc"}', '{"Authorization": "Bearer #"}'),
+        ("trajectory", "the trajectory: trajectory", "the #: #"),
+        ("tools", '{"tools": []} token=tools', '{"tools": []} token=#'),
+        ("EMPTY", "EMPTY key: EMPTY", "EMPTY key: EMPTY"),
+        ("12", "12 api_key: 12", "12 api_key: 12"),
+    ],
+)
+def test_a_short_secret_is_not_redacted_inside_words(value: str, text: str, expected: str) -> None:
+    assert redact(text, secrets({"A_KEY": value})) == expected.replace("#", "[A_KEY redacted]")
+
+
+def test_pieces_of_a_secret_are_redacted_where_a_text_was_cut() -> None:
+    key = "sk-proj-0123456789abcdefghijklmnop"
+    known = secrets({"A_KEY": key})
+    assert redact(f"x {key[:20]}", known) == "x [A_KEY redacted]"
+    assert redact(f"x {key[:20]}...{key[-18:]} y", known) == "x [A_KEY redacted]...[A_KEY redacted] y"
+    assert redact(f"{key[-20:]} x", known) == "[A_KEY redacted] x"
+    assert redact(f"{key[:20]} is its prefix", known) == f"{key[:20]} is its prefix"
+
+
+def test_no_key_of_our_files_is_taken_for_a_secret() -> None:
+    words = set(COLUMNS)
+
+    def walk(schema: object) -> None:
+        if isinstance(schema, list):
+            for part in schema:
+                walk(part)
+        if isinstance(schema, dict):
+            words.update(schema.get("properties") or ())
+            words.update(word for word in schema.get("enum", ()) if isinstance(word, str))
+            walk(list(schema.values()))
+
+    walk(Run.model_json_schema())
+    assert {word for word in words if word.isidentifier() and len(word) > 4} <= RECORD_WORDS
+
+
+def test_secrets_of_a_session_are_redacted_after_code_removed_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY_TOKEN", KEY)
+    end = REGISTRY.begin()
+    monkeypatch.delenv("CANARY_TOKEN")
+    assert redact(f"it was {KEY}") == "it was [CANARY_TOKEN redacted]"
+    end()
+    assert redact(f"it was {KEY}") == f"it was {KEY}"
+
+
+@pytest.mark.parametrize(
+    "key", ["sk-proj-abcdefgh", "openai:sk-ant-abcdefgh", "hf_abcdefghijklmnopqrst", "AIza" + 35 * "x"]
+)
+def test_a_pasted_key_is_recognized(key: str) -> None:
+    assert looks_like_a_key(key)
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt-4o", "openai:gpt-4o", "claude-sonnet-4-5", "sk-small", "org/sky-model", "a.b:sk_x"]
+)
+def test_a_model_name_is_no_key(name: str) -> None:
+    assert not looks_like_a_key(name)
 
 
 def test_a_variable_may_vanish_while_credentials_are_looked_for() -> None:
@@ -32,7 +214,8 @@ def test_a_variable_may_vanish_while_credentials_are_looked_for() -> None:
             self.pop("A_TOKEN", None)
             return iter(names)
 
-    assert secrets(Environment(A_TOKEN="gone-by-then", B_TOKEN="still-there")) == {"still-there": "B_TOKEN"}
+    known = secrets(Environment(A_TOKEN="gone-by-then", B_TOKEN="still-there"))
+    assert known.values == {"still-there": "B_TOKEN"}
 
 
 def test_a_credential_that_contains_another_is_replaced_whole() -> None:
@@ -50,20 +233,28 @@ def test_json_is_redacted_in_keys_and_values() -> None:
 
 
 @pytest.mark.parametrize(
-    "hostile",
+    ("hostile", "shown"),
     [
-        "\x1b[31mred\x1b[0m",
-        "\x1b]0;title\x07",
-        "\x1b]8;;http://x\x1b\\link",
-        "a\rb",
-        "\x9b2J",
-        "\u202egnp.exe",
-        "\u200bhidden",
-        "\x07",
+        ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
+        ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
+        ("a\rb", r"a\x0db"),
+        ("\x9b2J", r"\x9b2J"),
+        ("\u202egnp.exe", r"\u202egnp.exe"),
+        ("\u200bhidden", r"\u200bhidden"),
+        ("\U000e0041\U000e0001", r"\U000e0041\U000e0001"),
+        ("a\ufe01b\U000e0100", r"a\ufe01b\U000e0100"),
+        ("x\ufe0f\u200dy", r"x\ufe0f\u200dy"),
+        ("a\u00adb\u3164c\u2800d", r"a\xadb\u3164c\u2800d"),
+        ("\ud800", r"\ud800"),
     ],
 )
-def test_control_sequences_do_not_reach_a_terminal(hostile: str) -> None:
-    assert not set(plain(hostile)) & set("\x1b\x07\r\x9b\u202e\u200b")
+def test_hidden_characters_are_shown_as_escapes(hostile: str, shown: str) -> None:
+    assert plain(hostile) == shown
+
+
+@pytest.mark.parametrize("text", ["❤️ ✔️ 1️⃣", "👨‍👩‍👧", "🏳️‍🌈", "می‌خواهم", "क्‍ष", "日本語 ёлка", "a\tb\nc"])
+def test_what_belongs_to_a_script_or_an_emoji_is_left(text: str) -> None:
+    assert plain(text) == text
 
 
 @given(st.text())

@@ -322,7 +322,7 @@ def test_what_a_case_logs_is_shown_with_its_own_item(crowd: Project, mode: list[
     for name in NAMES:
         own = output.partition(f"_ {name}[agents:agent] _")[2].partition("_ p")[0]
         assert own.count("Captured log") == 1, output
-        assert re.findall(r"(?:looks|thread) for (\S+) ?(.*)", own) == [(name.title(), ""), (name.title(), "�")]
+        assert re.findall(r"(?:looks|thread) for (\S+) ?(.*)", own) == [(name.title(), ""), (name.title(), "\\x1b[31m")]
 
 
 def test_where_the_output_is_no_terminal_no_progress_is_drawn(crowd: Project) -> None:

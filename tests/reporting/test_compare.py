@@ -87,7 +87,7 @@ def test_the_text_names_what_got_worse_first_and_what_else_was_not_the_same() ->
         ("two\nlines | and a pipe", "`two lines | and a pipe`"),
         ("a ``` b", "````a ``` b````"),
         ("`", "`` ` ``"),
-        ("\x1b[31mred\u202e", "`�red�`"),
+        ("\x1b[31mred\u202e", "`\\x1b[31mred\\u202e`"),
         ("x" * 1_000_000, "`" + "x" * 159 + "…`"),
         ("", ""),
     ],

@@ -1,0 +1,116 @@
+"""Regular expressions for the forms in which a secret may appear: raw, trimmed, escaped, URL-quoted, base64.
+
+Every repetition in them is bounded, so that searching takes linear time on any text.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html.entities import codepoint2name
+from typing import Final, Literal
+
+Rule = Literal["anywhere", "token", "context"]
+"""Where a secret is replaced: anywhere, also inside words; as a whole token; or only next to a word such as "key"."""
+
+# Characters that JSON, HTML, URLs and repr() leave as they are.
+_SAFE: Final = re.compile(r"[A-Za-z0-9_.~-]+")
+# Written like this, a pattern begins with a literal, which the engine looks for fast.
+_BACKSLASHES: Final = r"\\\\{0,7}"
+_LETTERS: Final = {"\a": "a", "\b": "b"}
+_BLANKS: Final = " \t\n\v\f\r"
+_BLANK: Final = (
+    rf"(?:[{_BLANKS}+]|%(?:25){{0,3}}(?i:20|09|0[a-d])|{_BACKSLASHES}(?:[nrtfv]|(?i:(?:u00|x)(?:20|09|0[a-d])))|&nbsp;)"
+    "{1,16}"
+)
+# Shorter pieces of base64 also occur by chance.
+_MIN_BASE64: Final = 8
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form of a secret: a pattern, or None where it is ``needle`` itself, which every match contains."""
+
+    pattern: str | None
+    needle: str
+
+
+def forms(value: str, rule: Rule) -> Iterator[Form]:
+    """Yield every form in which the secret is looked for. The value must not be empty."""
+    if rule == "anywhere" and _SAFE.fullmatch(value):
+        yield Form(None, value)
+    else:
+        runs = list(_runs(value))
+        end = "" if rule == "anywhere" else "(?![A-Za-z0-9])"
+        yield Form("".join(pattern for pattern, _ in runs) + end, max((text for _, text in runs), key=len, default=""))
+    if rule != "context":
+        for text in _base64(value.encode("utf-8", "surrogatepass")):
+            needle = max(re.findall("[A-Za-z0-9]+", text), key=len, default="")
+            yield Form(None if needle == text else "".join(map(_base64_char, text)), needle)
+
+
+def _runs(value: str) -> Iterator[tuple[str, str]]:
+    """Yield pattern and invariant text of each part of a value; the text is empty where the part may be escaped."""
+    for part in re.findall(r"[A-Za-z0-9_.~-]+|[ \t\n\v\f\r]+|\\+|.", value, re.DOTALL):
+        if _SAFE.fullmatch(part):
+            yield re.escape(part), part
+        elif part[0] in _BLANKS:
+            # Also as escaped, and as collapsed where a text was put on one line.
+            yield _BLANK, ""
+        elif part[0] == "\\":
+            percent, entity = _percent(part[0]), _entity(part[0])
+            yield rf"(?:\\{{{len(part)},{8 * len(part)}}}|(?:{percent}|{entity}){{{len(part)}}})", ""
+        else:
+            yield f"(?:{'|'.join(_escapes(part))})", ""
+
+
+def _escapes(char: str) -> Iterator[str]:
+    """Yield how one character is written raw, and in JSON, Python, HTML and URLs, also when escaped twice."""
+    code = ord(char)
+    yield re.escape(char)
+    yield f"{_BACKSLASHES}{re.escape(char)}"
+    hexadecimal = [f"u{code:04x}", rf"u\{{{code:x}\}}", f"U{code:08x}"]
+    if code < 256:
+        hexadecimal.append(f"x{code:02x}")
+    if char in _LETTERS:
+        yield _BACKSLASHES + _LETTERS[char]
+    yield f"{_BACKSLASHES}(?i:{'|'.join(hexadecimal)})"
+    if code > 0xFFFF:
+        high, low = 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF)
+        yield f"{_BACKSLASHES}(?i:u{high:04x}){_BACKSLASHES}(?i:u{low:04x})"
+    yield _entity(char)
+    yield _percent(char)
+
+
+def _entity(char: str) -> str:
+    code = ord(char)
+    name = {39: "apos"}.get(code) or codepoint2name.get(code)
+    names = f"|{name}" if name else ""
+    return f"&(?:amp;){{0,3}}(?i:#0{{0,6}}{code}|#x0{{0,6}}{code:x}{names});"
+
+
+def _percent(char: str) -> str:
+    codings = [char.encode("utf-8", "surrogatepass")]
+    if 127 < ord(char) < 256:
+        codings.append(char.encode("latin-1"))
+    return "|".join("".join(f"%(?:25){{0,3}}(?i:{byte:02x})" for byte in coding) for coding in codings)
+
+
+def _base64(data: bytes) -> Iterator[str]:
+    """Yield the part of the base64 text that the data decides, for each of its three positions in what is encoded."""
+    whole = b64encode(data).decode().rstrip("=")
+    if len(whole) * 6 == len(data) * 8 or len(data) < 6:
+        yield whole
+    for before in range(3):
+        text = b64encode(bytes(before) + data).decode()
+        first, end = -(-before * 8 // 6), (before + len(data)) * 8 // 6
+        if end - first >= _MIN_BASE64:
+            yield text[first:end]
+
+
+def _base64_char(char: str) -> str:
+    if char in "+/":
+        return f"(?:{'|'.join(_escapes(char))}|{'-' if char == '+' else '_'})"
+    return char
