@@ -181,7 +181,9 @@ def test_no_key_of_our_files_is_taken_for_a_secret() -> None:
             walk(list(schema.values()))
 
     walk(Run.model_json_schema())
-    assert {word for word in words if word.isidentifier() and len(word) > 4} <= RECORD_WORDS
+    # A word as a secret is plausible (SORT_KEY=title), several joined by underscores are not.
+    missing = {word for word in words if word.isalpha() and len(word) > 3} - RECORD_WORDS
+    assert not missing, "add these to RECORD_WORDS in ordinary_words.py"
 
 
 def test_secrets_of_a_session_are_redacted_after_code_removed_them(monkeypatch: pytest.MonkeyPatch) -> None:
