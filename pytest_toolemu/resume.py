@@ -13,7 +13,7 @@ from pytest_toolemu.case import Metric
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.results import manifest_of
 from pytest_toolemu.run import Run, decide
-from pytest_toolemu.settings import NEWEST, Settings
+from pytest_toolemu.settings import LATEST, Settings
 from pytest_toolemu.store import MANIFEST, RunStore, load_run, run_file
 
 RESUMED: Final = "resumed_from"
@@ -82,14 +82,14 @@ def earlier(parent: Path, rootdir: Path, settings: Settings) -> Earlier | None:
     given = settings["resume"]
     if given is None:
         return None
-    if given == NEWEST:
+    if given == LATEST:
         folder = newest(parent, settings)
         return Earlier.of(_chain(folder) if folder else (), settings)
     folders = _chain(rootdir / given)
     if not folders:
         raise UsageError(
             f"--toolemu-resume: {given} holds no runs; name the folder of a session, or write "
-            f"--toolemu-resume={NEWEST} if {given} is what to test"
+            f"--toolemu-resume={LATEST} if {given} is what to test"
         )
     return Earlier.of(folders, settings)
 

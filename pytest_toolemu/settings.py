@@ -128,7 +128,9 @@ def _named_path(text: str) -> str:
     return text.strip()
 
 
-NEWEST: Final = "newest"
+LATEST: Final = "latest"
+"""What names the newest session where a folder is expected."""
+
 RECORDINGS: Final = "recordings"
 
 RecordMode = Literal["none", "once", "new", "all"]
@@ -232,8 +234,8 @@ KNOBS: Final = (
     Knob("run-dir", "folder for the records, a new sub-folder each session", default=".toolemu", metavar="DIR"),
     Knob("report", "also write report.FORMAT beside the records: html, md, json, csv, sarif; several with commas, or "
          "repeated", _choice(*FORMATS), metavar="FORMAT", many=True, words=True),
-    Knob("resume", "take over what an earlier session finished: its folder (after '='), or without one the newest "
-         "session of this configuration", metavar="DIR", bare=NEWEST),
+    Knob("resume", "take over what an earlier session finished: its folder (after '='), or latest, the default: the "
+         "newest session of this configuration", metavar="DIR", bare=LATEST),
     Knob("resume-again", "what is run again on resuming: broken, inconclusive, none; repeatable",
          _choice("broken", "inconclusive", "none"), ("broken",), "OUTCOME", many=True),
     Knob("record", "exchanges with models; none: play only, once: record items without a recording, new: record what "

@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pytest_toolemu.cli.models import Concurrency, Evaluators, Helpfulness, Judges
+from pytest_toolemu.cli.sessions import session_folder
 from pytest_toolemu.cli.terminal import err, out
 
 if TYPE_CHECKING:
     from pytest_toolemu.calibration.labels import Labelled
     from pytest_toolemu.store import RunStore
 
-Sessions = Annotated[
-    list[Path] | None, typer.Argument(help="Folders of the sessions whose runs people labelled; with --labels.")
+Labeled = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        parser=session_folder,
+        metavar="SESSION",
+        help="Folders of the sessions whose runs people labelled, or latest; with --labels.",
+    ),
 ]
 LabelFiles = Annotated[
     list[Path] | None, typer.Option("--labels", help="People's labels, .jsonl or .csv; may be repeated.")
@@ -25,7 +31,7 @@ LabelFiles = Annotated[
 
 
 def calibrate(  # noqa: PLR0913 - each is an option
-    sessions: Sessions = None,
+    sessions: Labeled = None,
     *,
     evaluator: Evaluators = None,
     to: Annotated[Path, typer.Option(help="The file to write; other judges in it stay.")] = Path("calibration.json"),

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from pytest_toolemu.cli.sessions import Sessions
 from pytest_toolemu.cli.terminal import out
 
 baseline = typer.Typer(no_args_is_help=True, help="Make and show the results that agents are compared with.")
 
-Results = Annotated[list[Path], typer.Argument(help="Folders of sessions, as their last line names them.")]
 CalibrationFiles = Annotated[
     list[Path] | None, typer.Option("--calibration", help="A file that 'toolemu calibrate' wrote; may be repeated.")
 ]
@@ -19,7 +19,7 @@ File = Annotated[Path, typer.Argument(help="The baseline file; commit it.")]
 
 
 def gate(
-    results: Results,
+    results: Sessions,
     gates: Annotated[
         list[str] | None,
         typer.Option("--gate", help="A gate file, or an expression; may be repeated. Default: those of the sessions."),
@@ -61,7 +61,9 @@ def gate(
 
 
 @baseline.command()
-def update(results: Results, file: Annotated[Path, typer.Option("--to", help="The baseline file; commit it.")]) -> None:
+def update(
+    results: Sessions, file: Annotated[Path, typer.Option("--to", help="The baseline file; commit it.")]
+) -> None:
     """Keep the results of stored sessions as the baseline; says what changed against the file's former content."""
     from datetime import UTC, datetime
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pytest_toolemu.cli.models import Concurrency, Evaluators, Helpfulness, Judges
+from pytest_toolemu.cli.sessions import Sessions
 from pytest_toolemu.cli.terminal import out
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def judge(
-    sessions: Annotated[list[Path], typer.Argument(help="Folders of sessions, or of imported trajectories.")],
+    sessions: Sessions,
     evaluator: Evaluators = None,
     to: Annotated[
         Path | None, typer.Option(help="Folder for the new records; what it has already is not judged again.")

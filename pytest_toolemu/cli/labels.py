@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
+from pytest_toolemu.cli.sessions import Sessions
 from pytest_toolemu.cli.terminal import err, out
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _HELP: Final = {
 
 
 def label(
-    sessions: Annotated[list[Path], typer.Argument(help="Folders of sessions.")],
+    sessions: Sessions,
     annotator: Annotated[str, typer.Option(help="Who labels: letters, digits, - and _. Each has a file of their own.")],
     sample: Annotated[int, typer.Option(min=1, help="How many runs, drawn by the seed; the same for everybody.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Of the sample.")] = 0,
@@ -75,7 +76,7 @@ def label(
 
 
 def agreement(
-    sessions: Annotated[list[Path], typer.Argument(help="Folders of the sessions that people labelled.")],
+    sessions: Sessions,
     labels: Annotated[list[Path], typer.Option("--labels", help="Their files, .jsonl or .csv; may be repeated.")],
 ) -> None:
     """Hold judges and emulation against people's labels: the validation table of the ToolEmu study."""

@@ -7,13 +7,19 @@ from typing import Annotated
 
 import typer
 
+from pytest_toolemu.cli.sessions import session_folder
 from pytest_toolemu.cli.terminal import out
 
 _LOG_WIDTH = 10_000
 
 
 def merge(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of sessions, or folders above them.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            parser=session_folder, metavar="FOLDER", help="Folders of sessions, folders above them, or latest."
+        ),
+    ],
     into: Annotated[Path, typer.Option(help="The folder of the whole; one that an earlier merge made is replaced.")],
     without: Annotated[
         list[int] | None, typer.Option(help="A shard that may be missing, whole or in part; may be repeated.")

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from pytest_toolemu.cli.gates import CalibrationFiles, Results
+from pytest_toolemu.cli.gates import CalibrationFiles
+from pytest_toolemu.cli.sessions import Sessions
 from pytest_toolemu.cli.terminal import err, out
 
 
 def report(
-    results: Results,
+    results: Sessions,
     formats: Annotated[
         list[str] | None, typer.Option("--format", help="html (default), md, json, csv, sarif; may be repeated.")
     ] = None,

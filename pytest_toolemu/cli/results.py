@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from pytest_toolemu.cli.sessions import Session
 from pytest_toolemu.cli.terminal import out
 
 
 def compare(
-    before: Annotated[Path, typer.Argument(help="Folder of the earlier session.")],
-    after: Annotated[Path, typer.Argument(help="Folder of the later session.")],
+    before: Session,
+    after: Session,
     to: Annotated[
         Path | None, typer.Option(help="An HTML file instead, with the transcripts side by side.", dir_okay=False)
     ] = None,

@@ -44,7 +44,7 @@ def found(where: Earlier | None, run: Run, thresholds: Any = THRESHOLDS) -> Run 
     return where.find(run.case_id, run.key, ITEM, thresholds)
 
 
-def resume(parent: Path, given: str = "newest", **chosen: str) -> Earlier | None:
+def resume(parent: Path, given: str = "latest", **chosen: str) -> Earlier | None:
     return earlier(parent, parent, settings(resume=given, **chosen))
 
 
@@ -133,7 +133,7 @@ def test_a_folder_can_be_named(tmp_path: Path, finished: Run) -> None:
 def test_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "cases").mkdir()
     with pytest.raises(
-        UsageError, match="cases holds no runs; name the folder of a session, or write --toolemu-resume=newest if"
+        UsageError, match="cases holds no runs; name the folder of a session, or write --toolemu-resume=latest if"
     ):
         resume(tmp_path, "cases")
 
