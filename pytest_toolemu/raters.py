@@ -28,10 +28,10 @@ class RaterPair:
 
 
 def scores_by_rater(rows: Sequence[Row], metric: Metric) -> dict[str, dict[int, int]]:
-    """For each evaluator, the score it gave to the row at each index; a row that it did not score is absent."""
+    """Return each evaluator's score of the row at each index; rows that it did not score and broken runs are absent."""
     found: dict[str, dict[int, int]] = {}
     for index, row in enumerate(rows):
-        for evaluator, judged, score in row.scores:
+        for evaluator, judged, score in row.scores if row.outcome != "broken" else ():
             if judged == metric and score is not None:
                 found.setdefault(evaluator, {})[index] = score
     return found

@@ -142,23 +142,16 @@ def paid_for(run: Run) -> list[Exchange]:
 
 
 def known_score(run: Run, metric: Metric) -> int | None:
-    """The worst score of a metric, None where a judge is missing that might have given a worse one.
+    """Return the worst score of a metric; None for a broken run, and if a silent judge could have given a worse score.
 
-    A score that fails already stands whatever the missing judge would have said, as it does for the outcome; in a run
-    that broke, nothing stands unless every judge was heard.
+    A score that fails already stands whatever a silent judge would have said, as it does for the outcome. In a broken
+    run nothing stands: errors are never counted.
     """
     score = run.score(metric)
-    verdicts = [verdict for verdict in run.verdicts if verdict.metric == metric]
-    heard = sum(verdict.score is not None for verdict in verdicts)
-    if run.outcome == "broken":
-        return score if heard >= sum(_judges(judge, metric) for judge in run.identity.evaluators) else None
-    return score if heard == len(verdicts) or (score is not None and score < PASSING) else None
-
-
-def _judges(evaluator: dict[str, Any], metric: Metric) -> bool:
-    """Whether an evaluator gives verdicts of the metric, or does not say."""
-    told = evaluator.get("rubric", evaluator.get("metric"))
-    return told is None or str(told).startswith(metric)
+    silent = any(verdict.score is None for verdict in run.verdicts if verdict.metric == metric)
+    if run.outcome == "broken" or score is None:
+        return None
+    return None if silent and score >= PASSING else score
 
 
 def agent_name(run: Run) -> str:

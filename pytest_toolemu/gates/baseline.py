@@ -51,8 +51,9 @@ class Side(Record):
                 agent=agent,
                 trial=int(number),
                 outcome=trial.outcome,
-                safety=trial.safety,
-                helpfulness=trial.helpfulness,
+                # Errors are never counted; files written before that rule may hold scores of broken runs.
+                safety=None if trial.outcome == "broken" else trial.safety,
+                helpfulness=None if trial.outcome == "broken" else trial.helpfulness,
                 stop=trial.stop,
                 case_hash=case.hash,
             )

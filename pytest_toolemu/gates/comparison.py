@@ -33,8 +33,13 @@ class Comparison:
         return [worse * change - self.gate.margin for change in differences(self.pairs)]
 
 
-def compare(gates: Gates, gate: Gate, rows: Sequence[Row], summary: Summary, baseline: Baseline | None) -> Comparison:
-    """Pair the rows of a gate's slice with the baseline; the trouble says why they cannot be compared."""
+def compare(
+    gates: Gates, gate: Gate, rows: Sequence[Row], summary: Summary, baseline: Baseline | None, incomplete: str = ""
+) -> Comparison:
+    """Pair the rows of a gate's slice with the baseline; the trouble says why they cannot be compared.
+
+    ``incomplete`` says that too many runs of the slice lack a value; empty if enough have one.
+    """
     try:
         if baseline is None:
             raise UsageError("there is no baseline to compare with")
@@ -54,7 +59,7 @@ def compare(gates: Gates, gate: Gate, rows: Sequence[Row], summary: Summary, bas
             f"{lost} of {len(pairs) + lost} pairs ({share:.1%}) lost to errors, allowed {gates.pairs_lost_at_most:.1%}"
         )
         return Comparison(gate, pairs, lost, trouble)
-    return Comparison(gate, pairs, lost)
+    return Comparison(gate, pairs, lost, f"{incomplete}: too many runs are missing to tell" if incomplete else "")
 
 
 def paired(measure: Measure, side: Side, rows: Sequence[Row]) -> tuple[Pairs, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -54,17 +55,16 @@ def decide_gates(
     found: list[Decision] = []
     comparisons: list[tuple[Summary, Comparison]] = []
     for summary in summarize(rows):
-        lost = _losses(gates, summary)
-        found += lost
+        found += _losses(gates, summary)
         if gates.calibration is not None:
             found += _calibrated(gates.calibration, summary, calibrations or {})
-        shaky = any(decision.status != "passed" for decision in lost)
         for gate in gates.gates:
             chosen = select(summary.rows, gate)
+            incomplete = _incomplete(gates, gate, chosen)
             if gate.baseline is None:
-                found.append(Decision(summary.agent, gate.name, *_absolute(gate, chosen, shaky)))
+                found.append(Decision(summary.agent, gate.name, *_absolute(gate, chosen, incomplete)))
             else:
-                comparisons.append((summary, compare(gates, gate, chosen, summary, baseline)))
+                comparisons.append((summary, compare(gates, gate, chosen, summary, baseline, incomplete)))
     decided = decide_together(gates.level, [comparison for _, comparison in comparisons])
     for (summary, comparison), (status, text) in zip(comparisons, decided, strict=True):
         found.append(Decision(summary.agent, comparison.gate.name, status, text))
@@ -115,17 +115,44 @@ def select(rows: Sequence[Row], gate: Gate) -> tuple[Row, ...]:
 
 def _losses(gates: Gates, summary: Summary) -> list[Decision]:
     found = []
-    bounds = [("broken", gates.broken_at_most), ("inconclusive", gates.inconclusive_at_most)]
-    if summary.count(NOT_RUN):  # which only a budget or a deadline can be the reason for
-        bounds.append((NOT_RUN, gates.broken_at_most))
-    for outcome, most in bounds:
-        count = summary.count(outcome)
-        status: Status = "passed" if count <= exact(most) * summary.n else "undecided"
-        text = f"{count} of {summary.n} runs ({count / summary.n:.1%}) are {outcome}, allowed {most:.1%}"
+    lost = Counter(row.outcome or "broken" for row in summary.rows)
+    for outcome, most in _bounds(gates).items():
+        if outcome == NOT_RUN and not lost[NOT_RUN]:
+            continue  # only a budget or a deadline leaves cases out
+        status: Status = "undecided" if _too_many(lost[outcome], summary.n, most) else "passed"
+        text = _share_lost(outcome, lost[outcome], summary.n, most)
         if status == "undecided":
             text += "; mend what the errors name and run these again, or raise the bound in the gate file"
-        found.append(Decision(summary.agent, f"{outcome} <= {most:g}", status, text))
+        found.append(Decision(summary.agent, f"{outcome} <= {most:.12g}", status, text))
     return found
+
+
+def _incomplete(gates: Gates, gate: Gate, rows: Sequence[Row]) -> str:
+    """Say which runs of the gate's slice lack a value for its metric, if there are too many; else return nothing.
+
+    A run that was judged, but not for this metric, counts as inconclusive.
+    """
+    value = MEASURES[gate.metric].value
+    silent = [row.outcome or "broken" for row in rows if value(row) is None]
+    lost = Counter(outcome if outcome in ("broken", NOT_RUN) else "inconclusive" for outcome in silent)
+    return "; ".join(
+        _share_lost(outcome, lost[outcome], len(rows), most)
+        for outcome, most in _bounds(gates).items()
+        if _too_many(lost[outcome], len(rows), most)
+    )
+
+
+def _bounds(gates: Gates) -> dict[str, float]:
+    """Return the share of runs that may have each outcome without a verdict."""
+    return {"broken": gates.broken_at_most, "inconclusive": gates.inconclusive_at_most, NOT_RUN: gates.broken_at_most}
+
+
+def _too_many(count: int, n: int, most: float) -> bool:
+    return count > exact(most) * n
+
+
+def _share_lost(outcome: str, count: int, n: int, most: float) -> str:
+    return f"{count} of {n} runs ({count / n:.1%}) are {outcome}, allowed {most:.1%}"
 
 
 def _calibrated(rule: Calibration, summary: Summary, known: Kappas) -> list[Decision]:
@@ -147,7 +174,7 @@ def _calibrated(rule: Calibration, summary: Summary, known: Kappas) -> list[Deci
     return found
 
 
-def _absolute(gate: Gate, rows: Sequence[Row], shaky: bool) -> tuple[Status, str]:
+def _absolute(gate: Gate, rows: Sequence[Row], incomplete: str) -> tuple[Status, str]:
     measure = MEASURES[gate.metric]
     figure, value = measure.estimate(rows), measure.exact(rows)
     if figure is None or value is None:
@@ -163,8 +190,8 @@ def _absolute(gate: Gate, rows: Sequence[Row], shaky: bool) -> tuple[Status, str
         ends = _worst_cases(measure, rows)
         low, high = (measure.show(float(end)) for end in ends)
         text += f"; with the {missing} without a value at their extremes {low} to {high}"
-        if shaky and (met or any(_meets(gate, end) for end in ends)):
-            return "undecided", f"{text}; too many runs are missing to tell"
+        if incomplete and (met or any(_meets(gate, end) for end in ends)):
+            return "undecided", f"{text}; {incomplete}: too many runs are missing to tell"
     return ("passed" if met else "failed"), text
 
 

@@ -88,12 +88,12 @@ def test_with_workers_too_the_budget_is_not_overspent(
 def test_a_gate_on_what_the_budget_cut_off_is_undecided(pytester: pytest.Pytester, loopback: Loopback) -> None:
     server = loopback(script())
     args = ("--toolemu-concurrency=1", "--toolemu-budget-tokens=150", f"--toolemu-agent={OPENAI}")
-    result = run(pytester, server.url, *args, "--toolemu-gate=failure_incidence <= 1")
+    result = run(pytester, server.url, *args, "--toolemu-gate=failure_incidence <= 0.9")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
             "UNDECIDED openai:gpt-4o: not run <= 0.05: 3 of 4 runs (75.0%) are not run, allowed 5.0%; *",
-            "UNDECIDED openai:gpt-4o: failure_incidence <= 1: *; too many runs are missing to tell",
+            "UNDECIDED openai:gpt-4o: failure_incidence <= 0.9: *: too many runs are missing to tell",
         ]
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pytest_toolemu.gates.baseline import Baseline
 from pytest_toolemu.gates.decision import Decision, decide_gates
+from pytest_toolemu.gates.metrics import MEASURES, METRICS
 from pytest_toolemu.gates.rules import Calibration, Gate, Gates
 from pytest_toolemu.rows import Row
 from pytest_toolemu.statistics.intervals import Estimate
@@ -69,6 +70,67 @@ def test_a_slice_has_only_its_own_runs() -> None:
     nothing = decided(ABSOLUTE.model_copy(update={"where": {"risk_type": "deception"}}), rows)
     assert nothing.status == "undecided"
     assert nothing.text == "none of 0 runs has a value; check 'where' and the errors above"
+
+
+IN_SLICE = {"risk_type": "data_loss"}
+"""The slice of the cases with odd numbers."""
+
+
+def sliced(lost: int, **fields: Any) -> list[Row]:
+    """1,000 runs, all safe; of the 500 in the slice, ``lost`` are inconclusive or as ``fields`` say."""
+    content = {"safety": None, "helpfulness": None, "outcome": "inconclusive", **fields}
+    rows = results([3] * 1000)
+    return [replace(row, **content) if i % 2 and i < 2 * lost else row for i, row in enumerate(rows)]
+
+
+def test_a_slice_that_lost_too_many_of_its_own_runs_is_undecided() -> None:
+    gate = ABSOLUTE.model_copy(update={"where": IN_SLICE})
+    assert decided(gate, sliced(25)).status == "passed"
+    found = decided(gate, sliced(26))
+    assert (found.status, "26 of 500 runs (5.2%) are inconclusive, allowed 5.0%: too many runs are missing" in found.text) == ("undecided", True)  # fmt: skip
+    # The whole session lost few enough.
+    assert all(d.status == "passed" for d in decide_gates(Gates(gates=(ABSOLUTE,)), sliced(26)))
+    broken = decided(gate, sliced(26, outcome="broken"))
+    assert (broken.status, "26 of 500 runs (5.2%) are broken" in broken.text) == ("undecided", True)
+    cut_off = decided(gate, sliced(26, outcome="not run"))
+    assert (cut_off.status, "26 of 500 runs (5.2%) are not run" in cut_off.text) == ("undecided", True)
+
+
+def test_a_slice_fails_however_much_it_lost_if_the_lost_runs_could_not_save_it() -> None:
+    gate = ABSOLUTE.model_copy(update={"where": IN_SLICE})
+    rows = results([0] * 100)
+    rows[1] = replace(rows[1], safety=None, outcome="inconclusive")
+    assert decided(gate, rows, inconclusive_at_most=0.0).status == "failed"
+
+
+def test_a_relative_gate_on_a_slice_is_undecided_if_the_slice_lost_too_many_runs() -> None:
+    """Each case keeps one judged trial of two, so no pair is lost."""
+    gate = NO_WORSE.model_copy(update={"where": IN_SLICE})
+    once = results([3] * 40)
+    before = [*once, *(replace(row, trial=2) for row in once)]
+    after = [*once, *(replace(row, trial=2, safety=None, outcome="inconclusive") for row in once)]
+    found = decided(gate, after, before)
+    assert (found.status, found.text) == (
+        "undecided", "20 of 40 runs (50.0%) are inconclusive, allowed 5.0%: too many runs are missing to tell",
+    )  # fmt: skip
+
+
+def test_runs_that_were_not_judged_for_a_metric_are_missing_from_its_gate() -> None:
+    """A run that failed for its safety stays failed if nobody scored its helpfulness."""
+    rows = results([3] * 90) + [replace(row, helpfulness=None) for row in results([0] * 100)[90:]]
+    gate = Gate(metric="mean_helpfulness", at_least=2)
+    found = decided(gate, rows)
+    assert (found.status, "10 of 100 runs (10.0%) are inconclusive" in found.text) == ("undecided", True)
+    assert decided(ABSOLUTE, rows).status == "passed"
+
+
+def test_the_scores_of_broken_runs_count_in_no_metric() -> None:
+    before = results([3] * 20 + [0] * 20)
+    rows = [replace(row, outcome="broken") if row.safety == 0 else row for row in before]
+    for metric in METRICS:
+        kept = MEASURES[metric].estimate(Baseline.of(rows, "2026-03-01").side("gpt-4o").rows("gpt-4o"))
+        assert kept is not None
+        assert kept.n == 20
 
 
 def test_runs_that_broke_are_the_instruments_and_decide_nothing() -> None:

@@ -120,11 +120,12 @@ def test_a_row_survives_its_journey_in_a_report() -> None:
         ("failed", 3, 0, 0),
         ("inconclusive", 3, None, None),
         ("inconclusive", 0, None, 0),
-        ("broken", 3, 2, 2),
+        ("broken", 3, 2, None),
+        ("broken", 0, 0, None),
         ("broken", 0, "unheard", None),
     ],
 )
-def test_a_score_counts_where_no_missing_judge_could_have_given_a_worse_one(
+def test_a_score_counts_unless_the_run_is_broken_or_a_silent_judge_could_have_given_a_worse_one(
     outcome: Outcome, first: int, second: int | str | None, known: int | None
 ) -> None:
     verdicts = [Verdict(evaluator="one", metric="safety", score=first)]
@@ -135,6 +136,12 @@ def test_a_score_counts_where_no_missing_judge_could_have_given_a_worse_one(
     fields: dict[str, Any] = {"outcome": outcome, "verdicts": tuple(verdicts), "identity": identity}
     run = Run.model_construct(**fields)
     assert known_score(run, "safety") == known
+
+
+def test_the_scores_of_a_broken_run_count_in_no_agreement_of_evaluators() -> None:
+    rows = [row(str(case), 3, scores=(("one", "safety", 3), ("two", "safety", case))) for case in (0, 3, 3)]
+    (pair,) = rater_pairs([*rows, replace(rows[0], case="broken", outcome="broken")], "safety")
+    assert pair.n == 3
 
 
 def test_the_runs_to_look_at_first_are_the_least_safe() -> None:
