@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pytest_toolemu.documents import closest
 from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.models.replayed import Replayed
+from pytest_toolemu.models.sdks import import_failed, require_sdk
 from pytest_toolemu.models.specs import OFFICIAL, ModelSpec, Parameters, Place, check_url, parse_spec
 from pytest_toolemu.models.wire import Address, Endpoint, Remote
 
@@ -51,6 +52,7 @@ def open_model(
     address = _address(spec, given | {"VLLM_BASE_URL": place.url} if place else given)
     address = replace(address, told=place.told) if place else address
     extra = "anthropic" if spec.provider == "anthropic" else "openai"
+    require_sdk(extra, spec)
     try:
         # An SDK costs half a second or more to import, so a session pays only for what it uses.
         if extra == "anthropic":
@@ -60,10 +62,8 @@ def open_model(
         from pytest_toolemu.models.openai import OpenAIModel
 
         return OpenAIModel(address, parameters)
-    except ModuleNotFoundError as error:
-        if error.name != extra:
-            raise
-    raise UsageError(f"{spec} needs the {extra} package: pip install 'pytest-toolemu[{extra}]'")
+    except ImportError as error:
+        raise import_failed(extra, spec, error) from None
 
 
 def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Endpoint:

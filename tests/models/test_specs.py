@@ -132,15 +132,6 @@ def test_the_identity_shows_the_parameters_that_are_sent(spec: str, sent: dict[s
     assert set(identity) == {"provider", "name", "base_url", *sent}
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic"])
-def test_an_absent_sdk_is_named_with_its_extra(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, f"pytest_toolemu.models.{provider}", raising=False)
-    monkeypatch.setitem(sys.modules, provider, None)
-    with pytest.raises(UsageError) as caught:
-        open_model(parse_spec(f"{provider}:m@http://127.0.0.1:9"), Parameters(), {})
-    assert f"pip install 'pytest-toolemu[{provider}]'" in str(caught.value)
-
-
 def test_reading_a_spec_imports_no_sdk() -> None:
     code = (
         "import sys; from pytest_toolemu.models import parse_spec, open_model, Parameters; parse_spec('gpt-4o'); "

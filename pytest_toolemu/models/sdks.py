@@ -1,0 +1,46 @@
+"""The SDKs that models need: whether they are installed in a supported version, told before one is imported."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from packaging.requirements import Requirement
+
+from pytest_toolemu.errors import UsageError
+
+DISTRIBUTION = "pytest-toolemu"
+
+
+def require_sdk(extra: str, needed_by: object) -> None:
+    """Raise UsageError, with the pip command, unless every package of an extra is installed in a supported version."""
+    for requirement in _requirements(extra):
+        try:
+            installed = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            raise UsageError(f"{needed_by} needs the {requirement.name} package: {_pip(extra)}") from None
+        if not requirement.specifier.contains(installed, prereleases=True):
+            raise UsageError(
+                f"{needed_by} needs {requirement.name}{requirement.specifier}, but {requirement.name} {installed} is "
+                f"installed: {_pip(extra)}"
+            )
+
+
+def import_failed(extra: str, needed_by: object, error: ImportError) -> UsageError:
+    """Describe an SDK that is installed in the right version and still cannot be imported."""
+    remedy = _pip(extra, "--force-reinstall ")
+    return UsageError(f"{needed_by} needs the {extra} package, which cannot be imported ({error}): {remedy}")
+
+
+def _requirements(extra: str) -> list[Requirement]:
+    """Read what an extra of this package requires; nothing where the package itself is not installed."""
+    try:
+        declared = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return []
+    found = [one for one in map(Requirement, declared) if one.marker is not None]
+    of_extra = [one for one in found if one.marker and one.marker.evaluate({"extra": extra})]
+    return sorted(of_extra, key=lambda one: one.name != extra)  # the SDK before what it is used with
+
+
+def _pip(extra: str, options: str = "") -> str:
+    return f"pip install {options}'{DISTRIBUTION}[{extra}]'"
