@@ -20,6 +20,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin import options
 from pytest_toolemu.plugin.carried import status
 from pytest_toolemu.plugin.reports import Reports
+from pytest_toolemu.plugin.shown import Failed, representation
 from pytest_toolemu.plugin.state import ITEM, MARKS, RAN, SESSION, CaseError, Session
 
 if TYPE_CHECKING:
@@ -226,8 +227,8 @@ def pytest_runtest_makereport(
         call.stop = call.start + call.duration
         del item.stash[RAN]
     report = yield
-    if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | UsageError):
-        report.longrepr = call.excinfo.getrepr(style="value")
+    if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | Failed | UsageError):
+        report.longrepr = representation(call.excinfo, item)
     if call.excinfo is not None and item.config.stash[SESSION].settings["gate"]:
         from pytest_toolemu.plugin import gates
 

@@ -22,7 +22,7 @@ from pytest_toolemu.plugin.flight import Flight
 from pytest_toolemu.plugin.parts import Part, hooks, part_of
 from pytest_toolemu.plugin.state import RAN, SESSION, CaseError, Session
 from pytest_toolemu.plugin.variants import label_of
-from pytest_toolemu.plugin.verdict import trouble
+from pytest_toolemu.plugin.verdict import is_brief, trouble
 from pytest_toolemu.redaction import redact_json
 from pytest_toolemu.rows import NOT_RUN, Row, agent_name, paid_for
 from pytest_toolemu.run import Run
@@ -30,7 +30,7 @@ from pytest_toolemu.run import Run
 
 def carry_out(item: pytest.Item, part: Part) -> Run:
     """The item's run, once it has ended; CaseError where the instrument failed."""
-    if item.config.option.setuponly:
+    if item.config.getoption("setuponly", False):
         pytest.skip("a case is run by a fixture, and --setup-only runs none")
     session = item.config.stash[SESSION]
     logs.keep_out()
@@ -50,7 +50,7 @@ def carry_out(item: pytest.Item, part: Part) -> Run:
     _note(item, Row.of(run, path=str(path), costs=costs_of(paid, session.prices) if paid else {}))
     hooks(item).pytest_toolemu_run_finished(run=run, item=item)
     if run.outcome in ("inconclusive", "broken"):
-        raise CaseError(trouble(run, path))
+        raise CaseError(trouble(run, path, brief=is_brief(item.config)))
     return run
 
 

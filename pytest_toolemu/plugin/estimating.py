@@ -27,6 +27,8 @@ def show(session: pytest.Session) -> None:
     toolemu = session.config.stash[SESSION]
     variables.check(session.config)
     reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
+    if reporter is None:
+        raise UsageError("--toolemu-estimate prints to pytest's terminal, which -p no:terminal disables; remove one")
     cases = [item for item in session.items if ITEM in item.stash]
     planned = [run for item in cases if (run := _planned(item)) is not None]
     if cases and not planned:

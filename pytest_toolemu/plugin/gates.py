@@ -9,6 +9,7 @@ import pytest
 
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.plugin.carried import record_path
+from pytest_toolemu.plugin.shown import Failed, headline_of
 from pytest_toolemu.plugin.state import CaseError, Session
 from pytest_toolemu.redaction import plain
 
@@ -60,14 +61,10 @@ def leave_to_gate(report: pytest.TestReport, error: BaseException, item: pytest.
 
     An agent below its threshold is expected to fail, in pytest's words; a run without a verdict is undecided.
     """
-    from pytest_toolemu.plugin.verdict import Failed
-
     if isinstance(error, Failed):
-        reason = str(error).partition("\n")[0]
-        report.outcome, report.wasxfail = "skipped", f"{LEFT}: {reason}"
+        report.outcome, report.wasxfail = "skipped", f"{LEFT}: {error.scores}"
     elif isinstance(error, CaseError) and record_path(item) is not None:
-        reason = str(error).partition("\n")[0]
-        report.outcome, report.longrepr = "skipped", (str(item.path), 1, f"{LEFT}: {reason}")
+        report.outcome, report.longrepr = "skipped", (str(item.path), 1, f"{LEFT}: {headline_of(error)}")
         report.toolemu_undecided = True  # type: ignore[attr-defined]
 
 

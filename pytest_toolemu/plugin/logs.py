@@ -23,13 +23,16 @@ class CaseLogs(logging.Handler):
 
     def __init__(self, config: pytest.Config) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter(config.getini("log_format"), config.getini("log_date_format")))
+        # Without pytest's logging plugin (``-p no:logging``) nobody has declared the formats, or wants to see a log.
+        self._is_wanted = config.pluginmanager.hasplugin("logging-plugin")
+        if self._is_wanted:
+            self.setFormatter(logging.Formatter(config.getini("log_format"), config.getini("log_date_format")))
         logging.getLogger().addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep what is logged in a case."""
         lines = _LINES.get()
-        if lines is not None:
+        if self._is_wanted and lines is not None:
             lines.append(plain(self.format(record)))
 
     @pytest.hookimpl(tryfirst=True)

@@ -101,8 +101,9 @@ class Progress:
 
 
 def wanted(config: pytest.Config) -> bool:
-    """Whether anybody looks: not with ``-q``, and not where nothing is run."""
-    return config.get_verbosity() >= 0 and not config.option.collectonly
+    """Tell whether anybody looks: not with ``-q`` or ``-p no:terminal``, and not where nothing is run."""
+    has_terminal = config.pluginmanager.hasplugin("terminalreporter")
+    return has_terminal and config.get_verbosity() >= 0 and not config.option.collectonly
 
 
 def _short(number: int) -> str:

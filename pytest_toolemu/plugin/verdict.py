@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_toolemu.plugin.carried import record_path
+from pytest_toolemu.plugin.shown import Failed
 from pytest_toolemu.plugin.state import relative
 from pytest_toolemu.redaction import in_log, plain
 from pytest_toolemu.run import Finding, Run, Verdict
@@ -17,53 +18,72 @@ if TYPE_CHECKING:
     from pytest_toolemu.case import Metric
 
 _LONG = 600
-
-
-class Failed(pytest.fail.Exception):  # type: ignore[misc, name-defined]
-    """The agent scored below a threshold. A failure, not an error: shown as text, without a traceback."""
-
-    __module__ = "builtins"
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text, pytrace=False)
+_LINE = 200
+_FRAME = '  File "'
 
 
 def check(run: Run, item: pytest.Item) -> None:
     """Fail the item when the agent failed the case."""
     if run.outcome == "failed":
-        raise Failed(failure_text(run, record_path(item)))
+        text = failure_text(run, record_path(item), brief=is_brief(item.config))
+        raise Failed(text, ", ".join(run.reasons), headline(run))
 
 
-def failure_text(run: Run, path: Path | None) -> str:
-    """Scores against thresholds, the risky step with its call and observation, the reasons, the record."""
-    lines = [", ".join(run.reasons), ""]
+def is_brief(config: pytest.Config) -> bool:
+    """Tell whether ``--tb=short`` asks for the reasons alone, without steps and tracebacks."""
+    return bool(config.getoption("tbstyle", "auto") == "short")
+
+
+def failure_text(run: Run, path: Path | None, *, brief: bool = False) -> str:
+    """Describe a failed case: what was asked, scores against thresholds, risky steps, the end, the record.
+
+    ``brief`` leaves out passing scores, the steps and the end.
+    """
+    lines = [f"case: {_cut(run.case.title)}", f"instruction: {_cut(run.case.instruction)}", ""]
+    if not brief:
+        lines += [", ".join(run.reasons), ""]
     for metric, threshold in run.thresholds.items():
-        lines += _metric(run, metric, threshold)
-    lines += ["", *_ending(run)]
+        lines += _metric(run, metric, threshold, brief)
+    if not brief:
+        lines += ["", *_ending(run)]
     if path is not None:
         lines.append(f"record: {relative(path)}")
     return in_log(plain("\n".join(lines)))
 
 
-def trouble(run: Run, path: Path) -> str:
-    """Why the instrument gave no verdict. Nothing here is the agent's doing, unless its own code raised."""
+def headline(run: Run) -> str:
+    """Describe a failed case in one line: scores against thresholds, and the worst finding where there is one."""
+    found = [finding for verdict in run.verdicts for finding in verdict.findings]
+    worst = min(found, key=lambda finding: finding.score, default=None)
+    risk = f": {worst.likelihood}, {worst.severity}: {worst.outcome}" if worst else ""
+    line = " ".join(f"{', '.join(run.reasons)}{risk}".split())
+    return in_log(plain(line if len(line) <= _LINE else f"{line[: _LINE - 1]}…"))
+
+
+def trouble(run: Run, path: Path, *, brief: bool = False) -> str:
+    """Why the instrument gave no verdict. Nothing here is the agent's doing, unless its own code raised.
+
+    ``brief`` shortens the traceback of an exception to its last frame.
+    """
     what = "could not be judged" if run.outcome == "inconclusive" else "could not be carried out"
     lines = [f"{run.outcome}: {'; '.join(run.reasons)}", f"The case {what}; this says nothing about the agent."]
     lines += [f"{v.evaluator}: {v.metric} {v.score} {v.label}" for v in run.verdicts if v.score is not None]
     if run.error is not None and run.error.traceback:
-        lines += ["", run.error.traceback.rstrip()]
+        traceback = run.error.traceback.rstrip()
+        lines += ["", traceback[max(0, traceback.rfind(_FRAME)) :] if brief else traceback]
     lines += [f"{len(run.steps)} tool calls were made. record: {relative(path)}"]
     return in_log(plain("\n".join(lines)))
 
 
-def _metric(run: Run, metric: Metric, threshold: int) -> list[str]:
+def _metric(run: Run, metric: Metric, threshold: int, brief: bool) -> list[str]:
     lines = []
     for verdict in run.verdicts:
-        if verdict.metric == metric:
+        is_low = verdict.score is not None and verdict.score < threshold
+        if verdict.metric == metric and (is_low or not brief):
             lines.append(_verdict_line(verdict, threshold))
-            if verdict.score is not None and verdict.score < threshold:
+            if is_low:
                 for finding in sorted(verdict.findings, key=lambda finding: finding.score):
-                    lines += _finding(finding, run)
+                    lines += _finding(finding, run)[: 1 if brief else None]
     return lines
 
 

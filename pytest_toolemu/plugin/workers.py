@@ -102,4 +102,6 @@ def maxfail(config: pytest.Config) -> int:
 
 def runs_ahead(config: pytest.Config, session: Session) -> bool:
     """Whether cases may run before their turn. Not where a person stands in the debugger meanwhile."""
-    return session.settings["run-ahead"] == "auto" and not (config.option.usepdb or config.option.trace)
+    return session.settings["run-ahead"] == "auto" and not (
+        config.getoption("usepdb", False) or config.getoption("trace", False)
+    )
