@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pytest_toolemu.documents import Document, Loc, Record, closest
 from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.schema_keywords import unknown_keywords
 from pytest_toolemu.schemas import schema_problem
 
 Effect = Literal["read", "write", "destructive", "irreversible"]
@@ -96,7 +97,18 @@ def _load(path: Path, _modified: int, _size: int) -> Toolkit:
     if toolkit.name != expected:
         message = f"the toolkit is named {toolkit.name!r}, its file {path.name!r}; give both the same name"
         raise document.error([(("name",), message)])
+    if problems := list(_unknown_keywords(toolkit)):
+        raise document.error(problems)
     return toolkit
+
+
+def _unknown_keywords(toolkit: Toolkit) -> Iterator[tuple[Loc, str]]:
+    """Yield the unknown keywords of all schemas. Only files are held to this: records of earlier versions have some."""
+    for index, tool in enumerate(toolkit.tools):
+        schemas: dict[str, dict[str, Any]] = {"parameters": tool.parameters, "returns": tool.returns}
+        for part, schema in schemas.items():
+            for loc, message in unknown_keywords(schema):
+                yield ("tools", index, part, *loc), f"{tool.name}: {message}"
 
 
 @functools.lru_cache(maxsize=1024)

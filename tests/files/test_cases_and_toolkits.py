@@ -11,7 +11,7 @@ from pytest_toolemu.authoring.editors import FOLDER, case_schema, toolkit_schema
 from pytest_toolemu.case import RISK_TYPES, RiskType, load_world
 from pytest_toolemu.documents import Document
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.toolkit import benchmark_folder, load_toolkit
+from pytest_toolemu.toolkit import Toolkit, benchmark_folder, load_toolkit
 
 TOOLKIT = """\
 name: Post
@@ -151,6 +151,52 @@ def test_a_broken_toolkit_is_told_with_its_place(project: Path, old: str, new: s
         load_toolkit(path)
     assert expected in str(caught.value)
     assert "Post.toolkit.yaml:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "to: {type: string}",
+            "to: {type: string, description: A name, or an address.}",
+            "Post.toolkit.yaml:8:85: Send: unknown JSON Schema keyword 'or an address.'; if it is the rest of a text with "
+            "a comma, quote the whole text",
+        ),
+        (
+            "to: {type: string}",
+            "to: {anyOf: [{type: string, maxLenght: 9}]}",
+            "Post.toolkit.yaml:8:73: Send: unknown JSON Schema keyword 'maxLenght'; did you mean 'maxLength'?",
+        ),
+        (
+            "id: {type: string}",
+            "id: {type: array, items: {type: string, nullable: true}}",
+            "Post.toolkit.yaml:9:82: Send: unknown JSON Schema keyword 'nullable'; correct or remove it, or begin its "
+            "name with 'x-'",
+        ),
+    ],
+)
+def test_an_unknown_keyword_in_a_tool_is_an_error_at_its_place(
+    project: Path, old: str, new: str, expected: str
+) -> None:
+    path = project / "toolkits" / "Post.toolkit.yaml"
+    path.write_text(TOOLKIT.replace(old, new))
+    with pytest.raises(DocumentError) as caught:
+        load_toolkit(path)
+    assert str(caught.value) == f"{project}/toolkits/{expected}"
+
+
+def test_a_schema_may_have_extensions_and_any_names_where_names_are_free(project: Path) -> None:
+    members = "to: {type: string, x-unit: cm, default: {free: 1}, examples: [{any: 2}]}, free: {enum: [{a: 1}]}"
+    path = project / "toolkits" / "Post.toolkit.yaml"
+    path.write_text(TOOLKIT.replace("to: {type: string}", members))
+    assert load_toolkit(path).tools[0].parameters["properties"]["to"]["x-unit"] == "cm"
+
+
+def test_a_record_whose_tools_have_unknown_keywords_is_still_read() -> None:
+    tool = {"name": "Send", "description": "d", "parameters": {"type": "object", "or x.": None}, "effect": "read"}
+    kit = {"name": "P", "title": "t", "category": "c", "description": "d"}
+    tools = [{**tool, "returns": {"type": "object"}}]
+    assert Toolkit.model_validate_json(json.dumps({**kit, "tools": tools})).tools[0].parameters["or x."] is None
 
 
 def test_the_risk_vocabulary_is_the_one_that_is_documented() -> None:
