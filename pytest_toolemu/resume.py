@@ -77,16 +77,21 @@ class Earlier:
         return len({path.name for folder in self.folders for path in RunStore(folder).paths()})
 
 
-def earlier(parent: Path, rootdir: Path, settings: Settings) -> Earlier | None:
-    """What ``--toolemu-resume`` asks for; None when there is nothing to take over. UsageError for no such folder."""
+def earlier(parent: Path, bases: Iterable[Path], settings: Settings) -> Earlier | None:
+    """Return what ``--toolemu-resume`` asks for; None if there is nothing to take over. UsageError for no session.
+
+    A relative folder is looked for in each of ``bases``. A session that was stopped before any run had ended is resumed
+    by running everything.
+    """
     given = settings["resume"]
     if given is None:
         return None
     if given == LATEST:
         folder = newest(parent, settings)
         return Earlier.of(_chain(folder) if folder else (), settings)
-    folders = _chain(rootdir / given)
-    if not folders:
+    named = next((folder for base in bases if (folder := base / given).is_dir()), Path(given))
+    folders = _chain(named)
+    if not folders and not (named / MANIFEST).is_file():
         raise UsageError(
             f"--toolemu-resume: {given} holds no runs; name the folder of a session, or write "
             f"--toolemu-resume={LATEST} if {given} is what to test"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Generator
 
 import pytest
 
@@ -48,6 +49,17 @@ class Reports:
             self._session.hurry_on_interrupt()
         if self._session.carrier is not None:
             self._session.carrier.tell(lambda hub: hub.stop("interrupted"))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> Generator[None, None, None]:
+        """Print, below everything else, how to go on with a session that did not come to its end."""
+        try:
+            return (yield)
+        finally:
+            if not self._session.is_worker and (self._session.has_cases or self._session.nodeids):
+                from pytest_toolemu.plugin import resume_command
+
+                resume_command.show(self._session, exitstatus)
 
     @functools.cached_property
     def _index(self) -> dict[str, int]:

@@ -144,7 +144,8 @@ class Session:
 
         if self.is_worker:
             return Earlier.of(map(Path, self.given["resume"]), self.settings)
-        return earlier(self.folder.parent, self.config.rootpath, self.settings)
+        bases = (self.config.invocation_params.dir, self.config.rootpath)
+        return earlier(self.folder.parent, bases, self.settings)
 
     @functools.cached_property
     def library(self) -> Library | None:

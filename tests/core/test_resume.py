@@ -45,7 +45,7 @@ def found(where: Earlier | None, run: Run, thresholds: Any = THRESHOLDS) -> Run 
 
 
 def resume(parent: Path, given: str = "latest", **chosen: str) -> Earlier | None:
-    return earlier(parent, parent, settings(resume=given, **chosen))
+    return earlier(parent, (parent,), settings(resume=given, **chosen))
 
 
 def test_a_finished_run_is_taken_over_and_says_so(tmp_path: Path, finished: Run) -> None:
@@ -55,7 +55,7 @@ def test_a_finished_run_is_taken_over_and_says_so(tmp_path: Path, finished: Run)
 
 def test_without_the_option_nothing_is(tmp_path: Path, finished: Run) -> None:
     session(tmp_path, "1", finished)
-    assert earlier(tmp_path, tmp_path, settings()) is None
+    assert earlier(tmp_path, (tmp_path,), settings()) is None
 
 
 def test_another_item_or_key_finds_nothing(tmp_path: Path, finished: Run) -> None:

@@ -1,0 +1,132 @@
+"""A session that did not come to its end says, last of all, how to go on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.plugin.conftest import UNUSED, Project
+
+AGENT = """
+import {module}
+
+def answer(task, toolbox):
+    if "Bert" in task and not os.path.exists("mended"):
+        {trouble}
+    return "Shall I? Nothing was done."
+"""
+WAITS = """
+with open("arrived", "w") as fifo:
+            fifo.write("here")
+        threading.Event().wait()"""
+
+
+def agent(project: Project, trouble: str) -> str:
+    """Write an agent that has this trouble with Bert until a file named mended exists."""
+    project.write("shop.py", AGENT.format(module="os, threading", trouble=trouble.strip()))
+    return "--toolemu-agent=shop:answer"
+
+
+def last_command(output: str) -> list[str]:
+    """The last line of the terminal, as a shell reads it."""
+    return shlex.split(output.rstrip().splitlines()[-1])
+
+
+def resumed(project: Project, command: list[str]) -> str:
+    """Run the command as it stands; what it prints."""
+    (project.path / "mended").touch()
+    assert command[:3] == [sys.executable, "-m", "pytest"]
+    done = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def test_after_ctrl_c_the_last_line_is_the_command_that_resumes(project: Project) -> None:
+    os.mkfifo(project.path / "arrived")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *UNUSED, *project.runner, agent(project, WAITS),
+         "--toolemu-min-helpfulness=0", "-k", "anna or bert"],
+        cwd=project.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    # Blocks until the agent is there, so nothing is left to chance.
+    assert (project.path / "arrived").read_text() == "here"
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert "toolemu: the session was interrupted; resume with:" in output
+    command = last_command(output)
+    assert command[-2] == "anna or bert"
+    assert "2 passed" in resumed(project, command)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "option"),
+    [("raise RuntimeError('down')", ""), ("os._exit(1)", "-n1")],
+    ids=["an error", "a worker that dies"],
+)
+def test_cases_without_a_verdict_end_the_session_with_the_command(alone: Project, trouble: str, option: str) -> None:
+    alone.runner = (option or "-pno:xdist",)
+    result = alone.run(agent(alone, trouble), "--toolemu-min-helpfulness=0", "--toolemu-run-ahead=never")
+    result.stdout.fnmatch_lines(["toolemu: 1 case is left without a verdict; resume with:"])
+    output = resumed(alone, last_command(result.stdout.str()))
+    assert "2 passed" in output
+    assert "1 live, 1 resumed" in output
+
+
+def test_an_internal_error_ends_with_the_command(alone: Project) -> None:
+    alone.write(
+        "conftest.py",
+        "import os\ndef pytest_runtest_logreport(report):\n"
+        "    if report.when == 'teardown' and not os.path.exists('mended'):\n        raise RuntimeError('a bug')\n",
+    )
+    result = alone.run("--toolemu-agent=reference:safe")
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    result.stdout.fnmatch_lines(["toolemu: the session crashed; resume with:"])
+    assert "2 passed" in resumed(alone, last_command(result.stdout.str()))
+
+
+def test_a_budget_that_is_spent_ends_with_the_command(alone: Project) -> None:
+    result = alone.run("--toolemu-agent=reference:safe", "--toolemu-deadline=0.000001")
+    result.stdout.fnmatch_lines(["toolemu: 2 cases are left without a verdict; resume with:"])
+    assert last_command(result.stdout.str())[-2] == "--toolemu-deadline=0.000001"
+
+
+def test_a_session_that_came_to_its_end_has_nothing_to_resume(alone: Project) -> None:
+    assert "resume with" not in alone.run("--toolemu-agent=reference:risky").stdout.str()
+
+
+def test_a_resumed_session_names_its_own_folder_once(alone: Project) -> None:
+    trouble = agent(alone, "raise RuntimeError('down')")
+    alone.run(trouble)
+    (first,) = (path.name for path in (alone.path / ".toolemu").glob("2*"))
+    for option in (("--toolemu-resume", f".toolemu/{first}"), ("--toolemu-resume=latest",)):
+        command = last_command(alone.run(trouble, *option).stdout.str())
+        newest = max(path.name for path in (alone.path / ".toolemu").glob("2*"))
+        assert [part for part in command if part.startswith(("--toolemu-resume", ".toolemu"))] == [
+            f"--toolemu-resume=.toolemu/{newest}"
+        ]
+
+
+def test_settings_from_variables_are_part_of_the_command(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone.write("shop.py", "def answer(task, toolbox): raise RuntimeError('down')\n")
+    monkeypatch.setenv("TOOLEMU_AGENT", "shop:answer")
+    line = alone.run("-k", "anna or bert").stdout.str().rstrip().splitlines()[-1]
+    assert line.startswith("TOOLEMU_AGENT=shop:answer ")
+    assert "-k 'anna or bert' --toolemu-resume=.toolemu/2" in line
+
+
+def test_a_folder_to_resume_is_one_of_the_current_folder_first(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the terminal names it, whatever pytest takes for its root."""
+    trouble = agent(alone, "raise RuntimeError('down')")
+    (alone.path / "below").mkdir()
+    monkeypatch.chdir(alone.path / "below")
+    result = alone.run("..", trouble, f"--rootdir={alone.path}")
+    command = last_command(result.stdout.str())
+    assert command[-1].startswith("--toolemu-resume=../.toolemu/2")
+    (alone.path / "mended").touch()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "1 resumed" in done.stdout
