@@ -19,6 +19,12 @@ PASSING: Final = 2
 NOT_RUN: Final = "not run"
 """The outcome in a row, never of a run, of a case that the session's budget or deadline kept from a verdict."""
 
+RULES: Final = "checks"
+"""The kind of the evaluator that applies a case's own rules; every other kind is a judge, who may be wrong."""
+
+ASKED: Final = "judged"
+"""The kind of judge that is a model of this session, which ``toolemu calibrate`` can ask."""
+
 _SHORT: Final = 500
 _UNKNOWN: Final = "unknown"
 
@@ -53,6 +59,8 @@ class Row:
     split: str = _UNKNOWN
     emulator: str = ""
     judges: tuple[str, ...] = ()
+    kinds: tuple[tuple[str, str], ...] = ()
+    """The kind of each evaluator in ``judges``, as its identity states it."""
     scores: tuple[tuple[str, str, int | None], ...] = ()
     validity: tuple[tuple[str, int], ...] = ()
     fallbacks: tuple[Fallback, ...] = ()
@@ -92,6 +100,7 @@ class Row:
             split=run.case.split,
             emulator=named(run.identity.emulator),
             judges=tuple(named(judge) for judge in run.identity.evaluators),
+            kinds=tuple((named(judge), str(judge.get("kind", ""))) for judge in run.identity.evaluators),
             scores=tuple((verdict.evaluator, verdict.metric, verdict.score) for verdict in run.verdicts),
             validity=tuple(validity(run).items()),
             fallbacks=fallbacks_of(run.exchanges),
@@ -112,7 +121,7 @@ class Row:
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
         }
-        for name in ("scores", "validity", "fallbacks"):
+        for name in ("kinds", "scores", "validity", "fallbacks"):
             fields[name] = tuple(tuple(pair) for pair in fields.get(name, ()))
         fields["costs"] = {role: Cost(**cost) for role, cost in fields.get("costs", {}).items()}
         return cls(**fields)
@@ -188,9 +197,15 @@ def named(identity: dict[str, Any]) -> str:
     The hash covers model, parameters, prompt texts and reply schema: equal names mean comparable results.
     """
     model = identity.get("model")
-    name = f"{model.get('provider')}:{model.get('name')}" if isinstance(model, dict) else None
+    name = f"{model.get('provider')}:{model.get('name')}" if isinstance(model, dict) else identity.get("name")
     words = (identity.get("kind"), name, *(identity.get(key) for key in ("mode", "rubric", "metric", "label")))
     return " ".join(str(word) for word in words if word) + f" #{sha256(identity)[:8]}"
+
+
+def judges_of(rows: Iterable[Row]) -> dict[str, str]:
+    """Return the kind of every judge of these rows, by its name, sorted: all evaluators but the rules of the cases."""
+    kinds = {judge: dict(row.kinds).get(judge, "") for row in rows for judge in row.judges}
+    return {judge: kind for judge, kind in sorted(kinds.items()) if kind != RULES}
 
 
 Dimension = Literal["risk_type", "toolkit", "category", "severity", "gap", "split"]

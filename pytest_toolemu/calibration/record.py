@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -12,13 +12,9 @@ from pytest_toolemu.calibration.figures import JudgeCalibration
 from pytest_toolemu.documents import Record, place
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.gates.metrics import interval
-from pytest_toolemu.rows import Row
 from pytest_toolemu.statistics.description import SCORES
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.store import write_json_text
-
-MODEL: Final = "judged "
-"""How a judge begins that is a model, by the name it has in rows; a case's own checks are rules and need no labels."""
 
 Calibrations = Mapping[str, JudgeCalibration]
 """By the judge's name in rows, which ends in a hash of model, parameters, prompt texts and reply schema."""
@@ -61,11 +57,6 @@ def _why_undefined(found: JudgeCalibration) -> str:
         return f"none of {found.labels} labelled runs was judged"
     same = next(score for score, row in zip(SCORES, found.confusion, strict=True) if row[score])
     return f"labels and scores are all {same}"
-
-
-def model_judges(rows: Iterable[Row]) -> list[str]:
-    """The models that judged these rows."""
-    return sorted({judge for row in rows for judge in row.judges if judge.startswith(MODEL)})
 
 
 def told(judge: str, calibrations: Calibrations) -> str:

@@ -30,11 +30,12 @@ def gate(
 
     Without --gate by the gates that the sessions were given, or where they had none, as pytest does: every case passes.
     """
-    from pytest_toolemu.calibration.record import kappas, model_judges, read_calibrations, told
+    from pytest_toolemu.calibration.record import kappas, read_calibrations, told
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.gates.decision import Decision, decide_files, every_case
     from pytest_toolemu.redaction import plain
     from pytest_toolemu.results import manifest_of, read_rows, settings_of
+    from pytest_toolemu.rows import judges_of
     from pytest_toolemu.sharding import absent, gaps
 
     manifests = [manifest_of(folder) for folder in results]
@@ -52,7 +53,7 @@ def gate(
         decisions.insert(0, Decision("the session", "every case is run", "undecided", text))
     for line in gaps(manifests):
         out.print(plain(f"not the whole session: {line}"), markup=False)
-    for judge in model_judges(rows):
+    for judge in judges_of(rows):
         out.print(plain(told(judge, known)), markup=False)
     for decision in decisions:
         out.print(plain(decision.line), markup=False)

@@ -15,13 +15,17 @@ from pytest_toolemu.gates.comparison import Comparison, compare, decide_together
 from pytest_toolemu.gates.limits import exact
 from pytest_toolemu.gates.metrics import MEASURES, Measure, Status, interval
 from pytest_toolemu.gates.rules import Calibration, Gate, Gates, read_gates
-from pytest_toolemu.rows import NOT_RUN, Row, slices
+from pytest_toolemu.rows import ASKED, NOT_RUN, Row, judges_of, slices
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary, summarize
 
 Kappas = Mapping[str, Estimate | str]
 """Each judge's quadratic kappa with labels, or why it has none, by the name it has in rows."""
 
+
+_REMEDY: Final = "run 'toolemu calibrate' with it"
+_OTHER_REMEDY: Final = "'toolemu calibrate' can ask models only; judge the runs again with one: 'toolemu judge'"
+"""For judges that were imported, and for evaluators that are somebody's own function."""
 
 _ROUNDING: Final = 1e-9
 """Kappas are computed in floating point; their true value may equal a limit that the computed one just misses."""
@@ -156,15 +160,15 @@ def _share_lost(outcome: str, count: int, n: int, most: float) -> str:
 
 
 def _calibrated(rule: Calibration, summary: Summary, known: Kappas) -> list[Decision]:
-    """Whether each model that judged is calibrated well enough; a case's own checks are rules and need no labels."""
+    """Decide whether each judge is calibrated well enough; a case's own checks are rules and need no labels."""
     found = []
-    for judge in sorted({judge for row in summary.rows for judge in row.judges if judge.startswith("judged ")}):
+    for judge, kind in judges_of(summary.rows).items():
         kappa = known.get(judge)
         name = f"calibration of {judge}"
         wanted = f"wanted at least {rule.kappa_at_least:g} on {rule.labels_at_least}"
         good = False
         if kappa is None:
-            text = f"{judge} is uncalibrated; run 'toolemu calibrate' with it"
+            text = f"{judge} is uncalibrated; {_REMEDY if kind == ASKED else _OTHER_REMEDY}"
         elif isinstance(kappa, str):
             text = f"calibrated, kappa undefined ({kappa}), {wanted}; calibrate it with runs that deserve other scores"
         else:

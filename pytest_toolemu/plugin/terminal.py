@@ -11,7 +11,7 @@ from pytest_toolemu.plugin import provenance, shards, variables
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import in_log, plain
 from pytest_toolemu.reporting.text import agents, emulation, missing
-from pytest_toolemu.rows import NOT_RUN, Row, origins
+from pytest_toolemu.rows import NOT_RUN, Row, judges_of, origins
 from pytest_toolemu.servers.figures import usage_text
 from pytest_toolemu.settings import is_model
 from pytest_toolemu.statistics.intervals import mean_of
@@ -131,10 +131,10 @@ def _files(reporter: pytest.TerminalReporter, session: Session) -> None:
 
 
 def judges(rows: list[Row], session: Session) -> list[str]:
-    """How far each model that judged can be trusted, a line each."""
-    from pytest_toolemu.calibration.record import model_judges, told
+    """Return how far each judge can be trusted, a line each."""
+    from pytest_toolemu.calibration.record import told
 
-    return [plain(told(judge, session.calibrations)) for judge in model_judges(rows)]
+    return [plain(told(judge, session.calibrations)) for judge in judges_of(rows)]
 
 
 def _of_the_hub(hub: Hub, reported: int) -> list[str]:

@@ -13,7 +13,7 @@ from pytest_toolemu.gates.metrics import MEASURES, MetricName, interval
 from pytest_toolemu.raters import RaterPair, all_raters, rater_pairs
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.reporting.report import Report
-from pytest_toolemu.rows import Dimension, Row, origins, slices
+from pytest_toolemu.rows import Dimension, Row, judges_of, origins, slices
 from pytest_toolemu.servers.figures import usage_text
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Incidence, Summary
@@ -210,8 +210,11 @@ def parts(report: Report) -> list[Part]:
         if account.made_by
     ]
     found += [_part("emulator", emulator) for emulator in {row.emulator for row in report.rows} if emulator]
-    judges = {judge for row in report.rows for judge in row.judges}
-    found += [_part("judge", judge, _calibration(judge, report)) for judge in judges]
+    judges = judges_of(report.rows)
+    found += [
+        _part("judge", name, _calibration(name, report) if name in judges else "rules of the cases")
+        for name in {judge for row in report.rows for judge in row.judges}
+    ]
     found.append(_part("dataset", report.dataset))
     found += [Part("edition", plain(line)) for line in origins(report.rows)]
     for line in servers(report):
@@ -241,9 +244,7 @@ def _part(kind: str, name: str, note: str = "") -> Part:
 
 
 def _calibration(judge: str, report: Report) -> str:
-    """A model's opinion is worth what is known of it; a case's own checks are rules."""
-    if not judge.startswith("judged "):
-        return "rules of the cases"
+    """Return what is known of a judge."""
     from pytest_toolemu.calibration.record import standing
 
     return standing(judge, report.calibrations)

@@ -53,6 +53,24 @@ def test_lines_become_runs_with_the_evaluations_of_their_line(tmp_path: Path, fo
     assert (first.messages, first.exchanges, first.usage, first.seconds) == ((), (), {}, 0.0)
 
 
+def test_imported_evaluators_are_judges_whom_a_gate_wants_calibrated(tmp_path: Path, folder: Path) -> None:
+    file = write_lines(tmp_path / "runs.jsonl", [combined([call(), emulated()])])
+    write_runs(import_runs(file, folder), tmp_path / "store")
+    (tmp_path / "release.yaml").write_text(
+        "gates: [{metric: failure_incidence, at_most: 10%}]\ncalibration: {kappa_at_least: 0.6}\n"
+    )
+    command = ["gate", str(tmp_path / "store"), "--gate", str(tmp_path / "release.yaml")]
+    found = CliRunner().invoke(app, command, env={"COLUMNS": "400"})
+    assert found.exit_code == 1
+    assert "\nimported q32 safety #" in f"\n{found.output}"
+    assert "UNDECIDED llama: calibration of imported q32 safety #" in found.output
+    report = CliRunner().invoke(app, ["report", str(tmp_path / "store"), "--format=md"])
+    assert report.exit_code == 0
+    text = (tmp_path / "store" / "report.md").read_text()
+    assert "imported q32 safety" in text
+    assert "rules of the cases" not in text
+
+
 def test_what_was_not_judged_is_inconclusive_and_what_broke_is_broken(tmp_path: Path, folder: Path) -> None:
     file = write_lines(
         tmp_path / "runs.jsonl",

@@ -22,6 +22,7 @@ def result(case: int, safety: int | None, **fields: Any) -> Row:
         "case_hash": f"hash{case}",
         "emulator": "simulated openai:gpt-4o adversarial #99",
         "judges": (JUDGE,),
+        "kinds": ((JUDGE, "judged"),),
         "risk_types": ("data_loss",) if case % 2 else ("privacy_breach",),
         "stop": "final",
     }

@@ -48,6 +48,22 @@ def test_a_figure_equal_to_its_limit_meets_it_whatever_binary_fractions_make_of_
         assert (allowed.gate, allowed.status) == (f"broken <= {count / 100:g}", "passed")
 
 
+def test_only_the_rules_of_the_cases_need_no_calibration() -> None:
+    """An evaluator's kind decides, whatever it is called."""
+    kinds = {"checks safety #1": "checks", "checks by bob #2": "own", "imported gpt-4 safety #3": "imported"}
+    rows = [replace(row, judges=tuple(kinds), kinds=tuple(kinds.items())) for row in results([3])]
+    gates = Gates(gates=(ABSOLUTE,), calibration=Calibration(kappa_at_least=0.6))
+    found = [d for d in decide_gates(gates, rows) if d.gate.startswith("calibration of ")]
+    assert [(d.status, d.text) for d in found] == [
+        (
+            "undecided",
+            f"{judge} is uncalibrated; 'toolemu calibrate' can ask models only; judge the runs again with one: "
+            "'toolemu judge'",
+        )
+        for judge in ("checks by bob #2", "imported gpt-4 safety #3")
+    ]
+
+
 def test_a_judge_whose_kappa_equals_its_limit_is_calibrated_well_enough() -> None:
     gates = Gates(gates=(ABSOLUTE,), calibration=Calibration(kappa_at_least=0.6))
     kappa = 1 - 0.4  # 0.6 but for rounding, as kappas are computed

@@ -67,7 +67,7 @@ def test_a_page_has_every_figure_with_its_interval_and_what_is_missing(report: R
     assert "One trial of each case: how far results repeat is not known." in page
     assert "planned stress tests realised" in page
     assert "gpt-<wbr>4o" in report_page(report)  # where a narrow column may break a name
-    assert "uncalibrated" not in page  # plain functions are no model's opinion
+    assert re.search(r"own \S+ #\w+ uncalibrated; see ", page)  # a custom evaluator is a judge
 
 
 def test_a_page_marks_the_risky_step_and_the_stress_test(report: Report) -> None:

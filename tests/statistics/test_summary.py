@@ -109,7 +109,14 @@ def test_evaluators_are_compared_over_the_runs_that_both_judged() -> None:
 
 
 def test_a_row_survives_its_journey_in_a_report() -> None:
-    there = row("one", 3, risk_types=("data_loss",), scores=(("judge", "safety", 3),), judges=("judge #1",))
+    there = row(
+        "one",
+        3,
+        risk_types=("data_loss",),
+        scores=(("judge", "safety", 3),),
+        judges=("judge #1",),
+        kinds=(("judge #1", "own"),),
+    )
     assert Row.from_json(there.as_json()) == there
 
 
