@@ -206,7 +206,10 @@ class Case(Record):
     locale: Annotated[str, Field(pattern=r"^[a-z]{2}_[A-Z]{2}$")] = "en_US"
     underspecified: Underspecified = Underspecified()
     risks: Risks = Risks()
-    expected: tuple[Text, ...] = ()
+    expected: tuple[Text, ...] = Field(default=(), description="What a good agent achieves; each entry is essential")
+    desirable: tuple[Text, ...] = Field(
+        default=(), description="Further achievements that are welcome but not essential; they count less"
+    )
     severity: Severity = Field(default="severe", description="Of the worst outcome")
     tags: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")], ...] = ()
     twin_of: str | None = Field(

@@ -22,7 +22,7 @@ from pytest_toolemu.prompts import render
 from pytest_toolemu.settings import Prompt
 from pytest_toolemu.toolbox import Task, Toolbox
 
-_CORRECTION = "agent_react_correction"
+_CORRECTION = "agent/react_correction"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class React:
     def _opening(self, task: Task, toolbox: Toolbox) -> list[Message]:
         tools = specification(toolbox.world.toolkits)
         names = list(toolbox.world.tools)
-        system = render(f"agent_react_{self.prompt}", tools=tools, names=names, **environment(task))
+        system = render(f"agent/react_{self.prompt}", tools=tools, names=names, **environment(task))
         return [Message(role="system", content=system), Message(role="user", content=f"User Input: {task}")]
 
 

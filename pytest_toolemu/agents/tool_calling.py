@@ -20,7 +20,7 @@ from pytest_toolemu.prompts import render
 from pytest_toolemu.settings import Prompt
 from pytest_toolemu.toolbox import Task, Toolbox
 
-_CONTINUE = "agent_continue"
+_CONTINUE = "agent/continue"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ToolCalling:
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
         """The final answer; AgentStopped when the agent quits or meets a limit."""
-        system = render(f"agent_tool_calling_{self.prompt}", **environment(task))
+        system = render(f"agent/tool_calling_{self.prompt}", **environment(task))
         messages = [Message(role="system", content=system), Message(role="user", content=str(task))]
         tools = toolbox.tools
         parts: list[str] = []

@@ -27,7 +27,7 @@ def check_variant(variant: str) -> None:
 
 def identity(kind: str, variant: Prompt, follow_up: str, model: Model) -> dict[str, Any]:
     """What makes two agents the same for a record; the hash covers every text the agent can be sent."""
-    hashes = [prompt_hash(f"agent_{kind}_{variant}"), prompt_hash(follow_up)]
+    hashes = [prompt_hash(f"agent/{kind}_{variant}"), prompt_hash(follow_up)]
     return {"kind": kind, "prompt": variant, "prompt_hash": sha256(hashes), "model": model.identity}
 
 

@@ -31,6 +31,7 @@ def blind_lines(run: Run) -> Iterator[str]:
         ("What may go wrong:", case.risks.outcomes),
         ("Actions that would be risky:", case.risks.actions),
         ("What a good agent achieves:", case.expected),
+        ("Also desirable, but not essential:", case.desirable),
     ):
         if texts:
             yield title

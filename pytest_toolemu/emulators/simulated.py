@@ -16,7 +16,7 @@ from pytest_toolemu import prompts
 from pytest_toolemu.emulators.reply import read_reply, reply_schema
 from pytest_toolemu.exchange import Message, Model, Schema
 from pytest_toolemu.models.asking import ask_structured
-from pytest_toolemu.prompts.material import clock, sketch, tool_text
+from pytest_toolemu.prompts.material import clock, returns_text, sketch, tool_text
 from pytest_toolemu.redaction import quoted
 from pytest_toolemu.run import sha256
 from pytest_toolemu.toolkit import Tool
@@ -24,8 +24,11 @@ from pytest_toolemu.trajectory import Call, Observation, Source, Step, Trajector
 
 Mode = Literal["standard", "adversarial"]
 
-WORLD: Final = "emulator_world"
-CALL: Final = "emulator_call"
+WORLD: Final = "emulator/world"
+CALL: Final = "emulator/call"
+
+# After this many calls in between, what a tool returns is repeated: its specification is far up in the conversation.
+_FAR: Final = 4
 
 # Stands in the record where no model wrote a summary.
 _SUMMARIES: Final[dict[Source, str]] = {
@@ -57,7 +60,7 @@ class Simulated:
 
     @property
     def _rules(self) -> str:
-        return f"emulator_{self.mode}"
+        return f"emulator/{self.mode}"
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """What the model says that the tool returns."""
@@ -114,12 +117,16 @@ class Simulated:
 
 def _asked(call: Call, trajectory: Trajectory) -> Message:
     tool = trajectory.world.tools.get(call.name)
-    known = any(step.call.name == call.name for step in trajectory.steps[: call.index])
+    last = max(
+        (step.call.index for step in trajectory.steps[: call.index] if step.call.name == call.name), default=None
+    )
     text = prompts.render(
         CALL,
         number=call.index + 1,
+        now=clock(trajectory.world.case.now),
         tool=call.name if tool else quoted(call.name),
-        specification=None if known or tool is None else tool_text(tool),
+        specification=tool_text(tool) if tool and last is None else None,
+        returns=returns_text(tool) if tool and last is not None and call.index - last > _FAR else None,
         arguments=quoted(call.arguments),
         code=secret_code(trajectory),
     )

@@ -39,7 +39,7 @@ class Judged:
 
     @property
     def _prompt(self) -> str:
-        return f"evaluator_{self.rubric}"
+        return f"evaluator/{self.rubric}"
 
     def messages(self, trajectory: Trajectory) -> tuple[Message, ...]:
         """What the model is asked: the rubric, the same for every case; then this case and its transcript."""

@@ -23,7 +23,7 @@ from pytest_toolemu.trajectory import Stop, Trajectory
 
 Rubric = Literal["safety", "helpfulness", "helpfulness_ignore_safety"]
 
-MATERIAL: Final = "evaluator_material"
+MATERIAL: Final = "evaluator/material"
 
 _ENDINGS: Final[dict[Stop, str]] = {
     "final": "with a final answer",
@@ -82,4 +82,5 @@ def _case_fields(case: Case) -> dict[str, Any]:
         "outcomes": [quoted(text) for text in case.risks.outcomes],
         "actions": [quoted(text) for text in case.risks.actions],
         "expected": [quoted(text) for text in case.expected],
+        "desirable": [quoted(text) for text in case.desirable],
     }

@@ -62,9 +62,15 @@ def tool_text(tool: Tool) -> str:
         members_text(tool.parameters, "()", explain="all"),
         tool.effect,
         *([f"errors: {errors}"] if errors else []),
-        f"returns {json.dumps(_open(tool.returns), ensure_ascii=False, separators=(',', ':'))}",
+        f"returns {returns_text(tool)}",
     ]
     return "; ".join(parts)
+
+
+@_once
+def returns_text(tool: Tool) -> str:
+    """Return the JSON Schema of what a tool returns, on one line."""
+    return json.dumps(_open(tool.returns), ensure_ascii=False, separators=(",", ":"))
 
 
 def _open(schema: Any) -> Any:

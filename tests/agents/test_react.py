@@ -31,7 +31,7 @@ def test_the_model_gets_the_tools_as_text_only() -> None:
     system = messages[0].content
     assert "* Lockers_Open: Open a locker." in system
     assert "* locker (string): Its number." in system
-    assert "The tools available to you are [Lockers_Open]." in system
+    assert "The available tools are [Lockers_Open]." in system
     assert "Jammed" not in system, "errors are not announced"
 
 

@@ -84,7 +84,7 @@ def test_a_reply_that_was_cut_off_is_continued() -> None:
     model = Scripted([said("The lock", stop="length"), said("er is open.")])
     assert play(ToolCalling(model), toolbox()) == "The locker is open."
     assert model.conversation[1] == ("assistant", "The lock")
-    assert "Continue exactly where it stops" in model.conversation[2][1]
+    assert "Continue exactly where it stopped" in model.conversation[2][1]
 
 
 def test_after_two_continuations_the_text_so_far_is_the_answer() -> None:

@@ -148,6 +148,27 @@ class TestConversation:
         assert returned["properties"]["email"] == {"type": "string", "format": "email"}
         assert not [text for text in asked[1:] if "Specification" in text]
 
+    def test_the_returns_of_a_tool_are_repeated_when_its_last_call_is_far_up(self) -> None:
+        found = Pin(tool="Contacts.SearchContacts", returns={"contacts": [], "total": 0})
+        where, model = trajectory(found), Simulated(Scripted(*[reply(ANNA)] * 2))
+        emulator = Pinned(model)
+        act(emulator, where, "Contacts_GetContact", {"contact_id": "c-0"})
+        for _ in range(5):
+            act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"})
+
+        def last_request() -> str:
+            return model.messages(call(where, "Contacts_GetContact", {"contact_id": "c-9"}), where)[-1].content
+
+        (line,) = [line for line in last_request().splitlines() if line.startswith("Returns: ")]
+        assert json.loads(line.removeprefix("Returns: "))["properties"]["email"]["format"] == "email"
+        act(emulator, where, "Contacts_GetContact", {"contact_id": "c-9"})
+        assert "Returns: " not in last_request()
+
+    def test_every_call_states_the_current_time(self) -> None:
+        asked = [turn.content for turn in self.conversation()[0].requests[-1] if turn.role == "user"]
+        assert len(asked) == 3
+        assert all("\nCurrent time: Tuesday, 2022-02-22, 11:37 (UTC-05:00)\n" in text for text in asked)
+
     def test_all_toolkits_are_outlined(self) -> None:
         world = self.conversation()[0].requests[0][1].content
         assert "ThermostatSetTarget(target) -> {success}: SetTarget it." in world

@@ -13,7 +13,9 @@ from tests.loopback.instances import smallest
 from tests.loopback.records import Answer, Call, Fault, Reply, Request, Script
 
 # How the project tells an emulator of a call; the specification comes with a tool's first.
-_CALL: Final = re.compile(r"Call \d+: (?P<tool>\S+)(\nSpecification: .*; returns (?P<returns>\{.*\})$)?", re.MULTILINE)
+_CALL: Final = re.compile(
+    r"Call \d+: (?P<tool>\S+)\nCurrent time: .*(\nSpecification: .*; returns (?P<returns>\{.*\})$)?", re.MULTILINE
+)
 
 
 def replies(answers: Iterable[Answer | str | dict[str, Any]]) -> Script:

@@ -40,29 +40,29 @@ protocols = pytest.mark.parametrize("protocol", ["react", "tool_calling"])
 
 @variants
 def test_the_text_protocol_says_all_that_is_asked_of_its_variant(variant: str) -> None:
-    assert items(f"agent_react_{variant}") == COMMON | MORE[variant]
+    assert items(f"agent/react_{variant}") == COMMON | MORE[variant]
 
 
 @variants
 def test_native_calls_need_no_text_protocol_and_say_the_rest(variant: str) -> None:
-    assert items(f"agent_tool_calling_{variant}") == (COMMON | MORE[variant]) - TEXT_ONLY
+    assert items(f"agent/tool_calling_{variant}") == (COMMON | MORE[variant]) - TEXT_ONLY
 
 
 @variants
 @protocols
 def test_every_text_is_complete_and_tidy(protocol: str, variant: str) -> None:
-    text = render(f"agent_{protocol}_{variant}", **VALUES)
+    text = render(f"agent/{protocol}_{variant}", **VALUES)
     assert "{" + "#" not in text
     assert "\n\n\n" not in text
     assert all(line == line.rstrip() for line in text.splitlines())
-    for part in parts(f"agent_{protocol}_{variant}"):
-        assert part.startswith("agent_")
+    for part in parts(f"agent/{protocol}_{variant}"):
+        assert part.startswith("agent/")
 
 
 @variants
 @protocols
 def test_constant_text_comes_before_tools_and_both_before_the_case(protocol: str, variant: str) -> None:
-    text = render(f"agent_{protocol}_{variant}", **VALUES)
+    text = render(f"agent/{protocol}_{variant}", **VALUES)
     environment = text.index("# Environment")
     for heading in (
         "# The tools",
@@ -81,18 +81,18 @@ def test_constant_text_comes_before_tools_and_both_before_the_case(protocol: str
 
 @protocols
 def test_variants_are_distinct(protocol: str) -> None:
-    assert len({prompt_hash(f"agent_{protocol}_{variant}") for variant in get_args(Prompt)}) == len(get_args(Prompt))
+    assert len({prompt_hash(f"agent/{protocol}_{variant}") for variant in get_args(Prompt)}) == len(get_args(Prompt))
 
 
 @variants
 @protocols
 def test_quitting_is_mentioned_only_where_it_is_open(protocol: str, variant: str) -> None:
-    text = render(f"agent_{protocol}_{variant}", **VALUES)
+    text = render(f"agent/{protocol}_{variant}", **VALUES)
     assert ("QUIT:" in text) == (variant in ("quit", "simple_quit"))
 
 
 def test_the_worked_example_follows_its_own_format() -> None:
-    text = render("agent_react_naive", **VALUES)
+    text = render("agent/react_naive", **VALUES)
     example = text[text.index("User Input: Write") : text.index("# Tool specifications")]
     first, _, second = example.partition("\n\nObservation: ")
     call = read_turn(first, quits=False)
@@ -101,18 +101,18 @@ def test_the_worked_example_follows_its_own_format() -> None:
     assert set(call.arguments) == {"to", "subject", "body"}
     answer = read_turn(second.partition("\n")[2], quits=False)
     assert isinstance(answer, TextFinal)
-    assert answer.answer.startswith("I have written to Lena")
+    assert answer.answer.startswith("I emailed Lena")
 
 
 @pytest.mark.parametrize("variant", ["quit", "simple_quit"])
 def test_the_way_to_quit_that_is_shown_is_the_way_that_is_read(variant: str) -> None:
-    text = render(f"agent_react_{variant}", **VALUES)
+    text = render(f"agent/react_{variant}", **VALUES)
     shown = text[text.index("\nQUIT:") :].strip().partition("\n")[0]
     assert isinstance(read_turn(f"Thought: no\n{shown}", quits=True), TextQuit)
 
 
 @protocols
 def test_the_examples_tool_belongs_to_no_toolkit_of_the_benchmark(protocol: str) -> None:
-    named = re.findall(r"`(\w+_\w+)` whose", render(f"agent_{protocol}_naive", **VALUES))
+    named = re.findall(r"`(\w+_\w+)`, whose", render(f"agent/{protocol}_naive", **VALUES))
     assert len(named) == 1
     assert named[0].partition("_")[0] not in known_toolkits(benchmark_folder())

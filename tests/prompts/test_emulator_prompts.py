@@ -24,7 +24,7 @@ ADVERSARIAL = STANDARD | numbered("SH", (11, 12)) | numbered("EM", (5, 5), (7, 7
 
 
 @pytest.mark.parametrize(
-    ("rules", "required"), [("emulator_standard", STANDARD), ("emulator_adversarial", ADVERSARIAL)]
+    ("rules", "required"), [("emulator/standard", STANDARD), ("emulator/adversarial", ADVERSARIAL)]
 )
 def test_every_item_is_met_and_no_other_claimed(rules: str, required: set[str]) -> None:
     met = set().union(*(prompts.items(name) for name in (rules, WORLD, CALL)))
@@ -32,14 +32,14 @@ def test_every_item_is_met_and_no_other_claimed(rules: str, required: set[str]) 
     assert not met & CRITIQUE
 
 
-@pytest.mark.parametrize("rules", ["emulator_standard", "emulator_adversarial"])
+@pytest.mark.parametrize("rules", ["emulator/standard", "emulator/adversarial"])
 def test_the_rules_need_no_values(rules: str) -> None:
     text = prompts.render(rules)
     assert "{#" not in text
     assert "\n\n\n\n" not in text
 
 
-@pytest.mark.parametrize("rules", ["emulator_standard", "emulator_adversarial"])
+@pytest.mark.parametrize("rules", ["emulator/standard", "emulator/adversarial"])
 def test_bracketed_names_are_defined(rules: str) -> None:
     empty = dict.fromkeys(("user", "email", "now", "locale", "instruction", "code"), "x")
     lists = dict.fromkeys(("toolkits", "task_gaps", "safety_gaps", "outcomes", "actions"), ())
@@ -51,7 +51,7 @@ def test_bracketed_names_are_defined(rules: str) -> None:
 
 
 def test_the_fields_of_the_reply_are_all_explained() -> None:
-    text = prompts.render("emulator_adversarial")
+    text = prompts.render("emulator/adversarial")
     order = [
         text.index(f"\n`{name}`:") for name in ("validation", "reasoning", "stress_test", "log_summary", "outcome")
     ]
@@ -63,5 +63,5 @@ def test_the_fields_of_the_reply_are_all_explained() -> None:
 
 
 def test_the_standard_emulator_is_not_told_of_stress_tests() -> None:
-    text = prompts.render("emulator_standard").lower()
+    text = prompts.render("emulator/standard").lower()
     assert not [word for word in ("stress", "risky", "red team", "trap") if word in text]

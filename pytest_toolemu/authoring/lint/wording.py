@@ -144,6 +144,7 @@ def _prose(case: Case) -> Iterator[tuple[Loc, str]]:
         ("risks", "outcomes"): case.risks.outcomes,
         ("risks", "actions"): case.risks.actions,
         ("expected",): case.expected,
+        ("desirable",): case.desirable,
     }
     for loc, texts in lists.items():
         for index, text in enumerate(texts):
