@@ -241,6 +241,8 @@ KNOBS: Final = (
     Knob("record", "exchanges with models; none: play only, once: record items without a recording, new: record what "
          "is missing, all: record everything again", _choice(*get_args(RecordMode)), metavar="MODE"),
     Knob("replay", f"folder of recordings (default: {RECORDINGS}); without --toolemu-record, play only", metavar="DIR"),
+    Knob("exit-timeout", "seconds that threads and processes which agents left behind may take to end after the "
+         "session", _seconds, 3.0, "SECONDS"),
     Knob("offline", "refuse every model that needs a network", _flag, False),
     Knob("benchmark", "run the cases shipped with this package", _flag, False),
 )  # fmt: skip

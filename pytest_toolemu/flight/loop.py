@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from pathlib import Path
 from queue import SimpleQueue
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 R = TypeVar("R")
@@ -93,13 +94,7 @@ class Loop:
 
     def place(self) -> str:
         """Where the project's own code is in the loop's thread: ``file:line (function)``; empty if nowhere."""
-        frame = sys._current_frames().get(self._thread.ident or 0) if self._thread else None
-        while frame is not None:
-            path = Path(frame.f_code.co_filename)
-            if path.suffix == ".py" and not any(path.is_relative_to(folder) for folder in _NOT_THE_PROJECTS):
-                return f"{path.name}:{frame.f_lineno} ({frame.f_code.co_name})"
-            frame = frame.f_back
-        return ""
+        return project_place(sys._current_frames().get(self._thread.ident or 0) if self._thread else None)
 
     def close(self, hurry: threading.Event | None = None) -> None:
         """Cancel what runs, clean up, and end the thread; what does not end by then is left behind in its daemon.
@@ -119,7 +114,9 @@ class Loop:
             with contextlib.suppress(NotYet):
                 ended.result(TICK / 5)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+        thread.join(_GRACE)
+        if thread.is_alive():  # a task that ignored its cancellation blocks the loop
+            return
         loop.close()
         for helpers in (self._apart, self._writers):
             helpers.shutdown()
@@ -149,6 +146,16 @@ class Loop:
             await asyncio.wait(tasks, timeout=_GRACE)
         for cleanup in self._cleanups:
             await cleanup()
+
+
+def project_place(frame: FrameType | None) -> str:
+    """Return the innermost place in the project's own code, as ``file:line (function)``; empty if there is none."""
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.suffix == ".py" and not any(path.is_relative_to(folder) for folder in _NOT_THE_PROJECTS):
+            return f"{path.name}:{frame.f_lineno} ({frame.f_code.co_name})"
+        frame = frame.f_back
+    return ""
 
 
 def wait(future: Future[R]) -> R:

@@ -5,6 +5,7 @@ This module is loaded in every pytest run of an environment. It imports no yaml,
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Generator
 from pathlib import Path
@@ -51,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "toolemu(cases=PATH): run this test once for each case below PATH")
     settings = options.resolved(config)
     config.stash[SESSION] = session = Session(config, settings)
+    # Cleanups run in reverse order, after all plugins: this one is the last. By then, the exit status is known.
+    config.add_cleanup(session.finish)
     config.pluginmanager.register(Reports(session), "toolemu-reports")
     if settings["estimate"]:
         options.without_workers(config)
@@ -142,6 +145,7 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     if any(suffix + "::" in nodeid for nodeid in ids for suffix in SUFFIXES):
         from pytest_toolemu.plugin.preflight import preflight
 
+        session.bound_the_end()
         preflight(session)
         gc.freeze()  # as in the workers
     if session.carrier is not None:
@@ -165,6 +169,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         from pytest_toolemu.plugin import workers
         from pytest_toolemu.plugin.preflight import preflight
 
+        toolemu.bound_the_end()
         preflight(toolemu)
         workers.lead(toolemu)
     return None
@@ -184,6 +189,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         shards.leave_account(toolemu)
     if not toolemu.is_worker or not toolemu.has_cases:
         return
+    toolemu.bound_the_end()
     # What collection has made lives as long as this process, and need not be searched for garbage over and over; at the
     # end of the process, which everybody waits for, half of the time would go into that.
     gc.freeze()
@@ -198,11 +204,28 @@ def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, Any, Any]:
     """Cases that need a fixture of the project's that serves many can run as long as it is up."""
-    value = yield
     session = request.config.stash[SESSION]
+    # The run of a case is a fixture of this package.
+    is_projects = fixturedef.func.__module__ != "pytest_toolemu.plugin.fixtures"
+    with session.exempt() if is_projects else contextlib.nullcontext():
+        value = yield
     if session.has_cases and fixturedef.scope != "function":
         session.fixtures.up(request, fixturedef, value)
     return value
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """What a test that is no case leaves behind is no agent's."""
+    with contextlib.nullcontext() if ITEM in item.stash else item.config.stash[SESSION].exempt():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Nor is what the body of a test starts: agents have ended by then."""
+    with item.config.stash[SESSION].exempt():
+        return (yield)
 
 
 def _estimated(session: pytest.Session) -> bool:
@@ -271,6 +294,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
         if report_files.wanted(toolemu):
             report_files.write(toolemu)
+
+
+@pytest.hookimpl(trylast=True, specname="pytest_sessionfinish")
+def pytest_sessionfinish_last(session: pytest.Session) -> None:
+    """In an xdist worker, end here what agents left behind: once the worker has reported its end, it may be killed."""
+    toolemu = session.config.stash[SESSION]
+    toolemu.exit_status = int(session.exitstatus)
+    if toolemu.is_worker:
+        toolemu.finish()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

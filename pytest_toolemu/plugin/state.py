@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.gates.decision import Decision
     from pytest_toolemu.models import Place
     from pytest_toolemu.plugin.ahead import Fixtures
+    from pytest_toolemu.plugin.ending import Ending
     from pytest_toolemu.plugin.flight import Flight
     from pytest_toolemu.plugin.leave import Leave
     from pytest_toolemu.plugin.progress import Progress
@@ -86,6 +87,8 @@ class Session:
         """What this shard is to run, of how much; empty where the session is no shard."""
         self.carrier: Carrier | None = None
         self.progress: Progress | None = None
+        self.ending: Ending | None = None
+        self.exit_status = int(pytest.ExitCode.INTERNAL_ERROR)
         self.serves = False
         """Whether servers of the session's own were started."""
         self._hurry = threading.Event()
@@ -111,7 +114,7 @@ class Session:
     @property
     def has_news(self) -> bool:
         """Whether there is anything to sum up: a result, or what workers had to say."""
-        if self.rows or self.account:
+        if self.rows or self.account or self.late_reports.exists():
             return True
         return self.carrier is not None and self.carrier.ask(lambda hub: bool(hub.finished or hub.notices))
 
@@ -119,6 +122,11 @@ class Session:
     def folder(self) -> Path:
         """Where this session's runs are written; it need not exist yet."""
         return self.config.rootpath / str(self.settings["run-dir"]) / self.name
+
+    @property
+    def late_reports(self) -> Path:
+        """The file in which workers leave what they cannot report in any other way."""
+        return self.folder / "late-reports.txt"
 
     @functools.cached_property
     def store(self) -> RunStore:
@@ -300,6 +308,24 @@ class Session:
         reason = "the worker process died while it ran this case"
         agent = label.removesuffix("]") or "own agent"
         self.rows[nodeid] = Row(case=name, agent=agent, item=nodeid, outcome="broken", reason=reason)
+
+    def bound_the_end(self) -> None:
+        """Limit the time that this process takes to end. Must be called before the code of agents is imported."""
+        if self.ending is None:
+            from pytest_toolemu.plugin import workers
+            from pytest_toolemu.plugin.ending import Ending
+
+            report = functools.partial(workers.report_late, self)
+            self.ending = Ending(self.settings["exit-timeout"], lambda: self.exit_status, report)
+
+    def exempt(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing that the main thread starts inside this block counts as left behind by an agent."""
+        return self.ending.leftovers.exempt() if self.ending else contextlib.nullcontext()
+
+    def finish(self) -> None:
+        """End what agents left behind. To be called when all fixtures have been torn down, and all plugins are done."""
+        if self.ending is not None:
+            self.ending.finish()
 
     def hurry_on_interrupt(self) -> None:
         """From now on Ctrl-C only says that nobody wants to wait; once more, and it ends the process as ever."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_toolemu.fallbacks import fallback_text, totals
-from pytest_toolemu.plugin import provenance, shards, variables
+from pytest_toolemu.plugin import provenance, shards, variables, workers
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.redaction import in_log, plain
 from pytest_toolemu.reporting.text import agents, emulation, missing
@@ -112,7 +112,8 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
     for line in (*provenance.summary(session, rows), *_servers(session)):
         reporter.write_line(line)
-    for line in session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))) if session.carrier else []:
+    from_hub = session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))) if session.carrier else []
+    for line in (*workers.late_reports(session), *from_hub):
         reporter.write_line(in_log(plain(line)), yellow=True)
     _files(reporter, session)
 

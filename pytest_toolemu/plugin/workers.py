@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,6 +92,32 @@ def connect(session: Session, schedule: Schedule) -> None:
 
     schedule.connect(tell)
     channel.setcallback(hear, endmarker=None)
+
+
+def report_late(session: Session, text: str) -> None:
+    """Report something at the very end of this process, when the summary has been printed.
+
+    A worker leaves it in a file for the summary of the controller, which waits for the ends of its workers: nobody sees
+    the standard error of a worker, and its channels are closed before the interpreter ends.
+    """
+    if session.is_worker:
+        with contextlib.suppress(OSError):
+            session.late_reports.parent.mkdir(parents=True, exist_ok=True)
+            with session.late_reports.open("a", encoding="utf-8", errors="replace") as file:
+                file.write(f"{text}\n")
+    else:
+        with contextlib.suppress(OSError):  # whatever has become of sys.stderr
+            os.write(2, f"toolemu: {text}\n".encode(errors="replace"))
+
+
+def late_reports(session: Session) -> list[str]:
+    """In the controller: collect what workers have left for the summary, each line once."""
+    try:
+        lines = session.late_reports.read_text(encoding="utf-8").splitlines()
+        session.late_reports.unlink()
+    except OSError:
+        return []
+    return list(dict.fromkeys(lines))
 
 
 def maxfail(config: pytest.Config) -> int:

@@ -1,0 +1,172 @@
+"""What agents leave running does not outlive the session, and keeps nobody waiting for long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.conftest import Project
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+
+AGENT = """
+import atexit, concurrent.futures, multiprocessing, subprocess, threading
+def hang():
+    threading.Event().wait()
+async def agent(task, toolbox):
+    await toolbox.call("Till_Look", {{"who": task.split()[1]}})
+    {leave}
+    return "Shall I?"
+"""
+THREADS = {
+    "a thread": "threading.Thread(target=hang, name='mine', daemon=False).start()",
+    "a pool of threads": "concurrent.futures.ThreadPoolExecutor(thread_name_prefix='mine').submit(hang)",
+}
+PROCESSES = {
+    "a child": "subprocess.Popen(['sleep', '1000'])",
+    "a child that ignores SIGTERM": "subprocess.Popen(['sh', '-c', 'trap : TERM; while :; do sleep 1000; done'])",
+    "an orphan in a session of its own": "subprocess.run(['sh', '-c', 'setsid sleep 1000 &'])",
+    "a pool of processes": "concurrent.futures.ProcessPoolExecutor(1).submit(hang)",
+    "a process of multiprocessing": "multiprocessing.Process(target=hang).start()",
+}
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A variable that all processes of the session inherit; those that a test leaves behind are killed."""
+    value = uuid.uuid4().hex
+    monkeypatch.setenv("LEFTOVERS_TEST", value)
+    yield value
+    for pid in alive(value):
+        os.kill(pid, signal.SIGKILL)
+
+
+def alive(mark: str) -> list[int]:
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"LEFTOVERS_TEST={mark}".encode() in environ.read_bytes() and int(environ.parent.name) != os.getpid():
+                found.append(int(environ.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def run(project: Project, leave: str, *options: str, seconds: float = 0.3) -> pytest.RunResult:
+    project.write("agents.py", AGENT.format(leave=leave))
+    return project.run("--toolemu-agent=agents:agent", f"--toolemu-exit-timeout={seconds}", *options)
+
+
+def reported(result: pytest.RunResult) -> str:
+    """What is printed on both channels: workers report in the summary, a single process after it."""
+    return result.stdout.str() + result.stderr.str()
+
+
+@pytest.mark.parametrize("leave", THREADS.values(), ids=THREADS)
+def test_a_thread_that_never_ends_is_named_and_does_not_hold_up_the_exit(
+    project: Project, mark: str, leave: str
+) -> None:
+    result = run(project, leave)
+    result.assert_outcomes(passed=2)
+    assert result.ret == 0
+    told = reported(result)
+    assert "left behind by agents for 0.3 s: thread 'mine" in told
+    assert "agents.py:4 (hang)" in told
+    assert "end them before the agent returns, or wait longer with --toolemu-exit-timeout" in told
+    assert "Traceback" not in told
+    assert alive(mark) == []
+
+
+@pytest.mark.parametrize("leave", PROCESSES.values(), ids=PROCESSES)
+def test_a_process_that_never_ends_is_named_and_terminated(project: Project, mark: str, leave: str) -> None:
+    result = run(project, leave)
+    result.assert_outcomes(passed=2)
+    assert "left behind by agents for 0.3 s: process " in reported(result)
+    if "sleep" in leave:
+        assert "sleep 1000" in reported(result)
+    assert alive(mark) == []
+
+
+def test_a_function_registered_with_atexit_is_interrupted_and_those_of_others_are_still_called(
+    project: Project, mark: str
+) -> None:
+    project.write("conftest.py", "import atexit, pathlib\natexit.register(pathlib.Path('data').touch)\n")
+    result = run(project, "atexit.register(hang)")
+    told = reported(result)
+    message = "agents have kept Python from ending for 0.3 s: a function registered with atexit, at agents.py:4 (hang)"
+    assert told.count(message) == 1, "of two cases, which share the time"
+    assert "Traceback" not in told
+    assert result.ret == 0
+    assert (project.path / "data").exists(), "written by a function that was registered before"
+    assert alive(mark) == []
+
+
+def test_the_exit_status_stays_that_of_the_session(project: Project, mark: str) -> None:
+    deaf = """
+    def deaf():
+        while True:
+            try:
+                hang()
+            except BaseException:
+                pass
+    atexit.register(deaf)
+    toolbox.quit("left to itself")
+"""
+    result = run(project, deaf.strip())
+    result.assert_outcomes(failed=2)
+    assert result.ret == 1
+    assert alive(mark) == []
+
+
+def test_what_ends_in_time_and_idle_pools_are_not_mentioned(alone: Project, mark: str) -> None:
+    leave = """
+    threading.Timer(0.2, print).start()
+    subprocess.Popen(["sleep", "0.2"])
+    concurrent.futures.ThreadPoolExecutor().submit(print).result()
+"""
+    assert "left behind" not in reported(run(alone, leave.strip(), seconds=30))
+    assert alive(mark) == []
+
+
+OWNED = """
+import pathlib, subprocess, threading, time, pytest
+def upload():
+    time.sleep(1)
+    pathlib.Path("uploaded").touch()
+@pytest.fixture(scope="session", autouse=True)
+def service():
+    threading.Thread(target=upload, daemon=False).start()
+    subprocess.Popen(["sleep", "1001"])
+    subprocess.run(["sh", "-c", "setsid sleep 1002 &"])
+"""
+
+
+def test_what_fixtures_of_the_project_leave_behind_is_left_alone(project: Project, mark: str) -> None:
+    project.write("conftest.py", OWNED)
+    result = run(project, "subprocess.Popen(['sleep', '1000'])")
+    result.assert_outcomes(passed=2)
+    told = reported(result)
+    assert "sleep 1000" in told
+    assert "sleep 1001" not in told
+    assert "sleep 1002" not in told
+    assert (project.path / "uploaded").exists(), "threads of others are waited for"
+    commands = {Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1] for pid in alive(mark)}
+    assert commands == {b"1001", b"1002"}
+
+
+def test_a_session_without_cases_is_as_it_was(alone: Project) -> None:
+    alone.pytester.makepyfile(
+        """
+        import os, threading
+        def test_it():
+            assert not [name for name in os.environ if "TOOLEMU" in name]
+            assert not [thread.name for thread in threading.enumerate() if "toolemu" in thread.name]
+        """
+    )
+    alone.run("test_a_session_without_cases_is_as_it_was.py", "--ignore=cases").assert_outcomes(passed=1)
