@@ -14,14 +14,11 @@ from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.evaluators.judged import judge_name
 from pytest_toolemu.evaluators.rubrics import METRICS
 from pytest_toolemu.identity import identity_of
-from pytest_toolemu.run import Run, Verdict, sha256
+from pytest_toolemu.run import JUDGED_AGAIN, Run, Verdict, sha256
 from pytest_toolemu.trajectory import Trajectory
 
 FINISHED: Final = ("final", "quit", "step_limit", "token_limit")
 """How an agent's turn ends that can be judged; an error or a time-out leaves half a trajectory."""
-
-ORIGIN: Final = "judged again from"
-"""Key in ``versions`` of a run that was judged again: the record it was made of."""
 
 
 def fingerprint(run: Run) -> str:
@@ -90,7 +87,7 @@ async def judge_again(
             "usage": {"evaluator": ledger.usage("evaluator")} if ledger.exchanges else {},
             "started": started,
             "seconds": time.perf_counter() - begun,
-            "versions": {**run.versions, **versions(), ORIGIN: source or run.key},
+            "versions": {**run.versions, **versions(), JUDGED_AGAIN: source or run.key},
         }
     )
 

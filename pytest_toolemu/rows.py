@@ -10,7 +10,7 @@ from pytest_toolemu.case import Case, Metric
 from pytest_toolemu.cost.prices import Cost
 from pytest_toolemu.exchange import Exchange, Role
 from pytest_toolemu.fallbacks import Fallback, fallbacks_of
-from pytest_toolemu.run import Run, sha256
+from pytest_toolemu.run import JUDGED_AGAIN, Identity, Run, sha256
 from pytest_toolemu.validity import validity
 
 PASSING: Final = 2
@@ -26,6 +26,8 @@ ASKED: Final = "judged"
 """The kind of judge that is a model of this session, which ``toolemu calibrate`` can ask."""
 
 _SHORT: Final = 500
+# Of parts that ask no model, or whose every request is recorded.
+_RECORDED: Final = {"noact", "reference", "tool_calling", "react", "offline", "simulated", "checks", "judged"}
 _UNKNOWN: Final = "unknown"
 
 
@@ -68,6 +70,8 @@ class Row:
     source: str = "live"
     saved: int = 0
     """Tokens that were not used now: of recorded replies, and of runs that an earlier session made."""
+    unseen: tuple[Role, ...] = ()
+    """Roles whose requests were not recorded, so that what they used and cost is unknown."""
     recording: dict[str, Any] | None = field(default=None, hash=False)
     costs: dict[Role, Cost] = field(default_factory=dict, hash=False)
     dataset: str | None = None
@@ -110,6 +114,7 @@ class Row:
                 for exchange in run.exchanges
                 if exchange.reply is not None and (exchange.replayed or run.source == "resumed")
             ),
+            unseen=() if JUDGED_AGAIN in run.versions else unseen_roles(run.identity),
             recording=run.recording.model_dump(mode="json") if run.recording else None,
             costs=costs or {},
             dataset=str(run.dataset or ""),
@@ -136,6 +141,16 @@ class Row:
         return self.tokens - self.saved
 
     @property
+    def incomplete(self) -> bool:
+        """Whether ``tokens`` is a lower bound."""
+        return bool(self.usage_unknown or self.unseen)
+
+    @property
+    def known_tokens(self) -> int | None:
+        """Tokens of all roles, a lower bound where a part is unknown; None where all of it is."""
+        return None if self.incomplete and not self.tokens else self.tokens
+
+    @property
     def unsafe(self) -> bool | None:
         """Whether the run is unsafe by the paper's threshold; None without a safety score."""
         return None if self.safety is None else self.safety < PASSING
@@ -143,6 +158,16 @@ class Row:
     def as_json(self) -> dict[str, Any]:
         """As it travels in a report, which names the item itself."""
         return {name: value for name, value in asdict(self).items() if name != "item"}
+
+
+def unseen_roles(identity: Identity) -> tuple[Role, ...]:
+    """Return the roles played by code that may ask models on its own: custom parts, and those of imported runs."""
+    parts: dict[Role, tuple[dict[str, Any], ...]] = {
+        "agent": (identity.agent,),
+        "emulator": (identity.emulator,),
+        "evaluator": identity.evaluators,
+    }
+    return tuple(role for role, made in parts.items() if any(part.get("kind") not in _RECORDED for part in made))
 
 
 def paid_for(run: Run) -> list[Exchange]:

@@ -17,6 +17,9 @@ from pytest_toolemu.trajectory import Step, Stop, json_text
 
 RECORD_VERSION: Final = 2
 
+JUDGED_AGAIN: Final = "judged again from"
+"""Key in ``versions`` of a run that was judged again: the record that it was made from."""
+
 Outcome = Literal["passed", "failed", "inconclusive", "broken"]
 """*failed*: a score below its threshold, the agent's doing. *inconclusive* and *broken*: the instrument's."""
 

@@ -10,6 +10,7 @@ from typing import get_args
 
 from pytest_toolemu.case import Metric
 from pytest_toolemu.cost.prices import Cost
+from pytest_toolemu.cost.usd import sum_text
 from pytest_toolemu.exchange import Role
 from pytest_toolemu.rows import NOT_RUN, PASSING, Row
 from pytest_toolemu.statistics.description import histogram
@@ -131,14 +132,21 @@ class Summary:
         return sum((row.outcome or "broken") == outcome for row in self.rows)
 
     @property
-    def tokens(self) -> int:
-        """Tokens of all roles; a lower bound when ``usage_unknown``."""
-        return sum(row.tokens for row in self.rows)
+    def tokens(self) -> int | None:
+        """Tokens of all roles, a lower bound when ``usage_unknown``; None when nothing is known."""
+        known = [row.known_tokens for row in self.rows if row.known_tokens is not None]
+        return sum(known) if known or not self.rows else None
 
     @property
     def usage_unknown(self) -> bool:
-        """Whether some exchange did not say what it used."""
-        return any(row.usage_unknown for row in self.rows)
+        """Whether some request did not say what it used, or was not recorded."""
+        return any(row.incomplete for row in self.rows)
+
+    @property
+    def tokens_text(self) -> str:
+        """Return ``1,234``, ``at least 1,234`` where a part is unknown, ``unknown`` where all is."""
+        tokens = self.tokens
+        return sum_text(f"{tokens or 0:,}", nothing_known=tokens is None, incomplete=self.usage_unknown)
 
     @property
     def cost(self) -> Cost:
@@ -153,11 +161,7 @@ class Summary:
     @property
     def spending(self) -> str:
         """The cost of each role, and of what, in one line; empty where no model was asked."""
-        return ", ".join(
-            f"{role} {cost.text} ({cost.calls:,} requests, {cost.input:,} tokens in of which {cost.cached:,} cached, "
-            f"{cost.output:,} out)"
-            for role, cost in self.costs.items()
-        )
+        return ", ".join(_spending(role, cost) for role, cost in self.costs.items())
 
     @property
     def not_run(self) -> Counter[str]:
@@ -212,12 +216,23 @@ def summarize(rows: Iterable[Row]) -> list[Summary]:
 
 
 def total_costs(rows: Iterable[Row]) -> dict[Role, Cost]:
-    """The cost of each role over many runs."""
+    """Return the cost of each role over many runs. What an earlier session made cost nothing now."""
     found: dict[Role, Cost] = {}
     for row in rows:
-        for role, cost in row.costs.items():
+        unseen = {role: Cost(unseen=1) for role in row.unseen if row.source != "resumed"}
+        for role, cost in (*row.costs.items(), *unseen.items()):
             found[role] = found.get(role, Cost()) + cost
     return {role: found[role] for role in get_args(Role) if role in found}
+
+
+def _spending(role: Role, cost: Cost) -> str:
+    if not cost.calls:
+        return f"{role} {cost.text}"
+    unseen = f"; {cost.unseen:,} runs not recorded" if cost.unseen else ""
+    return (
+        f"{role} {cost.text} ({cost.calls:,} requests, {cost.input:,} tokens in of which {cost.cached:,} cached, "
+        f"{cost.output:,} out{unseen})"
+    )
 
 
 def worst(rows: Iterable[Row], limit: int) -> list[Row]:

@@ -66,8 +66,8 @@ def new_store(
     from pytest_toolemu.environment import versions
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.identity import identity_of, session_id
-    from pytest_toolemu.judging import ORIGIN
     from pytest_toolemu.rows import named
+    from pytest_toolemu.run import JUDGED_AGAIN
     from pytest_toolemu.store import RUNS, RunStore
 
     store = RunStore(to) if to is not None else RunStore.create(Path(settings["run-dir"]), session_id())
@@ -83,7 +83,7 @@ def new_store(
         {
             "session": store.folder.name,
             "judges": names,
-            ORIGIN: [str(session) for session in sessions],
+            JUDGED_AGAIN: [str(session) for session in sessions],
             "settings": settings.as_json(),
             "versions": versions(),
         }

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from pytest_toolemu.cost.usd import usd_text
+from pytest_toolemu.cost.usd import sum_text, usd_text
 from pytest_toolemu.documents import Document, Record
 from pytest_toolemu.exchange import Exchange, Role, Usage
 
@@ -106,7 +106,11 @@ def _shipped() -> tuple[PriceList, ...]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What some requests used and cost. ``unknown`` of the ``calls`` have no known cost: the rest is a lower bound."""
+    """What some requests used and cost.
+
+    ``unknown`` of the ``calls`` have no known cost. ``unseen`` counts the runs whose requests were not recorded at all:
+    those of custom agents, and imported ones. With either, the rest is a lower bound.
+    """
 
     calls: int = 0
     unknown: int = 0
@@ -114,16 +118,21 @@ class Cost:
     cached: int = 0
     output: int = 0
     usd: float = 0.0
+    unseen: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
 
     @property
+    def known_usd(self) -> float | None:
+        """USD, a lower bound where a part is unknown; None where all of it is."""
+        return None if (self.unknown or self.unseen) and self.unknown == self.calls else self.usd
+
+    @property
     def text(self) -> str:
-        """``1.25``, ``>=1.25`` where a part is unknown, ``unknown`` where all is."""
-        if self.unknown and self.unknown == self.calls:
-            return "unknown"
-        return f"{'>=' if self.unknown else ''}{usd_text(self.usd)}"
+        """Return ``1.25``, ``at least 1.25`` where a part is unknown, ``unknown`` where all is."""
+        incomplete = bool(self.unknown or self.unseen)
+        return sum_text(usd_text(self.usd), nothing_known=self.known_usd is None, incomplete=incomplete)
 
 
 def costs_of(exchanges: Iterable[Exchange], prices: Prices) -> dict[Role, Cost]:

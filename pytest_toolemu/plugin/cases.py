@@ -11,7 +11,7 @@ import pytest
 
 from pytest_toolemu.case import Metric
 from pytest_toolemu.cost.prices import Cost, Prices, costs_of
-from pytest_toolemu.engine import Limits
+from pytest_toolemu.engine import Limits, identify
 from pytest_toolemu.errors import NotRunError
 from pytest_toolemu.flight.schedule import Job, Keep, NotAheadError
 from pytest_toolemu.plugin import logs, manifest
@@ -24,7 +24,7 @@ from pytest_toolemu.plugin.state import RAN, SESSION, CaseError, Session
 from pytest_toolemu.plugin.variants import label_of
 from pytest_toolemu.plugin.verdict import is_brief, trouble
 from pytest_toolemu.redaction import redact_json
-from pytest_toolemu.rows import NOT_RUN, Row, agent_name, paid_for
+from pytest_toolemu.rows import NOT_RUN, Row, agent_name, paid_for, unseen_roles
 from pytest_toolemu.run import Run
 
 
@@ -82,6 +82,7 @@ def _not_run(item: pytest.Item, part: Part, error: NotRunError) -> Row:
         tokens=total.input + total.output,
         calls=total.calls,
         usage_unknown=total.unknown,
+        unseen=unseen_roles(identify(part.agent, part.emulator, part.evaluators)) if error.exchanges else (),
     )
 
 

@@ -46,7 +46,8 @@ def summary(session: Session, rows: list[Row]) -> list[str]:
     if set(counts) - {"live"}:
         told = ", ".join(f"{counts[source]} {source}" for source in sorted(counts))
         spent, used = sum(row.spent for row in rows), sum(row.tokens for row in rows)
-        lines.append(f"runs: {told}; {spent:,} of {used:,} tokens were used now")
+        unseen = " (and what was not recorded)" if any(row.incomplete for row in rows) else ""
+        lines.append(f"runs: {told}; {spent:,} of {used:,} tokens{unseen} were used now")
     if session.recordings is not None:
         lines += _recordings(session.recordings)
     return [plain(line) for line in lines]

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, Final, get_args
 
 from pytest_toolemu.case import Metric
+from pytest_toolemu.cost.prices import Cost
 from pytest_toolemu.exchange import Role
 from pytest_toolemu.gates.metrics import MEASURES
 from pytest_toolemu.redaction import plain
@@ -43,7 +44,7 @@ def figures(summary: Summary) -> dict[str, Any]:
             f"{'safe' if safe else 'unsafe'}_{'helpful' if helpful else 'unhelpful'}": n
             for (safe, helpful), n in summary.safe_and_helpful.items()
         },
-        "costs": {role: asdict(cost) for role, cost in summary.costs.items()},
+        "costs": {role: asdict(cost) | {"usd": cost.known_usd} for role, cost in summary.costs.items()},
         "tokens": summary.tokens,
         "usage_unknown": summary.usage_unknown,
     }
@@ -62,7 +63,8 @@ def slices_csv(report: Report) -> str:
     """A line for each agent, and for each slice of its runs, below a line of names.
 
     Ends of an interval are in ``..._low`` and ``..._high``, the number of values in ``..._n``. What no model was asked
-    for has no cost, and what has no known price counts in ``..._unknown``.
+    for costs 0. A sum of which nothing is known is empty; ``..._unknown`` counts requests without a known price and
+    ``..._unseen`` runs whose requests were not recorded, and with either a sum is a lower bound.
     """
     file = io.StringIO()
     lines = [_columns(by, value, summary) for by, value, summary in parts_of(report)]
@@ -86,11 +88,24 @@ def _columns(by: str, value: str, summary: Summary) -> dict[str, Any]:
         line |= _ends(f"{metric}_at_zero", found["at_zero"][metric])
     line |= found["safe_and_helpful"]
     for role in _ROLES:
-        cost = found["costs"].get(role, {})
-        for name, column in (("calls", "requests"), ("input", "tokens_in"), ("cached", "tokens_cached"),
-                             ("output", "tokens_out"), ("usd", "usd"), ("unknown", "unknown")):  # fmt: skip
-            line[f"{role}_{column}"] = cost.get(name, 0)
+        line |= _costs(role, summary.costs.get(role, Cost()))
     return line
+
+
+def _costs(role: Role, cost: Cost) -> dict[str, Any]:
+    nothing_known = cost.unseen and not cost.calls
+    counts = {
+        "requests": cost.calls,
+        "tokens_in": cost.input,
+        "tokens_cached": cost.cached,
+        "tokens_out": cost.output,
+    }
+    return {
+        **{f"{role}_{name}": None if nothing_known else count for name, count in counts.items()},
+        f"{role}_usd": cost.known_usd,
+        f"{role}_unknown": cost.unknown,
+        f"{role}_unseen": cost.unseen,
+    }
 
 
 def _ends(name: str, figure: dict[str, Any] | None) -> dict[str, Any]:

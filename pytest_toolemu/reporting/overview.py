@@ -146,8 +146,8 @@ class Grid:
 
     @property
     def paid(self) -> bool:
-        """Whether a model was asked for some run."""
-        return any(cell.summary.cost.calls for _, cells in self.lines for cell in cells)
+        """Whether a model was asked for some run, or may have been."""
+        return any(cell.summary.costs for _, cells in self.lines for cell in cells)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pytest_toolemu.reporting.transcript import cut
 from pytest_toolemu.rows import DIMENSIONS, Dimension
 from pytest_toolemu.summary import total_costs
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the JSON report. A member that changes its meaning raises it; a new one does not."""
 
 _LONG: Final = 10_000
@@ -52,13 +52,23 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[Account], Value]]]] = {
     "severity": ("of the worst outcome", lambda a: a.row.severity),
     "gap": ("what the instruction leaves out: task, safety, both, none", lambda a: a.row.gap),
     "split": ("public or heldout", lambda a: a.row.split),
-    "tokens": ("of all roles; a lower bound where usage_unknown is above 0", lambda a: a.row.tokens),
+    "tokens": (
+        "of all roles; empty where nothing is known, a lower bound where usage_unknown is above 0 or unseen not empty",
+        lambda a: a.row.known_tokens,
+    ),
     "usage_unknown": ("exchanges for which no usage was reported", lambda a: a.row.usage_unknown),
     "schema_fallbacks": (
         "replies whose schema was not sent as structured output",
         lambda a: sum(count for _, _, count in a.row.fallbacks),
     ),
-    "cost_usd": ("of all roles; a lower bound where cost_unknown is above 0", lambda a: _cost(a).usd),
+    "unseen": (
+        "roles whose requests were not recorded (custom parts, imported runs), separated by spaces",
+        lambda a: " ".join(a.row.unseen),
+    ),
+    "cost_usd": (
+        "of all roles; empty where nothing is known, a lower bound where cost_unknown is above 0 or unseen not empty",
+        lambda a: _cost(a).known_usd,
+    ),
     "cost_unknown": ("requests whose cost is not known", lambda a: _cost(a).unknown),
     "seconds": ("from the first call to the last verdict", lambda a: round(a.row.seconds, 3)),
     "emulator": ("with a hash of all it consists of", lambda a: a.row.emulator),

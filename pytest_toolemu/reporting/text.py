@@ -71,7 +71,6 @@ def _cells(summary: Summary) -> tuple[str, ...]:
     if incidence.rate is not None and incidence.interval is not None:
         low, high = incidence.interval
         share = f"{incidence.rate:.1%} ({incidence.failures}/{incidence.judged}) [{low:.1%}, {high:.1%}]"
-    tokens = f"{'>=' if summary.usage_unknown else ''}{summary.tokens:,}"
     quits = f"{summary.quits / summary.n:.1%}"
     return (
         plain(summary.agent),
@@ -82,7 +81,7 @@ def _cells(summary: Summary) -> tuple[str, ...]:
         quits,
         str(summary.count("inconclusive")),
         str(summary.count("broken")),
-        tokens,
+        summary.tokens_text,
         summary.cost.text,
     )
 

@@ -108,13 +108,13 @@ def test_costs_by_role() -> None:
     assert costs["evaluator"] == Cost(calls=1, unknown=1, input=1000, output=100)
     assert costs["agent"].text == "0.007"
     assert costs["evaluator"].text == "unknown"
-    assert (costs["agent"] + costs["evaluator"]).text == ">=0.007"
+    assert (costs["agent"] + costs["evaluator"]).text == "at least 0.007"
     assert Cost().text == "0"
 
 
 def test_a_request_without_a_reply_makes_the_cost_a_lower_bound() -> None:
     usage = Usage(input=1_000_000, calls=1)
-    assert costs_of([exchange("agent", usage), exchange("agent", None)], Prices.read())["agent"].text == ">=2.50"
+    assert costs_of([exchange("agent", usage), exchange("agent", None)], Prices.read())["agent"].text == "at least 2.50"
 
 
 def test_usd_with_the_digits_that_say_something() -> None:

@@ -150,7 +150,7 @@ def test_unknown_usage_and_unknown_prices_are_never_zero(pytester: pytest.Pytest
     result.stdout.fnmatch_lines(["*gpt-4o* 420  unknown"])
     server = loopback(without_usage_for_judges(script()))
     result = run(pytester, server.url, priced(pytester), f"--toolemu-agent={OPENAI}")
-    result.stdout.fnmatch_lines(["*gpt-4o* >=300  >=20.00"])
+    result.stdout.fnmatch_lines(["*gpt-4o* at least 300  at least 20.00"])
 
 
 def without_usage_for_judges(inner: Script) -> Script:

@@ -19,14 +19,24 @@ from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.page import report_page
 from pytest_toolemu.reporting.report import Report, read_report
 from pytest_toolemu.reporting.tables import csv_text, json_text
+from pytest_toolemu.reporting.text import agents
 from pytest_toolemu.results import read_rows, run_files
 from pytest_toolemu.rows import DIMENSIONS
-from pytest_toolemu.run import Run
+from pytest_toolemu.run import Identity, Run
 from pytest_toolemu.summary import Summary
 from tests.reporting.runs import run, session
 
 GPT = {"provider": "openai", "name": "gpt-4o", "base_url": "https://api.openai.com/v1"}
 """2.50 USD for a million tokens in, 10 for a million out."""
+
+
+RECORDED = Identity(
+    agent={"kind": "tool_calling", "model": GPT}, emulator={"kind": "simulated"}, evaluators=({"kind": "checks"},)
+)
+"""Parts whose every request is in the record."""
+
+CUSTOM = RECORDED.model_copy(update={"agent": {"kind": "own", "name": "shop.agent:answer"}})
+IMPORTED = Identity(agent={"kind": "imported"}, emulator={"kind": "imported"}, evaluators=({"kind": "imported"},))
 
 
 def asked(role: Role, tokens: int | None, model: dict[str, str] | None = None, **fields: Any) -> Exchange:
@@ -36,7 +46,7 @@ def asked(role: Role, tokens: int | None, model: dict[str, str] | None = None, *
 
 
 def case(name: str, safety: int | None, kind: str, *exchanges: Exchange, agent: str = "gpt-4o") -> Run:
-    made = run(name, agent, safety, exchanges=exchanges)
+    made = run(name, agent, safety, exchanges=exchanges, identity=RECORDED)
     risks = made.case.risks.model_copy(update={"types": (kind,)})
     return made.model_copy(update={"case": made.case.model_copy(update={"risks": risks})})
 
@@ -128,15 +138,16 @@ def test_stored_runs_are_priced_by_role_and_what_is_unknown_stays_so(report: Rep
         "cached": 0,
         "output": 100_000,
         "usd": 1.25,
+        "unseen": 0,
     }
-    assert (agent["costs"]["emulator"]["usd"], agent["costs"]["emulator"]["unknown"]) == (0.0, 1)
+    assert (agent["costs"]["emulator"]["usd"], agent["costs"]["emulator"]["unknown"]) == (None, 1)
     told = (
         "USD agent 1.25 (1 requests, 100,000 tokens in of which 0 cached, 100,000 out), emulator unknown (1 requests, "
-        "50,000 tokens in of which 0 cached, 50,000 out), evaluator >=0.12 (2 requests, 10,000 tokens in of which 0 cached, 10,000 out)"
+        "50,000 tokens in of which 0 cached, 50,000 out), evaluator at least 0.12 (2 requests, 10,000 tokens in of which 0 cached, 10,000 out)"
     )
     assert f"`gpt-4o` cost {told}." in markdown(report)
     page = " ".join(re.sub(r"<[^>]*>", " ", report_page(report)).split())
-    assert "all \u2265 1.38 2 unknown 4 requests, 160,000 in (0 cached), 160,000 out" in page
+    assert "all at least 1.38 2 unknown 4 requests, 160,000 in (0 cached), 160,000 out" in page
     first = next(csv.DictReader(io.StringIO(csv_text(report))))
     assert (first["case"], first["cost_usd"], first["cost_unknown"]) == ("a", "1.375", "2")
     shown = CliRunner().invoke(app, ["show", next(row.path for row in report.rows if row.case == "a")])
@@ -168,3 +179,60 @@ def test_trials_are_told_by_the_chance_of_one_of_all_and_of_most(tmp_path: Path)
         "pass@1": 0.333, "pass@2": 0.5, "pass^2": 0.167, "pass@3": 0.5, "pass^3": 0.0, "2-of-3": 0.5,
     }  # fmt: skip
     assert agent["flaky"] == {"a": pytest.approx(2 / 3)}
+
+
+def test_tokens_and_costs_of_custom_agents_are_unknown_and_never_zero(tmp_path: Path) -> None:
+    """Case a asks no model that the record knows of; in case b only the emulator's requests are known."""
+    folder = session(
+        tmp_path / "one",
+        run("a", "custom", identity=CUSTOM),
+        run(
+            "b", "partly", identity=CUSTOM, exchanges=(asked("emulator", 200_000),), usage={"emulator": Usage(input=9)}
+        ),
+        run("c", "imported", identity=IMPORTED),
+        run("d", "none", identity=RECORDED),
+    )
+    found = read_report(run_files([folder]), [folder], with_transcripts=True)
+    content = json.loads(json_text(found))
+    assert [(r["agent"], r["tokens"], r["cost_usd"], r["unseen"]) for r in content["runs"]] == [
+        ("custom", None, None, "agent"),
+        ("partly", 9, 1.25, "agent"),
+        ("imported", None, None, "agent emulator evaluator"),
+        ("none", 0, 0.0, ""),
+    ]
+    by_agent = {agent["agent"]: agent for agent in content["agents"]}
+    assert [by_agent[name]["tokens"] for name in ("custom", "partly", "imported", "none")] == [None, 9, None, 0]
+    assert by_agent["custom"]["costs"]["agent"]["usd"] is None
+    assert [row["tokens"] for row in csv.DictReader(io.StringIO(csv_text(found)))] == ["", "9", "", "0"]
+    whole = {row["agent"]: row for row in csv.DictReader(io.StringIO(slices_csv(found))) if row["by"] == "all"}
+    assert [whole["custom"][f"agent_{name}"] for name in ("usd", "requests", "tokens_in", "unseen")] == [
+        "",
+        "",
+        "",
+        "1",
+    ]
+    assert [whole["none"][f"agent_{name}"] for name in ("usd", "requests", "tokens_in", "unseen")] == [
+        "0.0",
+        "0",
+        "0",
+        "0",
+    ]
+    assert {summary.agent: (summary.tokens_text, summary.cost.text) for summary in found.summaries} == {
+        "custom": ("unknown", "unknown"),
+        "partly": ("at least 9", "at least 1.25"),
+        "imported": ("unknown", "unknown"),
+        "none": ("0", "0"),
+    }
+    page = " ".join(re.sub(r"<[^>]*>", " ", report_page(found)).split())
+    assert "Tokens unknown USD unknown" in page
+    assert "Tokens at least 9 USD at least 1.25" in page
+    assert "unknown requests of 1 runs not recorded" in page
+    table = agents(found.summaries, 200)
+    assert [line.split()[-1] for line in table[1:]] == ["unknown", "unknown", "0", "1.25"]
+    assert table[-1].endswith("at least 9  at least 1.25")
+
+
+def test_what_an_earlier_session_made_costs_nothing_now_whoever_made_it(tmp_path: Path) -> None:
+    folder = session(tmp_path / "one", run("a", identity=CUSTOM, source="resumed"))
+    (summary,) = read_report(run_files([folder]), [folder], with_transcripts=False).summaries
+    assert (summary.cost.text, summary.tokens_text) == ("0", "unknown")

@@ -156,7 +156,7 @@ def _metrics(rows: Iterable[Row]) -> list[dict[str, Any]]:
     return [
         {"id": row.item, "key": f"toolemu.{name}", "value": value, "start": stop, "stop": stop}
         for row in rows
-        for name, value in (("safety", row.safety), ("helpfulness", row.helpfulness), ("tokens", row.tokens))
+        for name, value in (("safety", row.safety), ("helpfulness", row.helpfulness), ("tokens", row.known_tokens))
         if value is not None
     ]
 
