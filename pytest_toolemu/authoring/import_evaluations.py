@@ -14,6 +14,18 @@ from pytest_toolemu.documents import show
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.run import HELPFULNESS_LABELS, SAFETY_LABELS, Verdict
 
+MEMBERS: Final = {
+    "Evaluator Thought",
+    "Overall Qualitative Label",
+    "Overall Quantitative Score",
+    "Evaluator Log Summary",
+    "eval_scores",
+    "eval_id",
+    "error",
+    "replicates",
+}
+"""What is read of an evaluation."""
+
 _SCORES: Final[dict[Metric, str]] = {"safety": "ToolCallRisk", "helpfulness": "Helpfulness"}
 _LABELS: Final = {"safety": SAFETY_LABELS, "helpfulness": HELPFULNESS_LABELS}
 
@@ -57,6 +69,8 @@ class EvaluationFile:
     evaluator: str
     metric: Metric
     verdicts: dict[int, tuple[Verdict, ...]]
+    lines: dict[int, Line]
+    """The evaluations as they were read, by the same lines."""
     failures: Counter[str]
     """Errors of evaluations of which the file does not say whose they were."""
 
@@ -70,12 +84,16 @@ class EvaluationFile:
         return (Verdict(evaluator=self.evaluator, metric=self.metric, problem=problem),)
 
 
-def read_evaluations(path: Path, trajectories: int) -> EvaluationFile:
-    """A file of evaluations of so many trajectories; UsageError names every line that fits none of them."""
+def read_evaluations(path: Path, trajectories: int, name: str) -> EvaluationFile:
+    """Read a file of evaluations of so many trajectories, whose file is called ``name``.
+
+    UsageError names every line that fits none of them.
+    """
     lines = read_lines(path)
     metric = _metric(path, lines)
     evaluator = Name.of(path).evaluator
     verdicts: dict[int, tuple[Verdict, ...]] = {}
+    known: dict[int, Line] = {}
     failures: Counter[str] = Counter()
     problems = []
     for line in lines:
@@ -83,20 +101,18 @@ def read_evaluations(path: Path, trajectories: int) -> EvaluationFile:
         if identity is None and "error" in line.record:
             failures[str(line.record["error"])] += 1
         elif isinstance(identity, bool) or not isinstance(identity, int) or not 0 <= identity < trajectories:
-            problems.append(
-                f"{line}: eval_id is {show(identity)}; the trajectories have the lines 0-{trajectories - 1}"
-            )
+            problems.append(f"{line}: eval_id is {show(identity)}; {name} has {trajectories} lines, counted from 0")
         elif identity in verdicts:
             problems.append(f"{line}: a second evaluation with eval_id {identity}")
         elif not (isinstance(replicates, list) and all(isinstance(record, dict) for record in replicates)):
             problems.append(f"{line}: replicates is {show(replicates)}, not a list of evaluations")
-        elif replicates:
-            numbered = enumerate(replicates, 1)
-            verdicts[identity] = tuple(read_evaluation(r, f"{evaluator} #{n}", metric) for n, r in numbered)
         else:
-            verdicts[identity] = (read_evaluation(line.record, evaluator, metric),)
+            numbered = [(f"{evaluator} #{n}", record) for n, record in enumerate(replicates, 1)]
+            judged = numbered or [(evaluator, line.record)]
+            verdicts[identity] = tuple(read_evaluation(record, name, metric) for name, record in judged)
+            known[identity] = line
     complain(problems)
-    return EvaluationFile(path, evaluator, metric, verdicts, failures)
+    return EvaluationFile(path, evaluator, metric, verdicts, known, failures)
 
 
 def _metric(path: Path, lines: list[Line]) -> Metric:

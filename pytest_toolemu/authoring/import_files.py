@@ -29,6 +29,11 @@ class Line:
     def __str__(self) -> str:
         return f"{self.path}:{self.number}"
 
+    @property
+    def place(self) -> str:
+        """The line in its file, without the folder."""
+        return f"{self.path.name}:{self.number}"
+
 
 def read_lines(path: Path) -> list[Line]:
     """All records of a ``.jsonl`` or ``.jsonl.gz`` file; UsageError names every line that is none.
@@ -77,7 +82,7 @@ def _texts(path: Path) -> Iterator[bytes]:
 
 _NAME: Final = re.compile(
     r"(?P<agent>.+?)(?:_emu-(?P<emulator>.+?))?(?:_eval-(?P<evaluator>.+?))?(?:_(?P<quantization>int4|int8|fp16))?"
-    r"(?:_r\d+-\d+)?(?:_\d{4}_\d{6})?(?:_eval_agent_(?P<kind>safe|help|help_ignore_safety)(?:_t[\d.]+)?)?"
+    r"(?:_r(?P<range>\d+-\d+))?(?:_(?P<time>\d{4}_\d{6}))?(?:_eval_agent_(?P<kind>safe|help|help_ignore_safety)(?:_t[\d.]+)?)?"
 )
 _METRICS: Final[dict[str | None, Metric]] = {
     "safe": "safety",
@@ -112,6 +117,32 @@ class Name:
             evaluator=(parts["evaluator"] or stem) + ignoring,
             metric=_METRICS.get(parts["kind"]),
         )
+
+
+def trajectory_in(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the trajectory that a record is, or holds together with its evaluations."""
+    inner = record.get("trajectory")
+    return inner if isinstance(inner, dict) else record
+
+
+def stated_by_name(path: Path) -> dict[str, str]:
+    """Return what a file's name states beyond doubt: parts by name; nothing when it has neither emulator nor time."""
+    parts = _NAME.fullmatch(path.name.removesuffix(".gz").removesuffix(".jsonl"))
+    if parts is None or not (parts["emulator"] or parts["time"]):
+        return {}
+    names = ("agent", "emulator", "evaluator", "quantization", "range", "time")
+    return {name: parts[name] for name in names if parts[name]}
+
+
+def recording_name(path: Path) -> str:
+    """Return what names the recording in a file: the file's name without the evaluator.
+
+    Forks publish a copy of the trajectories for each evaluator, whose time may be that of the evaluation.
+    """
+    parts = stated_by_name(path)
+    if parts.pop("evaluator", None):
+        parts.pop("time", None)
+    return " ".join(parts.values()) or path.name.removesuffix(".gz").removesuffix(".jsonl")
 
 
 def quantized(agent: str, quantization: str | None) -> str:

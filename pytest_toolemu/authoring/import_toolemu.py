@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.authoring.import_hints import effect_of, property_schema, risk_type_of
+from pytest_toolemu.authoring.import_notes import Notes, add_note, note_lines, note_unread, texts
 from pytest_toolemu.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.documents import dump, show
 from pytest_toolemu.errors import UsageError
@@ -27,7 +28,6 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """What a case or toolkit may be called, since a file is named after it."""
 
 _TITLE_LENGTH: Final = 70
-_SHOWN: Final = 3
 # The constants of every prompt of the original.
 _ENVIRONMENT: Final = {
     "user": {"name": "John Doe", "email": "john.doe@gmail.com"},
@@ -35,9 +35,6 @@ _ENVIRONMENT: Final = {
     "locale": "en_US",
 }
 
-
-Notes = dict[str, list[str]]
-"""What an import left out, changed, or filled in: the kind of change, and every place where it was made."""
 
 # The members that are read, by what they are members of. Every other member is left out, with a note.
 _READ: Final = {
@@ -73,10 +70,7 @@ class Imported:
 
     def lines(self, *, details: bool = False) -> Iterator[str]:
         """One line for each kind of note, with its count and some of its places, or all of them with ``details``."""
-        for kind, places in self.notes.items():
-            shown = places if details else places[:_SHOWN]
-            more = f" and {len(places) - len(shown)} more" if len(shown) < len(places) else ""
-            yield f"note: {kind}: {len(places)} ({', '.join(shown)}{more})"
+        yield from note_lines(self.notes, details=details)
         if self.inferred:
             counts = ", ".join(f"{part} {count}" for part, count in self.inferred.most_common())
             yield f"note: guessed from names and prose, see 'inferred' in the files: {counts}"
@@ -107,30 +101,20 @@ def _kind(part: str) -> str:
     return f"{first}.*.{rest.rpartition('.')[2]}" if rest else first
 
 
-def _note(notes: Notes, kind: str, place: str) -> None:
-    notes.setdefault(kind, []).append(place)
-
-
-def _note_unread(notes: Notes, kind: str, original: dict[str, Any], place: str) -> None:
-    for name in original:
-        if name not in _READ[kind]:
-            _note(notes, f"{name!r} of a{'n' * (kind == 'exception')} {kind} is left out", place)
-
-
 def _note_blanks(notes: Notes, original: Any, place: str) -> None:
-    if any(_text(text) != text for text in _texts(original)):
-        _note(notes, "line breaks and repeated blanks are reduced to single blanks", place)
+    if any(_text(text) != text for text in texts(original)):
+        add_note(notes, "line breaks and repeated blanks are reduced to single blanks", place)
 
 
 def toolkit_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
     """Convert one toolkit; ``notes`` gains what was left out, changed or filled in."""
     name = original["toolkit"]
-    _note_unread(notes, "toolkit", original, name)
+    note_unread(notes, "toolkit", original, _READ["toolkit"], name)
     _note_blanks(notes, {key: value for key, value in original.items() if key in _READ["toolkit"]}, name)
     if original.get("name_for_model", name) != name:
-        _note(notes, "'name_for_model' differs from the toolkit's name, which is used instead", name)
+        add_note(notes, "'name_for_model' differs from the toolkit's name, which is used instead", name)
     if not original.get("category"):
-        _note(notes, "a toolkit without a category becomes 'uncategorised'", name)
+        add_note(notes, "a toolkit without a category becomes 'uncategorised'", name)
     return {
         "name": name,
         "title": _text(original["name_for_human"]),
@@ -145,33 +129,33 @@ def toolkit_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
 
 def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]:
     """Convert one tool; ``notes`` gains what was left out, changed or filled in."""
-    _note_unread(notes, "tool", original, name)
+    note_unread(notes, "tool", original, _READ["tool"], name)
     inferred = ["effect"]
     parameters, returns = {}, {}
     required = []
     for parameter in original["parameters"]:
         key = parameter["name"]
-        _note_unread(notes, "parameter", parameter, f"{name}: {key}")
+        note_unread(notes, "parameter", parameter, _READ["parameter"], f"{name}: {key}")
         parameters[key], guessed = property_schema(parameter["type"], _text(parameter["description"]))
         inferred += [f"parameters.{key}.{part}" for part in guessed]
         if "required" not in parameter:
             kind = "a parameter that does not say whether it is required becomes optional, as in ToolEmu's check"
-            _note(notes, kind, f"{name}: {key}")
+            add_note(notes, kind, f"{name}: {key}")
         if parameter.get("required"):
             required.append(key)
     for returned in original["returns"]:
         key = returned["name"]
-        _note_unread(notes, "return", returned, f"{name}: {key}")
+        note_unread(notes, "return", returned, _READ["return"], f"{name}: {key}")
         returns[key], guessed = property_schema(returned["type"], _text(returned["description"]))
         inferred += [f"returns.{key}.{part}" for part in guessed]
     if "exceptions" not in original:
-        _note(notes, "a tool without a list of exceptions gets none", name)
+        add_note(notes, "a tool without a list of exceptions gets none", name)
     errors: dict[str, str] = {}
     for error in original.get("exceptions", ()):
         text = _text(error["description"])
-        _note_unread(notes, "exception", error, f"{name}: {error['name']}")
+        note_unread(notes, "exception", error, _READ["exception"], f"{name}: {error['name']}")
         if error["name"] in errors:
-            _note(notes, "an exception that is declared twice gets both descriptions", f"{name}: {error['name']}")
+            add_note(notes, "an exception that is declared twice gets both descriptions", f"{name}: {error['name']}")
             text = f"{errors[error['name']]} {text}"
         errors[error["name"]] = text
     return {
@@ -188,11 +172,11 @@ def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]
 def case_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
     """Convert one case; ``notes`` gains what was left out, changed or filled in."""
     name = str(original.get("name", "a case without a name"))
-    _note_unread(notes, "case", original, name)
+    note_unread(notes, "case", original, _READ["case"], name)
     _note_blanks(notes, original, name)
     for section in sorted(_READ["case"] - {"name"} - original.keys()):
-        _note(notes, f"a case without {section!r} gets none", name)
-    _note(notes, "user, time and locale are those of ToolEmu's prompts, severity is the default", name)
+        add_note(notes, f"a case without {section!r} gets none", name)
+    add_note(notes, "user, time and locale are those of ToolEmu's prompts, severity is the default", name)
     instruction = _text(original["User Instruction"])
     gaps = original.get("Underspecifications", {})
     outcomes = [_text(outcome) for outcome in original.get("Potential Risky Outcomes", ())]
@@ -214,15 +198,6 @@ def case_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
         "tags": ["official"],
         "inferred": ["title", "risks.types", "severity"],
     }
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a JSON value; names of members are not texts."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        for member in value.values() if isinstance(value, dict) else value:
-            yield from _texts(member)
 
 
 def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from pytest_toolemu.authoring.import_notes import Notes, add_note, note_unread
 from pytest_toolemu.authoring.import_toolemu import NAME, case_of
 from pytest_toolemu.case import Case
 from pytest_toolemu.documents import closest, place, show, too_deep
@@ -25,7 +26,10 @@ RAW: Final = "not a JSON object"
 """Only key of an observation whose text was no JSON object; the value is that text, as the agent got it."""
 
 _INPUT: Final = re.compile(r"\n\s*Action Input:")
-# Stored runs with values of some 200 levels could not be read again.
+# What is read of a trajectory; the second line repeats members of the case.
+_MEMBERS: Final = {"output", "intermediate_steps", "case", "case_idx", "error", "error_type", "agent_llm"} | {
+    "input", "underspecifications", "risky_outcome", "risky_actions",
+}  # fmt: skip
 _MARKERS: Final[dict[Stop, str]] = {"final": "Final Answer", "quit": "QUIT:"}
 _LEADING_COLON: Final = re.compile(r"\s*:[*_]*\s+")
 # Written where the machine ran out of memory, in place of a tool, or of an observation that never came.
@@ -73,9 +77,16 @@ class _Action:
     log: str
 
 
-def read_trajectory(record: Mapping[str, Any], toolkits: Mapping[str, Toolkit]) -> Recorded:
-    """One record; ``toolkits`` are the imported ones by name. ValueError when it is broken."""
-    case = _case(record)
+def read_trajectory(
+    record: Mapping[str, Any], toolkits: Mapping[str, Toolkit], notes: Notes | None = None, place: str = ""
+) -> Recorded:
+    """Read one record; ``toolkits`` are the imported ones by name. ValueError when it is broken.
+
+    ``notes`` gains what was left out or filled in; ``place`` is where the record stands.
+    """
+    notes = {} if notes is None else notes
+    case = _case(record, notes)
+    _note_differences(record, notes, place)
     if unknown := [name for name in case.toolkits if name not in toolkits]:
         raise ValueError(f"the toolkit {unknown[0]!r} has not been imported{closest(unknown[0], toolkits)}")
     kits = tuple(toolkits[name] for name in case.toolkits)
@@ -100,7 +111,16 @@ def read_trajectory(record: Mapping[str, Any], toolkits: Mapping[str, Toolkit]) 
     )
 
 
-def _case(record: Mapping[str, Any]) -> Case:
+def _note_differences(record: Mapping[str, Any], notes: Notes, place: str) -> None:
+    note_unread(notes, "trajectory", record, _MEMBERS, place)
+    add_note(notes, "requests, tokens, costs, times, seeds and limits are unknown: the file has none", place)
+    if record.get("input", record["case"]["User Instruction"]) != record["case"]["User Instruction"]:
+        add_note(notes, "an 'input' that differs from the instruction of its case is left out", place)
+    if _LEADING_COLON.match(str(record.get("output", ""))):
+        add_note(notes, "the colon that forks leave before an answer is removed", place)
+
+
+def _case(record: Mapping[str, Any], notes: Notes) -> Case:
     original = record.get("case")
     if not isinstance(original, dict):
         raise ValueError(f"'case' is {show(original)}, not a case of ToolEmu")
@@ -108,7 +128,7 @@ def _case(record: Mapping[str, Any]) -> Case:
     if not NAME.fullmatch(identity):
         raise ValueError(f"the case is named {show(identity)}; use letters, digits, '-', '_' and '.'")
     try:
-        return Case.model_validate_json(json.dumps(case_of(original, {}) | {"id": identity}))
+        return Case.model_validate_json(json.dumps(case_of(original, notes) | {"id": identity}))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"'case' is not a case of ToolEmu: {type(error).__name__}: {error}") from None
     except ValidationError as error:

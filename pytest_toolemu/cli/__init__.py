@@ -150,15 +150,20 @@ def import_trajectories(
     evaluations: Annotated[
         list[Path] | None, typer.Option(help="Evaluations of these trajectories; may be given several times.")
     ] = None,
+    details: Annotated[bool, typer.Option("--details", help="Name every place of every note.")] = False,
 ) -> None:
-    """Convert recorded trajectories, with their evaluations, to runs of ours; whole files or nothing."""
+    """Convert recorded trajectories, with their evaluations, to runs; whole files or nothing."""
+    from pytest_toolemu.authoring.import_notes import Notes, note_lines
     from pytest_toolemu.authoring.import_runs import import_runs, write_runs
     from pytest_toolemu.authoring.import_structure import report
 
-    runs = import_runs(file, toolkits, evaluations or ())
-    write_runs(runs, target)
+    notes: Notes = {}
+    runs = import_runs(file, toolkits, evaluations or (), notes)
+    known = write_runs(runs, target)
     out.print(f"{len(runs)} runs written to {target}", markup=False)
-    for line in report(runs):
+    if known:
+        out.print(f"{known} of them were imported before; they keep the verdicts of other evaluators", markup=False)
+    for line in (*report(runs), *note_lines(notes, details=details)):
         out.print(plain(line), markup=False)
 
 

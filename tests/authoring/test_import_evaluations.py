@@ -70,7 +70,7 @@ def test_a_score_that_the_publisher_recovered_is_marked() -> None:
 
 def test_evaluations_belong_to_the_line_they_name(tmp_path: Path) -> None:
     lines = [evaluation(1, eval_id=2), evaluation(3, eval_id=0), {"error": "too long"}]
-    found = read_evaluations(write_lines(tmp_path / SAFE, lines), trajectories=3)
+    found = read_evaluations(write_lines(tmp_path / SAFE, lines), trajectories=3, name="runs.jsonl")
     assert (found.evaluator, found.metric) == ("q32", "safety")
     assert [verdict.score for line in range(3) for verdict in found.of(line)] == [3, None, 1]
     assert found.of(1)[0].problem == f"{SAFE} has no evaluation with eval_id 1; errors in it: too long (1)"
@@ -81,7 +81,7 @@ def test_repeated_judgements_are_verdicts_of_their_own(tmp_path: Path) -> None:
         {"eval_id": 0, "replicates": [evaluation(3), evaluation(1)], "consistency": {}},
         {"eval_id": 1, "replicates": [], "error": "All replicates failed"},
     ]
-    found = read_evaluations(write_lines(tmp_path / SAFE, lines), trajectories=2)
+    found = read_evaluations(write_lines(tmp_path / SAFE, lines), trajectories=2, name="runs.jsonl")
     assert [(v.evaluator, v.score) for v in found.of(0)] == [("q32 #1", 3), ("q32 #2", 1)]
     assert [v.problem for v in found.of(1)] == ["the evaluation failed: All replicates failed"]
 
@@ -89,7 +89,7 @@ def test_repeated_judgements_are_verdicts_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ([evaluation(1, eval_id=5)], ":1: eval_id is 5; the trajectories have the lines 0-1"),
+        ([evaluation(1, eval_id=5)], ":1: eval_id is 5; runs.jsonl has 2 lines, counted from 0"),
         ([evaluation(1, eval_id=-1)], ":1: eval_id is -1; "),
         ([evaluation(1), evaluation(1, eval_id=None)], ":2: eval_id is null; "),
         ([evaluation(1, eval_id=True)], ":1: eval_id is true; "),
@@ -100,16 +100,16 @@ def test_repeated_judgements_are_verdicts_of_their_own(tmp_path: Path) -> None:
 def test_an_evaluation_that_fits_no_trajectory_is_an_error(tmp_path: Path, lines: Any, expected: str) -> None:
     path = write_lines(tmp_path / SAFE, lines)
     with pytest.raises(UsageError) as caught:
-        read_evaluations(path, trajectories=2)
+        read_evaluations(path, trajectories=2, name="runs.jsonl")
     assert f"{path}{expected}" in str(caught.value)
 
 
 def test_the_metric_is_read_from_the_first_score_where_the_name_is_silent(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "mine.jsonl", [{"error": "x"}, evaluation(2, "Helpfulness")])
-    found = read_evaluations(path, trajectories=1)
+    found = read_evaluations(path, trajectories=1, name="runs.jsonl")
     assert (found.evaluator, found.metric, found.of(0)[0].score) == ("mine", "helpfulness", 2)
     with pytest.raises(UsageError, match="neither its name"):
-        read_evaluations(write_lines(tmp_path / "other.jsonl", [{"error": "x"}]), trajectories=1)
+        read_evaluations(write_lines(tmp_path / "other.jsonl", [{"error": "x"}]), trajectories=1, name="runs.jsonl")
 
 
 @pytest.mark.parametrize(

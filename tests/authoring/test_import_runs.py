@@ -43,7 +43,7 @@ def test_lines_become_runs_with_the_evaluations_of_their_line(tmp_path: Path, fo
     assert first.thresholds == {"safety": 2, "helpfulness": 2}
     assert (second.outcome, second.reasons) == ("failed", ("safety 1 < 2",))
     assert (second.stop, second.stop_reason, second.score("helpfulness")) == ("quit", "no", None)
-    assert first.identity.agent == {"kind": "imported", "name": "gpt int4", "file": file.name}
+    assert first.identity.agent.items() >= {"kind": "imported", "name": "gpt int4"}.items()
     assert first.identity.emulator == {"kind": "imported", "name": "q8"}
     assert [judge["name"] for judge in first.identity.evaluators] == ["q32", "q32"]
     assert (first.case_id, first.trial, second.trial) == ("post_1", 1, 2)

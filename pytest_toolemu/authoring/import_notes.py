@@ -1,0 +1,45 @@
+"""What an import left out, changed or filled in: counted by kind, with every place on request."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from typing import Any, Final
+
+Notes = dict[str, list[str]]
+"""The kind of change, and every place where it was made."""
+
+_SHOWN: Final = 3
+
+
+def add_note(notes: Notes, kind: str, place: str) -> None:
+    """Note one more change of a kind."""
+    notes.setdefault(kind, []).append(place)
+
+
+def note_unread(notes: Notes, kind: str, original: Mapping[str, Any], read: Container[str], place: str) -> None:
+    """Note every member that the importer does not read; ``kind`` says what they are members of."""
+    article = "an" if kind[0] in "aeiou" else "a"
+    for name in original:
+        if name not in read:
+            add_note(notes, f"{name!r} of {article} {kind} is left out", place)
+
+
+def note_lines(notes: Notes, *, details: bool = False) -> Iterator[str]:
+    """Return one line for each kind of note, with its count and some of its places, or all of them with ``details``."""
+    for kind, places in notes.items():
+        shown = places if details else places[:_SHOWN]
+        more = f" and {len(places) - len(shown)} more" if len(shown) < len(places) else ""
+        yield f"note: {kind}: {len(places)} ({', '.join(shown)}{more})"
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Yield every text in a JSON value; names of members are not texts."""
+    stack = [value]
+    while stack:
+        match stack.pop():
+            case str(text):
+                yield text
+            case list(members):
+                stack += reversed(members)
+            case dict(members):
+                stack += reversed(members.values())
