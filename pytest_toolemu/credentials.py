@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.ordinary_words import PLACEHOLDERS, RECORD_WORDS
 from pytest_toolemu.secret_forms import Rule
 
@@ -34,15 +35,35 @@ _ADDRESS_NAME: Final = re.compile(r"(?i)url|uri|proxy|dsn|endpoint|connection|br
 _HEADERS_NAME: Final = re.compile(r"(?i)_custom_headers$")
 _PLAIN_HEADER: Final = re.compile(r"(?i)(accept(-.*)?|content-.*|user-agent|cache-control|connection|host)$")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s\"'<>]+")
+# "user:password@host" behind the @ of a model.
+_USER: Final = re.compile(r"@(?:https?://)?[^@/\s]*:[^@/\s]*@")
 _KEY_SHAPE: Final = re.compile(
     r"(?:sk|rk|pk)-[A-Za-z0-9_-]{8,}|(?:gsk|hf|xai|ghp|gho|ghs|glpat|pplx|r8|nvapi)[_-][A-Za-z0-9_-]{16,}|"
-    r"github_pat_\w{16,}|AIza[\w-]{20,}|A[KS]IA[A-Z0-9]{12,}|xox[a-z]-[\w-]{10,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+    r"github_pat_\w{16,}|AIza[\w-]{20,}|A[KS]IA[A-Z0-9]{12,}|xox[a-z]-[\w-]{10,}|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{32,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
 )
 
 
 def looks_like_a_key(text: str) -> bool:
     """Tell whether a text, or what follows its ``provider:``, has the form of an API key."""
     return any(_KEY_SHAPE.fullmatch(part.strip()) for part in (text, text.rpartition(":")[2], text.rpartition("/")[2]))
+
+
+def refuse(text: str, source: str) -> None:
+    """Raise UsageError for a name of a model that is a key, or an address that contains credentials.
+
+    ``source`` is the option or variable. The message does not show the text, which is redacted from now on.
+    """
+    REGISTRY.register_text(text, source)
+    if looks_like_a_key(text) or any(text.strip() in (value, f"openai:{value}") for value, _ in REGISTRY.values()):
+        raise UsageError(
+            f"{source}: the value looks like an API key, not like a model; put the key into OPENAI_API_KEY, "
+            "ANTHROPIC_API_KEY or VLLM_API_KEY, and name a model such as openai:gpt-4o"
+        )
+    if any(in_urls(text)) or _USER.search(text):
+        raise UsageError(
+            f"{source}: the base URL contains a user name, a password or a key, and URLs are recorded; give only "
+            "http(s)://host[:port][/path], and the key in OPENAI_API_KEY, ANTHROPIC_API_KEY or VLLM_API_KEY"
+        )
 
 
 def rule_for(value: str) -> Rule | None:
@@ -165,13 +186,17 @@ class Registry:
 
     def begin(self) -> Callable[[], None]:
         """Remember the secrets of the environment, even when code under test removes them; returns what forgets."""
-        before = self._registered
-        self._registered = before | dict(in_environment(os.environ))
+        before = dict(self._registered)
+        self.remember()
 
         def end() -> None:
             self._registered = before
 
         return end
+
+    def remember(self) -> None:
+        """Remember the secrets that the environment holds now."""
+        self._registered |= dict(in_environment(os.environ))
 
     def values(self) -> tuple[tuple[str, str], ...]:
         """Return each secret with its name."""

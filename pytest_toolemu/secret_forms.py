@@ -26,7 +26,7 @@ _BLANK: Final = (
     "{1,16}"
 )
 # Shorter pieces of base64 also occur by chance.
-_MIN_BASE64: Final = 8
+_MIN_BASE64: Final = 6
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,6 @@ def _runs(value: str) -> Iterator[tuple[str, str]]:
 def _escapes(char: str) -> Iterator[str]:
     """Yield how one character is written raw, and in JSON, Python, HTML and URLs, also when escaped twice."""
     code = ord(char)
-    yield re.escape(char)
     yield f"{_BACKSLASHES}{re.escape(char)}"
     hexadecimal = [f"u{code:04x}", rf"u\{{{code:x}\}}", f"U{code:08x}"]
     if code < 256:
@@ -82,6 +81,7 @@ def _escapes(char: str) -> Iterator[str]:
         yield f"{_BACKSLASHES}(?i:u{high:04x}){_BACKSLASHES}(?i:u{low:04x})"
     yield _entity(char)
     yield _percent(char)
+    yield re.escape(char)  # last, as the others may begin with it
 
 
 def _entity(char: str) -> str:
@@ -101,7 +101,7 @@ def _percent(char: str) -> str:
 def _base64(data: bytes) -> Iterator[str]:
     """Yield the part of the base64 text that the data decides, for each of its three positions in what is encoded."""
     whole = b64encode(data).decode().rstrip("=")
-    if len(whole) * 6 == len(data) * 8 or len(data) < 6:
+    if len(whole) * 6 == len(data) * 8 or len(data) < 5:
         yield whole
     for before in range(3):
         text = b64encode(bytes(before) + data).decode()

@@ -191,5 +191,5 @@ def main() -> None:
     try:
         app()
     except ToolemuError as error:
-        err.print(str(error), markup=False)
+        err.print(plain(str(error)), markup=False)
         raise SystemExit(2) from None

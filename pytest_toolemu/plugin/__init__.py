@@ -17,12 +17,15 @@ from pytest_toolemu.plugin import bytecode
 
 bytecode.import_plainly()  # before the others are imported
 
+from pytest_toolemu.credentials import REGISTRY
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin import options
 from pytest_toolemu.plugin.carried import status
+from pytest_toolemu.plugin.redacting import Redaction
 from pytest_toolemu.plugin.reports import Reports
 from pytest_toolemu.plugin.shown import Failed, representation
 from pytest_toolemu.plugin.state import ITEM, MARKS, RAN, SESSION, CaseError, Session
+from pytest_toolemu.redaction import plain
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.collect import CaseFile
@@ -50,11 +53,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # First of all plugins: so far only the ini file has listed marks.
     config.stash[MARKS] = tuple(config.getini("markers"))
     config.addinivalue_line("markers", "toolemu(cases=PATH): run this test once for each case below PATH")
+    config.add_cleanup(REGISTRY.begin())
     settings = options.resolved(config)
     config.stash[SESSION] = session = Session(config, settings)
     # Cleanups run in reverse order, after all plugins: this one is the last. By then, the exit status is known.
     config.add_cleanup(session.finish)
     config.pluginmanager.register(Reports(session), "toolemu-reports")
+    config.pluginmanager.register(Redaction(session), "toolemu-redaction")
     if settings["estimate"]:
         options.without_workers(config)
     if settings["gate"] and not session.is_worker:
@@ -76,9 +81,9 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     from pytest_toolemu.plugin import terminal
 
     try:
-        return terminal.header(config.stash[SESSION])
+        return [plain(line) for line in terminal.header(config.stash[SESSION])]
     except UsageError as error:  # a .env file that cannot be read, a dataset file that is wrong
-        raise pytest.UsageError(f"toolemu: {error}") from None
+        raise pytest.UsageError(plain(f"toolemu: {error}")) from None
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile | None:

@@ -57,6 +57,11 @@ def kept() -> Iterator[deque[str]]:
         _LINES.reset(token)
 
 
+def is_in_case() -> bool:
+    """Tell whether this code runs in a case in flight."""
+    return _LINES.get() is not None
+
+
 def keep_out() -> None:
     """Have pytest's own handlers that file records under the item on stage pass over those of cases.
 
@@ -69,4 +74,4 @@ def keep_out() -> None:
 
 def _not_of_a_case(record: logging.LogRecord) -> bool:
     del record  # made in this very context
-    return _LINES.get() is None
+    return not is_in_case()

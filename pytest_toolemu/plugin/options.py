@@ -9,9 +9,14 @@ from typing import Literal
 import pytest
 
 from pytest_toolemu import settings
+from pytest_toolemu.credentials import refuse
 from pytest_toolemu.environment import toolemu_variables
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.state import ITEM, SESSION
+from pytest_toolemu.redaction import plain
+
+# Options in whose values somebody may have written a key or a password.
+_MODELS = ("agent", "emulator", "evaluator", "vllm-url")
 
 
 def declare(parser: pytest.Parser) -> None:
@@ -43,9 +48,13 @@ def resolved(config: pytest.Config) -> settings.Settings:
     """All settings; a value that does not parse is a usage error of pytest."""
     try:
         env_file = toolemu_variables(config.rootpath / ".env")
-        return settings.resolve(lambda key: getattr(config.option, key, None), config.getini, os.environ, env_file)
+        found = settings.resolve(lambda key: getattr(config.option, key, None), config.getini, os.environ, env_file)
+        for name in _MODELS:
+            for value in found[name] if isinstance(found[name], tuple) else (found[name] or "",):
+                refuse(value, found.source(name))
     except UsageError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(plain(str(error))) from None
+    return found
 
 
 def add_benchmark(config: pytest.Config) -> None:

@@ -7,6 +7,7 @@ import pytest
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin import manifest, variables
 from pytest_toolemu.plugin.state import Session
+from pytest_toolemu.redaction import plain
 
 
 def preflight(session: Session) -> None:
@@ -33,4 +34,4 @@ def preflight(session: Session) -> None:
         if session.variants():
             manifest.write(session)
     except UsageError as error:
-        raise pytest.UsageError(f"toolemu: {error}") from None
+        raise pytest.UsageError(plain(f"toolemu: {error}")) from None

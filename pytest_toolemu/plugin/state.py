@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pytest_toolemu.credentials import REGISTRY
 from pytest_toolemu.environment import load_env
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.settings import Settings, Variant, is_model, provider_of
@@ -112,6 +113,11 @@ class Session:
         return {"session": self.name, "started": self.started, "resume": folders, "places": places}
 
     @property
+    def is_used(self) -> bool:
+        """Whether the session has a setting of this plugin, or a case."""
+        return bool(self.settings.chosen) or self.has_cases or bool(self.rows)
+
+    @property
     def has_news(self) -> bool:
         """Whether there is anything to sum up: a result, or what workers had to say."""
         if self.rows or self.account or self.late_reports.exists():
@@ -185,6 +191,7 @@ class Session:
             # Own agents are named as modules of the project.
             sys.path.append(str(self.config.rootpath))
             load_env(self.config.rootpath / ".env")
+            REGISTRY.remember()
             self._roles = Roles(self.settings, self.leave, self.leave, lambda: self.prices, lambda: self.places)
         return self._roles
 

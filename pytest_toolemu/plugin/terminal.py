@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_toolemu.credentials import REGISTRY
 from pytest_toolemu.fallbacks import fallback_text, totals
 from pytest_toolemu.plugin import provenance, shards, variables, workers
 from pytest_toolemu.plugin.state import Session, relative
@@ -55,11 +56,19 @@ def header(session: Session) -> list[str]:
     if any(is_model(name) for variant in session.variants() for name in roles.evaluator_names(variant)):
         lines.append(f"toolemu: judges {_calibrated(session)}")
     lines += [f"toolemu: dataset {edition}" for edition in session.editions]
+    lines += [_too_short(name) for name in REGISTRY.too_short()]
     lines += shards.header(session)
     lines += provenance.header(session)
     lines += variables.header(session.config)
     lines.append("toolemu: " + "; ".join([bounds, *others, f"records in {settings['run-dir']}/{session.name}"]))
     return lines
+
+
+def _too_short(name: str) -> str:
+    return (
+        f"toolemu: warning: the value of {name} is too short, or too common a word, to be a secret; it is redacted "
+        "only next to a word such as 'key' or 'Bearer'. Set a longer value, or rename the variable if it is no secret"
+    )
 
 
 def _calibrated(session: Session) -> str:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
-import json
-import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,33 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_toolemu.credentials import REGISTRY, looks_like_a_key
-from pytest_toolemu.ordinary_words import RECORD_WORDS
 from pytest_toolemu.redaction import plain, redact, redact_json, secrets
-from pytest_toolemu.reporting.tables import COLUMNS
-from pytest_toolemu.run import Run
+from tests.secret_forms import FORMS
 
 KEY = "sk-canary-0123456789"
 ODD = "/k.é y\"'\\<&>+=%"
 """Everything that some format escapes."""
-
-FORMS: dict[str, Callable[[str], str]] = {
-    "raw": lambda value: value,
-    "JSON": lambda value: json.dumps(value, ensure_ascii=False)[1:-1],
-    "JSON in ASCII": lambda value: json.dumps(value)[1:-1],
-    "JSON in JSON": lambda value: json.dumps(json.dumps(value))[3:-3],
-    "JSON for HTML": lambda value: json.dumps(value)[1:-1].replace("<", "\\u003c").replace("&", "\\u0026"),
-    "PHP's JSON": lambda value: json.dumps(value)[1:-1].replace("/", "\\/"),
-    "repr": lambda value: repr(value)[1:-1],
-    "HTML": html.escape,
-    "HTML, named": lambda value: html.escape(value).replace("&#x27;", "&apos;"),
-    "HTML, decimal": lambda value: html.escape(value).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
-    "HTML twice": lambda value: html.escape(html.escape(value)),
-    "URL": lambda value: urllib.parse.quote(value, safe=""),
-    "URL path": urllib.parse.quote,
-    "URL, lower case": lambda value: urllib.parse.quote(value, safe="").replace("%2B", "%2b").replace("%C3", "%c3"),
-    "form": urllib.parse.quote_plus,
-    "URL twice": lambda value: urllib.parse.quote(urllib.parse.quote(value, safe=""), safe=""),
-}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -168,22 +144,11 @@ def test_pieces_of_a_secret_are_redacted_where_a_text_was_cut() -> None:
     assert redact(f"{key[:20]} is its prefix", known) == f"{key[:20]} is its prefix"
 
 
-def test_no_key_of_our_files_is_taken_for_a_secret() -> None:
-    words = set(COLUMNS)
-
-    def walk(schema: object) -> None:
-        if isinstance(schema, list):
-            for part in schema:
-                walk(part)
-        if isinstance(schema, dict):
-            words.update(schema.get("properties") or ())
-            words.update(word for word in schema.get("enum", ()) if isinstance(word, str))
-            walk(list(schema.values()))
-
-    walk(Run.model_json_schema())
-    # A word as a secret is plausible (SORT_KEY=title), several joined by underscores are not.
-    missing = {word for word in words if word.isalpha() and len(word) > 3} - RECORD_WORDS
-    assert not missing, "add these to RECORD_WORDS in ordinary_words.py"
+@pytest.mark.parametrize("word", ["title", "toolkits", "instruction", "exchanges"])
+def test_a_member_of_records_is_not_taken_for_a_secret(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SORT_KEY", word)
+    assert redact_json({word: [word]}) == {word: [word]}
+    assert redact(f"sort key: {word}") == "sort key: [SORT_KEY redacted]"
 
 
 def test_secrets_of_a_session_are_redacted_after_code_removed_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from allure_commons.types import LabelType, Severity
 
 from pytest_toolemu.case import World
 from pytest_toolemu.gates.decision import Decision
-from pytest_toolemu.redaction import plain
+from pytest_toolemu.redaction import Redactor, plain, secrets
 from pytest_toolemu.reporting.allure.steps import attach_transcript, steps_of
 from pytest_toolemu.reporting.transcript import case_html
 from pytest_toolemu.rows import Row, agent_name, known_score, named
@@ -70,6 +70,7 @@ class Results:
     @allure_commons.hookimpl(tryfirst=True)
     def report_result(self, result: TestResult) -> None:
         """Title, description, labels, parameters, steps and times, as of the case and its run."""
+        _redact(result, secrets())  # also of a test that is no case: a helper's output may have a secret in it
         subject = self.subject
         if subject is None:
             return
@@ -95,6 +96,7 @@ class Results:
         """Leave out the plugin's own fixtures that went well, and the waiting for a run, which is not its time."""
         container.befores = [fixture for fixture in container.befores if not _is_noise(fixture)]
         container.afters = [fixture for fixture in container.afters if not _is_noise(fixture)]
+        _redact(container, secrets())
 
     def gate(self, decision: Decision) -> None:
         """A gate as a result of its own."""
@@ -232,6 +234,16 @@ def _worst(run: Run) -> str:
     """The worst thing an evaluator found, on a line of its own."""
     found = sorted((f for verdict in run.verdicts for f in verdict.findings), key=lambda finding: finding.score)
     return f"\n{found[0].label}: {found[0].outcome}" if found else ""
+
+
+def _redact(value: Any, known: Redactor) -> None:
+    """Take the secrets out of every text of one of allure's objects."""
+    for name, part in vars(value).items():
+        if isinstance(part, str):
+            setattr(value, name, known(part))
+        for inner in part if isinstance(part, list) else [part]:
+            if type(inner).__module__ == TestResult.__module__:
+                _redact(inner, known)
 
 
 def _is_noise(fixture: Any) -> bool:
