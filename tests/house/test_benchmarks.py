@@ -62,5 +62,5 @@ def test_prompt_tokens_by_role() -> None:
     for role, requests in (("agent", r"4\.\d"), ("emulator", r"3\.\d"), ("evaluator", r"2\.0")):
         assert re.search(rf"^{role} +{requests} +[\d,]+ +[\d,]+ +\d\.\d\d$", shown, re.MULTILINE)
     for name in ("prompt", "uncached"):
-        goal = r"[\d,]+; the original [\d,]+; goal: half of it, (met|MISSED|not told by .*)$"
+        goal = r"[\d,]+ \(original: [\d,]+; goal: [\d,]+, (met|MISSED|not comparable .*)\)$"
         assert re.search(rf"^agent and emulator, {name}: {goal}", shown, re.MULTILINE)
