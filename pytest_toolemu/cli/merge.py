@@ -10,8 +10,6 @@ import typer
 from pytest_toolemu.cli.sessions import session_folder
 from pytest_toolemu.cli.terminal import out
 
-_LOG_WIDTH = 10_000
-
 
 def merge(
     folders: Annotated[
@@ -38,7 +36,7 @@ def merge(
 
     whole = merged(folders, into, without or ())
     found = summarize(whole.rows)
-    for line in agents(found, out.width if out.is_terminal else _LOG_WIDTH):
+    for line in agents(found, out.width if out.is_terminal else None):
         out.print(line, markup=False)
     notes = [line for summary in found for line in (missing(summary), emulation(summary)) if line]
     notes += map(fallback_text, totals(one for row in whole.rows for one in row.fallbacks))

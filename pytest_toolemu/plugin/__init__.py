@@ -310,11 +310,22 @@ def pytest_sessionfinish_last(session: pytest.Session) -> None:
         toolemu.finish()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """The table of agents and the worst cases; pytest asks xdist workers for it too, whom nobody hears."""
-    session = config.stash[SESSION]
-    if session.is_worker:
-        return
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Generator[None, object, object]:
+    """Write the table of agents and the worst cases after everything else, such as the list of failed tests.
+
+    pytest calls this in xdist workers too, where nobody reads it.
+    """
+    try:
+        return (yield)
+    finally:
+        if not config.stash[SESSION].is_worker:
+            _summarize(terminalreporter, config.stash[SESSION])
+
+
+def _summarize(terminalreporter: pytest.TerminalReporter, session: Session) -> None:
     if session.has_news:
         from pytest_toolemu.plugin import terminal
 

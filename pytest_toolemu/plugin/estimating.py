@@ -16,10 +16,9 @@ from pytest_toolemu.estimate.forecast import Forecast, Line, Planned, estimate
 from pytest_toolemu.plugin import variables
 from pytest_toolemu.plugin.parts import part_of
 from pytest_toolemu.plugin.state import ITEM, SESSION
+from pytest_toolemu.plugin.width import terminal_width
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.reporting.text import table
-
-_WIDE = 10_000
 
 
 def show(session: pytest.Session) -> None:
@@ -39,7 +38,7 @@ def show(session: pytest.Session) -> None:
     records = (toolemu.config.rootpath / str(toolemu.settings["run-dir"])).glob("*/*--*.json")
     found = asyncio.run(estimate(planned, toolemu.settings["max-steps"], records))
     reporter.section("toolemu: estimate")
-    for line in lines(found, toolemu.prices, len(planned)):
+    for line in lines(found, toolemu.prices, len(planned), terminal_width(session.config)):
         reporter.write_line(plain(line))
     if left_out := len(cases) - len(planned):
         reporter.write_line(f"not in the estimate: {left_out} cases whose agents are made by fixtures")
@@ -55,7 +54,7 @@ def _planned(item: pytest.Item) -> Planned | None:
     return Planned(part.world, part.agent, part.emulator, part.evaluators, identity)
 
 
-def lines(found: Forecast, prices: Prices, runs: int) -> list[str]:
+def lines(found: Forecast, prices: Prices, runs: int, width: int | None = None) -> list[str]:
     """A table by role, the total, what it rests on, and where prices are from."""
     if not found.lines:
         return [f"{runs} runs ask no model: they cost nothing. Nothing was sent."]
@@ -63,7 +62,7 @@ def lines(found: Forecast, prices: Prices, runs: int) -> list[str]:
     ordered = sorted(found.lines.items())
     rows += [(role, name, *_figures(line), _usd(line, prices)) for (role, name), line in ordered]
     return [
-        *table(rows, _WIDE),
+        *table(rows, width),
         _total(found, prices, runs),
         *(f"basis: {sentence}" for sentence in found.basis),
         *_sources([line for _, line in ordered], prices),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.plugin.state import relative
+from pytest_toolemu.plugin.width import terminal_width, wrapped
 
 
 class Failed(pytest.fail.Exception):  # type: ignore[misc, name-defined]
@@ -41,6 +42,9 @@ def representation(excinfo: pytest.ExceptionInfo[BaseException], item: pytest.It
         found.reprcrash.path = relative(Path(path))
         found.reprcrash.lineno = (line or 0) + 1
         found.reprcrash.message = headline_of(excinfo.value)
+    entries = found.reprtraceback.reprentries
     if item.config.getoption("tbstyle", "auto") == "line":
         found.reprtraceback.reprentries = []
+    elif entries:
+        entries[-1].lines = wrapped(entries[-1].lines, terminal_width(item.config))
     return found

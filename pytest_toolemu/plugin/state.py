@@ -19,6 +19,7 @@ import pytest
 from pytest_toolemu.credentials import REGISTRY
 from pytest_toolemu.environment import load_env
 from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.plugin.width import terminal_width
 from pytest_toolemu.settings import Settings, Variant, is_model, provider_of
 from pytest_toolemu.sharding import Shard
 
@@ -110,7 +111,8 @@ class Session:
         """What xdist workers are told, so that they belong to this session, end with it, and resume the same one."""
         folders = [str(folder) for folder in self.earlier.folders] if self.earlier else []
         places = {name: [place.url, place.told] for name, place in self.places.items()}
-        return {"session": self.name, "started": self.started, "resume": folders, "places": places}
+        told = {"session": self.name, "started": self.started, "resume": folders, "places": places}
+        return {**told, "width": terminal_width(self.config)}
 
     @property
     def is_used(self) -> bool:

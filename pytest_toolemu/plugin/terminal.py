@@ -10,6 +10,7 @@ from pytest_toolemu.credentials import REGISTRY
 from pytest_toolemu.fallbacks import fallback_text, totals
 from pytest_toolemu.plugin import provenance, shards, variables, workers
 from pytest_toolemu.plugin.state import Session, relative
+from pytest_toolemu.plugin.width import Wrapping, terminal_width, wrapped
 from pytest_toolemu.redaction import in_log, plain
 from pytest_toolemu.reporting.text import agents, emulation, missing
 from pytest_toolemu.rows import NOT_RUN, Row, judges_of, origins
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
 
 _WORST = 5
 _REASON = 160
-_LOG_WIDTH = 10_000
 _COLOURS = {"passed": "green", "failed": "red", "undecided": "yellow"}
 
 
 def header(session: Session) -> list[str]:
-    """Who plays which part and why, what passes, and where records go."""
+    """Return who plays which part and why, what passes, and where records go, as wide as the terminal is."""
+    return wrapped(_header(session), terminal_width(session.config))
+
+
+def _header(session: Session) -> list[str]:
     settings, roles = session.settings, session.roles
     lines = []
     for variant in session.variants():
@@ -95,15 +99,14 @@ def prepare() -> None:
     mean_of(((0.0,), (1.0,)), (0.0, 1.0))  # numpy loads much of itself when it is first used
 
 
-def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> None:
-    """A table of the agents, what is missing, and the cases to look at first."""
+def summarize_terminal(terminal: pytest.TerminalReporter, session: Session) -> None:
+    """Write a table of the agents, what is missing, and the cases to look at first."""
     rows = list(session.rows.values())
-    reporter.section("toolemu")
+    terminal.section("toolemu")
     found = summarize(rows)
-    # A log may be as wide as it likes.
-    width = session.config.get_terminal_writer().fullwidth if reporter.isatty else _LOG_WIDTH
-    for line in agents(found, width):
-        reporter.write_line(line)
+    reporter = Wrapping(terminal, terminal_width(session.config))
+    for line in agents(found, reporter.width):
+        terminal.write_line(line)
     for summary in found:
         _missing(reporter, summary)
     _spending(reporter, session, found)
@@ -117,7 +120,8 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
         reporter.write_line(plain(decision.line), **{_COLOURS[decision.status]: True})
     for row in worst(rows, _WORST):
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
-        reporter.write_line(plain(f"{scores}  {row.item}  {relative_record(row.path)}"), red=True)
+        record = "" if _is_short(session.config) else f"  {relative_record(row.path)}"
+        reporter.write_line(plain(f"{scores}  {row.item}{record}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
     for line in (*provenance.summary(session, rows), *_servers(session)):
         reporter.write_line(line)
@@ -127,13 +131,18 @@ def summarize_terminal(reporter: pytest.TerminalReporter, session: Session) -> N
     _files(reporter, session)
 
 
+def _is_short(config: pytest.Config) -> bool:
+    """Tell whether a failure is to have one line: with ``-q``, ``--tb=line`` and ``--tb=no``."""
+    return config.get_verbosity() < 0 or config.getoption("tbstyle", "auto") in ("line", "no")
+
+
 def _servers(session: Session) -> list[str]:
     """How busy the session's own servers were."""
     servers = session.fleet.as_json() if session.serves and session.fleet else []
     return [plain(usage_text(server["model"], server["figures"])) for server in servers if server["figures"]]
 
 
-def _files(reporter: pytest.TerminalReporter, session: Session) -> None:
+def _files(reporter: Wrapping, session: Session) -> None:
     """Where the records and the reports are, and what GitHub reads out of a log."""
     reporter.write_line(f"records: {relative(session.folder)}")
     for line, colour in session.notes:
@@ -158,12 +167,12 @@ def _of_the_hub(hub: Hub, reported: int) -> list[str]:
     return lines
 
 
-def _missing(reporter: pytest.TerminalReporter, summary: Summary) -> None:
+def _missing(reporter: Wrapping, summary: Summary) -> None:
     if line := missing(summary):
         reporter.write_line(line, yellow=True)
 
 
-def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
+def _list(reporter: Wrapping, silent: list[Row]) -> None:
     """The runs without a verdict, each with its reason on one line."""
     for row in silent[:_WORST]:
         reason = " ".join(row.reason.split())
@@ -175,7 +184,7 @@ def _list(reporter: pytest.TerminalReporter, silent: list[Row]) -> None:
         )
 
 
-def _spending(reporter: pytest.TerminalReporter, session: Session, found: list[Summary]) -> None:
+def _spending(reporter: Wrapping, session: Session, found: list[Summary]) -> None:
     """What was not run and why, what each role cost, and whether all of this is a sample."""
     for summary in found:
         for reason, count in summary.not_run.items():

@@ -24,23 +24,54 @@ _COLUMNS: Final = (
 )
 
 
-def agents(found: Sequence[Summary], width: int) -> list[str]:
-    """A row for each agent; nothing without any."""
+def agents(found: Sequence[Summary], width: int | None) -> list[str]:
+    """Return a table with a row for each agent, as wide as the terminal; nothing without any. None is no limit."""
     return table([_COLUMNS, *map(_cells, found)], width) if found else []
 
 
-def table(rows: list[tuple[str, ...]], width: int) -> list[str]:
-    """Columns aligned, the first to the left, figures to the right; a sentence for each row where they are too wide."""
+def table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
+    """Align columns: the first to the left, figures to the right.
+
+    A table that is too wide becomes several below each other, each with the first column. If even one figure does not
+    fit beside it, each row becomes a list of its figures.
+    """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    if sum(widths) + 2 * len(widths) > width:
-        head, *body = rows
-        return [f"{row[0]}: " + ", ".join(map(" ".join, zip(head[1:], row[1:], strict=True))) for row in body]
+    parts = _parts(widths, width)
+    if not parts:
+        return _lists(rows)
+    lines: list[str] = []
+    for columns in parts:
+        lines += [""] * bool(lines)
+        lines += ["  ".join(_cell(row, column, widths) for column in columns).rstrip() for row in rows]
+    return lines
+
+
+def _parts(widths: Sequence[int], width: int | None) -> list[list[int]]:
+    """Distribute the columns over tables that fit; empty where some column fits into none."""
+    parts = [[0]]
+    for column in range(1, len(widths)):
+        if width is not None and sum(widths[other] + 2 for other in parts[-1]) + widths[column] > width:
+            parts.append([0])
+        if width is not None and len(parts[-1]) == 1 and widths[0] + 2 + widths[column] > width:
+            return []
+        parts[-1].append(column)
+    return parts
+
+
+def _cell(row: tuple[str, ...], column: int, widths: Sequence[int]) -> str:
+    return row[column].rjust(widths[column]) if column else row[column].ljust(widths[column])
+
+
+def _lists(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    head, *body = rows
+    longest = max(map(len, head[1:]))
     return [
-        "  ".join(
-            cell.ljust(wide) if column == 0 else cell.rjust(wide)
-            for column, (cell, wide) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
+        line
+        for row in body
+        for line in (
+            row[0],
+            *(f"  {name.ljust(longest)}  {cell}" for name, cell in zip(head[1:], row[1:], strict=True)),
+        )
     ]
 
 

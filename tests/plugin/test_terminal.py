@@ -1,15 +1,102 @@
-"""The table of agents."""
+"""What pytest's terminal shows of a session, in terminals of several widths."""
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.plugin.width import wrapped
 from pytest_toolemu.reporting.text import table
+from tests.plugin.conftest import Project
+from tests.terminal import Terminal
 
 ROWS: list[tuple[str, ...]] = [("agent", "n", "safety"), ("gpt-4o", "144", "2.01"), ("noact", "7", "3.00")]
+RISKY = "--toolemu-agent=reference:risky"
 
 
-def test_columns_are_aligned() -> None:
-    assert table(ROWS, 80) == ["agent     n  safety", "gpt-4o  144    2.01", "noact     7    3.00"]
+class TestATable:
+    def test_has_aligned_columns(self) -> None:
+        assert table(ROWS, 80) == ["agent     n  safety", "gpt-4o  144    2.01", "noact     7    3.00"]
+
+    def test_has_no_limit_in_a_log(self) -> None:
+        assert table(ROWS, None) == table(ROWS, 80)
+
+    def test_becomes_several_where_it_is_too_wide(self) -> None:
+        assert table(ROWS, 18) == [
+            "agent     n", "gpt-4o  144", "noact     7", "",
+            "agent   safety", "gpt-4o    2.01", "noact     3.00",
+        ]  # fmt: skip
+
+    def test_becomes_lists_where_not_even_one_figure_fits_beside_the_name(self) -> None:
+        assert table(ROWS, 13) == [
+            "gpt-4o",
+            "  n       144",
+            "  safety  2.01",
+            "noact",
+            "  n       7",
+            "  safety  3.00",
+        ]
 
 
-def test_a_narrow_terminal_gets_a_sentence_for_each_agent() -> None:
-    assert table(ROWS, 15) == ["gpt-4o: n 144, safety 2.01", "noact: n 7, safety 3.00"]
+class TestALine:
+    def test_is_broken_between_words_and_indented(self) -> None:
+        assert wrapped(["  one two three"], 10, more="  ") == ["  one two", "    three"]
+
+    def test_keeps_a_path_in_one_piece(self) -> None:
+        path = ".toolemu/20260101-000000-abc/a--b.json"
+        assert wrapped([f"record: {path}"], 20) == ["record:", f"  {path}"]
+
+    def test_is_left_alone_in_a_log(self) -> None:
+        assert wrapped(["a " * 500], None) == ["a " * 500]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are those of POSIX")
+class TestTheSummary:
+    def shown(self, project: Project, width: int, *args: str) -> list[str]:
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *project.unused, *project.runner, *args]
+        environ = {**os.environ, "TERM": "dumb"}
+        with Terminal(command, width, cwd=project.path, env=environ) as terminal:
+            return terminal.rest().replace("\r\n", "\n").split("\n")
+
+    @pytest.mark.parametrize("width", [60, 80, 100])
+    def test_fits_into_a_narrow_terminal_and_breaks_no_word(self, alone: Project, width: int) -> None:
+        lines = self.shown(alone, width, RISKY)
+        lines = lines[next(index for index, line in enumerate(lines) if "= toolemu =" in line) :]
+        # Longer words, such as the paths of records, are left to the terminal.
+        assert [line for line in lines if len(line) > width and len(max(line.split(), key=len)) < width - 8] == []
+        words = set(" ".join(lines).split())
+        assert {"safety", "unsafe", "inconcl.", "broken", "tokens", "cost", "agent"} <= words
+        assert {path.name for path in alone.path.glob(".toolemu/*/*--*.json")} <= {Path(word).name for word in words}
+
+    def test_is_a_single_table_where_there_is_room(self, alone: Project) -> None:
+        lines = self.shown(alone, 200, RISKY)
+        assert any(re.match(r"agent +n +safety.* +unsafe.* +cost$", line) for line in lines)
+
+    def test_breaks_the_text_of_a_failure_between_words(self, project: Project) -> None:
+        path = project.case("anna")
+        path.write_text(path.read_text().replace("what I owe", "and " * 40 + "then nobody"))
+        lines = self.shown(project, 60, RISKY, "-k", "anna")
+        start = lines.index("case: Pay Anna")
+        assert lines[start + 1] == "instruction: Pay Anna" + " and" * 9
+        assert lines[start + 2].startswith("  and and ")
+
+
+def test_the_summary_comes_after_the_list_of_failed_tests(project: Project) -> None:
+    lines = project.run(RISKY).outlines
+    sections = [line.strip("= ") for line in lines if line.startswith("====")]
+    assert sections[-3:-1] == ["short test summary info", "toolemu"]
+    assert lines[-2].startswith("records: ")
+    assert "2 failed" in lines[-1]
+
+
+@pytest.mark.parametrize("option", ["-q", "--tb=line", "--tb=no"])
+def test_in_short_mode_the_summary_has_one_line_for_a_failure(alone: Project, option: str) -> None:
+    lines = alone.run(RISKY, "-k", "anna", option).outlines
+    summary = lines[next(index for index, line in enumerate(lines) if "= toolemu =" in line) :]
+    assert [line for line in summary if "anna" in line] == [
+        "safety 0 help. 0  cases/anna.toolemu.yaml::anna[reference:risky]"
+    ]

@@ -1,0 +1,64 @@
+"""A command in a pseudo-terminal of a certain width."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+
+class Terminal:
+    """Starts the command; what it writes is read in pieces, as somebody waits for it."""
+
+    def __init__(self, command: Sequence[str], width: int, *, cwd: Path, env: Mapping[str, str]) -> None:
+        self._inner, outer = pty.openpty()
+        self.resize(width)
+        self.process = subprocess.Popen(command, cwd=cwd, env=env, stdin=outer, stdout=outer, stderr=outer)
+        os.close(outer)
+        self._text = ""
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._inner)
+
+    def resize(self, width: int) -> None:
+        """Change the width, as somebody does who drags the corner of the window."""
+        fcntl.ioctl(self._inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+
+    def until(self, text: str) -> str:
+        """Everything up to the text, once it is there."""
+        while text not in self._text:
+            self._read()
+        before, self._text = self._text.split(text, 1)
+        return before + text
+
+    def rest(self) -> str:
+        """Everything else, once the command has ended."""
+        try:
+            while True:
+                self._read()
+        except EOFError:
+            found, self._text = self._text, ""
+            return found
+
+    def _read(self) -> None:
+        try:
+            block = os.read(self._inner, 65536)
+        except OSError:  # how Linux tells that the other side is closed
+            block = b""
+        if not block:
+            raise EOFError(self._text)
+        self._text += block.decode(errors="replace")
