@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.results import manifest_of
 from pytest_toolemu.run import Run, decide
 from pytest_toolemu.settings import LATEST, Settings
-from pytest_toolemu.store import MANIFEST, RunStore, load_run, run_file
+from pytest_toolemu.store import MANIFEST, RunStore, item_hash, item_hash_of, load_run, run_file
 
 RESUMED: Final = "resumed_from"
 """In a manifest: the folders whose runs the session may have taken over, nearest first."""
@@ -67,6 +67,11 @@ class Earlier:
             run = rejudged(run, thresholds)
             return run.model_copy(update={"source": "resumed", RESUMED: run.resumed_from or folder.name})
         return None
+
+    def probable(self, items: Sequence[str]) -> list[int]:
+        """Return the indices of the items that have a run in the folders, of whatever key and outcome."""
+        known = {item_hash_of(path.name) for folder in self.folders for path in RunStore(folder).paths()}
+        return [index for index, item in enumerate(items) if item_hash(item) in known]
 
     def names(self, parent: Path) -> list[str]:
         """The folders as seen from the folder of all sessions, for a manifest."""

@@ -114,18 +114,28 @@ def _json_text(content: dict[str, Any]) -> str:
 
 def run_file(case_id: str, key: str, item: str) -> str:
     """The name of a run's file, known before the run is made."""
-    return f"{case_id}--{key[:12]}-{sha256(item)[:6]}.json"
+    return f"{case_id}--{key[:12]}-{item_hash(item)}.json"
 
 
 def item_mark(case_id: str, item: str) -> str:
     """Of the name of an item's run as much as is known without its key."""
-    return f"{case_id}--{sha256(item)[:6]}"
+    return f"{case_id}--{item_hash(item)}"
+
+
+def item_hash(item: str) -> str:
+    """Return what the name of a run's file says of the item that it was made for."""
+    return sha256(item)[:6]
+
+
+def item_hash_of(name: str) -> str:
+    """Return the ``item_hash`` in the name of a run's file."""
+    return name.removesuffix(".json").rpartition("-")[2]
 
 
 def mark_of(name: str) -> str:
     """The ``item_mark`` in the name of a run's file."""
     case_id, _, rest = name.removesuffix(".json").rpartition("--")
-    return f"{case_id}--{rest.rpartition('-')[2]}"
+    return f"{case_id}--{item_hash_of(rest)}"
 
 
 def load_run(path: Path) -> Run:

@@ -13,6 +13,11 @@ from pathlib import Path
 from types import TracebackType
 
 
+def set_width(descriptor: int, width: int) -> None:
+    """Set the columns of a pseudo-terminal; 0 where nobody knows."""
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+
+
 class Terminal:
     """Starts the command; what it writes is read in pieces, as somebody waits for it."""
 
@@ -36,7 +41,7 @@ class Terminal:
 
     def resize(self, width: int) -> None:
         """Change the width, as somebody does who drags the corner of the window."""
-        fcntl.ioctl(self._inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+        set_width(self._inner, width)
 
     def until(self, text: str) -> str:
         """Everything up to the text, once it is there."""

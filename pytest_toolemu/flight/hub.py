@@ -57,6 +57,9 @@ class Hub:
         self.requests = Requests(2 * concurrency)
         self.budget = budget or Budget()
         self.total = self.finished = self.running = self.held = self.unkept = 0
+        self.taken_over = 0
+        """Cases whose run an earlier session had made."""
+        self._expected: set[int] = set()
         self.notices: list[str] = []
         self.cutoff: int | None = None
         self._begun = False
@@ -76,6 +79,16 @@ class Hub:
         """All is ready: cases may start. What workers say before is kept."""
         self._begun = True
         return self._start_more()
+
+    def expect(self, indices: Iterable[int]) -> list[Order]:
+        """Earlier sessions have runs of these cases, which will probably be taken over."""
+        self._expected.update(indices)
+        return []
+
+    @property
+    def to_make(self) -> int:
+        """Count the cases that are not finished and have to be run, as far as is known."""
+        return self.total - self.finished - len(self._expected)
 
     def join(self, worker: str) -> None:
         """A process is there that will run cases."""
@@ -267,6 +280,8 @@ class Hub:
             self._cut()
 
     def _done(self, index: int, failed: bool, result: Any) -> None:
+        if isinstance(result, dict) and result.get("resumed"):
+            self.taken_over += 1
         if failed:
             self._failed.add(index)
             self._cut()
@@ -347,6 +362,7 @@ class Hub:
         case.state, case.outcome = "done", outcome
         case.finished = True
         self.finished += 1
+        self._expected.discard(index)
         self._deliver(index)
 
     def _deliver(self, index: int) -> None:

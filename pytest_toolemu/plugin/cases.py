@@ -145,7 +145,7 @@ async def _stored(session: Session, run: Run, nodeid: str) -> dict[str, Any]:
     """On disk before anybody hears of it: what is reported can be read again, by any process."""
     path = await session.loop.written(functools.partial(session.store.put, run, nodeid))
     session.flight().keep(run, path)
-    return {"path": str(path)}
+    return {"path": str(path), "resumed": run.source == "resumed"}
 
 
 async def _without_run(item: pytest.Item, part: Part, error: NotRunError) -> dict[str, Any]:

@@ -54,8 +54,11 @@ def attach(session: Session, node: Any) -> None:
 
 
 def begin(session: Session) -> None:
-    """In the controller: models and keys have been checked, so cases may start."""
-    lead(session).tell(Hub.begin)
+    """Let cases start, as models and keys have been checked; in the one process, or in the controller."""
+    carrier, earlier = lead(session), session.earlier
+    if earlier is not None:
+        carrier.tell(lambda hub: hub.expect(earlier.probable(session.nodeids)))
+    carrier.tell(Hub.begin)
 
 
 def in_flight(session: Session, node: Any) -> str:
@@ -75,7 +78,7 @@ def connect(session: Session, schedule: Schedule) -> None:
     channel = session.given.get("channel")
     if channel is None:
         carrier = lead(session)
-        carrier.tell(Hub.begin)
+        begin(session)
         carrier.connect(_HERE, schedule.hear)
         schedule.connect(functools.partial(carrier.post, _HERE))
         return

@@ -349,7 +349,7 @@ def test_in_a_terminal_progress_is_drawn_beside_the_cursor(crowd: Project, quiet
     os.close(outer)
     shown = _read(inner)
     assert process.wait() == 0
-    drawn = re.findall(r"\x1b7  \x1b\[2m(.*?)\x1b\[0m\x1b\[K\x1b8", shown)
+    drawn = re.findall(r"\x1b7  \x1b\[2m(.*?)\x1b\[0m\x1b8", shown)
     assert bool(drawn) != quiet
     assert all(re.match(r"\d+/10 done, \d+ running( \(\d+ held up\))?, \d+ waiting", text) for text in drawn)
     assert any("held up" in text for text in drawn) != quiet

@@ -1,0 +1,187 @@
+"""Progress in a real terminal: as wide as the terminal is now, the main figures first, without what took no time."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_toolemu.flight.hub import Hub
+from pytest_toolemu.plugin.progress import Part, Progress, fitting
+from pytest_toolemu.resume import Earlier
+from pytest_toolemu.store import run_file
+from tests.plugin.conftest import Project
+from tests.terminal import Terminal, set_width
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are those of POSIX")
+
+DRAWN = re.compile(r"\x1b7(\x1b\[B\r)?  \x1b\[2m(.*?)\x1b\[0m\x1b8")
+LINE = "cases/anna.toolemu.yaml "
+ALL = r"12/144 done, 32 running, 100 waiting, \d calls/s, 2,034 tokens, 0\.53 USD, 2:12 left, limit \d+"
+MAIN = r"12/144 done, 0\.53 USD, 2:12 left"
+
+
+def test_the_first_ranks_are_shown_where_there_is_no_room_for_all_in_the_order_given() -> None:
+    parts = [Part(1, "done"), Part(3, "running"), Part(2, "left")]
+    assert fitting(parts, None) == fitting(parts, 19) == "done, running, left"
+    assert fitting(parts, 18) == "done, left"
+    assert fitting(parts, 3) == ""
+
+
+def hub_with(finished: int, resumed: int = 0, total: int = 144) -> Hub:
+    """A hub in which so many cases are finished, of which the first were taken over, and one request was answered."""
+    hub = Hub(32)
+    hub.begin()
+    hub.join("w")
+    hub.hear("w", ("plan", total), 0.0)
+    hub.hear("w", ("able", list(range(total))), 0.0)
+    for index in range(finished):
+        hub.hear("w", ("done", index, 1, False, {"path": "", "resumed": index < resumed}), 0.0)
+    hub.hear("w", ("ask", "openai gpt-4o", 1), 0.0)
+    hub.hear("w", ("back", 1, ("ok", 1.0, (2000, 34, 0, 0))), 0.0)
+    hub.hear("w", ("spent", 2034, 0.53, False), 0.0)
+    return hub
+
+
+class Screen:
+    """Progress in a pseudo-terminal, 12 seconds after the first case was started."""
+
+    def __init__(self, config: pytest.Config, inner: int, outer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.inner, self.outer, self.config = inner, outer, config
+        self.monkeypatch = monkeypatch
+        self.now = 0.0
+        monkeypatch.setattr("pytest_toolemu.plugin.progress.time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def drawn(self, hub: Hub, line: str = LINE) -> tuple[bool, str]:
+        """Whether the figures are on the line below, and the figures."""
+        self.config.get_terminal_writer().write(line)
+        progress = Progress(self.config, hub, self.outer)
+        progress.tick()
+        self.now += 12.0
+        os.write(self.outer, b"|")
+        progress.tick()
+        progress.close()
+        os.write(self.outer, b"!")
+        written = b""
+        while not written.endswith(b"!"):
+            written += os.read(self.inner, 65536)
+        (found,) = DRAWN.findall(written.decode().partition("|")[2])
+        return bool(found[0]), found[1]
+
+
+@pytest.fixture
+def screen(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Screen]:
+    inner, outer = os.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    yield Screen(pytester.parseconfigure(), inner, outer, monkeypatch)
+    os.close(inner)
+    os.close(outer)
+
+
+@pytest.mark.parametrize(
+    ("width", "figures"),
+    [
+        (60, MAIN),
+        (80, r"12/144 done, 32 running, 0\.53 USD, 2:12 left"),
+        (120, ALL),
+        (200, ALL),
+    ],
+)
+def test_the_figures_are_those_that_fit_into_the_terminal(screen: Screen, width: int, figures: str) -> None:
+    screen.monkeypatch.setenv("COLUMNS", "77")  # of the window in which a shell was started, perhaps
+    set_width(screen.inner, width)
+    is_below, shown = screen.drawn(hub_with(finished=12))
+    assert re.fullmatch(figures, shown)
+    assert len(LINE) + 2 + len(shown) <= width
+    assert not is_below
+
+
+def test_beside_a_long_line_there_is_no_room_so_figures_are_below(screen: Screen) -> None:
+    set_width(screen.inner, 80)
+    is_below, shown = screen.drawn(hub_with(finished=12), "cases/anna.toolemu.yaml::anna[openai:gpt-4o-trial1] ")
+    assert is_below
+    assert re.fullmatch(r"12/144 done, 32 running, 100 waiting, \d calls/s, 0\.53 USD, 2:12 left", shown)
+
+
+def test_a_terminal_that_does_not_know_its_width_has_that_of_the_environment(screen: Screen) -> None:
+    set_width(screen.inner, 0)
+    screen.monkeypatch.setenv("COLUMNS", "60")
+    assert re.fullmatch(MAIN, screen.drawn(hub_with(finished=12))[1])
+
+
+class TestTheTimeLeft:
+    def test_leaves_out_what_was_taken_over(self, screen: Screen) -> None:
+        """Ten of the twelve took no time; so two cases took 12 seconds, and 132 are left."""
+        set_width(screen.inner, 200)
+        assert "13:12 left" in screen.drawn(hub_with(finished=12, resumed=10))[1]
+
+    def test_leaves_out_what_will_be_taken_over(self, screen: Screen) -> None:
+        set_width(screen.inner, 200)
+        hub = hub_with(finished=12, resumed=10)
+        hub.expect(range(20, 120))
+        assert "3:12 left" in screen.drawn(hub)[1]
+
+    def test_is_unknown_while_everything_was_taken_over(self, screen: Screen) -> None:
+        set_width(screen.inner, 200)
+        assert "left" not in screen.drawn(hub_with(finished=12, resumed=12))[1]
+
+    def test_a_case_that_was_expected_and_had_to_be_run_counts_as_run(self) -> None:
+        hub = hub_with(finished=0)
+        hub.expect([0, 1])
+        hub.hear("w", ("done", 0, 1, False, {"path": ""}), 0.0)
+        assert (hub.taken_over, hub.to_make) == (0, 144 - 1 - 1)
+
+
+def test_what_earlier_sessions_hold_is_known_by_the_names_of_files(project: Project) -> None:
+    items = ["cases/anna.toolemu.yaml::anna[a]", "cases/bert.toolemu.yaml::bert[a]"]
+    project.write(f".toolemu/s/{run_file('bert', '0' * 12, items[1])}", "{}")
+    earlier = Earlier((project.path / ".toolemu" / "s",), frozenset())
+    assert earlier.probable(items) == [1]
+
+
+# The first case ends at once; the others wait for a file.
+AGENT = """\
+import asyncio, pathlib
+
+async def agent(task, toolbox):
+    while "Anna" not in task and not pathlib.Path("go").exists():
+        await asyncio.sleep(0.01)
+    return "Shall I?"
+"""
+
+
+@contextmanager
+def session(project: Project, width: int, *args: str) -> Iterator[Terminal]:
+    project.write("agents.py", AGENT)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *project.unused, *project.runner]
+    command += ["--toolemu-agent=agents:agent", "--toolemu-helpfulness=none", *args]
+    with Terminal(command, width, cwd=project.path, env={**os.environ, "TERM": "xterm"}) as terminal:
+        yield terminal
+
+
+def test_a_session_shows_the_time_left_and_adapts_to_a_wider_terminal(project: Project) -> None:
+    project.case("carl")
+    with session(project, 40) as terminal:
+        assert "waiting" not in terminal.until(" left")
+        terminal.resize(200)
+        terminal.until("1/3 done, 2 running, 0 waiting")
+        project.write("go", "")
+        assert "3 passed" in terminal.rest()
+        assert terminal.process.wait() == 0
+
+
+def test_a_resumed_session_does_not_take_what_it_took_over_for_speed(project: Project) -> None:
+    project.write("go", "")
+    with session(project, 120, "-k", "anna") as terminal:
+        assert "1 passed" in terminal.rest()
+    (project.path / "go").unlink()
+    with session(project, 120, "--toolemu-resume") as terminal:
+        shown = terminal.until("1/2 done, 1 running, 0 waiting\x1b")
+        project.write("go", "")
+        assert "2 passed" in terminal.rest()
+    assert " left" not in shown
