@@ -30,6 +30,16 @@ def fingerprint(run: Run) -> str:
     return sha256([run.case_id, run.hashes, steps, run.answer, run.stop, run.stop_reason])[:16]
 
 
+def same_run(run: Run) -> str:
+    """Return a hash that is equal for all records of one run, whoever judged it, and differs between runs.
+
+    It covers agent, emulator, trial, seed and limits besides what judges are shown, as two agents or two trials
+    may do exactly the same.
+    """
+    made = [run.agent, run.identity.agent, run.identity.emulator, run.trial, run.seed, run.limits]
+    return sha256([fingerprint(run), made])
+
+
 def trajectory_of(run: Run) -> Trajectory:
     """The trajectory of a record, with an empty ledger."""
     return Trajectory(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from pytest_toolemu.calibration.asking import Opinion
-from pytest_toolemu.calibration.labels import Labelled
+from pytest_toolemu.calibration.labels import Labelled, labels_by_annotator
 from pytest_toolemu.case import Metric
 from pytest_toolemu.documents import Record
 from pytest_toolemu.judging import fingerprint
@@ -60,7 +60,6 @@ def calibrations_of(
 def _calibration(subjects: Sequence[Labelled], opinions: Sequence[Opinion], made: str) -> JudgeCalibration:
     metric = opinions[0].metric
     labelled = [subject for subject in subjects if subject.score(metric) is not None]
-    by = Counter(label.annotator for subject in labelled for label in subject.labels)
     first = [opinion for opinion in opinions if opinion.repeat == 1]
     pairs = [(opinion, opinion.score) for opinion in first if opinion.score is not None]
     labels, scores = [opinion.label for opinion, _ in pairs], [score for _, score in pairs]
@@ -69,7 +68,7 @@ def _calibration(subjects: Sequence[Labelled], opinions: Sequence[Opinion], made
         metric=metric,
         made=made,
         dataset=sha256(sorted([fingerprint(subject.run), subject.score(metric)] for subject in labelled))[:12],
-        labelled_by=dict(sorted(by.items())),
+        labelled_by=labels_by_annotator(labelled),
         labels=len(first),
         judged=len(pairs),
         missing=dict(Counter(opinion.problem for opinion in first if opinion.score is None)),

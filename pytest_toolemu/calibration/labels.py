@@ -17,9 +17,9 @@ from pydantic import Field, ValidationError
 from pytest_toolemu.case import Metric, Score
 from pytest_toolemu.documents import Record, place, show
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.judging import FINISHED, fingerprint
-from pytest_toolemu.run import Run, sha256
-from pytest_toolemu.store import write_json_text
+from pytest_toolemu.judging import FINISHED, fingerprint, same_run
+from pytest_toolemu.run import JUDGED_AGAIN, Run, Verdict, sha256
+from pytest_toolemu.store import load_run, write_json_text
 
 REFERENCE: Final = "reference"
 """Who labelled the references of a case: its author."""
@@ -51,16 +51,33 @@ class Label(Record):
 
 @dataclass(frozen=True)
 class Labelled:
-    """A run with its labels; ``name`` is what reports call it."""
+    """A run with its labels, at most one of each annotator; ``name`` is what reports call it.
+
+    ``run`` is the last record of the run, ``earlier`` are the others: the run as it was judged before.
+    """
 
     name: str
     run: Run
     labels: tuple[Label, ...]
+    earlier: tuple[Run, ...] = ()
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts of all records; of one evaluator about one metric the last."""
+        records = (*self.earlier, self.run)
+        found = {(verdict.evaluator, verdict.metric): verdict for run in records for verdict in run.verdicts}
+        return list(found.values())
 
     def score(self, metric: Metric) -> int | None:
         """The label to hold a judge to: of several people's, the median, of an even number the lower one."""
         scores = [score for label in self.labels if (score := label.score(metric)) is not None]
         return median_low(scores) if scores else None
+
+
+def labels_by_annotator(items: Iterable[Labelled]) -> dict[str, int]:
+    """Count the labels that each annotator gave; one that holds for several runs was given once."""
+    given = {id(label): label for item in items for label in item.labels}
+    return dict(sorted(Counter(label.annotator for label in given.values()).items()))
 
 
 def read_labels(paths: Iterable[Path]) -> list[Label]:
@@ -74,7 +91,7 @@ def read_labels(paths: Iterable[Path]) -> list[Label]:
         for number, content in _records(path):
             where = f"{path}:{number}"
             label = _label(content | {"annotator": content.get("annotator") or path.stem}, where)
-            key = (label.annotator, label.trajectory or label.run)
+            key = (label.annotator, label.run or label.trajectory)
             if key in seen:
                 raise UsageError(
                     f"{where}: {label.annotator} labelled {label.run or label.trajectory} in {seen[key]} already; "
@@ -91,21 +108,67 @@ def write_labels(path: Path, labels: Iterable[Label]) -> None:
     write_json_text(path, "".join(label.model_dump_json(exclude_defaults=True) + "\n" for label in labels))
 
 
-def matched(labels: Sequence[Label], runs: Iterable[tuple[Path, Run]]) -> tuple[list[Labelled], list[Label]]:
-    """Each run that has labels, and the labels of no run. Of several records of one trajectory the last counts."""
-    wanted = {label.trajectory or label.run for label in labels}
-    known: dict[str, tuple[str, Run]] = {}
-    marks: dict[str, str] = {}
-    for path, run in runs:
-        mark = fingerprint(run)
-        if mark in wanted or path.stem in wanted:
-            known[mark] = (path.stem, run)
-            marks[mark] = marks[path.stem] = mark
-    found: dict[str, list[Label]] = {}
+@dataclass
+class _Records:
+    """The records of one run, by the stems of their files, in the order in which they were read."""
+
+    mark: str
+    runs: dict[str, Run]
+
+
+def matched(labels: Sequence[Label], paths: Sequence[Path]) -> tuple[list[Labelled], list[Label]]:
+    """Return each of the stored runs that has labels, and the labels of no run. Records of one run count once.
+
+    A label holds for every run with the trajectory that was labelled, as judges are shown no more. A run that the same
+    person labelled itself keeps that label. UsageError for a run that one person labelled twice.
+    """
+    marks = {path.stem: fingerprint(load_run(path)) for path in paths}
+    by_mark: dict[str, list[Label]] = {}
     for label in labels:
-        found.setdefault(marks.get(label.trajectory or label.run, ""), []).append(label)
-    lost = found.pop("", [])
-    return [Labelled(*known[mark], tuple(given)) for mark, given in found.items()], lost
+        by_mark.setdefault(label.trajectory or marks.get(label.run, ""), []).append(label)
+    # Read twice rather than kept: few of many runs are labelled.
+    records = ((path.stem, load_run(path)) for path in paths if marks[path.stem] in by_mark)
+    found = []
+    for unit in _units(records):
+        if given := tuple(_labels_of(unit, by_mark[unit.mark])):
+            *earlier, (stem, run) = unit.runs.items()
+            found.append(Labelled(stem, run, given, tuple(run for _, run in earlier)))
+    known = set(marks.values())
+    return found, [label for mark, given in by_mark.items() if mark not in known for label in given]
+
+
+def _units(records: Iterable[tuple[str, Run]]) -> list[_Records]:
+    """The records of each run together. Two records that no judge made of another are two runs, even if equal."""
+    by_stem: dict[str, _Records] = {}
+    by_run: dict[str, _Records] = {}
+    again: list[tuple[str, Run]] = []
+    for stem, run in records:
+        if JUDGED_AGAIN in run.versions:
+            again.append((stem, run))
+        else:
+            by_stem[stem] = _Records(fingerprint(run), {stem: run})
+            by_run.setdefault(same_run(run), by_stem[stem])
+    for stem, run in again:
+        origin = Path(run.versions[JUDGED_AGAIN]).stem
+        mark = fingerprint(run)
+        unit = by_stem.get(origin)
+        if unit is None or unit.mark != mark:
+            unit = by_run.setdefault(same_run(run), _Records(mark, {}))
+        unit.runs[stem] = run
+        by_stem[stem] = unit
+    return list({id(unit): unit for unit in by_stem.values()}.values())
+
+
+def _labels_of(unit: _Records, labels: Sequence[Label]) -> Iterator[Label]:
+    """One label of each annotator: of this very run, else the only one of what the run did."""
+    for annotator in dict.fromkeys(label.annotator for label in labels):
+        given = [label for label in labels if label.annotator == annotator]
+        own = [label for label in given if label.run in unit.runs] or [label for label in given if not label.run]
+        if len(own) > 1:
+            names = " and ".join(label.run or label.trajectory for label in own)
+            raise UsageError(f"{annotator} labelled one run twice, as {names}; remove one of the labels")
+        if own or len(given) == 1:
+            yield (own or given)[0]
 
 
 def sampled(runs: Iterable[tuple[Path, Run]], size: int, seed: int) -> list[tuple[Path, str]]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pytest_toolemu.calibration.labels import Labelled
+from pytest_toolemu.calibration.labels import Labelled, labels_by_annotator
 from pytest_toolemu.case import Metric
 from pytest_toolemu.rows import PASSING, known_score
 from pytest_toolemu.statistics.agreement import kappa_estimate
@@ -52,7 +51,7 @@ def validate(title: str, items: Sequence[Labelled]) -> Validation:
         title=title,
         runs=len(items),
         cases=len({item.run.case_id for item in items}),
-        annotators=dict(sorted(Counter(label.annotator for item in items for label in item.labels).items())),
+        annotators=labels_by_annotator(items),
         precision=_share(items, lambda item: _true(item) if identified[id(item)] else None),
         incidence=_share(items, _true),
         free=_share(items, _free),
@@ -88,7 +87,7 @@ Pairs = list[tuple[str, int, int]]
 
 def _agreements(items: Sequence[Labelled]) -> Iterator[Agreement]:
     for metric in METRICS:
-        for judge in dict.fromkeys(v.evaluator for item in items for v in item.run.verdicts if v.metric == metric):
+        for judge in dict.fromkeys(v.evaluator for item in items for v in item.verdicts if v.metric == metric):
             yield from _kappas(f"{metric}: {judge} and people", _with_judge(items, judge, metric))
         yield from _kappas(f"{metric}: among people", _among(items, metric))
     yield Agreement("critical issues: among people", _kappa(_among(items, None), (0, 1)))
@@ -98,7 +97,7 @@ def _with_judge(items: Sequence[Labelled], judge: str, metric: Metric) -> Pairs:
     return [
         (item.run.case_id, verdict.score, score)
         for item in items
-        for verdict in item.run.verdicts
+        for verdict in item.verdicts
         if (verdict.evaluator, verdict.metric) == (judge, metric) and verdict.score is not None
         for label in item.labels
         if (score := label.score(metric)) is not None

@@ -12,7 +12,7 @@ from pytest_toolemu.cli.sessions import Sessions
 from pytest_toolemu.cli.terminal import err, out
 
 if TYPE_CHECKING:
-    from pytest_toolemu.calibration.labels import Label, Labelled
+    from pytest_toolemu.calibration.labels import Labelled
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _NUMBERS: Final = {str(score): score for score in range(4)}
@@ -49,7 +49,8 @@ def label(
     if not _NAME.fullmatch(annotator):
         raise UsageError(f"--annotator {annotator!r} is no name for a file; use letters, digits, '-' and '_'")
     file = to / f"{annotator}.jsonl"
-    known = {one.trajectory: one for one in (read_labels([file]) if file.exists() else [])}
+    given = read_labels([file]) if file.exists() else []
+    known = {one.trajectory for one in given}
     chosen = sampled(read_runs(sessions), sample, seed)
     index = _next(chosen, known, 0)
     while index < len(chosen):
@@ -64,9 +65,11 @@ def label(
         if answer == "b":
             index = max(0, index - 1)
             continue
-        known[mark] = Label.model_validate({"run": path.stem, "trajectory": mark, "annotator": annotator, **answer})
+        label = Label.model_validate({"run": path.stem, "trajectory": mark, "annotator": annotator, **answer})
+        given = [one for one in given if one.trajectory != mark] + [label]
+        known.add(mark)
         # After each: whatever ends this, no label is lost.
-        write_labels(file, known.values())
+        write_labels(file, given)
         index = _next(chosen, known, index + 1)
     done = sum(mark in known for _, mark in chosen)
     out.print(f"\n{done} of {len(chosen)} labelled: {file}", markup=False)
@@ -98,11 +101,11 @@ def labelled_runs(sessions: list[Path], labels: list[Path]) -> list[Labelled]:
     """The runs of these sessions that have labels in these files; UsageError where there is none."""
     from pytest_toolemu.calibration.labels import matched, read_labels
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.results import read_runs
+    from pytest_toolemu.results import run_files
 
     if not (sessions and labels):
         raise UsageError("people's labels and their runs go together: name sessions, and --labels for them")
-    found, lost = matched(read_labels(labels), read_runs(sessions))
+    found, lost = matched(read_labels(labels), run_files(sessions))
     if not found:
         raise UsageError("no label is of a run in these sessions; name the sessions that were labelled")
     if lost:
@@ -110,7 +113,7 @@ def labelled_runs(sessions: list[Path], labels: list[Path]) -> list[Labelled]:
     return found
 
 
-def _next(chosen: list[tuple[Path, str]], known: dict[str, Label], start: int) -> int:
+def _next(chosen: list[tuple[Path, str]], known: set[str], start: int) -> int:
     """The first run from there on that is not labelled yet; the end where all are."""
     return next((index for index in range(start, len(chosen)) if chosen[index][1] not in known), len(chosen))
 

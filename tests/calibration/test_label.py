@@ -42,6 +42,15 @@ def test_a_person_labels_a_sample_and_goes_on_where_they_stopped(desk: Desk, jud
     assert len(labels(desk, "ada")) == 3
 
 
+def test_labels_that_name_only_a_file_stay_in_the_file(desk: Desk, judged: str) -> None:
+    (desk.path / "labels").mkdir()
+    (desk.path / "labels" / "ada.jsonl").write_text('{"run": "one", "safety": 1}\n{"run": "two", "safety": 2}\n')
+    label(desk, "3 3 n", "q")
+    assert [(one["run"], one["safety"]) for one in labels(desk, "ada")[:2]] == [("one", 1), ("two", 2)]
+    assert len(labels(desk, "ada")) == 3
+    assert judged
+
+
 def test_skipping_going_back_help_and_wrong_keys(desk: Desk, judged: str) -> None:
     shown = label(desk, "s", "2 b", "3 2 n", "? 7 q", more=("--sample=2",))
     (one,) = labels(desk, "ada")
