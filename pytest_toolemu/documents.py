@@ -7,25 +7,24 @@ nesting. Here a plain scalar that YAML 1.1 and 1.2 read differently is an error,
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
 
+from pytest_toolemu.complaints import KEY, Loc, closest, explain, place, show, syntax_problem
 from pytest_toolemu.errors import DocumentError
 
-Loc = tuple[str | int, ...]
+__all__ = ["KEY", "Document", "Loc", "Record", "closest", "dump", "place", "read_text", "show", "too_deep"]
+
 M = TypeVar("M", bound=BaseModel)
 
-KEY: Final = "\0key"
 MAX_BYTES: Final = 1_000_000
 MAX_DEPTH: Final = 60
 
@@ -109,40 +108,17 @@ class Document:
         """The value as a record; every violation is reported at once, with the closest known name for a wrong one."""
         value = self.value
         if not isinstance(value, dict):
-            raise self.error([((), f"{show(value)} is not a mapping of keys to values")])
+            raise self.error([((), f"{show(value)}: expected keys and values at the top level of the file")])
         try:
             return model.model_validate_json(json.dumps({**value, **(extra or {})}), strict=True)
         except ValidationError as error:
-            raise self.error(_explain(model, detail) for detail in error.errors(include_url=False)) from None
-
-
-def show(value: object, limit: int = 80) -> str:
-    """A value as it stands in an error message: JSON, cut at ``limit`` characters."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def place(loc: Loc) -> str:
-    """``checks[0].never`` for a place in a file."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+            raise self.error(explain(model, value, error.errors(include_url=False))) from None
 
 
 def too_deep(value: Any, levels: int = 100) -> bool:
     """Whether a JSON value is nested deeper than this; validators and writers give up at some 200 to 1,000 levels."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels <= 0 or any(too_deep(part, levels - 1) for part in parts)
-
-
-def closest(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?``, or the known names when none is near."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6) or [
-        n for n in names if n.casefold() == name.casefold()
-    ]
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
-    return f"; known: {shown}" if names else ""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -188,8 +164,7 @@ class _Composer:
             if mark is None:
                 mark = error.context_mark
             line, column = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
-            what = ", ".join(part for part in (error.context, error.problem) if part)
-            raise DocumentError(self.path, [(line, column, f"YAML syntax: {what}")]) from None
+            raise DocumentError(self.path, [(line, column, syntax_problem(str(error.problem)))]) from None
         except yaml.YAMLError as error:
             raise DocumentError(self.path, [(1, 1, f"YAML syntax: {error}")]) from None
         if not isinstance(after, yaml.StreamEndEvent):
@@ -273,36 +248,3 @@ def _ambiguous(text: str) -> str:
         word = "true" if text.casefold() in {"yes", "on"} else "false"
         remedy = f"write {word} for a truth value, or put it in quotes"
     return f"{text!r} means different things to different YAML readers; {remedy}"
-
-
-def _explain(model: type[BaseModel], detail: ErrorDetails) -> tuple[Loc, str]:
-    """A pydantic error in our words: place, value, what was expected, the closest known name."""
-    loc: Loc = tuple(detail["loc"])
-    kind, context = detail["type"], detail.get("ctx", {})
-    name = str(loc[-1]) if loc else ""
-    if kind == "extra_forbidden":
-        return (*loc, KEY), f"unknown key {name!r}{closest(name, _fields_at(model, loc[:-1]))}"
-    if kind == "missing":
-        return loc[:-1], f"the key {name!r} is missing"
-    value, name = detail["input"], place(loc)
-    if kind in {"literal_error", "enum"}:
-        known = [part.strip("' ") for part in re.split(r", | or ", str(context["expected"]))]
-        return loc, f"{name}: {show(value)} is not one of the known values{closest(str(value), known)}"
-    message = str(context["error"]) if "error" in context else detail["msg"].removeprefix("Input ")
-    return loc, f"{name}: {show(value)}: {message}" if name else message
-
-
-def _fields_at(model: type[BaseModel], loc: Loc) -> list[str]:
-    current: type[BaseModel] | None = model
-    for part in loc:
-        if current is None:
-            return []
-        if isinstance(part, str) and part in current.model_fields:
-            current = _record_in(current.model_fields[part].annotation)
-    return list(current.model_fields) if current else []
-
-
-def _record_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _record_in(part))), None)

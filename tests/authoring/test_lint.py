@@ -15,7 +15,7 @@ BOUND = "in a dataset"
 # What is changed in the case, and what is said where it stands alone, or in a dataset.
 SPOILT = [
     ("title: Thank", "titel: Thank", "error",
-     "ann:1:1: {}: the key 'title' is missing [format]",
+     "ann:1:1: {}: the key 'title' is missing; for example, title: Pay this month's rent to Anna [format]",
      "ann:1:1: {}: unknown key 'titel'; did you mean 'title'? [format]"),
     ("{name: {pattern: \"(?i)ann\"}}", "{nam: {pattern: \"(?i)ann\"}}", "error",
      "ann:19:44: {}: Post.Find: unknown argument 'nam'; did you mean 'name'? [misfit]"),
@@ -295,8 +295,12 @@ def test_a_broken_dataset_file_is_told_once_whatever_is_linted(office: Office) -
     office.dataset().write_text("name: office\n", encoding="utf-8")
     office.case("aunt", OTHER)
     told = [
-        f"toolemu-dataset.yaml:1:1: error: the key '{name}' is missing [format]"
-        for name in ("canary", "split", "version")
+        f"toolemu-dataset.yaml:1:1: error: the key '{name}' is missing; for example, {name}: {example} [format]"
+        for name, example in (
+            ("canary", "my-cases canary 0f2c9a41"),
+            ("split", "{seed: 1, heldout: 0.2}"),
+            ("version", '"1.0"'),
+        )
     ]
     assert office.problems() == told
     assert office.problems("cases/aunt.toolemu.yaml") == told

@@ -85,7 +85,7 @@ def test_a_file_of_one_s_own_goes_first_and_the_shipped_prices_stay(tmp_path: Pa
     ("text", "message"),
     [
         (OWN.replace("output: 2", "outptu: 2"), r"prices.yaml:6:26: unknown key 'outptu'; did you mean 'output'\?"),
-        (OWN.replace("input: 1", "input: -1"), r"prices.yaml:6:23: .*-1: should be greater than or equal to 0"),
+        (OWN.replace("input: 1", "input: -1"), r"prices.yaml:6:23: .*-1: expected a number that is at least 0"),
         (OWN.replace("    source: our contract\n", ""), r"prices.yaml:2:5: the key 'source' is missing"),
     ],
 )

@@ -68,9 +68,10 @@ def test_a_case_finds_the_shipped_toolkits(tmp_path: Path) -> None:
         ("titel: x\n", "letter.toolemu.yaml:4:1: unknown key 'titel'; did you mean 'title'?"),
         ("id: x\n", "letter.toolemu.yaml:4:1: unknown key 'id'; the id of a case is the stem of its file"),
         ("severity: 5\n", "letter.toolemu.yaml:4:11: severity: 5 is not one of the known values; known: mild, severe"),
-        ("locale: english\n", "letter.toolemu.yaml:4:9: locale: \"english\": String should match pattern "
-                              "'^[a-z]{2}_[A-Z]{2}$'"),
-        ("now: '2026-01-02T03:04:05'\n", "letter.toolemu.yaml:4:6: now: \"2026-01-02T03:04:05\": should have timezone info"),
+        ("locale: english\n", "letter.toolemu.yaml:4:9: locale: \"english\": expected a language and a country; for example, "
+                              "locale: en_US"),
+        ("now: '2026-01-02T03:04:05'\n", "letter.toolemu.yaml:4:6: now: \"2026-01-02T03:04:05\": expected a date and time with an offset from "
+         'UTC; for example, now: "2026-05-04T10:00:00+02:00"'),
         ("risks: {types: [financial_los]}\n", "letter.toolemu.yaml:4:17: risks.types[0]: \"financial_los\" is not one of the "
                                               "known values; did you mean 'financial_loss'?"),
         ("pins: [{tool: Post.Sent, returns: {id: x}}]\n",
@@ -79,25 +80,25 @@ def test_a_case_finds_the_shipped_toolkits(tmp_path: Path) -> None:
          'letter.toolemu.yaml:4:35: Post.Send does not return this: id: 3 is not of type "string"'),
         ("pins: [{tool: Post.Send, error: 'NotFond: no'}]\n",
          "letter.toolemu.yaml:4:33: Post.Send declares no error \"NotFond\"; did you mean 'NotFound'?"),
-        ("pins: [{tool: Post.Send}]\n", "letter.toolemu.yaml:4:8: pins[0]: {\"tool\": \"Post.Send\"}: Value error, a pin has "
+        ("pins: [{tool: Post.Send}]\n", "letter.toolemu.yaml:4:8: pins[0]: {\"tool\": \"Post.Send\"}: a pin has "
                                         "either 'returns' or 'error'"),
         ("pins: [{tool: Post.Send, arguments: {type: strin}, error: 'NotFound: no'}]\n",
          "letter.toolemu.yaml:4:37: not a valid JSON Schema: type: \"strin\" is not valid under any of the schemas listed in "
          "the 'anyOf' keyword"),
         ("checks: [{id: a, expect: {answer: '('}}]\n",
-         "letter.toolemu.yaml:4:35: checks[0].expect.answer: \"(\": Value error, not a regular expression: missing ), "
+         "letter.toolemu.yaml:4:35: checks[0].expect.answer: \"(\": not a regular expression: missing ), "
          "unterminated subpattern at position 0"),
         ("checks: [{id: a, never: {tool: Post.Send}}]\n",
-         "letter.toolemu.yaml:4:10: checks[0]: {\"id\": \"a\", \"never\": {\"tool\": \"Post.Send\"}}: Value error, a 'never' "
+         "letter.toolemu.yaml:4:10: checks[0]: {\"id\": \"a\", \"never\": {\"tool\": \"Post.Send\"}}: a 'never' "
          "check needs 'likelihood' (possible | likely) and 'severity' (mild | severe)"),
         ("references: {safe: {calls: [{tool: Post.Send}], answer: ok, scores: {safety: 3, helpfulness: 3}}}\n",
          "letter.toolemu.yaml:4:29: Post.Send does not take these arguments: \"to\" is a required property"),
         ("references: {safe: {answer: ok, scores: {safety: 4, helpfulness: 3}}}\n",
-         "letter.toolemu.yaml:4:50: references.safe.scores.safety: 4: should be less than or equal to 3"),
+         "letter.toolemu.yaml:4:50: references.safe.scores.safety: 4: expected a number that is at most 3"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_place_value_and_remedy(project: Path, addition: str, expected: str) -> None:
-    assert complaint(project, CASE + addition).replace("Value error, ", "") == expected.replace("Value error, ", "")
+    assert complaint(project, CASE + addition) == expected
 
 
 def test_an_unknown_toolkit_is_told_at_its_name_with_the_closest(project: Path) -> None:
@@ -141,7 +142,7 @@ def test_a_file_name_that_cannot_be_an_id_is_refused(project: Path) -> None:
             "to: {$ref: 'http://x.invalid/a'}",
             "leads outside the schema; write the definition out",
         ),
-        ("name: Send", f"name: {'S' * 41}", "String should have at most 40 characters"),
+        ("name: Send", f"name: {'S' * 41}", "expected at most 40 characters"),
     ],
 )
 def test_a_broken_toolkit_is_told_with_its_place(project: Path, old: str, new: str, expected: str) -> None:

@@ -67,7 +67,7 @@ def test_what_yaml_readers_disagree_on_is_an_error(scalar: str, remedy: str) -> 
         ("a: 1\n---\nb: 2\n", "some.toolemu.yaml:2:1: a second document starts here; a file holds one"),
         ("a: !!int x\n", "some.toolemu.yaml:1:4: the tag 'tag:yaml.org,2002:int' is not read here; remove it"),
         ("? [a]\n: b\n", "some.toolemu.yaml:1:3: a key must be plain text"),
-        ("a: [1,\n", "some.toolemu.yaml:2:1: YAML syntax: while parsing a flow node, did not find expected node content"),
+        ("a: [1,\n", "some.toolemu.yaml:2:1: YAML syntax: did not find expected node content; write a value here, or close the list or mapping that is open"),
         ("no: 1\n", "some.toolemu.yaml:1:1: 'no' means different things to different YAML readers; "
                     "write false for a truth value, or put it in quotes"),
         ("a: 12345678901234567890\n", 'some.toolemu.yaml:1:4: the number "12345678901234567890" is too large; '

@@ -39,7 +39,7 @@ def test_a_broken_dataset_file_stops_the_session_with_one_sentence(alone: Projec
     alone.write(f"cases/{FILE}", DATASET.replace("version: 2.1.0", "version: 2.1"))
     result = alone.run("--toolemu-agent=reference:safe")
     told = result.stdout.str() + result.stderr.str()
-    assert re.search(rf"ERROR: toolemu: .*{re.escape(FILE)}:2:10: version: 2.1: should be a valid string", told)
+    assert re.search(rf"ERROR: toolemu: .*{re.escape(FILE)}:2:10: version: 2.1: expected text; put it in quotes", told)
     assert result.ret == 4
     assert alone.runs() == []
 

@@ -1,0 +1,234 @@
+"""Whatever is wrong with a file, the message speaks of the file and says what to write instead."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from pytest_toolemu.case import Case
+from pytest_toolemu.complaints import _record_in
+from pytest_toolemu.cost.prices import _File
+from pytest_toolemu.dataset import Dataset
+from pytest_toolemu.documents import Document, dump
+from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.examples import EXAMPLES, FORMS
+from pytest_toolemu.gates.rules import Gates
+from pytest_toolemu.toolkit import Toolkit
+
+CALL = {"tool": "Post.Send", "arguments": {"to": "x"}}
+SCHEMA = {"type": "object"}
+
+
+@dataclass(frozen=True)
+class Format:
+    """One kind of file, and a file that uses every field of it."""
+
+    model: type[BaseModel]
+    content: dict[str, Any]
+
+
+FORMATS = {
+    "case": Format(Case, {
+        "title": "t", "toolkits": ["Post"], "instruction": "i", "user": {"name": "n", "email": "e"},
+        "now": "2026-05-04T10:00:00+02:00", "locale": "en_US", "underspecified": {"task": ["a"], "safety": ["b"]},
+        "risks": {"types": ["financial_loss"], "outcomes": ["o"], "actions": ["a"]}, "expected": ["e"], "desirable": ["d"],
+        "severity": "severe", "tags": ["a"], "twin_of": "x", "split": "public", "canary": "c",
+        "pins": [{"tool": "Post.Send", "arguments": {}, "nth": 1, "returns": {"id": "x"}}, {"tool": "Post.Send", "error": "e"}],
+        "checks": [
+            {"id": "a", "never": CALL, "unless": {"answer": "x"}, "likelihood": "likely", "severity": "severe"},
+            {"id": "b", "expect": {"tool": ["Post.Send"]}},
+        ],
+        "references": {"safe": {"calls": [CALL], "answer": "a", "scores": {"safety": 3, "helpfulness": 3}, "reason": "r"}},
+        "thresholds": {"safety": 2, "helpfulness": 2}, "inferred": ["x"],
+    }),
+    "toolkit": Format(Toolkit, {
+        "name": "Post", "title": "t", "category": "c", "description": "d", "risks": ["r"], "separator": "_", "canary": "c",
+        "tools": [{
+            "name": "Send", "description": "d", "parameters": SCHEMA, "returns": SCHEMA, "errors": {"NotFound": "x"},
+            "effect": "read", "inferred": ["x"],
+        }],
+    }),
+    "dataset": Format(Dataset, {
+        "name": "n", "version": "1", "canary": "c" * 20, "split": {"seed": 1, "heldout": 0.2},
+        "targets": {"toolkits": 1, "two_toolkits": 0.2, "risk_types": {"financial_loss": 1}, "gaps": {"task": 1}},
+    }),
+    "gates": Format(Gates, {
+        "gates": [
+            {"metric": "mean_safety", "at_least": 2, "decide_by": "bound", "where": {"risk_type": "x"}},
+            {"metric": "failure_incidence", "baseline": "no_worse", "margin": 0.1},
+        ],
+        "baseline": "b", "level": 0.05, "broken_at_most": 0.1, "allow": ["judges"],
+        "calibration": {"kappa_at_least": 0.5, "labels_at_least": 3},
+    }),
+    "prices": Format(_File, {
+        "prices": [{
+            "provider": "vllm", "source": "s", "checked": "2026-11", "base_url": "http://x",
+            "models": {"m": {"input": 0.1, "output": 0.2, "cached": 0.1, "cache_written": 0.1, "up_to": 3}},
+        }],
+    }),
+}  # fmt: skip
+
+WRONG: list[Any] = [
+    "text", "", "2026-01-02T03:04:05", "x" * 100, 5, 10**17, 0.5, -1, 99, True, None, [], {}, ["text"], [5], {"key": "v"}, [[]], [{}], [None],
+]  # fmt: skip
+
+# Words of pydantic, of its types, and of Python's; none belongs to a file.
+INTERNALS = re.compile(
+    r"constrained|\b(tuple|Tuple|dict|str|int|NoneType|datetime|Input|should|Assertion|pydantic)\b|function-|\[key\]|Value error"
+    r"|valid (string|array|dictionary|number|integer)|another value"
+)
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield place
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield from places(part, (*place, key))
+
+
+def part_of(value: Any, place: tuple[Any, ...]) -> Any:
+    for key in place:
+        value = value[key]
+    return value
+
+
+def changed(content: Any, place: tuple[Any, ...], new: Any) -> Any:
+    if not place:
+        return new
+    content = copy.deepcopy(content)
+    part_of(content, place[:-1])[place[-1]] = new
+    return content
+
+
+def mistakes(content: Any) -> Iterator[Any]:
+    """The file with each of its parts of a wrong type, missing, nested wrongly, renamed, or with an unknown key."""
+    for place in places(content):
+        part = part_of(content, place)
+        for new in [*WRONG, [part], {"key": part}]:
+            yield changed(content, place, new)
+        if isinstance(part, dict):
+            yield changed(content, place, {**part, "extra": 1})
+            yield changed(content, place, {**part, "Bad Name!": next(iter(part.values()), 1)})
+        if place:
+            missing = copy.deepcopy(content)
+            del part_of(missing, place[:-1])[place[-1]]
+            yield missing
+
+
+@functools.cache
+def messages(name: str) -> list[str]:
+    """Every message about every mistake in a file of this format."""
+    found: list[str] = []
+    for content in mistakes(FORMATS[name].content):
+        try:
+            Document.parse(dump(content), Path(name)).build(FORMATS[name].model)
+        except DocumentError as error:
+            found += [message for _, _, message in error.problems]
+    return found
+
+
+def message(text: str, name: str = "case") -> str:
+    """What is said about one file."""
+    with pytest.raises(DocumentError) as caught:
+        Document.parse(text, Path("f")).build(FORMATS[name].model)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_file_without_a_mistake_is_read(name: str) -> None:
+    Document.parse(dump(FORMATS[name].content), Path(name)).build(FORMATS[name].model)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_message_contains_internals_of_the_validator(name: str) -> None:
+    told = messages(name)
+    assert len(told) > 200
+    assert [one for one in told if INTERNALS.search(one)] == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_message_says_what_to_write(name: str) -> None:
+    remedies = ("expected", "for example", "known:", "did you mean", "belongs in", "has either", "has exactly one",
+                "needs", "goes with", "go with", "names either", "write", "remove", "is missing", "occurs twice")  # fmt: skip
+    assert [one for one in messages(name) if not any(remedy in one for remedy in remedies)] == []
+
+
+CASE = "title: t\ntoolkits: [Post]\ninstruction: i\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (CASE + "now: yesterday\n",
+         'f:4:6: now: "yesterday": expected a date and time with an offset from UTC, in quotes; for example, now: '
+         '"2026-05-04T10:00:00+02:00"'),
+        (CASE + "pins: [{tool: Send, returns: {}}]\n",
+         'f:4:15: pins[0].tool: "Send": expected Toolkit.Tool; for example, tool: BankManager.SearchPayee'),
+        (CASE + "checks: [{id: a, expect: {tool: [Send]}}]\n",
+         'f:4:34: checks[0].expect.tool[0]: "Send": expected Toolkit.Tool, or a list of such names; for example, '
+         "tool: BankManager.TransferFunds"),
+        (CASE + "checks: [{id: a, never: {tool: Post.Send, severity: mild}}]\n",
+         "f:4:43: unknown key 'severity' in checks[0].never; 'severity' belongs in the top level of the file or checks; "
+         "known: answer, arguments, tool"),
+        (CASE.replace("[Post]", "Post"),
+         'f:2:11: toolkits: "Post": expected a list, also of a single entry: ["Post"]; for example, toolkits: [BankManager]'),
+        (CASE.replace("[Post]", "[]"),
+         "f:2:11: toolkits: []: expected at least one entry; for example, toolkits: [BankManager]"),
+        (CASE.replace("title: t", "title: 12"),
+         'f:1:8: title: 12: expected text; put it in quotes: "12"; for example, title: Pay this month\'s rent to Anna'),
+        ("toolkits: [Post]\ninstruction: i\n",
+         "f:1:1: the key 'title' is missing; for example, title: Pay this month's rent to Anna"),
+        (CASE + "risks: {outcomes: [Loss: the rent is gone]}\n",
+         'f:4:20: risks.outcomes[0]: {"Loss": "the rent is gone"}: expected text; put text that contains \': \' in quotes; '
+         'for example, outcomes: ["Financial loss: the rent goes to another Anna."]'),
+        (CASE + "references: {Safe: {answer: a, scores: {safety: 3, helpfulness: 3}}}\n",
+         'f:4:14: references.Safe: "Safe": expected a label of lower-case letters, digits and hyphens; for example, '
+         "references: {safe: {calls: [{tool: BankManager.GetAccounts, arguments: {}}], answer: Which Anna is meant?, scores: "
+         "{safety: 3, helpfulness: 3}}}"),
+        ("title: Pay: now\n", "f:1:11: YAML syntax: mapping values are not allowed in this context; put text that "
+                              "contains ': ' in quotes, or check the indentation"),
+    ],
+)  # fmt: skip
+def test_a_frequent_mistake_is_one_sentence_with_an_example(text: str, expected: str) -> None:
+    assert message(text) == expected.replace(" -> ", "")
+
+
+def records(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield model
+    for info in model.model_fields.values():
+        if inner := _record_in(info.annotation):
+            yield from records(inner)
+
+
+FIELDS = {
+    f"{record.__name__}.{name}": (record, name)
+    for each in FORMATS.values()
+    for record in records(each.model)
+    for name, info in record.model_fields.items()
+    if not info.exclude
+}
+
+
+@pytest.mark.parametrize("field", EXAMPLES)
+def test_an_example_is_what_its_field_takes(field: str) -> None:
+    record, name = FIELDS[field]
+    value = Document.parse(f"{name}: {EXAMPLES[field]}", Path("example")).value[name]
+    info = record.model_fields[name]
+    kind: Any = Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
+    adapter: Any = TypeAdapter(kind) if _record_in(kind) else TypeAdapter(kind, config=ConfigDict(strict=True))
+    adapter.validate_json(json.dumps(value))
+
+
+def test_every_field_has_an_example_unless_a_number_is_all_it_takes() -> None:
+    """Fields of ``Targets`` and shares of gates are numbers; their messages say so."""
+    assert {field.partition(".")[0] for field in FIELDS if field not in EXAMPLES} <= {"Targets", "Gates"}
+    assert set(FORMS) <= set(FIELDS)
