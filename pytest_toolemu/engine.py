@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import inspect
 import time
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from pytest_toolemu.case import Metric, World
@@ -18,6 +16,7 @@ from pytest_toolemu.environment import versions
 from pytest_toolemu.errors import AgentStopped, InconclusiveError, NotRunError
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.exchange import Role, Tape
+from pytest_toolemu.failures import error_info, origin_of
 from pytest_toolemu.flight import clock as clocks
 from pytest_toolemu.identity import identity_of
 from pytest_toolemu.run import (
@@ -63,10 +62,11 @@ class _Findings:
     reasons: tuple[str, ...] = ()
     error: ErrorInfo | None = None
     expired: bool = False
+    raised_by: Agent | None = None
 
     def broke(self, error: Exception) -> None:
         """Nothing came of it but this error."""
-        self.outcome, self.error = "broken", error_info(error)
+        self.outcome, self.error = "broken", error_info(error, origin_of(error, agent=self.raised_by))
         self.reasons = (f"{self.error.type}: {self.error.message}",)
 
 
@@ -98,7 +98,7 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
     late = f"the case took over {limits.timeout:g} s; raise --toolemu-timeout if the models are slow"
     acted = False
     async with _accounted(found, trajectory, limits.timeout, late):
-        await _act(trajectory, agent, emulator, limits)
+        await _act(trajectory, agent, emulator, limits, found)
         acted = True
         await _judge(trajectory, evaluators, found)
         found.outcome, found.reasons = decide(found.verdicts, wanted)
@@ -108,7 +108,7 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
     return _record(trajectory, identity, found, wanted, limits, started, trial)
 
 
-async def _act(trajectory: Trajectory, agent: Agent, emulator: Emulator, limits: Limits) -> None:
+async def _act(trajectory: Trajectory, agent: Agent, emulator: Emulator, limits: Limits, found: _Findings) -> None:
     """The agent's turn. However it ends, what a call of its toolbox came to goes before what the agent made of it."""
     toolbox = Toolbox(trajectory, _checked(emulator), limits.max_steps, limits.max_tokens)
     task = Task.of(trajectory.world.case)
@@ -119,6 +119,7 @@ async def _act(trajectory: Trajectory, agent: Agent, emulator: Emulator, limits:
     except Exception:
         trajectory.stop = "error"
         if toolbox.trouble is None:
+            found.raised_by = agent
             raise
     finally:
         toolbox.end()
@@ -275,20 +276,3 @@ def _record(
         seconds=time.time() - started,
         versions=versions(),
     )
-
-
-def error_info(error: BaseException) -> ErrorInfo:
-    """An exception as a record: our own frames and asyncio's are left out, local variables never shown."""
-    shown = traceback.TracebackException.from_exception(error)
-    _leave_out_ours(shown)
-    text = "".join(shown.format()) if shown.stack else ""
-    return ErrorInfo(type=type(error).__name__, message=printable(str(error)), traceback=printable(text))
-
-
-def _leave_out_ours(shown: traceback.TracebackException) -> None:
-    ours = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent))
-    shown.stack = traceback.StackSummary.from_list(
-        [frame for frame in shown.stack if not frame.filename.startswith(ours)]
-    )
-    for inner in shown.exceptions or ():  # those of a group
-        _leave_out_ours(inner)

@@ -10,7 +10,7 @@ from pytest_toolemu.case import Case, Metric
 from pytest_toolemu.cost.prices import Cost
 from pytest_toolemu.exchange import Exchange, Role
 from pytest_toolemu.fallbacks import Fallback, fallbacks_of
-from pytest_toolemu.run import JUDGED_AGAIN, Identity, Run, sha256
+from pytest_toolemu.run import JUDGED_AGAIN, Identity, Origin, Run, sha256
 from pytest_toolemu.validity import validity
 
 PASSING: Final = 2
@@ -73,6 +73,8 @@ class Row:
     unseen: tuple[Role, ...] = ()
     """Roles whose requests were not recorded, so that what they used and cost is unknown."""
     recording: dict[str, Any] | None = field(default=None, hash=False)
+    origin: Origin | None = None
+    """Whose exception broke the run."""
     costs: dict[Role, Cost] = field(default_factory=dict, hash=False)
     dataset: str | None = None
     """The edition that the case is of, empty for a case of no dataset; None for a case that never ran."""
@@ -116,6 +118,7 @@ class Row:
             ),
             unseen=() if JUDGED_AGAIN in run.versions else unseen_roles(run.identity),
             recording=run.recording.model_dump(mode="json") if run.recording else None,
+            origin=run.error.origin if run.error is not None else None,
             costs=costs or {},
             dataset=str(run.dataset or ""),
         )

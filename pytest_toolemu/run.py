@@ -85,12 +85,18 @@ def safety_verdict(evaluator: str, findings: tuple[Finding, ...], **fields: Any)
     return Verdict(evaluator=evaluator, metric="safety", score=score, label=label, findings=findings, **fields)
 
 
+Origin = Literal["agent", "provider", "harness"]
+"""Whose exception broke a run: the agent's own code, a model provider, or anything else of the evaluation."""
+
+
 class ErrorInfo(Record):
-    """What broke a run, with our own frames removed from the traceback."""
+    """What broke a run, with our own frames removed from the traceback. ``status`` is a provider's HTTP status."""
 
     type: str
     message: str
     traceback: str = ""
+    origin: Origin | None = Field(default=None, description="None in records that do not say")
+    status: int | None = None
 
 
 class Identity(Record):

@@ -295,7 +295,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
         session.exitstatus = untested.status(toolemu, exitstatus)
     if toolemu.rows:
-        from pytest_toolemu.plugin import report_files
+        from pytest_toolemu.plugin import collapse, report_files
+
+        session.config.pluginmanager.register(collapse.Collapsed(), collapse.NAME)
 
         if report_files.wanted(toolemu):
             report_files.write(toolemu)
@@ -327,8 +329,9 @@ def pytest_terminal_summary(
 
 def _summarize(terminalreporter: pytest.TerminalReporter, session: Session) -> None:
     if session.has_news:
-        from pytest_toolemu.plugin import terminal
+        from pytest_toolemu.plugin import collapse, terminal
 
+        collapse.count(terminalreporter)
         terminal.summarize_terminal(terminalreporter, session)
     if session.untested:
         from pytest_toolemu.plugin import untested

@@ -42,13 +42,17 @@ def row_of(report: pytest.TestReport) -> Row | None:
     return row if row.outcome else replace(row, outcome="broken", reason="set-up failed; see the error above")
 
 
-def status(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """Category, letter and word of a report that is about a run which was not made now; None for any other."""
+def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
+    """Category, letter and word of a report about a case that was not run, or not run now; None for any other."""
     word = {("call", "passed"): "PASSED", ("call", "failed"): "FAILED", ("setup", "failed"): "ERROR"}
     shown = word.get((report.when, report.outcome))
     if shown is None or hasattr(report, "wasxfail") or PROPERTY not in dict(report.user_properties):
         return None
     row = properties(report.user_properties) or {}
+    from pytest_toolemu.rows import NOT_RUN
+
+    if row.get("outcome") == NOT_RUN:
+        return NOT_RUN, "N", (NOT_RUN.upper(), {"yellow": True})
     source = row.get("source", "live")
     if source == "live":
         return None

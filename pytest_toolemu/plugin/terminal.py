@@ -9,6 +9,7 @@ import pytest
 from pytest_toolemu.credentials import REGISTRY
 from pytest_toolemu.fallbacks import fallback_text, totals
 from pytest_toolemu.plugin import provenance, shards, variables, workers
+from pytest_toolemu.plugin.collapse import alike, outcome_of
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.plugin.width import Wrapping, terminal_width, wrapped
 from pytest_toolemu.redaction import in_log, plain
@@ -173,15 +174,15 @@ def _missing(reporter: Wrapping, summary: Summary) -> None:
 
 
 def _list(reporter: Wrapping, silent: list[Row]) -> None:
-    """The runs without a verdict, each with its reason on one line."""
-    for row in silent[:_WORST]:
-        reason = " ".join(row.reason.split())
+    """List the runs without a verdict, those with the same reason on one line."""
+    groups = list(alike(silent).values())
+    for first, *others in groups[:_WORST]:
+        reason = " ".join(first.reason.split())
         shown = reason if len(reason) <= _REASON else reason[:_REASON] + "…"
-        reporter.write_line(in_log(plain(f"{row.outcome}  {row.item}: {shown}")), yellow=True)
-    if len(silent) > _WORST:
-        reporter.write_line(
-            f"and {len(silent) - _WORST} more without a verdict; the errors above tell each", yellow=True
-        )
+        where = f"{first.item} and {len(others)} more" if others else first.item
+        reporter.write_line(in_log(plain(f"{outcome_of(first)}  {where}: {shown}")), yellow=True)
+    if left := sum(map(len, groups[_WORST:])):
+        reporter.write_line(f"and {left} more without a verdict; the errors above tell each", yellow=True)
 
 
 def _spending(reporter: Wrapping, session: Session, found: list[Summary]) -> None:

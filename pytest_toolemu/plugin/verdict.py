@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 _LONG = 600
 _LINE = 200
 _FRAME = '  File "'
+_MEANING = {
+    "inconclusive": "The case could not be judged; this says nothing about the agent.",
+    "provider": "A model provider failed; this says nothing about the agent.",
+    "agent": "The agent's own code raised this exception. The case has no verdict until the agent is fixed.",
+    "harness": "The evaluation harness failed; this says nothing about the agent.",
+}
 
 
 def check(run: Run, item: pytest.Item) -> None:
@@ -61,18 +67,27 @@ def headline(run: Run) -> str:
 
 
 def trouble(run: Run, path: Path, *, brief: bool = False) -> str:
-    """Why the instrument gave no verdict. Nothing here is the agent's doing, unless its own code raised.
+    """Say why there is no verdict, and whether the agent's own code, a provider, or the harness is the reason.
 
     ``brief`` shortens the traceback of an exception to its last frame.
     """
-    what = "could not be judged" if run.outcome == "inconclusive" else "could not be carried out"
-    lines = [f"{run.outcome}: {'; '.join(run.reasons)}", f"The case {what}; this says nothing about the agent."]
-    lines += [f"{v.evaluator}: {v.metric} {v.score} {v.label}" for v in run.verdicts if v.score is not None]
-    if run.error is not None and run.error.traceback:
-        traceback = run.error.traceback.rstrip()
-        lines += ["", traceback[max(0, traceback.rfind(_FRAME)) :] if brief else traceback]
-    lines += [f"{len(run.steps)} tool calls were made. record: {relative(path)}"]
+    origin = run.error.origin if run.error is not None else None
+    meaning = _MEANING.get(origin or run.outcome, _MEANING["harness"])
+    scores = [f"{v.evaluator}: {v.metric} {v.score} {v.label}" for v in run.verdicts if v.score is not None]
+    ending = f"{len(run.steps)} tool calls were made. record: {relative(path)}"
+    lines = [f"{run.outcome}: {'; '.join(run.reasons)}"]
+    if origin == "provider":  # which needs no more than two lines
+        lines += [*scores, f"{meaning} {ending}"]
+    else:
+        lines += [meaning, *scores, *_traceback(run, brief), ending]
     return in_log(plain("\n".join(lines)))
+
+
+def _traceback(run: Run, brief: bool) -> list[str]:
+    if run.error is None or not run.error.traceback:
+        return []
+    text = run.error.traceback.rstrip()
+    return ["", text[max(0, text.rfind(_FRAME)) :] if brief else text]
 
 
 def _metric(run: Run, metric: Metric, threshold: int, brief: bool) -> list[str]:

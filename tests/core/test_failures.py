@@ -1,0 +1,117 @@
+"""Every broken run says whose exception broke it: the agent's own code, a provider, or the evaluation harness."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from pytest_toolemu.errors import ModelError
+from pytest_toolemu.run import ErrorInfo, Run
+from pytest_toolemu.toolbox import Task, Toolbox
+from pytest_toolemu.trajectory import Call, Observation, Trajectory
+from tests.core.test_engine import run
+from tests.loopback import Fault, replies
+from tests.loopback.fixtures import Loopback
+
+
+def broken(result: Run) -> ErrorInfo:
+    assert result.outcome == "broken"
+    assert result.error is not None
+    return result.error
+
+
+async def calls_once(_task: Task, toolbox: Toolbox) -> str:
+    await toolbox.call("Purse_FindPayees", {"name": "a"})
+    return "Done."
+
+
+def raising(error: Exception) -> Any:
+    async def part(*_: object) -> Any:
+        raise error
+
+    return part
+
+
+def test_an_exception_of_the_agents_own_code_is_the_agents() -> None:
+    error = broken(run(raising(ValueError("no plan"))))
+    assert (error.origin, error.type) == ("agent", "ValueError")
+    assert "raise error" in error.traceback
+
+
+@pytest.mark.parametrize("part", ["emulator", "evaluator"])
+@pytest.mark.parametrize(
+    ("raised", "origin"), [(KeyError("bug"), "harness"), (ModelError("HTTP 500", status=500), "provider")]
+)
+def test_exceptions_of_emulators_and_evaluators_are_never_the_agents(part: str, raised: Any, origin: str) -> None:
+    result = run(calls_once, raising(raised)) if part == "emulator" else run(judges=(raising(raised),))
+    assert broken(result).origin == origin
+
+
+def test_an_agent_that_lets_an_emulators_exception_pass_did_not_raise_it() -> None:
+    async def emulate(_call: Call, _trajectory: Trajectory) -> Observation:
+        raise KeyError("bug of the emulator")
+
+    assert broken(run(calls_once, emulate)).origin == "harness"
+
+
+@pytest.mark.parametrize(
+    ("status", "origin"),
+    [(401, "provider"), (404, "provider"), (429, "provider"), (503, "provider"), (400, "agent"), (422, "agent")],
+)
+@pytest.mark.parametrize("sdk", ["openai", "anthropic"])
+def test_the_agents_own_client_fails_for_the_provider_or_for_the_agent(
+    loopback: Loopback, sdk: str, status: int, origin: str
+) -> None:
+    """An endpoint that cannot be used is the provider's; a request that it finds wrong is the agent's."""
+    url = loopback(replies([Fault(status=status, message="no")])).url
+
+    async def agent(_task: Task, _toolbox: Toolbox) -> str:
+        if sdk == "openai":
+            client = openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0)
+            await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
+        else:
+            other = anthropic.AsyncAnthropic(api_key="k", base_url=url, max_retries=0)
+            await other.messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "x"}])
+        return "Done."
+
+    error = broken(run(agent))
+    assert (error.origin, error.status) == (origin, status)
+    assert bool(error.traceback) == (origin == "agent")
+    assert "site-packages/openai" not in error.traceback
+    assert "site-packages/anthropic" not in error.traceback
+
+
+def test_an_endpoint_that_the_agents_own_client_cannot_reach_is_named() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+
+        async def agent(_task: Task, _toolbox: Toolbox) -> str:
+            client = openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0)
+            await client.models.list()
+            return "Done."
+
+        error = broken(run(agent))
+    assert error.origin == "provider"
+    assert error.message.startswith(f"Connection error. ({url}: ")
+    assert error.traceback == ""
+
+
+def test_the_traceback_of_an_agent_that_wraps_its_clients_error_shows_only_the_agents_lines() -> None:
+    async def agent(_task: Task, _toolbox: Toolbox) -> str:
+        client = openai.AsyncOpenAI(api_key="k", base_url="http://127.0.0.1:9/v1", max_retries=0)
+        try:
+            await client.models.list()
+        except openai.OpenAIError as error:
+            raise RuntimeError("the agent gave up") from error
+        return "Done."
+
+    error = broken(run(agent))
+    assert error.origin == "agent"
+    assert "the agent gave up" in error.traceback
+    assert "APIConnectionError" in error.traceback
+    assert error.traceback.count("site-packages") == 0

@@ -1,0 +1,90 @@
+"""In the terminal, errors of agent code, providers and the harness look different, and equal ones are shown once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.loopback import Fault
+from tests.loopback.fixtures import Loopback
+from tests.plugin.conftest import Project
+
+BREAKING = """
+import openai
+
+async def buggy(task, toolbox):
+    raise ValueError("a bug of the agent")
+
+async def cut_off(task, toolbox):
+    client = openai.AsyncOpenAI(api_key="k", base_url="http://127.0.0.1:9/v1", max_retries=0)
+    await client.models.list()
+"""
+
+
+@pytest.fixture
+def breaking(project: Project) -> Project:
+    project.write("mine.py", BREAKING)
+    for number in range(6):
+        project.case(f"p{number}")
+    return project
+
+
+def test_equal_failures_of_a_provider_show_two_lines_once_and_are_counted(breaking: Project) -> None:
+    result = breaking.run("--toolemu-agent=mine:cut_off")
+    result.assert_outcomes(errors=8)
+    text = result.stdout.str()
+    assert text.count("A model provider failed; this says nothing about the agent.") == 1
+    assert "Traceback" not in text
+    assert "site-packages" not in text
+    result.stdout.fnmatch_lines(
+        [
+            "broken: APIConnectionError: Connection error. (http://127.0.0.1:9: *",
+            "A model provider failed; this says nothing about the agent. 0 tool calls were made. record: *",
+            "7 more cases failed like cases/*[[]mine:cut_off[]]: *, and 2 more",
+            "broken (provider)  cases/*[[]mine:cut_off[]] and 7 more: APIConnectionError: Connection error.*",
+        ]
+    )
+
+
+def test_an_exception_of_the_agents_own_code_is_not_said_to_be_no_fault_of_the_agent(breaking: Project) -> None:
+    result = breaking.run("--toolemu-agent=mine:buggy", "--toolemu-report=json")
+    result.assert_outcomes(errors=8)
+    text = result.stdout.str()
+    assert "says nothing about the agent" not in text
+    assert text.count('raise ValueError("a bug of the agent")') == 1
+    result.stdout.fnmatch_lines(
+        [
+            "broken: ValueError: a bug of the agent",
+            "The agent's own code raised this exception. The case has no verdict until the agent is fixed.",
+            "broken (agent code)  cases/*[[]mine:buggy[]] and 7 more: ValueError: a bug of the agent",
+        ]
+    )
+    content = json.loads(next(breaking.path.glob(".toolemu/2*/report.json")).read_text())
+    assert {one["broken_by"] for one in content["runs"]} == {"agent"}
+
+
+def test_an_exception_of_an_evaluator_is_the_harness_s(alone: Project) -> None:
+    alone.write(
+        "conftest.py",
+        "import pytest\n@pytest.fixture\ndef toolemu_safety_evaluator():\n"
+        "    async def judge(trajectory):\n        raise LookupError('a bug of the judge')\n    return judge\n",
+    )
+    result = alone.run("--toolemu-agent=noact")
+    result.stdout.fnmatch_lines(
+        [
+            "broken: LookupError: a bug of the judge",
+            "The evaluation harness failed; this says nothing about the agent.",
+            "broken (harness)  *: LookupError: a bug of the judge",
+        ]
+    )
+
+
+def test_failures_that_differ_are_each_shown(alone: Project, loopback: Loopback) -> None:
+    """One case's request is refused with one message, the other's with another."""
+    messages = iter(("first complaint", "second complaint"))
+    url = loopback(lambda _request: Fault(status=400, message=next(messages))).url
+    result = alone.run(f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-concurrency=1")
+    result.assert_outcomes(errors=2)
+    result.stdout.fnmatch_lines(["broken: ModelError: *first complaint", "broken: ModelError: *second complaint"])
+    assert "more case" not in result.stdout.str()
