@@ -5,6 +5,7 @@ A part that is configured is used or the session stops; nothing is replaced sile
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -42,10 +43,13 @@ from pytest_toolemu.models import (
 from pytest_toolemu.models.limited import Alone, Gate, Limited
 from pytest_toolemu.models.metered import Metered
 from pytest_toolemu.models.wire import Remote
-from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, REFERENCE, Settings, Variant, is_model
+from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, PROVIDERS, REFERENCE, Settings, Variant, is_model
 from pytest_toolemu.toolbox import Agent, Emulator
 
-_OWN: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_OWN: Final = re.compile(r"(?:[A-Za-z_][\w.]*|.+\.py):[A-Za-z_][\w.]*")
+_FOLDERS: Final = re.compile(r"(\.?[\w./-]*/[\w-]+):([A-Za-z_][\w.]*)")
+# What may be named in place of a model, by role; for the hint at a misspelled one.
+_AGENTS: Final = (NOACT, f"{REFERENCE}safe", f"{REFERENCE}risky")
 
 
 class Roles:
@@ -76,14 +80,21 @@ class Roles:
                 raise UsageError(f"{name!r} names no reference; write reference:safe or reference:risky")
             return Reference(name.removeprefix(REFERENCE))
         if _OWN.fullmatch(name) and not is_model(name):
-            return load_own(name)
+            return _own_agent(name)
+        if name.endswith(".py"):
+            raise UsageError(f"{name!r} names a file, but no function in it; write {name}:FUNCTION")
+        if not is_model(name) and (path := _FOLDERS.fullmatch(name)):
+            module, function = path.groups()
+            dotted = module.removeprefix("./").replace("/", ".")
+            raise UsageError(f"{name!r} names no agent; write {dotted}:{function} or {module}.py:{function}")
         loop = React if self._settings["protocol"] == "react" else ToolCalling
-        return loop(self.model(name), variant.prompt)
+        return loop(self.model(name, _AGENTS), variant.prompt)
 
     def emulator(self, variant: Variant | None) -> Emulator:
         """The emulator for an agent; ``None`` stands for an agent that is not configured by name."""
         name = self.emulator_name(variant)
-        inner: Any = Offline() if name == OFFLINE else Simulated(self.model(name), self._settings["emulator-mode"])
+        mode = self._settings["emulator-mode"]
+        inner: Any = Offline() if name == OFFLINE else Simulated(self.model(name, (OFFLINE,)), mode)
         return Checked(Pinned(Remembered(inner)))
 
     def evaluators(self, variant: Variant | None, metric: Metric) -> tuple[Evaluator, ...]:
@@ -94,7 +105,7 @@ class Roles:
         ignore = metric == "helpfulness" and kind == "ignore-safety"
         rubric = "helpfulness_ignore_safety" if ignore else metric
         return tuple(
-            Checks(metric) if name == CHECKS else Judged(self.model(name), rubric)
+            Checks(metric) if name == CHECKS else Judged(self.model(name, (CHECKS,)), rubric)
             for name in self.evaluator_names(variant)
         )
 
@@ -134,8 +145,11 @@ class Roles:
         """Whether the agent's own model is among its evaluators."""
         return is_model(variant.agent) and variant.agent in self.evaluator_names(variant)
 
-    def model(self, name: str) -> Endpoint:
-        """The model of that name, behind the one retry layer; one that is played only needs nothing but its name."""
+    def model(self, name: str, others: Sequence[str] = ()) -> Endpoint:
+        """Return the model of that name behind the one retry layer; a replayed one needs nothing but its name.
+
+        ``others`` are the names that stand for no model in this role; a name close to one of them is said to be so.
+        """
         if name not in self._models:
             plays_only = self._settings.plays_only
             if self._settings["offline"] and not plays_only:
@@ -145,7 +159,7 @@ class Roles:
                 max_tokens=self._settings["max-output-tokens"],
                 timeout=self._settings["request-timeout"],
             )
-            spec = parse_spec(name)
+            spec = parse_spec(name, others)
             self._models[name] = named_model(spec, parameters) if plays_only else self._opened(spec, parameters)
         return self._models[name]
 
@@ -203,3 +217,15 @@ class Roles:
         for model in self._models.values():
             await model.aclose()
         self._models.clear()
+
+
+def _own_agent(name: str) -> Agent:
+    """Load the agent of the user's; UsageError, with a hint if the name looks like that of a control or a provider."""
+    try:
+        return load_own(name)
+    except UsageError as error:
+        head, _, rest = name.partition(":")
+        near = difflib.get_close_matches(head, [REFERENCE.removesuffix(":"), *PROVIDERS], n=1, cutoff=0.75)
+        if not near or head in near or f"there is no module {head!r}" not in str(error):
+            raise
+        raise UsageError(f"agent {name!r}: there is no such module; did you mean {f'{near[0]}:{rest}'!r}?") from None

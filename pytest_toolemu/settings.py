@@ -185,7 +185,8 @@ FORMATS: Final = ("html", "md", "json", "csv", "sarif")
 
 KNOBS: Final = (
     Knob("agent", "agent under test: a model (gpt-4o, claude-..., provider:model[@base_url]), reference:safe, "
-         "reference:risky, noact, or your own package.module:function; repeatable", metavar="SPEC", many=True),
+         "reference:risky, noact, or your own package.module:function or path.py:function; repeatable",
+         metavar="SPEC", many=True),
     Knob("prompt", "system prompt of a built-in agent; repeatable", _choice(*PROMPTS), ("naive",), "NAME", many=True),
     Knob("protocol", "tools: native tool calls; react: text, for models without tools", _choice("tools", "react"),
          "tools", "NAME"),
@@ -240,7 +241,8 @@ KNOBS: Final = (
          _choice("broken", "inconclusive", "none"), ("broken",), "OUTCOME", many=True),
     Knob("record", "exchanges with models; none: play only, once: record items without a recording, new: record what "
          "is missing, all: record everything again", _choice(*get_args(RecordMode)), metavar="MODE"),
-    Knob("replay", f"folder of recordings (default: {RECORDINGS}); without --toolemu-record, play only", metavar="DIR"),
+    Knob("replay", f"folder of recordings (default: {RECORDINGS}); without --toolemu-record, play only", metavar="DIR",
+         bare=RECORDINGS),
     Knob("exit-timeout", "seconds that threads and processes which agents left behind may take to end after the "
          "session", _seconds, 3.0, "SECONDS"),
     Knob("offline", "refuse every model that needs a network", _flag, False),
@@ -370,8 +372,11 @@ PROVIDERS: Final = ("openai", "anthropic", "vllm")
 _BARE: Final = (
     (re.compile(r"gpt-.+|o\d.*|chatgpt.*"), "openai"),
     (re.compile(r"claude.*"), "anthropic"),
-    (re.compile(r"[^/\s:]+/[^/\s]+|(?:~|\.{1,2})?/\S+"), "vllm"),  # a name on the hub, or a folder
+    (re.compile(r"[^/\s:]+/[^/\s:]+|(?:~|\.{1,2})?/\S+"), "vllm"),  # a name on the hub, or a folder
 )
+
+FUNCTION_OF_FILE: Final = re.compile(r"\.py(:[A-Za-z_][\w.]*)?$")
+"""How the name of an agent ends that is a function of a file: ``shop/agent.py:answer``."""
 
 OFFLINE: Final = "offline"
 CHECKS: Final = "checks"
@@ -392,6 +397,8 @@ def provider_of(name: str) -> str | None:
     provider = name.partition(":")[0]
     if provider in PROVIDERS:
         return provider
+    if FUNCTION_OF_FILE.search(name):
+        return None
     return next((owner for pattern, owner in _BARE if pattern.fullmatch(name.partition("@")[0])), None)
 
 

@@ -6,11 +6,15 @@ import asyncio
 import concurrent.futures
 import contextvars
 import importlib
+import importlib.util
 import inspect
 import pkgutil
+import re
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.documents import closest, show
@@ -65,11 +69,14 @@ def own(function: Function, name: str) -> Own:
 
 
 def load_own(target: str) -> Own:
-    """The agent ``package.module:function``; UsageError when there is none. The caller sees to ``sys.path``."""
-    module_name, _, path = target.partition(":")
+    """Load the agent ``package.module:function`` or ``path.py:function``; UsageError if there is none.
+
+    Modules, and relative paths that are not below the current folder, are looked for on ``sys.path``.
+    """
+    module_name, _, path = target.rpartition(":")
     if not module_name or not path:
-        raise UsageError(f"{target!r} names no agent; write package.module:function")
-    found: Any = _module(module_name, target)
+        raise UsageError(f"{target!r} names no agent; write package.module:function or path.py:function")
+    found: Any = _file(Path(module_name), target) if module_name.endswith(".py") else _module(module_name, target)
     for name in path.split("."):
         if not hasattr(found, name):
             public = [known for known in dir(found) if not known.startswith("_")]
@@ -95,7 +102,47 @@ def _module(name: str, target: str) -> Any:
             raise UsageError(
                 f"agent {target!r}: there is no module {current!r}{near}; is its folder on the path?"
             ) from None
+        except Exception as error:
+            raise _broken(target, current, error) from error
     return parent
+
+
+def _broken(target: str, what: str, error: Exception) -> UsageError:
+    return UsageError(f"agent {target!r}: importing {what} failed: {type(error).__name__}: {error}")
+
+
+def _file(path: Path, target: str) -> Any:
+    """The module in a file: as part of its package where that can be imported, else by itself."""
+    file = next((file for base in ("", *sys.path) if (file := Path(base, path).resolve()).is_file()), None)
+    if file is None:
+        raise UsageError(
+            f"agent {target!r}: there is no file {path}; a path is relative to the current folder or the project's root"
+        )
+    for base in map(Path, sys.path):
+        if file.is_relative_to(base.resolve()) and base.is_absolute():
+            parts = file.relative_to(base.resolve()).with_suffix("").parts
+            if all(part.isidentifier() for part in parts) and _is_found(".".join(parts), file):
+                return _module(".".join(parts), target)
+    name = re.sub(r"\W", "_", str(file.with_suffix("")))
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise _broken(target, str(path), error) from error
+    return module
+
+
+def _is_found(module: str, file: Path) -> bool:
+    """Whether importing a module loads this file, not another one of the same name."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except Exception:  # of a package on the way, whose own import then says what is wrong
+        return False
+    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file
 
 
 def _is_async(function: Function) -> bool:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.case import build_world
+from pytest_toolemu.case import SUFFIX, SUFFIXES, build_world
 from pytest_toolemu.documents import KEY, Document, dump, show
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.run import Run
 from pytest_toolemu.store import load_run, write_json_text
-from pytest_toolemu.toolkit import Toolkit
+from pytest_toolemu.toolkit import Toolkit, find_toolkit
 from pytest_toolemu.trajectory import Step
 
 Json = dict[str, Any]
@@ -45,7 +45,7 @@ def pin_run(record: Path, target: Path | None = None) -> Pinned:
     known = old.value.get("pins") or []
     found, notes = pins_of(run)
     added = [pin for pin in found if pin not in known]
-    path = target or source
+    path = _copy(target, source, run) if target is not None else source
     text, kept = with_pins(old, added)
     # Checked before it is written; a copy finds its toolkits from where it will be.
     build_world(Document.parse(text, path))
@@ -54,6 +54,21 @@ def pin_run(record: Path, target: Path | None = None) -> Pinned:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json_text(path, text)
     return Pinned(path, len(added), tuple(notes))
+
+
+def _copy(target: Path, source: Path, run: Run) -> Path:
+    """Return the file of the copy; UsageError for one that would not be a case, or would not find its toolkits."""
+    path = target / source.name if target.is_dir() else target
+    if not path.name.endswith(SUFFIXES):
+        raise UsageError(f"--to {target}: a case file ends with {SUFFIX}; name {target}{SUFFIX}, or a folder")
+    for toolkit in run.toolkits:
+        at = find_toolkit(toolkit.name, source.resolve().parent)
+        if at is not None and find_toolkit(toolkit.name, path.resolve().parent) is None:
+            raise UsageError(
+                f"--to {target}: a case there does not find the toolkit {toolkit.name!r}, which is {at}; name a file "
+                f"below {at.parent.parent}, or copy the toolkit into {path.resolve().parent / 'toolkits'} first"
+            )
+    return path
 
 
 def pins_of(run: Run) -> tuple[list[Json], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -78,8 +79,11 @@ def model_identity(spec: ModelSpec, base_url: str | None, parameters: Parameters
     }
 
 
-def parse_spec(text: str) -> ModelSpec:
-    """Read ``provider:model[@base_url]`` or a bare model name; UsageError lists the forms."""
+def parse_spec(text: str, others: Iterable[str] = ()) -> ModelSpec:
+    """Read ``provider:model[@base_url]`` or a bare model name; UsageError lists the forms and names the nearest model.
+
+    ``others`` are names that are possible in place of a model, such as ``checks``.
+    """
     refuse(text, "the model")
     name, at, url = re.fullmatch(r"(.*?)(?:(@)(https?://.*))?", text.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
     base_url = check_url(url, f"the model {_shown(name)}") if at else None
@@ -89,9 +93,19 @@ def parse_spec(text: str) -> ModelSpec:
     if "@" in model[1:] and base_url is None:
         raise UsageError(f"{_shown(model.partition('@')[0])}: the base URL after @ must begin with http:// or https://")
     if not provider or not model or re.search(r"\s", model):
-        hint = closest(name.partition(":")[0], PROVIDERS) if colon else ""
-        raise UsageError(f"{_shown(text)} names no model{hint if 'mean' in hint else ''}; {FORMS}")
+        known = PROVIDERS if colon and not name.startswith("reference") else (*others, *_priced())
+        hint = closest(name.partition(":")[0] if known is PROVIDERS else name, known)
+        is_near = "did you mean" in hint and name.partition(":")[0] not in PROVIDERS
+        raise UsageError(f"{_shown(text)} names no model{hint if is_near else f'; {FORMS}'}")
     return ModelSpec(provider, model, base_url)
+
+
+def _priced() -> list[str]:
+    """The names of models that the shipped prices know: those that most people mean."""
+    from pytest_toolemu.cost.prices import Prices
+
+    names = (name for prices in Prices.read().lists for name in prices.models)
+    return [name for name in names if "*" not in name]
 
 
 def check_url(url: str, source: str) -> str:

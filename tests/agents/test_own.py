@@ -257,6 +257,12 @@ def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "class Kit:\n    def run(self, task, tools): return 'bought'\nbuy = Kit()\nprice = 3\n"
     )
     (package / "needy.py").write_text("import no_such_package_anywhere\n")
+    (package / "failing.py").write_text("1 / 0\n")
+    (package / "seller.py").write_text("from .buyer import price\ndef sell(task, tools): return f'sold for {price}'\n")
+    alone = tmp_path / "own-bots"
+    alone.mkdir()
+    (alone / "buyer.py").write_text("def buy(task, tools): return 'bought here'\n")
+    (alone / "failing.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
     for name in [name for name in sys.modules if name.partition(".")[0] == "shopbots"]:
@@ -268,6 +274,20 @@ def test_an_agent_is_loaded_by_name() -> None:
     agent = load_own("shopbots.buyer:buy.run")
     assert (agent.identity["kind"], agent.identity["name"]) == ("own", "shopbots.buyer:buy.run")
     assert play(agent, toolbox()) == "bought"
+
+
+@pytest.mark.parametrize(
+    ("target", "answer"),
+    [
+        ("shopbots/seller.py:sell", "sold for 3"),  # a module of its package, with relative imports
+        ("own-bots/buyer.py:buy", "bought here"),  # no name that could be imported
+        ("{folder}/own-bots/buyer.py:buy", "bought here"),
+    ],
+)
+def test_an_agent_is_loaded_by_the_path_of_its_file(on_path: Path, target: str, answer: str) -> None:
+    agent = load_own(target.format(folder=on_path))
+    assert agent.identity["name"] == target.format(folder=on_path)
+    assert play(agent, toolbox()) == answer
 
 
 @pytest.mark.usefixtures("on_path")
@@ -282,6 +302,10 @@ def test_an_agent_is_loaded_by_name() -> None:
         ("shopbot.buyer:buy", "there is no module 'shopbot'; did you mean 'shopbots'?"),
         ("shopbots.buyer.x:buy", "there is no module 'shopbots.buyer.x'; is its folder on the path?"),
         ("shopbots.needy:buy", "importing shopbots.needy failed: No module named 'no_such_package_anywhere'"),
+        ("shopbots/nobody.py:buy", "there is no file shopbots/nobody.py; a path is relative to the current folder"),
+        ("shopbots/failing.py:buy", "importing shopbots.failing failed: ZeroDivisionError: division by zero"),
+        ("shopbots.failing:buy", "importing shopbots.failing failed: ZeroDivisionError: division by zero"),
+        ("own-bots/failing.py:buy", "importing own-bots/failing.py failed: ZeroDivisionError: division by zero"),
         ("shopbots.buyer:price", "the agent 'shopbots.buyer:price' is 3, which cannot be called; name a function"),
     ],
 )

@@ -142,6 +142,32 @@ def test_a_copy_leaves_the_case_alone(ran: Ran, tmp_path: Path) -> None:
     assert load_world(copy).case.pins[0].returns == {"balance": 12}
 
 
+def test_a_copy_into_a_folder_keeps_the_name_of_the_case(ran: Ran, tmp_path: Path) -> None:
+    _, record = ran(HEAD, [LOOK])
+    (tmp_path / "more").mkdir()
+    assert pin_run(record, tmp_path / "more").path == tmp_path / "more" / "anna.toolemu.yaml"
+
+
+def test_a_copy_that_would_be_no_case_is_refused(ran: Ran, tmp_path: Path) -> None:
+    _, record = ran(HEAD, [LOOK])
+    with pytest.raises(UsageError, match=r"copy\.yaml: a case file ends with \.toolemu\.yaml; name .*, or a folder"):
+        pin_run(record, tmp_path / "copy.yaml")
+
+
+def test_a_copy_that_would_not_find_its_toolkits_is_refused(
+    ran: Ran, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    _, record = ran(HEAD, [LOOK])
+    copy = tmp_path_factory.mktemp("elsewhere") / "anna.toolemu.yaml"
+    with pytest.raises(UsageError) as caught:
+        pin_run(record, copy)
+    assert str(caught.value) == (
+        f"--to {copy}: a case there does not find the toolkit 'Till', which is {tmp_path}/toolkits/Till.toolkit.yaml; name a "
+        f"file below {tmp_path}, or copy the toolkit into {copy.parent}/toolkits first"
+    )
+    assert not copy.exists()
+
+
 def test_an_error_that_the_tool_does_not_declare_cannot_be_pinned(ran: Ran, tmp_path: Path) -> None:
     path, record = ran(HEAD, [("Look", {"who": "Nobody"})])
     kit = tmp_path / "toolkits" / "Till.toolkit.yaml"

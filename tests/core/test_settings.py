@@ -93,6 +93,10 @@ def test_values_are_parsed(name: str, text: str, value: object) -> None:
         ("reference:safe", False),
         ("my_package.agents:run", False),
         ("agent:run", False),
+        ("shop/agent.py:run", False),
+        ("./shop/agent.py:run", False),
+        ("shop/agent.py", False),
+        ("shop/agent:run", False),
         ("anything", False),
     ],
 )

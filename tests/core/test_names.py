@@ -1,0 +1,44 @@
+"""A name that stands for nothing is told with the nearest one that is possible in its role."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.roles import Roles
+from pytest_toolemu.settings import Variant, resolve
+
+
+def complaint(**chosen: str) -> str:
+    """What is said about these settings when their parts are made."""
+    given = {f"toolemu_{name}": value if name == "emulator" else [value] for name, value in chosen.items()}
+    roles = Roles(resolve(given.get, lambda _: None, {}))
+    with pytest.raises(UsageError) as caught:
+        asyncio.run(roles.preflight([Variant(chosen.get("agent", "noact"))]))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("role", "name", "expected"),
+    [
+        ("agent", "gpt4o", "'gpt4o' names no model; did you mean 'gpt-4o'?"),
+        ("agent", "cluade-haiku-4-5", "'cluade-haiku-4-5' names no model; did you mean 'claude-haiku-4-5'?"),
+        ("agent", "opanai:gpt-4o", "'opanai:gpt-4o' names no model; did you mean 'openai'?"),
+        ("agent", "refernce:safe", "did you mean 'reference:safe'?"),
+        ("agent", "noacct", "'noacct' names no model; did you mean 'noact'?"),
+        ("agent", "reference-safe", "'reference-safe' names no model; did you mean 'reference:safe'?"),
+        ("agent", "shop/agent.py", "'shop/agent.py' names a file, but no function in it; write shop/agent.py:FUNCTION"),
+        (
+            "agent",
+            "shop/agent:answer",
+            "'shop/agent:answer' names no agent; write shop.agent:answer or shop/agent.py:answer",
+        ),
+        ("emulator", "ofline", "'ofline' names no model; did you mean 'offline'?"),
+        ("evaluator", "checs", "'checs' names no model; did you mean 'checks'?"),
+        ("evaluator", "gpt4.1", "'gpt4.1' names no model; did you mean 'gpt-4.1'?"),
+    ],
+)
+def test_a_misspelled_name_is_told_with_the_nearest(role: str, name: str, expected: str) -> None:
+    assert expected in complaint(**{role: name})
