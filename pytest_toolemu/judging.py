@@ -15,6 +15,7 @@ from pytest_toolemu.evaluators.judged import judge_name
 from pytest_toolemu.evaluators.rubrics import METRICS
 from pytest_toolemu.identity import identity_of
 from pytest_toolemu.run import JUDGED_AGAIN, Run, Verdict, sha256
+from pytest_toolemu.thoughts import steps_with_thoughts
 from pytest_toolemu.trajectory import Trajectory
 
 FINISHED: Final = ("final", "quit", "step_limit", "token_limit")
@@ -84,9 +85,12 @@ async def judge_again(
         wanted = {**run.thresholds, **wanted} if keep else wanted
         judged = await judge(trajectory, evaluators, wanted, timeout, beside)
         changed = {**vars(judged), "thresholds": wanted}
+    steps, thought = steps_with_thoughts(run)
     return run.model_copy(
         update={
             **changed,
+            "steps": steps,
+            "thought": thought,
             "source": "live",
             "resumed_from": None,
             "recording": None,

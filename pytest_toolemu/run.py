@@ -145,6 +145,7 @@ class Run(Record):
     stop: Stop = "final"
     stop_reason: str = ""
     discarded: tuple[str, ...] = ()
+    thought: str = Field(default="", description="What the agent thought before it ended, where no reply has it")
     verdicts: tuple[Verdict, ...] = ()
     thresholds: dict[Metric, Score] = {}
     outcome: Outcome

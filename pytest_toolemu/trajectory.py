@@ -81,10 +81,15 @@ def failure(message: str, source: Source = "rejected") -> Observation:
 
 
 class Step(Record):
-    """A call with its observation; times in seconds, ``started`` since the epoch."""
+    """A call with its observation; times in seconds, ``started`` since the epoch.
+
+    ``thought`` is what the agent thought before the call, where no recorded reply has it: in imported runs, and in runs
+    that were judged again.
+    """
 
     call: Call
     observation: Observation
+    thought: str = ""
     started: float = 0.0
     seconds: float = 0.0
 

@@ -79,6 +79,19 @@ def read_turn(text: str, *, quits: bool) -> Turn:
     return _problem("it has neither a complete action nor a final answer", text, len(text))
 
 
+def text_before_decision(text: str) -> str:
+    """Return what a turn says before its action, its final answer or ``QUIT:``, without a leading ``Thought:``."""
+    thinking = _THINKING.match(text)
+    start = thinking.end() if thinking else 0
+    labels = [(label, _kind(label)) for label in _LABEL.finditer(text, start)]
+    end = next((label.start() for label, kind in labels if kind not in ("thought", "actioninput")), len(text))
+    said = text[start:end].strip()
+    opening = _LABEL.match(said)
+    if opening and _kind(opening) == "thought":
+        said = said[opening.end() :]
+    return f"{text[:start]}{said}".strip()
+
+
 def _kind(label: re.Match[str]) -> str:
     return re.sub(r"[ \t]", "", label["name"]).lower()
 

@@ -202,6 +202,7 @@ def _run(part: _Part, trial: int, folder: Path, recording: str) -> Run:
     hashes = hashes_of(case, kits)
     return Run(
         key=run_key(case.id, hashes, identity, trial, seed=0),
+        agent=part.agent,
         case_id=case.id,
         case_path=(path if path.is_file() else part.line.path).as_posix(),
         case=case,
@@ -213,6 +214,7 @@ def _run(part: _Part, trial: int, folder: Path, recording: str) -> Run:
         stop=recorded.stop,
         stop_reason=recorded.stop_reason,
         discarded=recorded.discarded,
+        thought=recorded.thought,
         error=recorded.error,
         versions={ORIGIN: str(part.line)},
         **_judgement(identity, part.verdicts, recorded.error),

@@ -1,6 +1,6 @@
 """Reads the trajectories that ToolEmu (arXiv 2309.15817) and its forks recorded, in all their shapes, as steps of ours.
 
-Thoughts of the agent are left out, as in our own records. ValueError tells what is wrong with a broken record.
+ValueError tells what is wrong with a broken record.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ _CHECKS: Final = re.compile(
 class Recorded:
     """One recorded trajectory. ``last_output`` is all that the agent wrote at the end, ``discarded`` what of it counts
     for nothing: text that came to no answer, and one text for each call whose observation the agent invented.
+    ``thought`` is what it wrote before its end.
 
     ``error`` is set where the recording broke down, and not the agent.
     """
@@ -65,6 +66,7 @@ class Recorded:
     stop_reason: str = ""
     last_output: str = ""
     discarded: tuple[str, ...] = ()
+    thought: str = ""
     error: ErrorInfo | None = None
 
 
@@ -107,6 +109,7 @@ def read_trajectory(
         stop_reason=f"{reason}; {pending} got no answer" if pending else reason,
         last_output=last_output,
         discarded=_discarded(last_output, _MARKERS.get(stop)),
+        thought=_closing_thought(last_output, _MARKERS.get(stop)),
         error=ErrorInfo(type="OutOfMemory", message=reason) if stop == "error" else None,
     )
 
@@ -156,7 +159,7 @@ def _steps(pairs: list[Any], kits: tuple[Toolkit, ...]) -> tuple[tuple[Step, ...
             raise ValueError(
                 f"step {index}: {show(call.name)} was answered, but no imported toolkit of the case has it"
             )
-        steps.append(Step(call=call, observation=observation))
+        steps.append(Step(call=call, observation=observation, thought=action.log.partition("Action: ")[0].strip()))
     return tuple(steps), "", ""
 
 
@@ -244,6 +247,13 @@ def invented_calls(text: str) -> list[tuple[int, int]]:
         # Without an input after it, no other label on this line begins a call either.
         start = text.find("Action: ", line_end) if line_end >= 0 else -1
     return found
+
+
+def _closing_thought(output: str, marker: str | None) -> str:
+    """What stands before the answer, and before the first invented call; nothing where all of it is discarded."""
+    ends = [start for start, _ in invented_calls(output)[:1]]
+    end = min([*ends, output.rfind(marker)]) if marker and marker in output else min(ends, default=0)
+    return output[:end].strip() if marker else ""
 
 
 def _discarded(output: str, marker: str | None) -> tuple[str, ...]:

@@ -72,10 +72,15 @@ def _calibrations_of(manifests: Iterable[dict[str, Any]]) -> list[Path]:
     return sorted(path for path in named if path.is_file())
 
 
-def show(run: Annotated[Path, typer.Argument(help="The file of a run, as failures name it: 'record: ...'.")]) -> None:
+def show(
+    run: Annotated[Path, typer.Argument(help="The file of a run, as failures name it: 'record: ...'.")],
+    full: Annotated[
+        bool, typer.Option("--full", help="Show the thoughts of agent and emulator too, and long texts whole.")
+    ] = False,
+) -> None:
     """Print one transcript: the instruction, each call with what it returned, the answer, the verdicts, the cost."""
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.reporting.transcript_text import lines
+    from pytest_toolemu.reporting.transcript_text import lines, thought_count
     from pytest_toolemu.results import prices_of, stored_row
     from pytest_toolemu.store import load_run
     from pytest_toolemu.summary import Summary
@@ -83,8 +88,10 @@ def show(run: Annotated[Path, typer.Argument(help="The file of a run, as failure
     if run.is_dir():
         raise UsageError(f"{run}: is a folder; name one of the runs in it, or see all with 'toolemu report {run}'")
     record = load_run(run)
-    for text in lines(record, out.width):
+    for text in lines(record, out.width, full=full):
         out.print(text, soft_wrap=True)
+    if not full and (count := thought_count(record)):
+        out.print(f"\n{count} thoughts and notes of agent and emulator are not shown; add --full", markup=False)
     row = stored_row(record, str(run), prices_of([run.parent]))
     if spending := Summary(row.agent, (row,)).spending:
         out.print(f"\nUSD {spending}", markup=False)

@@ -15,6 +15,7 @@ from pydantic_core import to_json
 
 from pytest_toolemu.redaction import Redactor, plain, redact, secrets
 from pytest_toolemu.run import Finding, Run, Verdict
+from pytest_toolemu.thoughts import thoughts_of
 from pytest_toolemu.trajectory import Step, Stop, StressTest
 
 if TYPE_CHECKING:
@@ -49,11 +50,27 @@ class ShownStep:
     returned: str
     findings: tuple[tuple[Verdict, Finding], ...]
     stress: StressTest | None
+    thought: str = ""
+    """What the agent thought before the call."""
 
     @property
     def stressed(self) -> bool:
         """Whether what the call returned carries a stress test."""
         return self.stress is not None and self.stress.realised
+
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        """What the emulator noted on its way to the answer: titles and texts."""
+        emulation = self.step.observation.emulation
+        if emulation is None:
+            return []
+        found = [
+            ("validation of the call", emulation.validation),
+            ("reasoning", emulation.reasoning),
+            ("summary", emulation.log_summary),
+            *(("reply that was sent back", problem) for problem in emulation.repairs),
+        ]
+        return [(title, text) for title, text in found if text.strip()]
 
     @property
     def failed(self) -> bool:
@@ -70,7 +87,8 @@ class ShownStep:
 
 
 def shown_steps(run: Run) -> list[ShownStep]:
-    """The steps of a run, each with the findings of all evaluators and the stress test that its answer carries."""
+    """Return the steps of a run, each with its thought, the findings of all evaluators, and its stress test."""
+    thoughts = thoughts_of(run).steps
     return [
         ShownStep(
             number=index + 1,
@@ -79,6 +97,7 @@ def shown_steps(run: Run) -> list[ShownStep]:
             returned=pretty(step.observation.content),
             findings=tuple((v, finding) for v in run.verdicts for finding in v.findings if finding.step == index),
             stress=_stress(step),
+            thought=thoughts[index],
         )
         for index, step in enumerate(run.steps)
     ]
@@ -146,7 +165,7 @@ def environment() -> jinja2.Environment:
 
 def _render(name: str, run: Run, longest: int, prefix: str, known: Redactor | None = None) -> str:
     template = _environment().get_template(name)
-    told = {"run": run, "steps": shown_steps(run), "endings": ENDINGS, "prefix": prefix}
+    told = {"run": run, "steps": shown_steps(run), "end": thoughts_of(run).end, "endings": ENDINGS, "prefix": prefix}
     return template.render(**told, longest=longest, secrets=secrets() if known is None else known)
 
 

@@ -11,9 +11,11 @@ from rich.text import Text
 from pytest_toolemu.redaction import in_log
 from pytest_toolemu.reporting.transcript import ShownStep, cut, shown_steps
 from pytest_toolemu.run import Finding, Run, Verdict
+from pytest_toolemu.thoughts import thoughts_of
 
 _LINES: Final = 40
 _LONGEST: Final = 8_000
+_LONGEST_IN_FULL: Final = 200_000
 _WIDEST: Final = 110
 """Columns: longer lines are hard to read."""
 
@@ -28,9 +30,12 @@ _ENDS: Final = {
 }
 
 
-def lines(run: Run, width: int) -> Iterator[Text]:
-    """The lines of the transcript, none wider than the terminal."""
-    page = _Page(min(width, _WIDEST))
+def lines(run: Run, width: int, *, full: bool = False) -> Iterator[Text]:
+    """Yield the lines of the transcript, none wider than the terminal.
+
+    ``full`` adds the thoughts of agent and emulator, and shows long texts whole.
+    """
+    page = _Page(min(width, _WIDEST), full)
     yield from page.head(run)
     for step in shown_steps(run):
         yield from page.step(step)
@@ -42,11 +47,17 @@ def lines(run: Run, width: int) -> Iterator[Text]:
         yield from page.block(run.error.traceback or f"{run.error.type}: {run.error.message}", style="red")
 
 
+def thought_count(run: Run) -> int:
+    """Return how many texts only a full transcript shows."""
+    return sum(bool(step.thought) + len(step.notes) for step in shown_steps(run)) + bool(thoughts_of(run).end)
+
+
 class _Page:
     """Text wrapped to a width; what came from a model stands behind a bar."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, full: bool) -> None:
         self._width = max(width, 30)
+        self._full = full
         self._console = Console(width=self._width)
 
     def head(self, run: Run) -> Iterator[Text]:
@@ -74,6 +85,7 @@ class _Page:
         head.append(" ".join(cut(call.name, 64).split()), "bold")
         head.append("".join(marks), "bold red" if shown.findings else "bold yellow")
         yield head
+        yield from self._thought("thought of the agent", shown.thought)
         bar = "┃ " if shown.findings or shown.stressed else "│ "
         yield from self.block(shown.arguments, bar)
         yield Text(f"{'failed' if observation.is_error else 'returned'} ({observation.source})", "dim")
@@ -83,9 +95,12 @@ class _Page:
         if shown.stress is not None and shown.stress.plan:
             kind = "stress test" if shown.stress.realised else "stress test planned"
             yield from self.block(f"{kind}: {shown.stress.plan}", bar="· ", style="yellow")
+        for title, text in shown.notes:
+            yield from self._thought(f"emulator, {title}", text)
 
     def end(self, run: Run) -> Iterator[Text]:
         yield from (Text(), Text(_ENDS[run.stop], "bold"))
+        yield from self._thought("thought of the agent", thoughts_of(run).end)
         yield from self.block(run.answer or run.stop_reason or "(nothing)")
 
     def verdict(self, verdict: Verdict) -> Iterator[Text]:
@@ -102,14 +117,21 @@ class _Page:
                 yield from self.block(text)
 
     def block(self, text: str, bar: str = "│ ", style: str = "") -> Iterator[Text]:
-        """Text on as many lines as it needs, but no more than a screen."""
-        content = Text(in_log(cut(text, _LONGEST)).rstrip().expandtabs(4), style)
+        """Text on as many lines as it needs; no more than a screen, unless the transcript is a full one."""
+        longest, most = (_LONGEST_IN_FULL, None) if self._full else (_LONGEST, _LINES)
+        content = Text(in_log(cut(text, longest)).rstrip().expandtabs(4), style)
         wrapped = content.wrap(self._console, self._width - len(bar), overflow="fold")
-        for line in wrapped[:_LINES]:
+        for line in wrapped[:most]:
             line.rstrip()
             yield Text.assemble((bar, "dim"), line)
-        if len(wrapped) > _LINES:
-            yield Text(f"{bar}… {len(wrapped) - _LINES} more lines; the record has all of them", "dim")
+        if most is not None and len(wrapped) > most:
+            yield Text(f"{bar}… {len(wrapped) - most} more lines; the record has all of them", "dim")
+
+    def _thought(self, title: str, text: str) -> Iterator[Text]:
+        """Text that only a full transcript shows."""
+        if self._full and text:
+            yield Text(title, "dim")
+            yield from self.block(text, bar="┊ ", style="dim")
 
     def _finding(self, finding: Finding, by: str) -> Iterator[Text]:
         yield from self.block(f"{finding.label}: {finding.outcome} ({by})", bar="· ", style="red")

@@ -186,6 +186,27 @@ def test_a_record_of_an_error_has_nothing_but_the_error(toolkits: Toolkits) -> N
     assert read_trajectory({"error": "?", "case": case()}, toolkits).error.type == "Error"  # type: ignore[union-attr]
 
 
+def test_the_thoughts_of_the_agent_are_kept(toolkits: Toolkits) -> None:
+    log = ' I look.\n\nAction: PostRoomFindParcels\nAction Input: {"addressee": "Ito"}\n'
+    found = read(toolkits, [call(log=log), emulated()], log="All is clear.\nFinal Answer: Done.")
+    assert ([step.thought for step in found.steps], found.thought) == (["I look."], "All is clear.")
+
+
+@pytest.mark.parametrize(
+    ("log", "thought"),
+    [
+        (f"Let me see.\n{INVENTED}Final Answer: Done.", "Let me see."),
+        ("The Final Answer is near.\nFinal Answer: Done.", "The Final Answer is near."),
+        ("Done.", ""),
+        ("Final Answer: Done.", ""),
+    ],
+)
+def test_the_last_thought_ends_where_the_answer_or_an_invented_call_begins(
+    toolkits: Toolkits, log: str, thought: str
+) -> None:
+    assert read(toolkits, log=log).thought == thought
+
+
 def test_calls_that_the_agent_answered_itself_are_discarded_one_by_one(toolkits: Toolkits) -> None:
     log = f"Let me see.\n{INVENTED}Thought: Gone.\n{INVENTED}Final Answer: Done."
     found = read(toolkits, log=log)

@@ -109,7 +109,8 @@ def step(index: int, tool: str, arguments: Any, content: dict[str, Any], name: s
         repairs=(HIDDEN,),
     )
     call = Call(index=index, name=name or f"Purse_{tool}", tool=f"Purse.{tool}", arguments=arguments)
-    return Step(call=call, observation=Observation(content=content, source="simulated", emulation=emulation))
+    observation = Observation(content=content, source="simulated", emulation=emulation)
+    return Step(call=call, observation=observation, thought=HIDDEN)
 
 
 FOUND = {"payees": [{"id": "p-83c", "name": "Inés Prado"}, {"id": "p-17f", "name": "Inés Sá"}]}

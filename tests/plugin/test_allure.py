@@ -37,6 +37,38 @@ def results(alone: Project, monkeypatch: pytest.MonkeyPatch) -> Results:
     return Results(alone.path / "found")
 
 
+THINKING = """
+from pytest_toolemu.agents.tool_calling import ToolCalling
+from pytest_toolemu.exchange import Reply, ToolCall
+
+class Model:
+    identity = {"provider": "test", "name": "thinking"}
+
+    def __init__(self):
+        call = ToolCall(id="1", name="Till_Pay", arguments='{"who": "Anna", "amount": 900}')
+        blocks = ({"type": "thinking", "thinking": "Paid."},)
+        self.replies = [Reply(text="I pay <b>now</b>.", calls=(call,), stop="calls"), Reply(text="Done.", native=blocks)]
+
+    async def complete(self, messages, **_):
+        return self.replies.pop(0)
+
+def pytest_toolemu_make_agent():
+    return ToolCalling(Model())
+"""
+
+
+def test_thoughts_are_attachments_of_their_steps(alone: Project, results: Results) -> None:
+    (alone.path / "conftest.py").write_text(THINKING)
+    alone.run("-k", "anna", "--toolemu-agent=noact")
+    found = results.of(agent="noact")
+    pay, answer, *_ = found["steps"]
+    assert results.text(pay, "thought of the agent") == "I pay <b>now</b>."
+    assert results.text(answer, "thought of the agent") == "Paid."
+    page = results.text(found, "transcript")
+    assert '<details class="thought"><summary>Thought of the agent</summary>' in page
+    assert "I pay &lt;b&gt;now&lt;/b&gt;." in page
+
+
 def test_a_case_is_told_with_all_that_was_done_and_judged(alone: Project, results: Results) -> None:
     alone.run("--toolemu-agent=reference:safe", "--toolemu-agent=reference:risky").assert_outcomes(passed=2, failed=2)
     found = results.of(agent="reference:risky", name="Pay Anna [reference:risky]")

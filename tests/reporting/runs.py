@@ -60,14 +60,16 @@ def hostile(text: str = HOSTILE) -> Run:
     silent = Verdict(evaluator=text, metric="helpfulness", problem=text)
     call = Call(index=0, name=text, tool=None, arguments={text: text})
     stress = StressTest(needed=True, plan=text, risky_actions=(text,), realised=True)
-    answer = Observation(content={text: [text]}, source="simulated", emulation=Emulation(stress_test=stress))
+    emulation = Emulation(validation=text, reasoning=text, log_summary=text, repairs=(text,), stress_test=stress)
+    answer = Observation(content={text: [text]}, source="simulated", emulation=emulation)
     case = _run().case.model_copy(update={"title": text, "instruction": text})
     return run(
         "hostile",
         agent=text,
         case=case,
         case_path=f"cases/{text[:100]}.toolemu.yaml".replace("\x00", ""),
-        steps=(Step(call=call, observation=answer),),
+        steps=(Step(call=call, observation=answer, thought=text),),
+        thought=text,
         answer=text,
         stop_reason=text,
         discarded=(text,),

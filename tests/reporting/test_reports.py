@@ -228,6 +228,15 @@ def test_show_tells_one_run_within_the_terminal(folder: Path) -> None:
     assert "· Likely Severe Risk: Pays the wrong Anna. (judge)" in told
 
 
+def test_show_names_the_option_that_shows_thoughts(tmp_path: Path) -> None:
+    folder = session(tmp_path / "one", run("a", thought="That was all."))
+    record = next(folder.glob("a--*.json"))
+    assert "1 thoughts and notes of agent and emulator are not shown; add --full" in command("show", record)
+    full = command("show", record, "--full")
+    assert "That was all." in full
+    assert "not shown" not in full
+
+
 def test_show_of_a_folder_says_what_to_name(folder: Path) -> None:
     with pytest.raises(UsageError, match="is a folder; name one of the runs in it, or see all with 'toolemu report"):
         command("show", folder)

@@ -12,6 +12,7 @@ from allure_commons.types import AttachmentType
 from pytest_toolemu.redaction import plain, redact_json
 from pytest_toolemu.reporting.transcript import ENDINGS, ShownStep, pretty, shown_steps, transcript_page
 from pytest_toolemu.run import Finding, Run, Verdict
+from pytest_toolemu.thoughts import thoughts_of
 from pytest_toolemu.trajectory import json_text
 
 _LINE: Final = 90
@@ -62,11 +63,16 @@ def _call(shown: ShownStep, threshold: int) -> TestStepResult:
     )
     if shown.findings:
         step.statusDetails = StatusDetails(message=plain("\n".join(_told(f) for _, f in shown.findings)))
+    if shown.thought:
+        attach(step, "thought of the agent", plain(shown.thought), AttachmentType.TEXT)
     title = "the tool failed" if observation.is_error else "returned"
     attach(step, f"{title} ({observation.source})", _json(observation.content), AttachmentType.JSON)
     if shown.stress and shown.stress.plan:
         name = "stress test" if shown.stress.realised else "stress test, planned"
         attach(step, name, plain(shown.stress.plan), AttachmentType.TEXT)
+    if shown.notes:
+        notes = "\n\n".join(f"{title}:\n{text}" for title, text in shown.notes)
+        attach(step, "notes of the emulator", plain(notes), AttachmentType.TEXT)
     return step
 
 
@@ -82,6 +88,8 @@ def _end(run: Run) -> TestStepResult:
     step = TestStepResult(name=ENDINGS[run.stop], status=Status.PASSED)
     if run.stop in ("timeout", "error"):
         step.status = Status.BROKEN
+    if thought := thoughts_of(run).end:
+        attach(step, "thought of the agent", plain(thought), AttachmentType.TEXT)
     if run.answer:
         attach(step, "answer", plain(run.answer), AttachmentType.TEXT)
     if run.stop_reason:
