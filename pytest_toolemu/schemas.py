@@ -9,7 +9,10 @@ from typing import Any, Final
 
 import jsonschema_rs
 
+from pytest_toolemu.documents import closest
+
 _MAX_PROBLEMS: Final = 20
+_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 
 
 def schema_problem(schema: Any) -> str | None:
@@ -23,7 +26,7 @@ def _problem(text: str) -> str | None:
     try:
         jsonschema_rs.meta.validate(json.loads(text))
     except jsonschema_rs.ValidationError as error:
-        return f"{_place(error)}{error.message}"
+        return f"{_place(error)}{_fault(error)}"
     except ValueError as error:
         return str(error)
     try:
@@ -31,6 +34,14 @@ def _problem(text: str) -> str | None:
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         return str(error).splitlines()[0]
     return None
+
+
+def _fault(error: jsonschema_rs.ValidationError) -> str:
+    """What is wrong with a part of a schema; the meta-schema's own words for a wrong type name no type."""
+    if not (list(error.instance_path)[-1:] == ["type"] and "anyOf" in error.message):
+        return error.message
+    name = error.instance if isinstance(error.instance, str) else ""
+    return f"{json.dumps(error.instance)} is no type{closest(name, _TYPES)}"
 
 
 def violations(schema: dict[str, Any], value: Any) -> list[str]:

@@ -83,8 +83,7 @@ def test_a_case_finds_the_shipped_toolkits(tmp_path: Path) -> None:
         ("pins: [{tool: Post.Send}]\n", "letter.toolemu.yaml:4:8: pins[0]: {\"tool\": \"Post.Send\"}: a pin has "
                                         "either 'returns' or 'error'"),
         ("pins: [{tool: Post.Send, arguments: {type: strin}, error: 'NotFound: no'}]\n",
-         "letter.toolemu.yaml:4:37: not a valid JSON Schema: type: \"strin\" is not valid under any of the schemas listed in "
-         "the 'anyOf' keyword"),
+         "letter.toolemu.yaml:4:37: not a valid JSON Schema: type: \"strin\" is no type; did you mean 'string'?"),
         ("checks: [{id: a, expect: {answer: '('}}]\n",
          "letter.toolemu.yaml:4:35: checks[0].expect.answer: \"(\": not a regular expression: missing ), "
          "unterminated subpattern at position 0"),
