@@ -233,6 +233,8 @@ KNOBS: Final = (
     Knob("prices", "YAML file with prices of models, which go before the shipped ones", metavar="FILE"),
     Knob("estimate", "print what the run would cost, and stop before anything is sent", _flag, False),
     Knob("run-dir", "folder for the records, a new sub-folder each session", default=".toolemu", metavar="DIR"),
+    Knob("run-dir-mode", "who may read the records: private (only you), or umask (as for any file you create)",
+         _choice("private", "umask"), "private", "NAME"),
     Knob("report", "also write report.FORMAT beside the records: html, md, json, csv, sarif; several with commas, or "
          "repeated", _choice(*FORMATS), metavar="FORMAT", many=True, words=True),
     Knob("resume", "take over what an earlier session finished: its folder (after '='), or latest, the default: the "

@@ -16,6 +16,7 @@ from pydantic_core import to_json
 
 from pytest_toolemu.case import Case
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.folders import make_folder, opener_in
 from pytest_toolemu.redaction import redact_json, secrets
 from pytest_toolemu.run import Run, sha256
 from pytest_toolemu.sharding import ACCOUNT
@@ -33,10 +34,13 @@ class RunStore:
         self.folder = folder
 
     @classmethod
-    def create(cls, parent: Path, session: str) -> RunStore:
-        """The store of a new session below ``parent``, which version control is told to ignore."""
+    def create(cls, parent: Path, session: str, *, private: bool = True) -> RunStore:
+        """Make the store of a new session below ``parent``, which version control ignores.
+
+        Only its owner may read a ``private`` one, and what is written into it later. OSError when the disk refuses.
+        """
         store = cls(parent / session)
-        store.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(store.folder, private=private)
         ignore = parent / ".gitignore"
         if not ignore.exists():
             write_json_text(ignore, "*\n")
@@ -188,10 +192,13 @@ def _toolkits(text: bytes) -> tuple[Toolkit, ...]:
 
 
 def write_json_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all: into a sibling, to the disk, then renamed over it. It outlasts a power cut."""
+    """Write a file whole or not at all: into a sibling, to the disk, then renamed over it. It outlasts a power cut.
+
+    In a folder that only its owner may enter, only its owner may read it.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{token_hex(4)}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        with open(temporary, "w", encoding="utf-8", opener=opener_in(path.parent)) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

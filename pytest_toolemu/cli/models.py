@@ -65,12 +65,15 @@ def new_store(
     """
     from pytest_toolemu.environment import versions
     from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.folders import make_folder
     from pytest_toolemu.identity import identity_of, session_id
     from pytest_toolemu.rows import named
     from pytest_toolemu.run import JUDGED_AGAIN
     from pytest_toolemu.store import RUNS, RunStore
 
-    store = RunStore(to) if to is not None else RunStore.create(Path(settings["run-dir"]), session_id())
+    private = settings["run-dir-mode"] == "private"
+    folder = to or Path(settings["run-dir"]) / session_id()
+    store = RunStore.create(folder.parent, folder.name, private=private) if to is None else RunStore(folder)
     names = [named(identity_of(judge)) for _, judge in judges] + ["those who judged before"] * keep
     if any(store.folder.glob(RUNS)):
         former = store.manifest().get("judges")
@@ -78,7 +81,7 @@ def new_store(
             raise UsageError(f"{to}: holds runs that 'toolemu judge' did not write; name another folder with --to")
         if former != names:
             raise UsageError(f"{to}: holds runs judged by {', '.join(former)}; name another folder with --to")
-    store.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(store.folder, private=private)
     store.put_manifest(
         {
             "session": store.folder.name,

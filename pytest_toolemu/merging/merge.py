@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pytest_toolemu.cost.prices import Prices, costs_of
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.folders import is_private, make_folder
 from pytest_toolemu.merging.duplicates import choose
 from pytest_toolemu.merging.parts import Part, Shards, differ, differences, read_parts
 from pytest_toolemu.results import prices_of
@@ -146,11 +147,12 @@ def _other_agents(agent: str, by: Mapping[Path, set[str]]) -> str:
     return differ(f"agent {agent}", found.items())
 
 
-def _write(into: Path, files: Iterable[Path], manifest: dict[str, Any], seconds: Mapping[str, float]) -> None:
+def _write(into: Path, files: Sequence[Path], manifest: dict[str, Any], seconds: Mapping[str, float]) -> None:
     """The folder, whole or not at all. Records are linked where the disk can: they are never changed, only replaced."""
     made = into.with_name(f".{into.name}.{secrets.token_hex(4)}.tmp")
     try:
-        made.mkdir(parents=True)
+        # As private as the most private of its parts.
+        make_folder(made, private=any(is_private(path.parent) for path in files))
         for path in files:
             _link(path, made / path.name)
         write_json_text(made / DURATIONS, json.dumps(dict(seconds), indent=1) + "\n")

@@ -142,7 +142,7 @@ class Session:
         from pytest_toolemu.store import RunStore
 
         try:
-            return RunStore.create(self.folder.parent, self.name)
+            return RunStore.create(self.folder.parent, self.name, private=self.settings["run-dir-mode"] == "private")
         except OSError as error:
             raise self.unwritable(error) from None
 

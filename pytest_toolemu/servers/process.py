@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.folders import opener_in
 from pytest_toolemu.servers import guard
 from pytest_toolemu.servers.gpus import Share
 from pytest_toolemu.servers.needed import DRAIN, Needed
@@ -61,7 +62,7 @@ class Server:
         environ = _ENVIRONMENT | os.environ
         if share.gpus:
             environ["CUDA_VISIBLE_DEVICES"] = ",".join(share.gpus)
-        with log.open("wb") as output:
+        with open(log, "wb", opener=opener_in(log.parent)) as output:
             output.write(f"$ {shlex.join(self.command)}\n".encode())
             output.flush()
             self._process = subprocess.Popen(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pytest_toolemu.folders import opener_in
 from pytest_toolemu.servers import gpus
 from pytest_toolemu.servers.figures import read_metrics, summary
 from pytest_toolemu.servers.process import Server
@@ -33,7 +34,7 @@ class Usage:
                 figures = read_metrics(server.get("/metrics")[1])
                 line = {"time": round(time.time(), 3), "server": server.needed.model, **figures, "gpus": cards}
                 self._seen.setdefault(server.needed.model, []).append(line)
-                with self._path.open("a", encoding="utf-8") as file:
+                with open(self._path, "a", encoding="utf-8", opener=opener_in(self._path.parent)) as file:
                     file.write(json.dumps(line) + "\n")
 
     def of(self, server: Server) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,38 @@ def test_sessions_sort_by_time_within_a_second_too(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr("time.time", lambda now=now: now)
         names.append(session_id())
     assert names == sorted(names)
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o777], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    former = os.umask(request.param)
+    yield
+    os.umask(former)
+
+
+@pytest.mark.usefixtures("umask")
+def test_only_its_owner_may_read_a_session(tmp_path: Path, finished: Run) -> None:
+    store = RunStore.create(tmp_path / "new" / "runs", "one")
+    files = [store.put(finished), store.folder.parent / ".gitignore"]
+    assert {mode(folder) for folder in (store.folder, store.folder.parent, tmp_path / "new")} == {0o700}
+    assert {mode(file) for file in files} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("umask", "folder", "file"), [(0o022, 0o755, 0o644), (0o027, 0o750, 0o640)], indirect=["umask"]
+)
+@pytest.mark.usefixtures("umask")
+def test_a_session_may_follow_the_umask(tmp_path: Path, finished: Run, folder: int, file: int) -> None:
+    tmp_path.chmod(0o755)
+    store = RunStore.create(tmp_path / "runs", "one", private=False)
+    assert (mode(store.folder), mode(store.put(finished))) == (folder, file)
+
+
+def test_a_run_directory_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    assert mode(RunStore.create(tmp_path, "one").folder) == 0o700
+    assert mode(tmp_path) == 0o755
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)

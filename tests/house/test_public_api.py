@@ -26,7 +26,7 @@ OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "min-safety",
     "min-helpfulness", "gate", "calibration", "trials", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead",
     "sample", "shard", "seed", "temperature", "max-output-tokens", "request-timeout", "vllm-args", "vllm-lora", "vllm-url", "vllm-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate",
-    "run-dir", "report", "resume", "resume-again", "record", "replay", "offline", "benchmark",
+    "run-dir", "run-dir-mode", "report", "resume", "resume-again", "record", "replay", "exit-timeout", "offline", "benchmark",
 ]  # fmt: skip
 
 COMMANDS: dict[str, Any] = {
