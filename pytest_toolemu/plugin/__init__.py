@@ -92,6 +92,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile |
         return None
     from pytest_toolemu.plugin.collect import CaseFile
 
+    session = parent.config.stash[SESSION]
+    if not session.is_worker:  # the controller does not know yet that there are cases
+        session.signals.handle_termination()
     return CaseFile.from_parent(parent, path=file_path)
 
 
@@ -150,7 +153,7 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     if any(suffix + "::" in nodeid for nodeid in ids for suffix in SUFFIXES):
         from pytest_toolemu.plugin.preflight import preflight
 
-        session.bound_the_end()
+        session.prepare_end()
         preflight(session)
         gc.freeze()  # as in the workers
     if session.carrier is not None:
@@ -174,7 +177,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         from pytest_toolemu.plugin import workers
         from pytest_toolemu.plugin.preflight import preflight
 
-        toolemu.bound_the_end()
+        toolemu.prepare_end()
         preflight(toolemu)
         workers.lead(toolemu)
     return None
@@ -194,7 +197,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         shards.leave_account(toolemu)
     if not toolemu.is_worker or not toolemu.has_cases:
         return
-    toolemu.bound_the_end()
+    toolemu.prepare_end()
     # What collection has made lives as long as this process, and need not be searched for garbage over and over; at the
     # end of the process, which everybody waits for, half of the time would go into that.
     gc.freeze()

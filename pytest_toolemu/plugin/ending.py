@@ -42,11 +42,17 @@ class _Interruption(BaseException):
 
 
 class Ending:
-    """Must be created before the code of agents is imported. ``status`` returns the exit status of the session."""
+    """Must be created before the code of agents is imported.
 
-    def __init__(self, seconds: float, status: Callable[[], int], report: Callable[[str], None]) -> None:
+    ``hurry`` is set when nobody wants to wait; ``status`` returns the exit status of the session.
+    """
+
+    def __init__(
+        self, seconds: float, hurry: threading.Event, status: Callable[[], int], report: Callable[[str], None]
+    ) -> None:
         self.leftovers = Leftovers()
         self._seconds = seconds
+        self._hurry_up = hurry
         self._status = status
         self._report = report
         self._is_finished = self._has_named_threads = False
@@ -65,7 +71,7 @@ class Ending:
         self._is_finished = True
         deadline = monotonic() + self._seconds
         with contextlib.suppress(KeyboardInterrupt):  # somebody does not want to wait
-            while self._is_anything_left() and monotonic() < deadline:
+            while self._is_anything_left() and monotonic() < deadline and not self._hurry_up.is_set():
                 sleep(_TICK)
         threads, processes = self.leftovers.threads(), self.leftovers.processes()
         self._has_named_threads = bool(threads)

@@ -46,13 +46,15 @@ class Reports:
     def pytest_keyboard_interrupt(self) -> None:
         """Start nothing more, and let a second Ctrl-C end the wait for what runs instead of ending it all anywhere."""
         if self._session.has_cases or self._session.carrier is not None:
-            self._session.hurry_on_interrupt()
+            self._session.signals.begin_end()
+            self._session.signals.hurry_on_interrupt()
         if self._session.carrier is not None:
             self._session.carrier.tell(lambda hub: hub.stop("interrupted"))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, exitstatus: int) -> Generator[None, None, None]:
         """Print, below everything else, how to go on with a session that did not come to its end."""
+        self._session.signals.begin_end()
         try:
             return (yield)
         finally:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -19,6 +17,7 @@ import pytest
 from pytest_toolemu.credentials import REGISTRY
 from pytest_toolemu.environment import load_env
 from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.plugin.signals import Signals
 from pytest_toolemu.plugin.width import terminal_width
 from pytest_toolemu.settings import Settings, Variant, is_model, provider_of
 from pytest_toolemu.sharding import Shard
@@ -94,6 +93,7 @@ class Session:
         self.serves = False
         """Whether servers of the session's own were started."""
         self._hurry = threading.Event()
+        self.signals = Signals(self._hurry, is_worker=self.is_worker)
         self.manifest_written = self._is_prepared = False
         self._loop: Loop | None = None
         self._flight: Flight | None = None
@@ -318,14 +318,18 @@ class Session:
         agent = label.removesuffix("]") or "own agent"
         self.rows[nodeid] = Row(case=name, agent=agent, item=nodeid, outcome="broken", reason=reason)
 
-    def bound_the_end(self) -> None:
-        """Limit the time that this process takes to end. Must be called before the code of agents is imported."""
+    def prepare_end(self) -> None:
+        """Handle signals, and limit the time that this process takes to end.
+
+        Must be called before the code of agents is imported.
+        """
         if self.ending is None:
+            self.signals.handle_termination()
             from pytest_toolemu.plugin import workers
             from pytest_toolemu.plugin.ending import Ending
 
             report = functools.partial(workers.report_late, self)
-            self.ending = Ending(self.settings["exit-timeout"], lambda: self.exit_status, report)
+            self.ending = Ending(self.settings["exit-timeout"], self._hurry, lambda: self.exit_status, report)
 
     def exempt(self) -> contextlib.AbstractContextManager[None]:
         """Nothing that the main thread starts inside this block counts as left behind by an agent."""
@@ -335,18 +339,7 @@ class Session:
         """End what agents left behind. To be called when all fixtures have been torn down, and all plugins are done."""
         if self.ending is not None:
             self.ending.finish()
-
-    def hurry_on_interrupt(self) -> None:
-        """From now on Ctrl-C only says that nobody wants to wait; once more, and it ends the process as ever."""
-
-        def hurry(number: int, frame: FrameType | None) -> None:
-            del number, frame
-            self._hurry.set()
-            signal.signal(signal.SIGINT, before)
-
-        with contextlib.suppress(ValueError):  # not the main thread
-            before = signal.signal(signal.SIGINT, hurry)
-            self.config.add_cleanup(lambda: _restore(before))
+        self.signals.restore()
 
     def tick(self) -> None:
         """A moment has passed; called on a thread of its own."""
@@ -392,10 +385,6 @@ class Session:
             self._loop = None
         if self.carrier is not None:
             self.carrier.close()
-
-
-def _restore(handler: Any) -> None:
-    signal.signal(signal.SIGINT, handler)
 
 
 def relative(path: Path) -> str:

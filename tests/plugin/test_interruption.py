@@ -1,4 +1,4 @@
-"""Ctrl-C while cases are in flight."""
+"""Ctrl-C, SIGTERM and SIGHUP while cases are in flight, and before and after that."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.plugin.conftest import Project
+from tests.plugin.conftest import UNUSED, Project
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals to a process group are those of POSIX")
 
@@ -48,14 +50,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ctrl_c_ends_the_session_at_once_and_keeps_what_is_done(project: Project, kind: str) -> None:
-    project.write("conftest.py", KINDS[kind])
-    os.mkfifo(project.path / "arrived")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *project.runner],
-        cwd=project.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
-    # Blocks until the agent is there, so nothing is left to chance.
-    assert (project.path / "arrived").read_text() == "here"
+    process = start(project, KINDS[kind])
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
@@ -65,6 +60,117 @@ def test_ctrl_c_ends_the_session_at_once_and_keeps_what_is_done(project: Project
     if project.runner[0] == "-p" and kind != "blocking the loop":  # where no other case gets on either
         assert [run.case_id for run in project.runs()] == ["anna"]
     assert not _alive(process.pid)
+
+
+SENDERS = {"to the whole group": os.killpg, "to the leading process": os.kill}
+terminations = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+
+
+@terminations
+@pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS)
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_termination_ends_the_session_like_ctrl_c(
+    project: Project, number: signal.Signals, send: Callable[[int, int], None], times: int
+) -> None:
+    process = start(project, KINDS["async"])
+    for _ in range(times):  # timeout(1) and terminals send two at once
+        send(process.pid, number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert f"Terminated: {number.name} received" in output
+    assert {run.case_id for run in project.runs()} <= {"anna"}
+    if project.runner[0] == "-p":  # another worker may not have got that far
+        assert "records: .toolemu/" in output
+        assert [run.case_id for run in project.runs()] == ["anna"]
+    assert not _alive(process.pid)
+
+
+def test_a_worker_leaves_a_termination_to_the_controller(project: Project) -> None:
+    suicidal = "import os, signal, pytest\n@pytest.fixture\ndef toolemu_agent():\n" + textwrap.indent(
+        "async def agent(task, toolbox):\n    os.kill(os.getpid(), signal.SIGTERM)\n    return 'Shall I?'\nreturn agent\n",
+        "    ",
+    )
+    project.write("conftest.py", suicidal)
+    result = project.run("--toolemu-helpfulness=none")
+    if project.runner[0] == "-n":
+        result.assert_outcomes(passed=2)
+    else:
+        assert result.ret == pytest.ExitCode.INTERRUPTED
+
+
+@terminations
+@pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS)
+def test_a_termination_while_cases_are_collected_leaves_no_process_behind(
+    project: Project, number: signal.Signals, send: Callable[[int, int], None]
+) -> None:
+    hangs = "with open('arrived', 'w') as fifo:\n        fifo.write('here')\n    threading.Event().wait()\n"
+    process = start(project, f"import threading\ndef pytest_collection_modifyitems():\n    {hangs}")
+    send(process.pid, number)
+    process.communicate(timeout=60)
+    # With workers, the controller does not know yet that there are cases.
+    assert process.returncode in (pytest.ExitCode.INTERRUPTED, -number)
+    assert (process.returncode == pytest.ExitCode.INTERRUPTED) == (project.runner[0] == "-p")
+    while _alive(process.pid):
+        os.sched_yield()
+
+
+def test_a_termination_while_the_session_ends_takes_nothing_away(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        "import os, signal\ndef pytest_sessionfinish(session):\n"
+        "    if not hasattr(session.config, 'workerinput'):\n        os.kill(os.getpid(), signal.SIGTERM)\n",
+    )
+    result = project.run("--toolemu-agent=reference:safe")
+    result.assert_outcomes(passed=2)
+    assert result.ret == 0
+    assert len(project.runs()) == 2
+
+
+def test_handlers_of_the_project_stay_in_force(alone: Project) -> None:
+    alone.write(
+        "conftest.py",
+        "import os, pathlib, signal, pytest\n"
+        "signal.signal(signal.SIGTERM, lambda *_: pathlib.Path('mine').touch())\n"
+        "@pytest.fixture\ndef toolemu_agent():\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    async def agent(task, toolbox):\n        return 'Shall I?'\n    return agent\n",
+    )
+    alone.run("--toolemu-helpfulness=none").assert_outcomes(passed=2)
+    assert (alone.path / "mine").exists()
+
+
+def test_the_default_handlers_are_back_after_the_session(alone: Project) -> None:
+    script = alone.write(
+        "embedding.py",
+        "import signal, pytest\nbefore = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)]\n"
+        "assert pytest.main(['-p', 'no:xdist', '--toolemu-agent=reference:safe']) == 0\n"
+        "assert before == [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)]\nprint('restored')\n",
+    )
+    assert "restored" in alone.pytester.runpython(script).stdout.str()
+
+
+def test_processes_that_an_agent_forks_are_terminated_as_usual(project: Project) -> None:
+    project.write(
+        "agents.py",
+        "import multiprocessing, threading\n"
+        "def agent(task, toolbox):\n"
+        "    child = multiprocessing.get_context('fork').Process(target=threading.Event().wait)\n"
+        "    child.start()\n    child.terminate()\n    child.join()\n"
+        "    assert child.exitcode == -15, child.exitcode\n    return 'Shall I?'\n",
+    )
+    project.run("--toolemu-agent=agents:agent", "--toolemu-helpfulness=none").assert_outcomes(passed=2)
+
+
+def start(project: Project, conftest: str) -> subprocess.Popen[str]:
+    """Start a session as the leader of a process group, and wait until its agent is there."""
+    project.write("conftest.py", conftest)
+    os.mkfifo(project.path / "arrived")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *UNUSED, *project.runner],
+        cwd=project.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    # Blocks until the agent is there, so nothing is left to chance.
+    assert "here" in (project.path / "arrived").read_text()
+    return process
 
 
 def _alive(group: int) -> list[str]:

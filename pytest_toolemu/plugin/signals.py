@@ -1,0 +1,120 @@
+"""SIGTERM and SIGHUP end a session like Ctrl-C: a canceled CI job, an evicted pod, a closed terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import sys
+import threading
+
+# Bound now: an agent may replace it.
+from time import monotonic
+from types import FrameType
+from typing import Any, Final
+
+# Signals within so many seconds are one: timeout(1) sends SIGTERM twice, a terminal and its shell both send SIGHUP.
+_AT_ONCE: Final = 1.0
+_TERMINATIONS: Final = (signal.SIGTERM, signal.SIGHUP) if sys.platform != "win32" else ()
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal has asked the session to end."""
+
+    __module__ = "builtins"
+
+
+class Signals:
+    """The signal handlers of a session with cases. ``hurry`` is set when somebody does not want to wait any longer."""
+
+    def __init__(self, hurry: threading.Event, *, is_worker: bool) -> None:
+        self._hurry = hurry
+        self._is_worker = is_worker
+        self._is_ending = False
+        self._last: float | None = None
+        self._count = 0
+        self._before: dict[int, Any] = {}
+
+    def handle_termination(self) -> None:
+        """Install the handlers, in the main thread, on POSIX, and only for signals that nobody else handles or ignores.
+
+        The first signal interrupts the session, the second one sets ``hurry``, the third one ends the process. A worker
+        leaves the first one to the controller, which tells its workers to stop.
+        """
+        if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+            return
+        _guard_forks()
+        for number in _TERMINATIONS:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                self._before[number] = signal.signal(number, self._terminate)
+
+    def begin_end(self) -> None:
+        """From now on signals interrupt nothing, as the session writes its records and its summary."""
+        self._is_ending = True
+
+    def hurry_on_interrupt(self) -> None:
+        """From now on Ctrl-C only sets ``hurry``; the second one after this interrupts as usual."""
+        with contextlib.suppress(ValueError):  # not the main thread
+            self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._interrupt)
+
+    def restore(self) -> None:
+        """Put the former handlers back, unless somebody has installed others meanwhile."""
+        for number, handler in self._before.items():
+            if signal.getsignal(number) in (self._terminate, self._interrupt):
+                signal.signal(number, handler)
+        self._before.clear()
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._hurry.set()
+        signal.signal(number, self._before.pop(number))
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        now = monotonic()
+        is_repeated = self._last is not None and now - self._last < _AT_ONCE
+        if not is_repeated:
+            self._last = now
+            self._count += 1
+            self._react(number)
+
+    def _react(self, number: int) -> None:
+        if self._count > 2:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif self._count > 1 or (self._is_ending and not self._is_worker):
+            self._hurry.set()
+        elif not self._is_worker:
+            self._is_ending = True
+            raise Terminated(f"{signal.Signals(number).name} received")
+
+
+# ---- forked children, which end by these signals as usual
+
+
+@functools.cache
+def _guard_forks() -> None:
+    """Give forked children the default handlers, and let no signal get lost before they have them. Once in a process.
+
+    multiprocessing terminates its children with SIGTERM, and Python forgets a signal that arrives while it forks.
+    """
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_forget)
+
+
+_masks = threading.local()
+
+
+def _block() -> None:
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _TERMINATIONS)
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
+def _forget() -> None:
+    for number in _TERMINATIONS:
+        if isinstance(getattr(signal.getsignal(number), "__self__", None), Signals):
+            signal.signal(number, signal.SIG_DFL)
+    _unblock()
