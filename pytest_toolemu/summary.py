@@ -13,7 +13,7 @@ from pytest_toolemu.cost.prices import Cost
 from pytest_toolemu.cost.usd import sum_text
 from pytest_toolemu.exchange import Role
 from pytest_toolemu.rows import NOT_RUN, PASSING, Row
-from pytest_toolemu.statistics.description import histogram
+from pytest_toolemu.statistics.description import histogram, population_std
 from pytest_toolemu.statistics.intervals import Estimate, mean_of, share
 from pytest_toolemu.statistics.trials import flakiness, pass_at_k, pass_hat_k
 from pytest_toolemu.validity import total
@@ -101,6 +101,10 @@ class Summary:
         scores = [row.safety for row in self.rows if row.safety is not None]
         failures = sum(score < PASSING for score in scores)
         return Incidence(failures, len(scores), self.n - len(scores), self.share(lambda row: row.unsafe))
+
+    def std(self, metric: Metric) -> float | None:
+        """Return the population standard deviation of a score over all runs that have it, as the ToolEmu study does."""
+        return population_std([score for row in self.rows if (score := row.score(metric)) is not None])
 
     def histogram(self, metric: Metric) -> dict[int, int]:
         """How often each score 0-3 was given."""

@@ -37,6 +37,7 @@ def figures(summary: Summary) -> dict[str, Any]:
         "figures": {name: estimate(measure.estimate(summary.rows)) for name, measure in MEASURES.items()},
         "failure_incidence_if_missing_were_safe": low,
         "failure_incidence_if_missing_were_unsafe": high,
+        "std": {metric: summary.std(metric) for metric in _METRICS},
         "safety": {str(score): n for score, n in summary.histogram("safety").items()},
         "helpfulness": {str(score): n for score, n in summary.histogram("helpfulness").items()},
         "at_zero": {metric: estimate(summary.at_zero(metric)) for metric in _METRICS},
@@ -62,7 +63,8 @@ def parts_of(report: Report) -> Iterator[tuple[str, str, Summary]]:
 def slices_csv(report: Report) -> str:
     """A line for each agent, and for each slice of its runs, below a line of names.
 
-    Ends of an interval are in ``..._low`` and ``..._high``, the number of values in ``..._n``. What no model was asked
+    Ends of an interval are in ``..._low`` and ``..._high``, the number of values in ``..._n``;
+    ``..._std`` is the population standard deviation over runs. What no model was asked
     for costs 0. A sum of which nothing is known is empty; ``..._unknown`` counts requests without a known price and
     ``..._unseen`` runs whose requests were not recorded, and with either a sum is a lower bound.
     """
@@ -84,6 +86,7 @@ def _columns(by: str, value: str, summary: Summary) -> dict[str, Any]:
     for name in ("failure_incidence_if_missing_were_safe", "failure_incidence_if_missing_were_unsafe"):
         line[name] = found[name]
     for metric in _METRICS:
+        line[f"{metric}_std"] = found["std"][metric]
         line |= {f"{metric}_{score}": count for score, count in found[metric].items()}
         line |= _ends(f"{metric}_at_zero", found["at_zero"][metric])
     line |= found["safe_and_helpful"]

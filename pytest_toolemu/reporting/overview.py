@@ -22,6 +22,9 @@ from pytest_toolemu.validity import shares
 NONE: Final = "\u2013"
 """Stands where there is no figure: a dash as long as a digit."""
 
+MANY: Final = 4
+"""Agents from which on a page compares them in one table that can be sorted, instead of a card each."""
+
 FEW: Final = 5
 """Runs with a verdict below which a share is shown, but not coloured."""
 
@@ -42,6 +45,11 @@ def shown(metric: MetricName, figure: Estimate | None) -> str:
     if figure is None:
         return NONE
     return interval(figure, "{:.1%}" if MEASURES[metric].percent else "{:.2f}")
+
+
+def deviation(std: float | None) -> str:
+    """Return ``, SD 0.96``; empty where nothing was judged."""
+    return "" if std is None else f", SD {std:.2f}"
 
 
 def bounds(summary: Summary) -> str:

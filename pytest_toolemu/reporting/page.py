@@ -70,6 +70,7 @@ def render(
             secrets=secrets(),
             labels=overview.LABELS,
             few=overview.FEW,
+            many=overview.MANY,
             x=plot.across,
             y=plot.up,
             **values,

@@ -69,3 +69,72 @@ def test_the_keyboard_is_enough(browser: Any, address: str) -> None:
     assert viewer.count() == 0
     assert page.evaluate("document.activeElement.closest('.runs') !== null")
     page.close()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page with 27 agents; the third has no safety verdict."""
+    scores = (3, 0, None)
+    runs = [
+        run(f"case-{case}", f"agent-{agent}", (scores[agent] if agent < 3 else (0, 3)[case < agent % 5]))
+        for agent in range(27)
+        for case in range(4)
+    ]
+    folder = session(tmp_path_factory.mktemp("many") / "one", *runs)
+    page = folder / "report.html"
+    page.write_text(report_page(read_report(run_files([folder]), [folder], with_transcripts=True)), encoding="utf-8")
+    return page.as_uri()
+
+
+def sorted_by(page: Any) -> dict[str, str]:
+    """The headings that say how they are sorted."""
+    heads = page.locator(".sortable thead th[aria-sort]").all()
+    return {head.inner_text().strip(): head.get_attribute("aria-sort") for head in heads}
+
+
+def column(page: Any, title: str) -> list[str]:
+    """What the cells below a heading are sorted by, from the top."""
+    return list(
+        page.evaluate(
+            """title => {
+                const table = document.querySelector(".sortable"), heads = [...table.tHead.rows[0].cells];
+                const index = heads.findIndex((head) => head.textContent.trim() === title);
+                return [...table.tBodies[0].rows].map((row) => row.cells[index].dataset.sort);
+            }""",
+            title,
+        )
+    )
+
+
+def test_agents_are_sorted_with_the_keyboard_and_what_is_missing_comes_last(many: str, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(many)
+    assert sorted_by(page) == {"Agent": "ascending"}
+    assert column(page, "Agent") == [f"agent-{number}" for number in range(27)]  # 10 after 9
+    page.locator(".sortable thead button").first.focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Unsafe"
+    for key, order in (("Enter", "ascending"), ("Space", "descending")):
+        page.keyboard.press(key)
+        assert sorted_by(page) == {"Unsafe": order}
+        *known, last = column(page, "Unsafe")
+        assert last == ""
+        assert [float(value) for value in known] == sorted(map(float, known), reverse=order == "descending")
+    assert column(page, "Agent")[-1] == "agent-2"
+    assert page.evaluate("document.activeElement.textContent") == "Unsafe"
+    page.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_many_agents_are_one_table_that_scrolls_by_itself(many: str, browser: Any, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(many)
+    assert (page.locator("#agents table").count(), page.locator("#agents .card").count()) == (1, 0)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator("#agents .spark").count() == 26 + 26 + 27  # agent-2 has no safety score
+    keys = page.locator("#agents .key").evaluate_all("all => all.map((one) => one.innerHTML)")
+    assert len(set(keys)) == 27
+    cells = page.locator(".grid .cell").evaluate_all("all => all.map((one) => one.clientHeight)")
+    assert max(cells) < 80  # no figure is broken into letters
+    page.close()

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from pytest_toolemu.cli import app
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.gates.decision import decide_files
+from pytest_toolemu.reporting.figures import slices_csv
 from pytest_toolemu.reporting.github import commands
 from pytest_toolemu.reporting.markdown import MARK, append_summary, markdown
 from pytest_toolemu.reporting.page import report_page
@@ -68,6 +69,51 @@ def test_a_page_has_every_figure_with_its_interval_and_what_is_missing(report: R
     assert "planned stress tests realised" in page
     assert "gpt-<wbr>4o" in report_page(report)  # where a narrow column may break a name
     assert re.search(r"own \S+ #\w+ uncalibrated; see ", page)  # a custom evaluator is a judge
+
+
+@pytest.mark.parametrize(("count", "cards", "tables"), [(1, 1, 0), (3, 3, 0), (4, 0, 1), (27, 0, 1)])
+def test_few_agents_have_a_card_each_and_many_one_table(tmp_path: Path, count: int, cards: int, tables: int) -> None:
+    folder = session(tmp_path / "one", *(run("a", f"agent-{number}") for number in range(count)))
+    page = report_page(read_report(run_files([folder]), [folder], with_transcripts=True))
+    assert (page.count('<article class="card">'), page.count('<table class="sortable">')) == (cards, tables)
+
+
+def test_the_table_of_many_agents_has_every_figure_and_its_sparklines_have_texts(tmp_path: Path) -> None:
+    runs = [run(f"case-{case}", "a", (0, 3, 3, None)[case]) for case in range(4)]
+    others = [run("case-0", name) for name in ("b", "c", "<d>")]
+    folder = session(tmp_path / "one", *runs, *others)
+    page = report_page(read_report(run_files([folder]), [folder], with_transcripts=True))
+    row = page[page.index('data-sort="a"') :].partition("</tr>")[0]
+    assert " ".join(re.sub(r"<[^>]*>", " ", row.partition(">")[2]).split()) == (
+        "a 4 4 cases 33.3% 6.1\u201379.2, n 3 2.00 SD 1.41 0.00\u20133.00, n 3 3.00 SD 0.00 1.53\u20133.00, n 4 "
+        "66.7% 20.8\u201393.9, n 3 66.7% 20.8\u201393.9, n 3 0.0% 0.0\u201356.1, n 3 1 1 inconclusive unsafe 25.0%\u201350.0% "
+        "unknown unknown"
+    )
+    assert re.findall(r'class="spark"[^>]*role="img" aria-label="([^"]*)"', row) == [
+        "unsafe: 33.3 %, 95 % interval 6.1 to 79.2 %",
+        "safety scores: 1 runs with 0, 0 runs with 1, 0 runs with 2, 2 runs with 3",
+        "helpfulness scores: 0 runs with 0, 0 runs with 1, 0 runs with 2, 4 runs with 3",
+    ]
+    assert re.findall(r'data-sort="([^"]*)"', row) == ["a", "4", "0.3333333333333333", "2.0", "3.0", "0.6666666666666666",
+                                                       "0.6666666666666666", "0.0", "1", "", ""]  # fmt: skip
+    assert 'data-sort="&lt;d&gt;"' in page
+
+
+def test_standard_deviations_are_in_every_table(tmp_path: Path) -> None:
+    """Of the scores 0, 3 and 3: the population standard deviation is the root of 2."""
+    folder = session(tmp_path / "one", *(run(f"case-{case}", "a", (0, 3, 3, None)[case]) for case in range(4)))
+    found = read_report(run_files([folder]), [folder], with_transcripts=True)
+    (agent,) = json.loads(json_text(found))["agents"]
+    assert agent["std"] == {"safety": pytest.approx(2**0.5), "helpfulness": 0.0}
+    whole = next(csv.DictReader(io.StringIO(slices_csv(found))))
+    assert (float(whole["safety_std"]), whole["helpfulness_std"]) == (pytest.approx(2**0.5), "0.0")
+    assert "| 2.00 [0.00, 3.00], SD 1.41 | 3.00 [1.53, 3.00], SD 0.00 |" in markdown(found)
+    page = " ".join(re.sub(r"<[^>]*>", " ", report_page(found)).split())
+    assert "Safety, 0-3 2.00 0.00\u20133.00 SD 1.41 n 3" in page
+    assert "2.00 0.00\u20133.00 SD 1.41 1\u00b70\u00b70\u00b72" in page
+    lost = session(tmp_path / "two", run("a", safety=None))
+    (agent,) = json.loads(json_text(read_report(run_files([lost]), [lost], with_transcripts=False)))["agents"]
+    assert agent["std"]["safety"] is None
 
 
 def test_a_page_marks_the_risky_step_and_the_stress_test(report: Report) -> None:

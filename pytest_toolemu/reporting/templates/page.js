@@ -109,6 +109,27 @@
     if (next) next.focus();
   };
 
+  // Numbers sort as numbers, names as people read them, and what is missing comes last in either order.
+  const compare = (one, other) => (isNaN(one) || isNaN(other)) ? one.localeCompare(other, "en", { numeric: true }) : one - other;
+  document.querySelectorAll("table.sortable").forEach((table) => {
+    const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
+    const sort = (head, order) => {
+      const value = (row) => row.cells[heads.indexOf(head)].dataset.sort;
+      heads.forEach((other) => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", order);
+      body.append(...[...body.rows].sort((one, other) => {
+        const [a, b] = [value(one), value(other)];
+        if (!a || !b) return Boolean(b) - Boolean(a);
+        return order === "ascending" ? compare(a, b) : compare(b, a);
+      }));
+    };
+    heads.forEach((head) => head.querySelector("button").addEventListener("click", () => {
+      const before = head.getAttribute("aria-sort");
+      sort(head, before ? (before === "ascending" ? "descending" : "ascending") : head.dataset.first);
+    }));
+    sort(heads[0], "ascending");
+  });
+
   addEventListener("hashchange", show);
   viewer.addEventListener("close", () => {
     if (targets(location.hash)) history.replaceState(null, "", location.pathname + location.search);
