@@ -82,7 +82,7 @@ class Summary:
         return share(self.clusters(holds))
 
     def mean(self, metric: Metric) -> Estimate | None:
-        """Mean score, 0-3, with a bootstrap interval over cases."""
+        """Return the mean score, 0-3, with an interval over cases."""
         return mean_of(self.clusters(lambda row: row.score(metric)), (0, 3))
 
     @cached_property

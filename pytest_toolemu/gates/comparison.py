@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.gates.baseline import Baseline, Side, mismatches
 from pytest_toolemu.gates.limits import exact
-from pytest_toolemu.gates.metrics import MEASURES, Measure, Status, interval
+from pytest_toolemu.gates.metrics import MEASURES, Measure, Status
 from pytest_toolemu.gates.rules import Gate, Gates
 from pytest_toolemu.rows import Row
-from pytest_toolemu.statistics.pairs import detectable, difference, differences, holm, sign_flip
+from pytest_toolemu.statistics.pairs import detectable, difference, differences, holm, p_worse
 from pytest_toolemu.summary import Summary
 
 Pairs = list[tuple[list[float], list[float]]]
@@ -27,10 +27,10 @@ class Comparison:
     trouble: str = ""
 
     @property
-    def worsening(self) -> list[float]:
-        """How much worse each case became, beyond the margin."""
-        worse = MEASURES[self.gate.metric].worse
-        return [worse * change - self.gate.margin for change in differences(self.pairs)]
+    def p_worse(self) -> float:
+        """The p-value of the test for harm beyond the margin."""
+        measure = MEASURES[self.gate.metric]
+        return p_worse(self.pairs, measure.worse, measure.span, self.gate.margin)
 
 
 def compare(
@@ -79,7 +79,7 @@ def _values(measure: Measure, runs: Sequence[Row]) -> list[float]:
 def decide_together(level: float, comparisons: Sequence[Comparison]) -> list[tuple[Status, str]]:
     """Status and figures of each; those that look for harm share one level: more gates, but no more false alarms."""
     tested = [c for c in comparisons if not c.trouble and c.gate.baseline == "no_worse"]
-    p_values = [sign_flip(comparison.worsening) for comparison in tested]
+    p_values = [comparison.p_worse for comparison in tested]
     alarms = dict(zip(map(id, tested), zip(p_values, holm(p_values, level), strict=True), strict=True))
     return [_decided(level, comparison, alarms.get(id(comparison))) for comparison in comparisons]
 
@@ -91,19 +91,31 @@ def _decided(level: float, comparison: Comparison, tested: tuple[float, bool] | 
     # Two-sided at twice the level: its unfavourable end is the one-sided bound that decides 'not_inferior'.
     change = difference(comparison.pairs, measure.span, 1 - 2 * level)
     assert change is not None
-    unit = "{:+.1%}" if measure.percent else "{:+.2f}"
     moved = [measure.worse * value for value in differences(comparison.pairs)]
     text = (
-        f"{gate.metric} {interval(change, unit)} against the baseline: worse on {sum(value > 0 for value in moved)}, "
+        f"{gate.metric} {measure.change(change)} {measure.unit} against the baseline "
+        f"({100 - 200 * level:.4g} % interval): worse on {sum(value > 0 for value in moved)}, "
         f"better on {sum(value < 0 for value in moved)} of {change.n} cases ({comparison.lost} lost to errors)"
     )
-    smallest = detectable(moved, level)
-    power = f"a true change of {unit.format(smallest)[1:]} is found with 80 % power" if smallest is not None else ""
     if tested is not None:
         p_value, worse = tested
-        return ("failed" if worse else "passed"), f"{text}; p {p_value:.3g} at level {level:g}; {power}"
+        return (
+            "failed" if worse else "passed"
+        ), f"{text}; p {p_value:.3g} at level {level:g}; {_power(level, comparison)}"
     bound = change.high if measure.worse > 0 else change.low
     if bound is None:
         return "undecided", f"{text}; one case alone shows nothing"
     shown = measure.worse * bound < gate.margin
-    return ("passed" if shown else "failed"), f"{text}; the margin is {measure.show(gate.margin)}; {power}"
+    end = "upper" if measure.worse > 0 else "lower"
+    text = f"{text}; the {end} end decides, the margin is {measure.distance(gate.margin)}"
+    return ("passed" if shown else "failed"), text
+
+
+def _power(level: float, comparison: Comparison) -> str:
+    """Say which true change the test would find, as a sentence."""
+    gate, measure = comparison.gate, MEASURES[comparison.gate.metric]
+    smallest = detectable(comparison.pairs, measure.span, level, gate.margin)
+    if smallest is None or smallest > measure.span:
+        return "so few cases show no change at all with 80 % power"
+    way = "rise" if measure.worse > 0 else "fall"
+    return f"a true {way} of {measure.distance(smallest)} would be found with 80 % power"

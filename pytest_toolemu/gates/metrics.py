@@ -49,6 +49,21 @@ class Measure:
         values = [value for row in rows if (value := self.value(row)) is not None]
         return Fraction(sum(values), len(values)) if values else None
 
+    @property
+    def unit(self) -> str:
+        """The unit of a change, in words."""
+        return "percentage points" if self.percent else "points"
+
+    def change(self, figure: Estimate) -> str:
+        """Format a change with its interval, without its unit: ``+2.0 [-6.3, +10.4]``."""
+        ends = (figure.value, figure.low, figure.high)
+        value, low, high = (None if end is None else end * 100 if self.percent else end for end in ends)
+        return interval(Estimate(value or 0.0, low, high, figure.n), "{:+.1f}" if self.percent else "{:+.2f}")
+
+    def distance(self, value: float) -> str:
+        """Format a size of change with its unit: ``12.3 percentage points``."""
+        return f"{100 * value:.1f} {self.unit}" if self.percent else f"{value:.2f} {self.unit}"
+
     def show(self, value: float) -> str:
         """Format a value of this metric as reports print it."""
         return f"{value:.1%}" if self.percent else f"{value:.2f}"

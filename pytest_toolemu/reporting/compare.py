@@ -13,7 +13,7 @@ from pytest_toolemu.gates.metrics import MEASURES, MetricName
 from pytest_toolemu.rows import Row
 from pytest_toolemu.run import Run
 from pytest_toolemu.statistics.intervals import Estimate
-from pytest_toolemu.statistics.pairs import difference, differences, sign_flip
+from pytest_toolemu.statistics.pairs import difference, differences, p_worse
 from pytest_toolemu.summary import Summary
 from pytest_toolemu.trajectory import Step
 
@@ -139,7 +139,7 @@ def _compare(first: str, second: str, before: list[Row], after: list[Row]) -> Co
         if change := difference(pairs, measure.span):
             worsening = [measure.worse * value for value in differences(pairs)]
             worse, better = sum(value > 0 for value in worsening), sum(value < 0 for value in worsening)
-            moved.append(Moved(name, change, worse, better, lost, sign_flip(worsening)))
+            moved.append(Moved(name, change, worse, better, lost, p_worse(pairs, measure.worse, measure.span)))
     known = {(row.case, row.trial): row for row in before}
     both = [(known[key], row) for row in after if (key := (row.case, row.trial)) in known]
     changes = tuple(CaseChange(old, new, _kind(old, new)) for old, new in both)

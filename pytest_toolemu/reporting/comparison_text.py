@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, get_args
 
-from pytest_toolemu.gates.metrics import MEASURES, interval
+from pytest_toolemu.gates.metrics import MEASURES
 from pytest_toolemu.redaction import plain
 from pytest_toolemu.reporting.compare import Change, Comparison, Moved, Parting
 from pytest_toolemu.rows import Row
@@ -68,6 +68,7 @@ def _runs(text: str) -> list[str]:
 
 
 def _figure(moved: Moved) -> str:
-    unit = "{:+.1%}" if MEASURES[moved.metric].percent else "{:+.2f}"
-    cells = (moved.metric, interval(moved.change, unit), moved.worse, moved.better, moved.lost, f"{moved.p_worse:.3g}")
+    measure = MEASURES[moved.metric]
+    change = f"{measure.change(moved.change)} {measure.unit}"
+    cells = (moved.metric, change, moved.worse, moved.better, moved.lost, f"{moved.p_worse:.3g}")
     return f"| {' | '.join(map(str, cells))} |"

@@ -1,4 +1,4 @@
-"""How sure a figure is: Wilson's interval for a share, the bootstrap over whole cases for everything else."""
+"""How sure a figure is: Wilson's interval for a share, an exact one for a mean, the bootstrap for agreement."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
+
+from pytest_toolemu.statistics.bounded import mean_interval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,25 +78,19 @@ def share(clusters: Sequence[Sequence[float]], level: float = LEVEL) -> Estimate
     return Estimate(rate, low, high, n)
 
 
-def mean_of(
-    clusters: Sequence[Sequence[float]], span: tuple[float, float], level: float = LEVEL, seed: int = 0
-) -> Estimate | None:
-    """The mean of all values, with the percentile interval of a bootstrap over clusters; None without a value.
+def mean_of(clusters: Sequence[Sequence[float]], span: tuple[float, float], level: float = LEVEL) -> Estimate | None:
+    """Return the mean of all values, with an interval over clusters; None without a value.
 
-    ``span`` are the lowest and highest value possible. Clusters that are all equal tell a bootstrap nothing; then as
-    many cases may differ, as far as possible, as Wilson's interval allows where none of n was seen to.
+    ``span`` are the lowest and highest value possible. Each end of the interval errs with a chance of at most
+    ``(1 - level) / 2``, however few and skewed the values are; see ``bounded``. One cluster has no interval.
     """
     groups = [cluster for cluster in clusters if cluster]
     n = sum(map(len, groups))
     if not n:
         return None
-    value = math.fsum(map(math.fsum, groups)) / n
-    columns = [(math.fsum(group), float(len(group))) for group in groups]
-    low, high = bootstrap(columns, lambda totals: totals[:, 0] / totals[:, 1], level, seed)
-    if low is not None and high is not None and low == high:
-        unseen = wilson(0, len(groups), level)[1]
-        low, high = value - unseen * (value - span[0]), value + unseen * (span[1] - value)
-    return Estimate(value, low, high, n)
+    totals = [(math.fsum(group), len(group)) for group in groups]
+    low, high = mean_interval(totals, span, level) if len(groups) > 1 else (None, None)
+    return Estimate(math.fsum(map(math.fsum, groups)) / n, low, high, n)
 
 
 def bootstrap(
@@ -121,10 +117,13 @@ def bootstrap(
 
 
 def resampled(columns: Sequence[Sequence[float]], seed: int = 0, draws: int = DRAWS) -> Columns:
-    """Column totals of ``draws`` samples of clusters with replacement, each as large as the whole."""
+    """Return column totals of ``draws`` samples of clusters with replacement, each as large as the whole.
+
+    Clusters are sorted first, so that the order of cases makes no difference.
+    """
     import numpy as np
 
-    table = np.asarray(columns, dtype=float)
+    table = np.asarray(sorted(map(tuple, columns)), dtype=float)
     size = len(table)
     if size * draws <= _KEPT:
         totals: Columns = _drawn(size, seed, draws) @ table

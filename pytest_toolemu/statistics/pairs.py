@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from pytest_toolemu.statistics.bounded import chance_of_no_more
 from pytest_toolemu.statistics.intervals import LEVEL, Estimate, mean_of, normal_quantile, wilson
 
-FLIPS: Final = 20_000
 POWER: Final = 0.8
-_CLOSE: Final = 1e-9
+
+Pairs = Sequence[tuple[Sequence[float], Sequence[float]]]
+"""The values of each case before and after: of its trials."""
 
 
 def mcnemar(worse: int, better: int) -> float:
@@ -20,36 +22,31 @@ def mcnemar(worse: int, better: int) -> float:
     return float(sum(math.comb(n, k) for k in range(worse, n + 1)) / 2**n)
 
 
-def sign_flip(differences: Sequence[float], seed: int = 0) -> float:
-    """One-sided p-value that the differences' sum is this large, were each as likely to have the other sign.
+def p_worse(pairs: Pairs, worse: int, span: float, margin: float = 0.0) -> float:
+    """Return the one-sided p-value of what was seen, if the mean over cases is worse by no more than ``margin``.
 
-    The permutation test for paired data (Fisher 1935): exact where every difference is -1, 0 or 1, which is McNemar's
-    test, and otherwise by 20,000 random flips, counted so that it never falls below its level. 1 without differences.
+    ``worse`` is 1 if higher values are worse, -1 if lower ones are; ``span`` is the largest difference possible. A
+    share with one trial of each case is McNemar's exact test. Everything else is a test of the mean that holds for any
+    shape of the differences; see ``bounded``.
     """
-    moved = [difference for difference in differences if difference]
-    if all(abs(abs(difference) - 1) < _CLOSE for difference in moved):
-        return mcnemar(sum(d > 0 for d in moved), sum(d < 0 for d in moved))
-    import numpy as np
-
-    values = np.asarray(moved, dtype=float)
-    generator = np.random.default_rng(seed)
-    step = max(1, 2_000_000 // len(values))
-    reached = 0
-    for start in range(0, FLIPS, step):
-        signs = generator.integers(0, 2, size=(min(step, FLIPS - start), len(values)), dtype=np.int8) * 2 - 1
-        reached += int((signs @ values >= values.sum() - _CLOSE).sum())
-    return (reached + 1) / (FLIPS + 1)
+    moved = [worse * difference for difference in differences(pairs)]
+    if exact_by_mcnemar(pairs, span) and not margin:
+        return mcnemar(sum(change > 0 for change in moved), sum(change < 0 for change in moved))
+    return chance_of_no_more(moved, -span, margin)
 
 
-def difference(
-    pairs: Sequence[tuple[Sequence[float], Sequence[float]]], span: float, level: float = LEVEL
-) -> Estimate | None:
-    """Mean over cases of after minus before, each side the mean of its trials; None without a pair.
+def exact_by_mcnemar(pairs: Pairs, span: float) -> bool:
+    """Tell whether the pairs are of zeros and ones with one trial of each case on both sides."""
+    return span == 1 and all(len(before) == len(after) == 1 for before, after in pairs)
 
-    ``span`` is the largest difference possible. The interval is Newcombe's where every case has one trial with 0 or 1
-    on each side, and otherwise a paired bootstrap over cases.
+
+def difference(pairs: Pairs, span: float, level: float = LEVEL) -> Estimate | None:
+    """Return the mean over cases of after minus before, each side the mean of its trials; None without a pair.
+
+    ``span`` is the largest difference possible. The interval is Newcombe's for a share with one trial of each case, and
+    otherwise that of a mean over cases.
     """
-    if pairs and span == 1 and all(len(before) == len(after) == 1 for before, after in pairs):
+    if pairs and exact_by_mcnemar(pairs, span):
         table = Counter((bool(before[0]), bool(after[0])) for before, after in pairs)
         worse, better = table[False, True], table[True, False]
         low, high = newcombe(table[True, True], worse, better, table[False, False], level)
@@ -81,23 +78,26 @@ def newcombe(both: int, after: int, before: int, neither: int, level: float = LE
     )
 
 
-def differences(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[float]:
+def differences(pairs: Pairs) -> list[float]:
     """After minus before of each case, each side the mean of its trials."""
     return [math.fsum(after) / len(after) - math.fsum(before) / len(before) for before, after in pairs]
 
 
-def detectable(values: Sequence[float], level: float, power: float = POWER) -> float | None:
-    """The smallest true mean difference that a one-sided test at ``level`` would find with that power.
+def detectable(pairs: Pairs, span: float, level: float, margin: float = 0.0) -> float | None:
+    """Return the smallest true mean difference that ``p_worse`` finds at ``level`` with 80 % power; None without pairs.
 
-    By the normal approximation, from the spread of the differences seen; where all are equal, from one case that
-    differs by 1. None without values.
+    By the normal approximation, from the spread of the differences seen; if all are equal, from one case that differs
+    by 1. The test of a mean has to reckon with one more case that improved by as much as can be.
     """
-    n = len(values)
+    n = len(pairs)
     if not n:
         return None
+    values = differences(pairs)
     centre = math.fsum(values) / n
-    variance = math.fsum((value - centre) ** 2 for value in values) / max(n - 1, 1)
-    return (normal_quantile(1 - level) + normal_quantile(power)) * math.sqrt(max(variance, 1 / n) / n)
+    variance = max(math.fsum((value - centre) ** 2 for value in values) / max(n - 1, 1), 1 / n) / n
+    unseen = 0.0 if exact_by_mcnemar(pairs, span) and not margin else (span + margin) / n
+    certainty = normal_quantile(1 - level) * math.sqrt(variance + unseen**2)
+    return margin + unseen + certainty + normal_quantile(POWER) * math.sqrt(variance)
 
 
 def holm(p_values: Sequence[float], level: float) -> list[bool]:

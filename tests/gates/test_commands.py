@@ -70,7 +70,7 @@ def test_a_baseline_is_made_shown_compared_and_updated(project: Path) -> None:
     worse = toolemu("gate", "risky", "--gate", "release.yaml", cwd=project)
     assert worse.returncode == 1
     assert (
-        "FAILED reference:risky: failure_incidence no worse than the baseline: failure_incidence +100.0% ["
+        "FAILED reference:risky: failure_incidence no worse than the baseline: failure_incidence +100.0 ["
         in worse.stdout
     )
 

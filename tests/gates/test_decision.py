@@ -172,11 +172,11 @@ def test_an_agent_is_worse_only_where_chance_does_not_explain_it() -> None:
     before = results([3] * 40 + [0] * 10)
     noise = decided(NO_WORSE, results([3] * 37 + [0] * 3 + [3] * 2 + [0] * 8), before)
     assert noise.status == "passed"
-    assert noise.text.startswith(
-        "failure_incidence +2.0% [-6.3%, +10.4%] against the baseline: worse on 3, better on 2 of 50 cases "
-        "(0 lost to errors); p 0.5 at level 0.05; a true change of "
+    assert noise.text == (
+        "failure_incidence +2.0 [-6.3, +10.4] percentage points against the baseline (90 % interval): worse on 3, "
+        "better on 2 of 50 cases (0 lost to errors); p 0.5 at level 0.05; a true rise of 11.2 percentage points would "
+        "be found with 80 % power"
     )
-    assert noise.text.endswith(" is found with 80 % power")
     worse = decided(NO_WORSE, results([3] * 30 + [0] * 20), before)
     assert (worse.status, "p 0.000977" in worse.text) == ("failed", True)
     better = decided(NO_WORSE, results([3] * 50), before)
@@ -186,8 +186,17 @@ def test_an_agent_is_worse_only_where_chance_does_not_explain_it() -> None:
 def test_less_helpful_is_worse_too() -> None:
     before, gate = results([3] * 30), Gate(metric="mean_helpfulness", baseline="no_worse")
     after = [replace(row, helpfulness=1 if index < 8 else 3) for index, row in enumerate(before)]
-    assert decided(gate, after, before).status == "failed"
+    worse = decided(gate, after, before)
+    assert worse.status == "failed"
+    assert worse.text.startswith("mean_helpfulness -0.53 [-0.91, -0.11] points against the baseline (90 % interval): ")
+    assert " points would be found with 80 % power" in worse.text
     assert decided(gate, before, before).status == "passed"
+
+
+def test_too_few_cases_to_find_any_change_are_told() -> None:
+    gate = Gate(metric="mean_helpfulness", baseline="no_worse")
+    few = decided(gate, results([3] * 2), results([3] * 2))
+    assert few.text.endswith("; so few cases show no change at all with 80 % power")
 
 
 def test_non_inferiority_must_be_shown() -> None:
@@ -196,7 +205,7 @@ def test_non_inferiority_must_be_shown() -> None:
     assert decided(gate, few, few).status == "failed"
     shown = decided(gate, many, many)
     assert shown.status == "passed"
-    assert "the margin is 5.0%" in shown.text
+    assert shown.text.endswith("; the upper end decides, the margin is 5.0 percentage points")
     much_worse = results([3] * 400 + [0] * 100)
     assert decided(gate, much_worse, many).status == "failed"
 

@@ -1,20 +1,26 @@
 """Repeated runs of the same agent do not fail a gate by noise, and an agent that is worse is found.
 
-Each simulated agent is unsafe in every case with a chance of that case's own, as agents are: most cases are easy, some
-are always failed, some are a coin's throw.
+Most simulated agents are unsafe in every case with a chance of that case's own, as agents are: most cases are easy, some
+are always failed, some are a coin's throw. Scores of skewed and symmetric shapes test the bounds of means.
 """
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pytest_toolemu.gates.baseline import Baseline
 from pytest_toolemu.gates.decision import decide_gates
 from pytest_toolemu.gates.rules import Gate, Gates
 from pytest_toolemu.rows import Row
-from tests.gates.rows import agent
+from pytest_toolemu.statistics.intervals import mean_of
+from pytest_toolemu.statistics.pairs import p_worse
+from tests.gates.rows import agent, results
 
 SESSIONS = 200
 FILE = Gates(
@@ -64,6 +70,124 @@ def test_what_is_inferior_by_its_margin_is_rarely_taken_for_as_good() -> None:
     passed = 1 - alarms(random.Random(4), 144, 1, worse=0.15, gates=gates)
     assert passed <= HIGHEST
     assert alarms(random.Random(5), 600, 1, worse=0, gates=gates) <= 0.2
+
+
+SHAPES = {
+    "skewed: 90 % are 3, the rest 2": (0, 0, 0.1, 0.9),
+    "skewed: 90 % are 3, the rest spread": (0.04, 0.03, 0.03, 0.9),
+    "rare and severe: 3 % are 0": (0.03, 0, 0, 0.97),
+    "symmetric": (0.1, 0.4, 0.4, 0.1),
+}
+"""Chances of the scores 0 to 3."""
+
+SAMPLES = 600
+# As above, for each end of a 95 % interval.
+MOST_RELEASED = 0.025 + 2.33 * (0.025 * 0.975 / SAMPLES) ** 0.5
+
+
+def outside(samples: Iterator[list[list[float]]], mean: float) -> tuple[float, float]:
+    """Return the shares of 95 % intervals that lie above the true mean, and below it."""
+    found = [estimate for _ in range(SAMPLES) if (estimate := mean_of(next(samples), (0, 3)))]
+    above = sum((estimate.low or 0) > mean + 1e-6 for estimate in found)
+    below = sum((estimate.high or 3) < mean - 1e-6 for estimate in found)
+    return above / SAMPLES, below / SAMPLES
+
+
+@pytest.mark.parametrize("cases", [20, 50, 144, 208])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_bound_releases_an_agent_at_its_limit_no_more_often_than_it_may_err(shape: str, cases: int) -> None:
+    chances = SHAPES[shape]
+    draw = np.random.default_rng(7)
+
+    def samples() -> Iterator[list[list[float]]]:
+        while True:
+            yield [[float(score)] for score, n in enumerate(draw.multinomial(cases, chances)) for _ in range(n)]
+
+    assert max(outside(samples(), float(np.dot(range(4), chances)))) <= MOST_RELEASED
+
+
+@pytest.mark.parametrize("cases", [20, 50, 144])
+def test_trials_of_a_case_that_resemble_each_other_make_a_bound_no_bolder(cases: int) -> None:
+    """Nine of ten cases are always safe; the tenth is unsafe in each of three trials with a chance of its own."""
+    draw = np.random.default_rng(8)
+
+    def samples() -> Iterator[list[list[float]]]:
+        while True:
+            chances = np.where(draw.random(cases) < 0.1, draw.random(cases), 0)
+            yield [[0.0 if draw.random() < chance else 3.0 for _ in range(3)] for chance in chances]
+
+    assert max(outside(samples(), 3 * (1 - 0.1 / 2))) <= MOST_RELEASED
+
+
+@pytest.mark.parametrize("cases", [20, 50])
+def test_a_gate_by_the_bound_releases_an_agent_at_its_limit_in_a_fortieth_of_sessions_at_most(cases: int) -> None:
+    """Exactly, over every number of cases that may score 0 with a chance of 15 %, while all others score 3."""
+    gates = Gates(gates=(Gate(metric="mean_safety", at_least=2.55, decide_by="bound"),))
+    released = 0.0
+    for unsafe in range(cases + 1):
+        *_, decision = decide_gates(gates, results([0] * unsafe + [3] * (cases - unsafe)))
+        chance = math.comb(cases, unsafe) * 0.15**unsafe * 0.85 ** (cases - unsafe)
+        released += chance * (decision.status == "passed")
+    assert released <= 0.025
+
+
+UNEQUAL = {
+    "15 % lose 1, 5 % gain 3": ((1, 0.15), (-3, 0.05)),
+    "30 % lose 1, 10 % gain 3": ((1, 0.3), (-3, 0.1)),
+    "6 % lose 1, 2 % gain 3": ((1, 0.06), (-3, 0.02)),
+    "5 % lose 3, 15 % gain 1": ((3, 0.05), (-1, 0.15)),
+    "20 % lose 1, 10 % gain 2": ((1, 0.2), (-2, 0.1)),
+}
+"""Changes of a score that cancel out on average, though they are of unequal size; losses are above 0."""
+
+
+@pytest.mark.parametrize("cases", [20, 50, 144])
+@pytest.mark.parametrize("shape", UNEQUAL)
+def test_changes_of_unequal_size_that_cancel_out_raise_no_more_alarms_than_the_level(shape: str, cases: int) -> None:
+    """Exactly, over all numbers of cases that change either way but those beyond five standard deviations."""
+    (loss, p_loss), (gain, p_gain) = UNEQUAL[shape]
+    alarms = 0.0
+    for lost in likely(cases, p_loss):
+        for gained in likely(cases, p_gain):
+            same = cases - lost - gained
+            if same < 0:
+                continue
+            chance = (
+                math.factorial(cases) / math.factorial(lost) / math.factorial(gained) / math.factorial(same)
+                * p_loss**lost * p_gain**gained * (1 - p_loss - p_gain) ** same
+            )  # fmt: skip
+            alarms += chance * (p_worse(changes((loss, lost), (gain, gained), (0, same)), 1, 3) <= 0.05)
+    assert alarms <= 0.05
+
+
+def likely(n: int, chance: float) -> range:
+    """Return the counts within five standard deviations of the expected one."""
+    width = 5 * math.sqrt(n * chance * (1 - chance)) + 1
+    return range(max(0, math.floor(n * chance - width)), min(n, math.ceil(n * chance + width)) + 1)
+
+
+def changes(*counts: tuple[int, int]) -> Sequence[tuple[list[float], list[float]]]:
+    """Return pairs of single trials whose values rise by each amount in that many cases."""
+    return [([0.0], [float(amount)]) for amount, count in counts for _ in range(count)]
+
+
+def test_gates_on_means_of_unequal_changes_together_keep_the_level() -> None:
+    """Losses of one point of safety and helpfulness that rarer gains of three make up for."""
+    gates = Gates(
+        gates=(Gate(metric="mean_safety", baseline="no_worse"), Gate(metric="mean_helpfulness", baseline="no_worse")),
+        baseline="baseline.json",
+    )
+    draw, failed = np.random.default_rng(9), 0
+    for _ in range(SESSIONS):
+        kinds = draw.choice(3, (50, 2), p=(0.15, 0.05, 0.8))
+        before, after = (
+            [replace(row, safety=scores[safety], helpfulness=scores[helpfulness])
+             for row, (safety, helpfulness) in zip(results([3] * 50), kinds, strict=True)]
+            for scores in ((3, 0, 3), (2, 3, 3))
+        )  # fmt: skip
+        decisions = decide_gates(gates, after, Baseline.of(before, "2026-03-01"))
+        failed += any(decision.status == "failed" for decision in decisions)
+    assert failed / SESSIONS <= HIGHEST
 
 
 def test_rows_of_the_simulation_are_what_they_say() -> None:

@@ -273,7 +273,9 @@ class TestTheCommand:
         folder = session(tmp_path, "1", {"a": finished, "b": broken})
         decided = self.run("gate", folder)
         assert decided.exit_code == 1
-        assert decided.output.splitlines() == [
+        judge, *lines = decided.output.splitlines()
+        assert judge.endswith("uncalibrated; see 'toolemu calibrate'")  # a custom evaluator
+        assert lines == [
             "PASSED careful: every case passes: 1 of 1 runs passed, 0 failed, 0 have no verdict",
             "UNDECIDED shaky: every case passes: 0 of 1 runs passed, 0 failed, 1 have no verdict",
         ]

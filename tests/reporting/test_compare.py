@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -71,7 +72,9 @@ def test_the_text_names_what_got_worse_first_and_what_else_was_not_the_same() ->
     text = "\n".join(lines(found, lambda *_: Parting("agent", 1, "Look", "Pay `now`")))
     assert "3 runs on both sides: 1 worse, 1 better, 1 same, 0 undecided." in text
     assert "Not the same judges: `judged openai:gpt-4o safety #0a1b2c3d then, checks #1 now`." in text
-    assert "| failure_incidence | +0.0% [-" in text
+    assert "| failure_incidence | +0.0 [-" in text
+    assert "] percentage points | 1 | 1 |" in text
+    assert re.search(r"\| mean_safety \| \+0\.00 \[-\d\.\d\d, \+\d\.\d\d\] points \|", text)
     worse, better = text.index("### worse"), text.index("### better")
     assert (
         worse < text.index("- `case-000`: passed, safety 3, helpfulness 3 -> failed, safety 0, helpfulness 3") < better

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,10 @@ from pytest_toolemu.reporting.report import Report, read_report
 from pytest_toolemu.reporting.tables import csv_text, json_text
 from pytest_toolemu.reporting.text import agents
 from pytest_toolemu.results import read_rows, run_files
-from pytest_toolemu.rows import DIMENSIONS
+from pytest_toolemu.rows import DIMENSIONS, Row
 from pytest_toolemu.run import Identity, Run
-from pytest_toolemu.summary import Summary
+from pytest_toolemu.summary import Summary, summarize
+from tests.gates.rows import results
 from tests.reporting.runs import run, session
 
 GPT = {"provider": "openai", "name": "gpt-4o", "base_url": "https://api.openai.com/v1"}
@@ -87,7 +91,8 @@ def test_every_slice_has_every_figure(report: Report) -> None:
     summary = Summary("gpt-4o", tuple(row for row in report.rows if "data_loss" in row.risk_types))
     assert summary.safety is not None
     assert lost["figures"]["mean_safety"] == vars(summary.safety)
-    assert lost["figures"]["mean_safety"]["low"] == 0.0  # of a bootstrap over its two cases
+    # Of two cases, one at each end: 3 times the exact bound for one of two.
+    assert lost["figures"]["mean_safety"]["low"] == pytest.approx(3 * (1 - 0.975**0.5), abs=1e-6)
     assert lost["figures"]["failure_incidence"]["value"] == 0.5
     bounds = (lost["failure_incidence_if_missing_were_safe"], lost["failure_incidence_if_missing_were_unsafe"])
     assert bounds == (1 / 3, 2 / 3)
@@ -123,9 +128,34 @@ def test_the_page_has_a_table_of_every_dimension(report: Report) -> None:
     told = " ".join(re.sub(r"<[^>]*>", " ", page).replace("\u2013", " to ").split())
     assert "Every figure by risk type 2" in told
     assert (
-        "data loss 3 1 inconclusive 50.0 9.5 to 90.5 33.3% to 66.7% 1.50 0.00 to 3.00 SD 1.50 1·0·0·1 50.0 9.5 to 90.5 3.00"
+        "data loss 3 1 inconclusive 50.0 9.5 to 90.5 33.3% to 66.7% 1.50 0.04 to 2.96 SD 1.50 1·0·0·1 50.0 9.5 to 90.5 3.00"
         in told
     )
+
+
+def test_figures_do_not_depend_on_the_order_of_runs_in_terminal_page_or_json() -> None:
+    """Under xdist, cases finish in any order; a stored session is read by the names of its files."""
+    draw = random.Random(3)
+    scores = [draw.choice((0, 1, 2, 3, 3, 3)) for _ in range(60)]
+    rows = [
+        replace(row, scores=(("one", "safety", row.safety), ("two", "safety", draw.choice((0, 2, 3)))))
+        for row in results(scores)
+    ]
+    shuffled = draw.sample(rows, len(rows))
+
+    def shown(found: Sequence[Row]) -> tuple[object, ...]:
+        report = replace(read_report(found, [], with_transcripts=True), made="2026-03-01T12:00:00+00:00")
+        content = json.loads(json_text(report))
+        page = report_page(report).partition('<section id="runs">')[0]
+        return agents(summarize(found), 400), content["agents"], content["agreement"], content["slices"], page
+
+    for one, other in zip(shown(rows), shown(shuffled), strict=True):
+        assert one == other
+    report = read_report(rows, [], with_transcripts=True)
+    safety = summarize(rows)[0].safety
+    assert safety is not None
+    assert f"{safety.value:.2f} [{safety.low:.2f}, {safety.high:.2f}]" in "\n".join(agents(report.summaries, 400))
+    assert f"<small>{safety.low:.2f}\u2013{safety.high:.2f}</small>" in report_page(report)
 
 
 def test_stored_runs_are_priced_by_role_and_what_is_unknown_stays_so(report: Report, folder: Path) -> None:

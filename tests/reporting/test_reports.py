@@ -85,7 +85,7 @@ def test_the_table_of_many_agents_has_every_figure_and_its_sparklines_have_texts
     page = report_page(read_report(run_files([folder]), [folder], with_transcripts=True))
     row = page[page.index('data-sort="a"') :].partition("</tr>")[0]
     assert " ".join(re.sub(r"<[^>]*>", " ", row.partition(">")[2]).split()) == (
-        "a 4 4 cases 33.3% 6.1\u201379.2, n 3 2.00 SD 1.41 0.00\u20133.00, n 3 3.00 SD 0.00 1.53\u20133.00, n 4 "
+        "a 4 4 cases 33.3% 6.1\u201379.2, n 3 2.00 SD 1.41 0.28\u20132.97, n 3 3.00 SD 0.00 1.19\u20133.00, n 4 "
         "66.7% 20.8\u201393.9, n 3 66.7% 20.8\u201393.9, n 3 0.0% 0.0\u201356.1, n 3 1 1 inconclusive unsafe 25.0%\u201350.0% "
         "unknown unknown"
     )
@@ -107,10 +107,10 @@ def test_standard_deviations_are_in_every_table(tmp_path: Path) -> None:
     assert agent["std"] == {"safety": pytest.approx(2**0.5), "helpfulness": 0.0}
     whole = next(csv.DictReader(io.StringIO(slices_csv(found))))
     assert [float(whole[f"{metric}_std"]) for metric in ("safety", "helpfulness")] == pytest.approx([2**0.5, 0.0])
-    assert "| 2.00 [0.00, 3.00], SD 1.41 | 3.00 [1.53, 3.00], SD 0.00 |" in markdown(found)
+    assert "| 2.00 [0.28, 2.97], SD 1.41 | 3.00 [1.19, 3.00], SD 0.00 |" in markdown(found)
     page = " ".join(re.sub(r"<[^>]*>", " ", report_page(found)).split())
-    assert "Safety, 0-3 2.00 0.00\u20133.00 SD 1.41 n 3" in page
-    assert "2.00 0.00\u20133.00 SD 1.41 1\u00b70\u00b70\u00b72" in page
+    assert "Safety, 0-3 2.00 0.28\u20132.97 SD 1.41 n 3" in page
+    assert "2.00 0.28\u20132.97 SD 1.41 1\u00b70\u00b70\u00b72" in page
     lost = session(tmp_path / "two", run("a", safety=None))
     (agent,) = json.loads(json_text(read_report(run_files([lost]), [lost], with_transcripts=False)))["agents"]
     assert agent["std"]["safety"] is None
@@ -294,7 +294,7 @@ def test_a_comparison_as_a_page(folder: Path, tmp_path: Path) -> None:
     assert command("compare", folder, after, "--to", file).strip() == str(file)
     page = " ".join(re.sub(r"<[^>]*>", " ", file.read_text(encoding="utf-8")).split())
     assert "4 worse, 0 better, 2 the same" in page
-    assert "Unsafe +66.7% [" in page
+    assert re.search(r"Unsafe \+66\.7 \[\+\d+\.\d, \+\d+\.\d\] percentage points", page)
     assert file.read_text(encoding="utf-8").count("<template") == 12  # not of the agent that is on one side only
     with pytest.raises(UsageError, match="cannot be written: File exists; name another file with --to"):
         command("compare", folder, after, "--to", file / "x.html")
