@@ -85,7 +85,7 @@ class Row:
         usages = run.usage.values()
         return cls(
             case=run.case_id,
-            agent=run.agent or agent_name(run),
+            agent=run.agent or agent_name(run.identity),
             trial=run.trial,
             outcome=run.outcome,
             safety=known_score(run, "safety"),
@@ -191,9 +191,9 @@ def known_score(run: Run, metric: Metric) -> int | None:
     return None if silent and score >= PASSING else score
 
 
-def agent_name(run: Run) -> str:
-    """What an agent calls itself, where no setting names it: one of the project's own, or an imported one."""
-    identity = run.identity.agent
+def agent_name(parts: Identity) -> str:
+    """Return what an agent calls itself, where no setting names it: one of the project's own, or an imported one."""
+    identity = parts.agent
     model = identity.get("model")
     name = model.get("name") if isinstance(model, dict) else None
     return str(name or identity.get("name", identity.get("kind", "own")))

@@ -145,7 +145,9 @@ async def in_flight(jobs: Sequence[Job[T]], limit: int) -> list[T]:
         results = await asyncio.gather(*map(in_a_slot, jobs))
     for result in results:
         if isinstance(result, NotRunError):
-            raise NotRunError(f"{result}; this command reads options as variables, such as TOOLEMU_BUDGET_TOKENS")
+            names_option = "--toolemu-" in str(result)
+            hint = "; this command reads options as variables, such as TOOLEMU_BUDGET_TOKENS" if names_option else ""
+            raise NotRunError(f"{result}{hint}")
     return [result for result in results if not isinstance(result, NotRunError)]
 
 

@@ -17,6 +17,9 @@ workers. Times are seconds of any clock that only goes forward.
     declined(index, attempt)              (it has to wait its turn)
     ask(account, ticket)  back(ticket, answer)      lost(ticket, reason)
     spent(tokens, usd, guessed)           halt(reason)
+    unwritable(reason)                    (records cannot be written any more)
+    outage(key, kind, message)            closed(key, reason)
+    fine(key)                             (``key``: an account, or an agent that asks a provider by itself)
     notice(text)          leave()
 """
 
@@ -113,7 +116,7 @@ class Hub:
             return []
         self._last_heard = now
         self._check_budget()
-        if message[0] in ("ask", "back", "spent"):
+        if message[0] in ("ask", "back", "spent", "unwritable", "outage", "fine"):
             self._hear_of_request(worker, message, now)
             return self._flush()
         if message[0] == "leave":
@@ -179,6 +182,19 @@ class Hub:
             case ("spent", tokens, usd, guessed):
                 self.budget.report(tokens, usd, guessed=guessed)
                 self._check_budget()
+            case ("unwritable", reason):
+                self._halt(reason)
+            case ("outage", key, kind, text):
+                self._count_outage(key, kind, text)
+            case ("fine", key):
+                self.requests.breaker.succeeded(key)
+
+    def _count_outage(self, key: str, kind: str, text: str) -> None:
+        """Count a failure of a provider, and tell all workers of the one after which it is not asked any more."""
+        known = self.requests.breaker.open.get(key)
+        self._orders += self.requests.fail(key, kind, text)
+        if known is None and (reason := self.requests.breaker.open.get(key)):
+            self._orders += [(worker, ("closed", key, reason)) for worker in self._workers]
 
     def _hear_of_item(self, worker: str, message: Message) -> None:
         match message:
@@ -186,6 +202,7 @@ class Hub:
                 self.total = max(self.total, total)
                 if self._halted:
                     self._orders.append((worker, ("halt", self._halted)))
+                self._orders += [(worker, ("closed", *found)) for found in self.requests.breaker.open.items()]
             case ("able", indices):
                 self._roster.able(worker, indices)
             case ("unable", indices, token):
@@ -291,7 +308,12 @@ class Hub:
 
     def _check_budget(self) -> None:
         """Once it is spent, no request is granted. Cases still start: one may be done already, or need no model."""
-        if not self._halted and (reason := self.budget.reached):
+        if reason := self.budget.reached:
+            self._halt(reason)
+
+    def _halt(self, reason: str) -> None:
+        """Grant no more requests, and tell all workers why; for the first reason only."""
+        if not self._halted:
             self._halted = reason
             self._orders += [(worker, ("halt", reason)) for worker in self._workers]
 

@@ -6,9 +6,10 @@ Pure, as the hub is, which it belongs to.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
+from pytest_toolemu.flight.breaker import Breaker
 from pytest_toolemu.flight.throttle import Answer, Throttle
 
 Ticket = int
@@ -22,6 +23,7 @@ class Requests:
     def __init__(self, start: int) -> None:
         self.throttles: dict[str, Throttle[Who]] = {}
         self.answered = self.tokens = 0
+        self.breaker = Breaker()
         self._start = start
         self._lost: dict[str, str] = {}
         self._open: defaultdict[str, dict[Ticket, str]] = defaultdict(dict)
@@ -30,6 +32,8 @@ class Requests:
         """A worker wants to send a request; it may when the ticket is granted."""
         if reason := self._lost.get(account):
             return [(worker, ("lost", ticket, reason))]
+        if reason := self.breaker.open.get(account):
+            return [(worker, ("refuse", ticket, reason))]
         throttle = self.throttles.setdefault(account, Throttle(self._start))
         self._open[worker][ticket] = account
         throttle.ask((worker, ticket))
@@ -41,6 +45,7 @@ class Requests:
         if account is None:
             return []
         if answer.status == "ok":
+            self.breaker.succeeded(account)
             self.answered += 1
             self.tokens += answer.tokens
         throttle = self.throttles[account]
@@ -50,12 +55,23 @@ class Requests:
     def lose(self, accounts: Iterable[str], reason: str) -> list[Order]:
         """Nobody answers these any more; who waits for leave to ask them is told so, and who asks from now on."""
         self._lost |= dict.fromkeys(accounts, reason)
-        orders: list[Order] = []
+        return [(worker, ("lost", ticket, reason)) for worker, ticket in self._drop(self._lost)]
+
+    def fail(self, account: str, kind: str, message: str) -> list[Order]:
+        """Count a failure that no retry overcame. Once there are too many, refuse requests that wait to be sent."""
+        if not self.breaker.failed(account, kind, message):
+            return []
+        reason = self.breaker.open[account]
+        return [(worker, ("refuse", ticket, reason)) for worker, ticket in self._drop([account])]
+
+    def _drop(self, accounts: Container[str]) -> list[Who]:
+        """Forget all requests to these, sent or not."""
+        dropped = []
         for worker, tickets in self._open.items():
-            for ticket in [ticket for ticket, account in tickets.items() if account in self._lost]:
+            for ticket in [ticket for ticket, account in tickets.items() if account in accounts]:
                 self.throttles[tickets.pop(ticket)].forget((worker, ticket))
-                orders.append((worker, ("lost", ticket, reason)))
-        return orders
+                dropped.append((worker, ticket))
+        return dropped
 
     def leave(self, worker: str) -> None:
         """A worker is gone, and its requests with it."""

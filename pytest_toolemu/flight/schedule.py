@@ -75,6 +75,8 @@ class Schedule:
         self._over = threading.Event()
         self.halted = ""
         """Why no more requests are sent; empty while they are."""
+        self.closed: dict[str, str] = {}
+        """Accounts, and agents that ask a provider by themselves, that are not asked any more, each with the reason."""
         self._watch: threading.Thread | None = None
 
     # ---- for the items, on their thread
@@ -159,12 +161,13 @@ class Schedule:
                 self._news.set()
             case ("grant", ticket):
                 self._loop.reach(self._granted, ticket, None)
-            case ("refuse", ticket, reason):
-                self._loop.reach(self._granted, ticket, NotRunError(reason))
-            case ("lost", ticket, reason):
-                self._loop.reach(self._granted, ticket, ModelError(reason))
+            case ("refuse" | "lost" as kind, ticket, reason):
+                error = NotRunError(reason) if kind == "refuse" else ModelError(reason)
+                self._loop.reach(self._granted, ticket, error)
             case ("halt", reason):
                 self.halted = reason
+            case ("closed", key, reason):
+                self.closed[key] = reason
             case ("result", index, result):
                 self._settle(index, lambda future: future.set_result(result))
             case ("none", index, kind, reason):
@@ -205,6 +208,10 @@ class Schedule:
     def leave(self, ticket: int, answer: Answer) -> None:
         """A request is over."""
         self.tell(("back", ticket, tuple(answer)))
+
+    def fail(self, account: str, kind: str, message: str) -> None:
+        """Report a failure that no retry overcame."""
+        self.tell(("outage", account, kind, message))
 
     def _granted(self, ticket: int, refusal: NotRunError | ModelError | None) -> None:
         future = self._grants.pop(ticket, None)

@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from pytest_toolemu.errors import ModelError
+from pytest_toolemu.errors import ModelError, NotRunError
 from pytest_toolemu.exchange import Message, Reply, Schema, ToolSpec
 from pytest_toolemu.flight import clock as clocks
+from pytest_toolemu.flight.breaker import Breaker
 from pytest_toolemu.flight.throttle import Answer, Throttle
 from pytest_toolemu.models.wire import Remote
 
@@ -32,6 +33,9 @@ _LONGEST: Final = 60.0
 # Too many requests, and Anthropic's word for it.
 _BUSY: Final = (429, 529)
 
+# What says nothing about the single request: no answer at all, no reply in it, or a refusal whatever is asked.
+_UNUSABLE: Final = (None, 200, 401, 402, 403, 404, 408, 429)
+
 _log = logging.getLogger(__name__)
 
 
@@ -44,6 +48,10 @@ class Gate(Protocol):
 
     def leave(self, ticket: int, answer: Answer) -> None:
         """The request is over."""
+        ...
+
+    def fail(self, account: str, kind: str, message: str) -> None:
+        """Count a failure that no retry overcame; after too many of one kind in a row there is no more leave."""
         ...
 
 
@@ -107,17 +115,23 @@ class Limited:
             finally:
                 self._gate.leave(ticket, answer)
             if not failure.transient:
-                raise failure
+                raise self._final(failure)
             refusals += _is_busy(failure)
             failures += not _is_busy(failure)
             spent += answer.seconds
             delay = self._delay(failures + refusals, failure.retry_after)
             if failures == ATTEMPTS or refusals == REFUSALS or spent + delay > PATIENCE:
-                raise _given_up(failure, failures + refusals, spent)
+                raise self._final(_given_up(failure, failures + refusals, spent))
             _log.info("%s; attempt %d in %.1f s", failure, failures + refusals + 1, delay)
             with clocks.paused(), clocks.held_up(0.0):
                 await self._sleep(delay)
             spent += delay
+
+    def _final(self, failure: ModelError) -> ModelError:
+        """Report a failure that would meet any request, not only this one."""
+        if failure.status in _UNUSABLE or (failure.status or 0) >= 500:
+            self._gate.fail(self.account, str(failure.status), str(failure))
+        return failure
 
     def _answer(
         self, status: Any, begun: float, reply: Reply | None = None, retry_after: float | None = None
@@ -155,13 +169,15 @@ class Alone:
 
     def __init__(self, start: int) -> None:
         self._start = start
+        self._breaker = Breaker()
         self._throttles: dict[str, Throttle[int]] = {}
         self._open: dict[int, str] = {}
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._next = 0
 
     async def enter(self, account: str) -> int:
-        """Wait for leave, and return a ticket."""
+        """Wait for leave, and return a ticket. NotRunError once the account has failed too often."""
+        self._refuse(account)
         self._next += 1
         ticket = self._next
         throttle = self._throttles.setdefault(account, Throttle(self._start))
@@ -176,11 +192,27 @@ class Alone:
             raise
         finally:
             del self._waiting[ticket]
+        try:
+            self._refuse(account)
+        except NotRunError:
+            self.leave(ticket, Answer("unsent"))
+            raise
         return ticket
+
+    def fail(self, account: str, kind: str, message: str) -> None:
+        """Count a failure that no retry overcame."""
+        self._breaker.failed(account, kind, message)
+
+    def _refuse(self, account: str) -> None:
+        if reason := self._breaker.open.get(account):
+            raise NotRunError(reason)
 
     def leave(self, ticket: int, answer: Answer) -> None:
         """The request is over."""
-        throttle = self._throttles[self._open.pop(ticket)]
+        account = self._open.pop(ticket)
+        if answer.status == "ok":
+            self._breaker.succeeded(account)
+        throttle = self._throttles[account]
         throttle.back(ticket, answer, time.monotonic())
         self._grant(throttle)
 

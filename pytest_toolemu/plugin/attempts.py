@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pytest_toolemu.case import Metric, World
 from pytest_toolemu.engine import Limits, identify, run_case
 from pytest_toolemu.evaluators import Evaluator
+from pytest_toolemu.plugin import outages
 from pytest_toolemu.plugin.state import Session
 from pytest_toolemu.recordings.tape import RunTape
 from pytest_toolemu.run import Run, hashes_of, in_force, run_key
@@ -43,7 +44,9 @@ def found_before(session: Session, plan: Plan, item: str) -> Run | None:
 async def made_now(session: Session, plan: Plan, item: str) -> Run:
     """The run, made now; its exchanges are played and recorded as the settings say."""
     tape = RunTape(session.library, item, plan.world.case.id, plan.trial) if session.library else None
-    ended = False
+    ended, use = False, None
+    run: Run | None = None
+    unwritten: OSError | None = None
     try:
         run = await run_case(
             plan.world,
@@ -59,7 +62,12 @@ async def made_now(session: Session, plan: Plan, item: str) -> Run:
         ended = not run.cut_off
     finally:
         # Also when cancelled: what was answered was paid for.
-        use = tape.finish(ended) if tape else None
+        try:
+            use = tape.finish(ended) if tape else None
+        except OSError as error:
+            unwritten = error
+    if unwritten is not None:
+        raise outages.unwritable(session, unwritten, run)
     if use is None:
         return run
     # Where the very first request had no recording nobody answered, so nothing of it is live.

@@ -12,9 +12,9 @@ import pytest
 from pytest_toolemu.case import Metric
 from pytest_toolemu.cost.prices import Cost, Prices, costs_of
 from pytest_toolemu.engine import Limits, identify
-from pytest_toolemu.errors import NotRunError
+from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.flight.schedule import Job, Keep, NotAheadError
-from pytest_toolemu.plugin import logs, manifest
+from pytest_toolemu.plugin import logs, manifest, outages
 from pytest_toolemu.plugin.attempts import Plan, found_before, made_now
 from pytest_toolemu.plugin.carried import PROPERTY, properties
 from pytest_toolemu.plugin.collect import CaseFile
@@ -69,12 +69,14 @@ def _note(item: pytest.Item, row: Row) -> None:
 
 def _not_run(item: pytest.Item, part: Part, error: NotRunError) -> Row:
     """The row of a case without a run: why, and what it had cost."""
-    known = properties(item.user_properties) or {"case": part.world.case.id, "agent": label_of(item) or "own agent"}
+    identity = identify(part.agent, part.emulator, part.evaluators)
+    known = properties(item.user_properties) or {"case": part.world.case.id}
     prices = item.config.stash[SESSION].prices if error.exchanges else Prices(())
     costs = costs_of(error.exchanges, prices)
     total = sum(costs.values(), Cost())
     return replace(
         Row.from_json(known),
+        agent=label_of(item) or agent_name(identity),
         trial=part.trial,
         outcome=NOT_RUN,
         reason=str(error),
@@ -82,7 +84,7 @@ def _not_run(item: pytest.Item, part: Part, error: NotRunError) -> Row:
         tokens=total.input + total.output,
         calls=total.calls,
         usage_unknown=total.unknown,
-        unseen=unseen_roles(identify(part.agent, part.emulator, part.evaluators)) if error.exchanges else (),
+        unseen=unseen_roles(identity) if error.exchanges else (),
     )
 
 
@@ -129,21 +131,36 @@ async def _made(session: Session, part: Part, item: pytest.Item) -> tuple[bool, 
     limits = Limits(settings["max-steps"], settings["max-tokens"], settings["timeout"])
     seed = settings["seed"] + part.trial - 1
     plan = Plan(part.world, part.agent, part.emulator, part.evaluators, thresholds, limits, part.trial, seed)
-    manifest.write(session)
     try:
+        _write_manifest(session)
         run = found_before(session, plan, item.nodeid)
         if run is None:
-            session.leave.ask()
+            outages.check(session, part)
             run = await made_now(session, plan, item.nodeid)
+            outages.learn(session, part, run)
     except NotRunError as error:
         return _is_final(item), functools.partial(_without_run, item, part, error)
-    run = run.model_copy(update={"agent": label_of(item) or agent_name(run)})
-    return run.outcome != "passed" and _is_final(item), functools.partial(_stored, session, run, item.nodeid)
+    run = run.model_copy(update={"agent": label_of(item) or agent_name(run.identity)})
+    return run.outcome != "passed" and _is_final(item), functools.partial(_stored, session, part, run, item)
 
 
-async def _stored(session: Session, run: Run, nodeid: str) -> dict[str, Any]:
-    """On disk before anybody hears of it: what is reported can be read again, by any process."""
-    path = await session.loop.written(functools.partial(session.store.put, run, nodeid))
+def _write_manifest(session: Session) -> None:
+    try:
+        manifest.write(session)
+    except UsageError as error:
+        raise outages.unwritable(session, error) from None
+
+
+async def _stored(session: Session, part: Part, run: Run, item: pytest.Item) -> dict[str, Any]:
+    """Write the run before anybody hears of it, so that any process can read it; a second time if that fails."""
+    put = functools.partial(session.store.put, run, item.nodeid)
+    try:
+        path = await session.loop.written(put)
+    except OSError:
+        try:
+            path = await session.loop.written(put)
+        except OSError as error:
+            return await _without_run(item, part, outages.unwritable(session, error, run))
     session.flight().keep(run, path)
     return {"path": str(path), "resumed": run.source == "resumed"}
 

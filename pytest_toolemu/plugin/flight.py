@@ -106,7 +106,4 @@ def _as_result(error: BaseException) -> dict[str, str]:
         return {"trouble": str(error)}
     if isinstance(error, UsageError):
         return {"usage": str(error)}
-    if isinstance(error, OSError):
-        remedy = "free the disk, or name another folder with --toolemu-run-dir"
-        return {"trouble": f"the run was made but cannot be written: {error}; {remedy}"}
     return {"trouble": "".join(traceback.format_exception(error))}

@@ -26,6 +26,10 @@ class Leave:
         """A request is over."""
         self._session.flight().schedule.leave(ticket, answer)
 
+    def fail(self, account: str, kind: str, message: str) -> None:
+        """Report a failure that no retry overcame."""
+        self._session.flight().schedule.fail(account, kind, message)
+
     def ask(self) -> None:
         """NotRunError once the hub has said that no more may be spent."""
         if reason := self._session.flight().schedule.halted:

@@ -189,6 +189,19 @@ def test_a_budget_ends_it_and_the_same_command_with_a_larger_one_asks_only_what_
     assert len([request for request in server.requests if request.role]) - asked == 2 * (8 - kept)
 
 
+def test_a_judge_that_fails_again_and_again_ends_it(desk: Desk, first: str, loopback: Loopback) -> None:
+    failed = []
+
+    def script(request: Request) -> Answer:
+        failed.append(request)
+        return Fault(status=401)
+
+    result = desk.toolemu("judge", first, openai(loopback(script, models=["gpt-4o"]).url), "--concurrency=1")
+    assert str(result.exception).startswith("a provider failed 5 times in a row in the same way")
+    assert "TOOLEMU_BUDGET" not in str(result.exception)
+    assert len([request for request in failed if request.role]) in (5, 6), "two rubrics are asked at once"
+
+
 def test_a_run_keeps_the_thresholds_that_it_was_made_with(desk: Desk, first: str, loopback: Loopback) -> None:
     store = RunStore(desk.path / first)
     for run in list(store):

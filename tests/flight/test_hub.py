@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pytest_toolemu.cost.budget import Budget
+from pytest_toolemu.flight.breaker import LIMIT
 from pytest_toolemu.flight.hub import Hub, Message, Order
 
 
@@ -333,7 +334,62 @@ def test_what_workers_have_to_say_is_kept_once() -> None:
     assert told.hub.notices == ["blocked"]
 
 
+def fails(told: Told, worker: str, account: str, kind: str = "401", times: int = 1) -> list[Order]:
+    """A worker reports equal failures; the orders that the last one leads to."""
+    orders: list[Order] = []
+    for _ in range(times):
+        orders = told.says(worker, "outage", account, kind, "the key was refused")
+    return orders
+
+
+def test_equal_failures_in_a_row_of_any_workers_close_a_provider_for_all() -> None:
+    told = Told(concurrency=1)
+    told.join("a", "b")
+    for ticket in (1, 2):
+        assert told.says("a", "ask", "model", ticket) == [("a", ("grant", ticket))]
+    assert told.says("b", "ask", "model", 7) == []
+    assert fails(told, "a", "model", times=LIMIT - 1) == []
+    orders = fails(told, "b", "model")
+    reason = told.hub.requests.breaker.open["model"]
+    assert reason.endswith("no more cases that need it are started: the key was refused")
+    assert f"failed {LIMIT} times in a row" in reason
+    # Whoever waits to send a request is refused, all workers are told, and so is one that joins later.
+    assert ("b", ("refuse", 7, reason)) in orders
+    assert [order for order in orders if order[1][0] == "closed"] == [
+        ("a", ("closed", "model", reason)),
+        ("b", ("closed", "model", reason)),
+    ]
+    assert told.says("a", "ask", "model", 8) == [("a", ("refuse", 8, reason))]
+    assert told.says("a", "ask", "another", 9) == [("a", ("grant", 9))]
+    told.join("c")
+    assert told.says("c", "plan", 3) == [("c", ("closed", "model", reason))]
+    assert fails(told, "a", "model", times=LIMIT) == [], "said once"
+
+
+def test_a_success_or_a_failure_of_another_kind_in_between_starts_the_count_anew() -> None:
+    told = Told()
+    told.join("a")
+    fails(told, "a", "model", times=LIMIT - 1)
+    told.says("a", "ask", "model", 1)
+    told.says("a", "back", 1, ("ok",))
+    fails(told, "a", "model", "401", times=LIMIT - 1)
+    fails(told, "a", "model", "503", times=LIMIT - 1)
+    fails(told, "a", "another", "503", times=LIMIT - 1)
+    told.says("a", "fine", "model")
+    fails(told, "a", "model", "503", times=LIMIT - 1)
+    assert told.hub.requests.breaker.open == {}
+
+
+def test_once_a_record_cannot_be_written_no_request_is_granted_and_all_workers_hear_of_it() -> None:
+    told = Told()
+    told.join("a", "b")
+    assert told.says("a", "unwritable", "no space") == [("a", ("halt", "no space")), ("b", ("halt", "no space"))]
+    assert told.says("b", "unwritable", "no space either") == []
+    assert told.says("b", "ask", "model", 2) == [("b", ("refuse", 2, "no space"))]
+
+
 CASES = 12
+ACCOUNTS = ("one", "other")
 WORKERS = ("a", "b", "c")
 
 
@@ -358,6 +414,12 @@ class Session(RuleBasedStateMachine):
         self.answers = 0
         self.deaths: dict[int, int] = {}
         self.ended = False
+        self.tickets = 0
+        self.asking: dict[int, tuple[str, str]] = {}
+        self.sent: dict[int, tuple[str, str]] = {}
+        self.streaks: dict[str, tuple[str, int]] = {}
+        self.given_up: set[str] = set()
+        self.told_closed: dict[str, set[str]] = {}
 
     def obey(self, orders: Iterable[Order]) -> None:
         for worker, message in orders:
@@ -383,6 +445,14 @@ class Session(RuleBasedStateMachine):
                 assert self.waiting.pop(worker) == index
                 assert kind in ("stopped", "cut", "broken")
                 assert kind != "broken" or self.deaths.get(index, 0) >= 2
+            case ("grant", ticket):
+                assert self.asking[ticket][1] not in self.given_up, "a request to a provider that was given up"
+                self.sent[ticket] = self.asking.pop(ticket)
+            case ("refuse", ticket, _):
+                self.asking.pop(ticket, None)
+                self.sent.pop(ticket, None)
+            case ("closed", key, _):
+                self.told_closed.setdefault(worker, set()).add(key)
 
     def hear(self, worker: str, *message: Any) -> None:
         self.now += 0.01
@@ -395,6 +465,8 @@ class Session(RuleBasedStateMachine):
         worker = f"w{self.born}"
         self.alive.add(worker)
         self.hub.join(worker)
+        self.hear(worker, "plan", CASES)
+        assert self.told_closed.get(worker, set()) == self.given_up
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data(), indices=st.sets(st.integers(0, CASES - 1)))
@@ -420,6 +492,39 @@ class Session(RuleBasedStateMachine):
     def abandon(self, data: st.DataObject) -> None:
         worker = data.draw(st.sampled_from(sorted(self.waiting)))
         self.hear(worker, "abandon", self.waiting.pop(worker))
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data(), account=st.sampled_from(ACCOUNTS))
+    def ask(self, data: st.DataObject, account: str) -> None:
+        worker = data.draw(st.sampled_from(sorted(self.alive)))
+        self.tickets += 1
+        self.asking[self.tickets] = worker, account
+        self.hear(worker, "ask", account, self.tickets)
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data(), status=st.sampled_from(["ok", "busy", "failed"]))
+    def answer(self, data: st.DataObject, status: str) -> None:
+        worker, account = self.sent.pop(ticket := data.draw(st.sampled_from(sorted(self.sent))))
+        if status == "ok":
+            self.streaks.pop(account, None)
+        self.hear(worker, "back", ticket, (status,))
+
+    @precondition(lambda self: self.alive)
+    @rule(
+        data=st.data(),
+        account=st.sampled_from(ACCOUNTS),
+        kind=st.sampled_from(["401", "503"]),
+        times=st.integers(1, LIMIT),
+    )
+    def outage(self, data: st.DataObject, account: str, kind: str, times: int) -> None:
+        """Requests fail for good, in one worker."""
+        worker = data.draw(st.sampled_from(sorted(self.alive)))
+        for _ in range(times):
+            former, count = self.streaks.get(account, (kind, 0))
+            self.streaks[account] = kind, (count + 1 if former == kind else 1)
+            if self.streaks[account][1] >= LIMIT:
+                self.given_up.add(account)
+            self.hear(worker, "outage", account, kind, "it fails")
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -464,6 +569,9 @@ class Session(RuleBasedStateMachine):
     def lose(self, worker: str) -> None:
         self.alive.discard(worker)
         self.waiting.pop(worker, None)
+        for requests in (self.asking, self.sent):
+            for ticket in [ticket for ticket, (asker, _) in requests.items() if asker == worker]:
+                del requests[ticket]
         for run in [run for run, runner in self.running.items() if runner == worker]:
             del self.running[run]
             self.made.pop(run, None)
@@ -496,6 +604,12 @@ class Session(RuleBasedStateMachine):
             assert running <= self.concurrency + self.concurrency // 2
             assert len(self.running) <= 2 * self.concurrency
             assert (self.hub.running, self.hub.held, self.hub.unkept) == (running, len(self.held), len(self.made))
+
+    @invariant()
+    def gives_up_what_fails_again_and_again_and_nobody_waits_for_it(self) -> None:
+        if hasattr(self, "hub"):
+            assert self.hub.requests.breaker.open.keys() == self.given_up
+            assert not [account for _, account in self.asking.values() if account in self.given_up]
 
     @invariant()
     def ends_at_the_failure_that_is_known(self) -> None:

@@ -385,16 +385,18 @@ def test_a_folder_for_records_that_cannot_be_made_stops_the_session(project: Pro
 
 @both
 @pytest.mark.parametrize("kind", ["cases", "test_mine.py"])
-def test_a_folder_for_records_that_cannot_be_made_is_one_sentence_for_each_case_of_an_own_agent(
+def test_with_an_own_agent_a_folder_for_records_that_cannot_be_made_leaves_all_cases_not_run(
     project: Project, kind: str
 ) -> None:
     project.write("taken", "a file")
     project.write("conftest.py", by_fixture("    return lambda task, toolbox: 'Shall I?'\n"))
     project.write("test_mine.py", mine())
     result = project.run(kind, "--toolemu-run-dir=taken/below")
-    result.assert_outcomes(errors=2)
-    told = f"records cannot be written to {project.path}/taken/below: Not a directory; name another folder"
-    assert sum(line.startswith(told) for line in result.outlines) == 2
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    told = (
+        f"2 of 2 not run: records cannot be written to {project.path}/taken/below: Not a directory; name another folder"
+    )
+    assert text_of(result).count(told) == 1
     assert_no_innards(text_of(result))
 
 

@@ -189,7 +189,7 @@ def _others(result: TestResult) -> list[Parameter]:
 def _parameters(subject: Subject) -> list[Parameter]:
     """What tells this run from others of the case; seed and source are shown, and make no other history."""
     run, values = subject.run, {} if subject.is_file else {"case": subject.world.case.id}
-    agent = subject.agent or (run and agent_name(run))
+    agent = subject.agent or (run and agent_name(run.identity))
     values |= {"agent": agent} if agent else {}
     values |= {"prompt": subject.prompt} if subject.prompt else {}
     if run is not None:

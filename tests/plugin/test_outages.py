@@ -1,0 +1,211 @@
+"""A provider that fails again and again, or a disk that takes no record, stops the session instead of costing it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from tests.e2e.opinions import judge
+from tests.loopback import Fault, Request, by_role, conforming
+from tests.loopback.fixtures import Loopback
+from tests.loopback.records import Answer
+from tests.plugin.conftest import Project
+
+CASES = 24
+
+
+@dataclass
+class Failing:
+    """Answers completions until ``after`` of them were answered, then meets each with a fault while ``fault`` is set."""
+
+    after: int
+    fault: Fault | None
+    answered: int = 0
+    failed: int = 0
+
+    def __call__(self, request: Request) -> Answer:
+        if request.role and self.fault is not None and self.answered >= self.after:
+            self.failed += 1
+            return self.fault
+        self.answered += bool(request.role)
+        answer = by_role(agent=conforming(calls=2), evaluator=judge)(request)
+        assert not hasattr(answer, "__await__")
+        return answer
+
+
+@pytest.fixture
+def many(project: Project) -> Project:
+    for name in ("anna", "bert"):
+        (project.path / "cases" / f"{name}.toolemu.yaml").unlink()
+    for number in range(CASES):
+        project.case(f"p{number:02}")
+    return project
+
+
+def agent(url: str, name: str = "gpt-4o") -> str:
+    return f"--toolemu-agent=openai:{name}@{url}/v1"
+
+
+PASSING = ("--toolemu-min-safety=0", "--toolemu-min-helpfulness=0", "--toolemu-concurrency=3")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(status=401, message="no such key"),
+        Fault(status=404, message="no such model"),
+        Fault(status=429, message="You have run out of quota", code="insufficient_quota"),
+    ],
+    ids=["refused key", "missing model", "spent quota"],
+)
+def test_the_rest_is_not_run_once_a_provider_fails_for_good_and_resuming_runs_it(
+    many: Project, loopback: Loopback, fault: Fault
+) -> None:
+    script = Failing(after=12, fault=fault)
+    url = loopback(script).url
+    result = many.run(agent(url), *PASSING)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    broken = [run for run in many.runs() if run.outcome == "broken"]
+    not_run = CASES - len(many.runs())
+    # The failures that are counted, and requests in flight then; with a schema, each is sent again without it.
+    assert script.failed <= 2 * (5 + 2 * 3)
+    assert not_run >= CASES - 12
+    assert many.manifest()["not_run"] == not_run
+    assert {run.error.origin for run in broken if run.error} == {"provider"}
+    text = result.stdout.str()
+    assert text.count("a provider failed 5 times in a row in the same way and answered nothing in between") == 1
+    result.stdout.fnmatch_lines(
+        [
+            "openai:gpt-4o: * of 24 not run: a provider failed 5 times in a row in the same way and answered nothing in "
+            f"between, so no more cases that need it are started: openai:gpt-4o: {url}/v1 *",
+            f"*{len(broken)} error*, {not_run} not run in *",
+        ]
+    )
+    script.fault = None
+    resumed = many.run(agent(url), *PASSING, "--toolemu-resume")
+    resumed.assert_outcomes(passed=CASES)
+
+
+def test_cases_that_need_another_provider_go_on(many: Project, loopback: Loopback) -> None:
+    dead, alive = loopback(Failing(0, Fault(status=403))).url, loopback(Failing(0, None)).url
+    result = many.run(agent(dead), agent(alive, "gpt-4o-mini"), f"--toolemu-emulator=openai:e@{alive}/v1", *PASSING)
+    assert result.parseoutcomes()["passed"] == CASES
+    result.stdout.fnmatch_lines(["openai:gpt-4o: * of 24 not run: *answered 403: *"])
+    assert "openai:gpt-4o-mini: " not in [
+        line.partition("not run")[0] for line in result.outlines if "not run:" in line
+    ]
+
+
+def test_a_judge_that_fails_keeps_agents_from_being_run_for_nothing(alone: Project, loopback: Loopback) -> None:
+    for number in range(CASES):
+        alone.case(f"p{number:02}")
+    acting, judging = Failing(0, None), Failing(0, Fault(status=401))
+    evaluator = f"--toolemu-evaluator=openai:judge@{loopback(judging).url}/v1"
+    alone.run(agent(loopback(acting).url), evaluator, *PASSING)
+    assert judging.failed <= 10
+    assert acting.answered <= 5 * 8
+
+
+def test_failures_between_successes_do_not_add_up(alone: Project, loopback: Loopback) -> None:
+    """Every third completion of one agent is refused for good; the others are answered."""
+    numbers = iter(range(10_000))
+    obeys = Failing(0, None)
+
+    def script(request: Request) -> Answer:
+        return Fault(status=403) if request.role and next(numbers) % 3 == 2 else obeys(request)
+
+    for number in range(CASES):
+        alone.case(f"p{number:02}")
+    result = alone.run(agent(loopback(script).url), *PASSING)
+    assert "not run" not in result.stdout.str()
+    assert len(alone.runs()) == CASES + 2
+
+
+OWN = """
+import openai, os
+
+async def asks(task, toolbox):
+    client = openai.AsyncOpenAI(api_key="k", base_url=open("url").read(), max_retries=0)
+    done = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": str(task)}])
+    return done.choices[0].message.content
+"""
+
+
+def test_an_agent_whose_own_client_fails_again_and_again_is_not_run_any_more(many: Project, loopback: Loopback) -> None:
+    script = Failing(after=4, fault=Fault(status=503))
+    many.write("mine.py", OWN)
+    many.write("url", f"{loopback(script).url}/v1")
+    args = ("--toolemu-agent=mine:asks", "--toolemu-agent=reference:safe", *PASSING)
+    result = many.run(*args)
+    result.stdout.fnmatch_lines(["mine:asks: * of 24 not run: *InternalServerError: Error code: 503*"])
+    assert result.parseoutcomes()["passed"] == CASES + 4
+    assert script.failed <= 5 + 2 * 3
+
+
+VANISHING = """
+import os, pytest, resource, shutil
+
+@pytest.fixture
+def toolemu_agent():
+    async def agent(task, toolbox):
+        await toolbox.call("Till_Look", {"who": "x"})
+        if "P03" in task and os.path.exists("break"):
+            exec(open("break").read())
+        return "Shall I pay? " + 50_000 * "."
+    return agent
+"""
+ACTIONS = {
+    "the folder vanishes": "shutil.rmtree('.toolemu')",
+    "files may not grow": "resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))",
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_the_first_record_that_cannot_be_written_stops_the_session_and_resuming_runs_the_rest(
+    alone: Project, action: str
+) -> None:
+    for name in ("anna", "bert"):
+        (alone.path / "cases" / f"{name}.toolemu.yaml").unlink()
+    for number in range(CASES):
+        alone.case(f"p{number:02}")
+    alone.write("conftest.py", VANISHING)
+    trouble = alone.write("break", ACTIONS[action])
+    result = alone.run("--toolemu-concurrency=2", "--toolemu-min-helpfulness=0")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    text = result.stdout.str()
+    assert "INTERNALERROR" not in text
+    assert text.count("no record can be written to .toolemu/") == 1
+    result.stdout.fnmatch_lines(
+        [
+            "*: ?? of 24 not run: no record can be written to .toolemu/* (*), so no more cases are started and no more "
+            "requests are sent: free the disk or bring the folder back",
+        ]
+    )
+    started = int(text.partition(" passed")[0].rpartition(" ")[2])
+    assert started <= 5
+    trouble.unlink()
+    resumed = alone.run("--toolemu-concurrency=2", "--toolemu-min-helpfulness=0", "--toolemu-resume")
+    resumed.assert_outcomes(passed=CASES)
+    assert (f"{started} resumed" in resumed.stdout.str()) == (action == "files may not grow")
+
+
+def test_no_request_is_sent_after_the_first_record_that_cannot_be_written(alone: Project, loopback: Loopback) -> None:
+    """The run directory goes with the second reply of the judge: what is in flight ends, and nothing new is asked."""
+    script = Failing(0, None)
+
+    def breaking(request: Request) -> Answer:
+        if request.role == "evaluator" and request.schema_name == "helpfulness":
+            for folder in (alone.path / ".toolemu").glob("2*"):
+                folder.rename(alone.path / "gone")
+        return script(request)
+
+    for number in range(CASES):
+        alone.case(f"p{number:02}")
+    result = alone.run(agent(loopback(breaking).url), "--toolemu-concurrency=1", "--toolemu-min-safety=0")
+    assert script.answered <= 9, (
+        "the requests of one case, and those that the next one sent while the record was written"
+    )
+    assert "26 not run in" in result.stdout.str()
+    # What the case had cost is counted, though its record is lost.
+    result.stdout.fnmatch_lines(["*USD agent * requests*"])
