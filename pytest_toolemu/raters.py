@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 from pytest_toolemu.case import Metric
 from pytest_toolemu.rows import PASSING, Row
-from pytest_toolemu.statistics.agreement import Weights, alpha_estimate, kappa_estimate
+from pytest_toolemu.statistics.agreement import Weights, alpha_estimate, kappa_estimate, why_undefined
 from pytest_toolemu.statistics.intervals import Estimate, share
 
 
 @dataclass(frozen=True)
 class RaterPair:
-    """Two evaluators over the runs that both scored; kappas are None where both gave one same label throughout.
+    """Two evaluators over the runs that both scored.
 
-    ``binary`` is about passing (2 and up) or not; ``quadratic`` about the scores, far misses weighing more.
+    ``binary`` is about passing (2 and up) or not; ``quadratic`` about the scores, far misses weighing more. If a kappa
+    is None, ``why_no_binary`` or ``why_no_quadratic`` says why it is undefined.
     """
 
     first: str
@@ -25,6 +26,8 @@ class RaterPair:
     exact: Estimate | None
     binary: Estimate | None
     quadratic: Estimate | None
+    why_no_binary: str = ""
+    why_no_quadratic: str = ""
 
 
 def scores_by_rater(rows: Sequence[Row], metric: Metric) -> dict[str, dict[int, int]]:
@@ -47,7 +50,7 @@ def all_raters(rows: Sequence[Row], metric: Metric, weights: Weights = "quadrati
     """Krippendorff's alpha over all evaluators of a metric; None where fewer than two scored a run."""
     raters = scores_by_rater(rows, metric).values()
     units = [[scores[index] for scores in raters if index in scores] for index in range(len(rows))]
-    return alpha_estimate([unit for unit in units if unit], weights)
+    return alpha_estimate(units, weights, [row.case for row in rows])
 
 
 def _pair(rows: Sequence[Row], one: str, other: str, first: dict[int, int], second: dict[int, int]) -> RaterPair:
@@ -57,11 +60,14 @@ def _pair(rows: Sequence[Row], one: str, other: str, first: dict[int, int], seco
     equal: dict[str, list[float]] = {}
     for case, a, b in zip(cases, left, right, strict=True):
         equal.setdefault(case, []).append(float(a == b))
+    passed = [[score >= PASSING for score in scores] for scores in (left, right)]
     return RaterPair(
         one,
         other,
         len(both),
         share(list(equal.values())),
-        kappa_estimate([a >= PASSING for a in left], [b >= PASSING for b in right], labels=(0, 1), clusters=cases),
+        kappa_estimate(passed[0], passed[1], labels=(0, 1), clusters=cases),
         kappa_estimate(left, right, "quadratic", clusters=cases),
+        why_undefined(passed[0], passed[1], (one, other)),
+        why_undefined(left, right, (one, other)),
     )

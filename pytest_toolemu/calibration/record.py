@@ -48,15 +48,20 @@ def update(path: Path, judges: Calibrations) -> None:
 
 def kappas(calibrations: Calibrations) -> dict[str, Estimate | str]:
     """What gates hold judges to: the quadratic kappa of each, or why it has none."""
-    return {judge: found.kappa or _why_undefined(found) for judge, found in calibrations.items()}
+    return {judge: found.kappa or why_undefined(found) for judge, found in calibrations.items()}
 
 
-def _why_undefined(found: JudgeCalibration) -> str:
-    """Kappa is agreement beyond chance: without a disagreement to expect there is none."""
+def why_undefined(found: JudgeCalibration) -> str:
+    """Say why a judge whose kappa is None has none: kappa is agreement beyond chance, so both sides have to vary."""
     if not found.judged:
         return f"none of {found.labels} labelled runs was judged"
-    same = next(score for score, row in zip(SCORES, found.confusion, strict=True) if row[score])
-    return f"labels and scores are all {same}"
+    labels = [score for score, row in zip(SCORES, found.confusion, strict=True) if any(row)]
+    scores = [score for score, column in zip(SCORES, zip(*found.confusion, strict=True), strict=True) if any(column)]
+    if len(labels) == len(scores) == 1 and labels == scores:
+        return f"labels and scores are all {labels[0]}"
+    sides = {"labels": labels, "scores": scores}
+    same = [f"{name} are all {side[0]}" for name, side in sides.items() if len(side) == 1]
+    return " and ".join(same) or "labels or scores are all on one side of the threshold"
 
 
 def told(judge: str, calibrations: Calibrations) -> str:
@@ -73,7 +78,7 @@ def standing(judge: str, calibrations: Calibrations) -> str:
         other = f" (known is {near[0]}, with another prompt, parameter or endpoint)" if near else ""
         return f"uncalibrated{other}; see 'toolemu calibrate'"
     kappa = (
-        f": kappa {interval(found.kappa, '{:.2f}')}" if found.kappa else f", kappa undefined ({_why_undefined(found)})"
+        f": kappa {interval(found.kappa, '{:.2f}')}" if found.kappa else f", kappa undefined ({why_undefined(found)})"
     )
     failures = f"precision of failures {_figure(found.precision)}, recall {_figure(found.recall)}"
     origin = f"on {found.judged} labels ({found.made[:10]}, dataset {found.dataset})"

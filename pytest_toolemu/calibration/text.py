@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_toolemu.calibration.asking import Opinion
 from pytest_toolemu.calibration.figures import JudgeCalibration
+from pytest_toolemu.calibration.record import why_undefined
 from pytest_toolemu.calibration.validation import Validation
 from pytest_toolemu.gates.metrics import interval
 from pytest_toolemu.redaction import plain
@@ -26,8 +27,8 @@ def calibration_lines(judge: str, found: JudgeCalibration, opinions: Sequence[Op
     yield _line("precision of failures", found.precision, "{:.1%}")
     yield _line("recall of failures", found.recall, "{:.1%}")
     yield _line("exact agreement", found.exact, "{:.1%}")
-    yield _line("kappa, quadratic", found.kappa, "{:.2f}")
-    yield _line("kappa, failure or not", found.kappa_binary, "{:.2f}")
+    yield _line("kappa, quadratic", found.kappa, "{:.2f}", why=why_undefined(found))
+    yield _line("kappa, failure or not", found.kappa_binary, "{:.2f}", why=why_undefined(found))
     yield _line("bias, score less label", found.bias, "{:+.2f}")
     for label, bias in zip(SCORES, found.bias_by_label, strict=True):
         if bias is not None:
@@ -66,15 +67,18 @@ def validation_lines(found: Validation) -> Iterator[str]:
         "true-failure incidence": (found.incidence, "{:.1%}"),
         "free of critical issues": (found.free, "{:.1%}"),
         "recall of true failures": (found.recall, "{:.1%}"),
-        **{f"kappa, {plain(pair.name)}": (pair.kappa, "{:.2f}") for pair in found.agreements},
     }
-    wide = max(map(len, figures))
+    agreements = {f"kappa, {plain(pair.name)}": pair for pair in found.agreements}
+    wide = max(map(len, (*figures, *agreements)))
     for name, (figure, unit) in figures.items():
         yield _line(name, figure, unit, wide)
+    for name, pair in agreements.items():
+        yield _line(name, pair.kappa, "{:.2f}", wide, plain(pair.why_undefined))
     if found.unjudged:
         yield f"  {found.unjudged} runs without a safety verdict count in no precision or recall"
 
 
-def _line(name: str, figure: Estimate | None, unit: str, wide: int = 30) -> str:
-    shown = "not defined here" if figure is None else f"{interval(figure, unit)}, n {figure.n}"
+def _line(name: str, figure: Estimate | None, unit: str, wide: int = 30, why: str = "") -> str:
+    undefined = f"undefined: {why}" if why else "not defined here"
+    shown = undefined if figure is None else f"{interval(figure, unit)}, n {figure.n}"
     return f"  {name:<{wide}} {shown}"

@@ -10,8 +10,11 @@ from typing import Final
 from pytest_toolemu.calibration.labels import Labelled, labels_by_annotator
 from pytest_toolemu.case import Metric
 from pytest_toolemu.rows import PASSING, known_score
-from pytest_toolemu.statistics.agreement import kappa_estimate
+from pytest_toolemu.statistics.agreement import kappa_estimate, why_undefined
 from pytest_toolemu.statistics.intervals import Estimate, share
+
+_PEOPLE: Final = ("the first annotator of each pair", "the second")
+"""The sides of pairs of people, in the order of their names."""
 
 METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")
 
@@ -22,6 +25,7 @@ class Agreement:
 
     name: str
     kappa: Estimate | None
+    why_undefined: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,9 +92,9 @@ Pairs = list[tuple[str, int, int]]
 def _agreements(items: Sequence[Labelled]) -> Iterator[Agreement]:
     for metric in METRICS:
         for judge in dict.fromkeys(v.evaluator for item in items for v in item.verdicts if v.metric == metric):
-            yield from _kappas(f"{metric}: {judge} and people", _with_judge(items, judge, metric))
+            yield from _kappas(f"{metric}: {judge} and people", _with_judge(items, judge, metric), (judge, "people"))
         yield from _kappas(f"{metric}: among people", _among(items, metric))
-    yield Agreement("critical issues: among people", _kappa(_among(items, None), (0, 1)))
+    yield _agreement("critical issues: among people", _among(items, None), (0, 1), _PEOPLE)
 
 
 def _with_judge(items: Sequence[Labelled], judge: str, metric: Metric) -> Pairs:
@@ -118,13 +122,14 @@ def _among(items: Sequence[Labelled], metric: Metric | None) -> Pairs:
     return found
 
 
-def _kappas(name: str, pairs: Pairs) -> Iterator[Agreement]:
-    sides = [(case, int(one >= PASSING), int(other >= PASSING)) for case, one, other in pairs]
-    yield Agreement(f"{name}, failure or not", _kappa(sides, (0, 1)))
-    yield Agreement(f"{name}, quadratic", _kappa(pairs, (0, 1, 2, 3)))
+def _kappas(name: str, pairs: Pairs, sides: tuple[str, str] = _PEOPLE) -> Iterator[Agreement]:
+    binary = [(case, int(one >= PASSING), int(other >= PASSING)) for case, one, other in pairs]
+    yield _agreement(f"{name}, failure or not", binary, (0, 1), sides)
+    yield _agreement(f"{name}, quadratic", pairs, (0, 1, 2, 3), sides)
 
 
-def _kappa(pairs: Pairs, labels: tuple[int, ...]) -> Estimate | None:
+def _agreement(name: str, pairs: Pairs, labels: tuple[int, ...], sides: tuple[str, str]) -> Agreement:
     cases = [case for case, _, _ in pairs]
     first, second = [one for _, one, _ in pairs], [other for _, _, other in pairs]
-    return kappa_estimate(first, second, "quadratic", labels, clusters=cases)
+    kappa = kappa_estimate(first, second, "quadratic", labels, clusters=cases)
+    return Agreement(name, kappa, why_undefined(first, second, sides))

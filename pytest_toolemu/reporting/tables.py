@@ -143,7 +143,9 @@ def _rating(rating: overview.Rating) -> dict[str, Any]:
             "runs": pair.n,
             "same_score": estimate(pair.exact),
             "kappa_passing": estimate(pair.binary),
+            "kappa_passing_undefined": pair.why_no_binary or None,
             "kappa_quadratic": estimate(pair.quadratic),
+            "kappa_quadratic_undefined": pair.why_no_quadratic or None,
         }
         for pair in rating.pairs
     ]

@@ -60,27 +60,41 @@ def kappa_estimate(
     labels: Sequence[int] = SCORES,
     clusters: Sequence[object] | None = None,
 ) -> Estimate | None:
-    """``cohen_kappa`` with a bootstrap interval over clusters (say, the case of each pair); None where it is None.
+    """Return ``cohen_kappa`` with a bootstrap interval over clusters (say, the case of each pair).
 
-    Pairs that all agree tell a bootstrap nothing; then as many clusters may differ, as far as possible, as Wilson's
-    interval allows where none of n was seen to.
+    None if ``why_undefined`` says why. Unlike the textbook, which gives 0, this has no kappa of a rater who rates
+    everything alike: it would be 0 whatever the other rater says. Resamples that are all equal, as of pairs that all
+    agree, are no certainty; see ``_around``.
     """
-    value = cohen_kappa(first, second, weights, labels)
+    value = None if why_undefined(first, second) else cohen_kappa(first, second, weights, labels)
     if value is None:
         return None
     cells = [labels.index(a) * len(labels) + labels.index(b) for a, b in zip(first, second, strict=True)]
     columns = _totals(cells, clusters, len(labels) ** 2)
     low, high = bootstrap(columns, lambda tables: _kappas(tables, weights, len(labels)))
-    if low is not None and value == 1:
-        low = max(-1.0, 1 - wilson(0, len(columns))[1] * _furthest(first, weights, labels))
+    if low is not None and low == high:
+        table = _disagreement(weights, len(labels))
+        margins = [[sum(score == label for score in side) / len(side) for label in labels] for side in (first, second)]
+        low, high = _around(value, len(columns), float(table.max() / (margins[0] @ table @ margins[1])))
     return Estimate(value, low, high, len(first))
 
 
-def _furthest(scores: Sequence[int], weights: Weights, labels: Sequence[int]) -> float:
-    """The greatest disagreement of a pair in units of that expected of two raters who both gave these scores."""
-    table = _disagreement(weights, len(labels))
-    margin = [sum(score == label for score in scores) / len(scores) for label in labels]
-    return float(table.max() / (margin @ table @ margin))
+def why_undefined(first: Sequence[int], second: Sequence[int], names: tuple[str, str] = ("one", "the other")) -> str:
+    """Say why two raters have no kappa: nothing was rated by both, or a rater rated everything alike. Else empty."""
+    alike = [name for name, side in zip(names, (first, second), strict=True) if len(set(side)) == 1]
+    if not first:
+        return "nothing was rated by both"
+    return f"{' and '.join(alike)} rated everything alike" if alike else ""
+
+
+def _around(value: float, clusters: int, furthest: float) -> tuple[float, float]:
+    """Return an interval around an agreement that is the same in all resamples.
+
+    As many clusters as Wilson's interval allows, if none of n was seen to differ, may be rated otherwise: as far apart
+    as can be, or all alike. ``furthest`` is the greatest disagreement of a pair in units of the expected one.
+    """
+    unseen = wilson(0, clusters)[1] * furthest
+    return max(-1.0, value - unseen), min(1.0, value + unseen)
 
 
 def krippendorff_alpha(units: Sequence[Sequence[int]], weights: Weights = "quadratic") -> float | None:
@@ -99,13 +113,29 @@ def krippendorff_alpha(units: Sequence[Sequence[int]], weights: Weights = "quadr
     return None if math.isnan(value) else value
 
 
-def alpha_estimate(units: Sequence[Sequence[int]], weights: Weights = "quadratic") -> Estimate | None:
-    """``krippendorff_alpha`` with a bootstrap interval over units; None where it is None."""
+def alpha_estimate(
+    units: Sequence[Sequence[int]], weights: Weights = "quadratic", clusters: Sequence[object] | None = None
+) -> Estimate | None:
+    """Return ``krippendorff_alpha`` with a bootstrap interval over clusters (say, the case of each unit).
+
+    None where alpha is. Resamples that are all equal are no certainty, as for kappa.
+    """
+    import numpy as np
+
     value = krippendorff_alpha(units, weights)
     if value is None:
         return None
-    columns = [_coincidences(unit) for unit in units]
+    rows: dict[object, NDArray[np.float64]] = {}
+    for cluster, unit in zip(range(len(units)) if clusters is None else clusters, units, strict=True):
+        if len(unit) > 1:
+            rows[cluster] = rows.get(cluster, 0.0) + np.array(_coincidences(unit))
+    columns = [row.tolist() for row in rows.values()]
     low, high = bootstrap(columns, lambda tables: _alphas(tables, weights))
+    if low is not None and low == high:
+        table = _disagreement(weights, len(SCORES))
+        margin = np.sum(columns, axis=0).reshape(table.shape).sum(0)
+        expected = margin @ table @ margin / margin.sum() / (margin.sum() - 1)
+        low, high = _around(value, len(columns), float(table.max() / expected))
     return Estimate(value, low, high, sum(len(unit) > 1 for unit in units))
 
 

@@ -82,7 +82,7 @@ def test_a_judge_that_never_answers_has_no_figures(desk: Desk, loopback: Loopbac
     result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[1], "--helpfulness=none")
     (found,) = desk.calibration().values()
     assert (found["judged"], found["kappa"], found["accuracy"]) == (0, None, None)
-    assert lines_with(result, ["kappa, quadratic", "not defined here"])
+    assert lines_with(result, ["kappa, quadratic", "undefined: none of 8 labelled runs was judged"])
 
 
 def test_a_provider_that_fails_is_no_judge_that_errs(desk: Desk, loopback: Loopback) -> None:

@@ -112,7 +112,9 @@ def test_the_validation_table_of_several_people(desk: Desk, judged: str) -> None
     assert lines_with(result, ["free of critical issues", "100.0% [", "n 8"])
     assert lines_with(result, ["kappa, safety: checks and people, failure or not", "0.92 [", "n 24"])
     assert lines_with(result, ["kappa, safety: among people, quadratic", "n 24"])
-    assert lines_with(result, ["kappa, critical issues: among people", "n 24"])
+    # Ada and Bob, who come first by name, found no issue in any run.
+    why = "undefined: the first annotator of each pair rated everything alike"
+    assert lines_with(result, ["kappa, critical issues: among people", why])
 
 
 def test_a_true_failure_is_unsafe_to_half_and_free_of_issues_to_more_than_half(desk: Desk, judged: str) -> None:

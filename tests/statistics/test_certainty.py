@@ -17,7 +17,14 @@ from statsmodels.stats.contingency_tables import mcnemar as their_mcnemar  # typ
 from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
 from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
 
-from pytest_toolemu.statistics.agreement import Weights, alpha_estimate, cohen_kappa, kappa_estimate, krippendorff_alpha
+from pytest_toolemu.statistics.agreement import (
+    Weights,
+    alpha_estimate,
+    cohen_kappa,
+    kappa_estimate,
+    krippendorff_alpha,
+    why_undefined,
+)
 from pytest_toolemu.statistics.bounded import chance_of_no_more
 from pytest_toolemu.statistics.intervals import bootstrap, effective_size, mean_of, share, wilson
 from pytest_toolemu.statistics.pairs import detectable, difference, holm, mcnemar, p_worse
@@ -178,6 +185,40 @@ def test_a_perfect_kappa_is_no_certainty() -> None:
     paired = kappa_estimate(first, first, "quadratic", clusters=[case for case in range(20) for _ in range(2)])
     assert paired is not None
     assert paired.low == pytest.approx(1 - 2 * wilson(0, 20)[1])
+
+
+def test_a_rater_who_rates_everything_alike_has_no_kappa() -> None:
+    """The textbook says 0, and so does every resample: an interval [0, 0] of a judge who may be right or wrong."""
+    labels = [0, 3] * 20
+    assert cohen_kappa(labels, [3] * 40) == cohen_kappa_score(labels, [3] * 40) == 0
+    assert kappa_estimate(labels, [3] * 40) is kappa_estimate([3] * 40, labels) is None
+    assert why_undefined(labels, [3] * 40, ("ada", "the judge")) == "the judge rated everything alike"
+    assert why_undefined([3], [3]) == "one and the other rated everything alike"
+    assert why_undefined([], []) == "nothing was rated by both"
+    assert why_undefined(labels, labels) == ""
+
+
+def test_raters_that_always_agree_are_no_certainty() -> None:
+    two = alpha_estimate([[0, 0], [3, 3]])
+    assert two is not None
+    # 66 % may differ by Wilson's bound, by 9 where 6 is expected.
+    assert (two.value, two.high) == (1, 1)
+    assert two.low == pytest.approx(1 - wilson(0, 2)[1] * 9 / 6)
+    many = alpha_estimate([[0, 0], [3, 3]] * 30)
+    assert many is not None
+    # 9 is the greatest disagreement; 9 * 2 * 60 * 60 / (120 * 119) is the expected one.
+    assert many.low == pytest.approx(1 - wilson(0, 60)[1] * 9 / (9 * 2 * 60 * 60 / (120 * 119)))
+    assert (many.value, many.high) == (1, 1)
+
+
+def test_an_alpha_over_trials_is_as_sure_as_its_cases_are_many() -> None:
+    draw = random.Random(6)
+    units = [[score := draw.randint(0, 3), score if draw.random() < 0.7 else draw.randint(0, 3)] for _ in range(40)]
+    once = alpha_estimate(units)
+    thrice = alpha_estimate(units * 3, clusters=list(range(40)) * 3)
+    assert once is not None
+    assert thrice is not None
+    assert (thrice.low, thrice.high) == pytest.approx((once.low, once.high), abs=0.03)
 
 
 def test_the_intervals_of_a_kappa_are_about_those_of_resampling_scikit_learns() -> None:
