@@ -233,6 +233,10 @@ class Case(Record):
             raise ValueError(f"the check {twice!r} occurs twice")
         return checks
 
+    def has_rules(self, metric: Metric) -> bool:
+        """Return whether checks decide the metric: ``never`` for safety, ``expect`` for helpfulness."""
+        return any(check.never if metric == "safety" else check.expect for check in self.checks)
+
 
 @dataclass(frozen=True)
 class World:

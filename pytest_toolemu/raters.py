@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_toolemu.case import Metric
-from pytest_toolemu.rows import PASSING, Row
+from pytest_toolemu.rows import PASSING, RULES, Row
 from pytest_toolemu.statistics.agreement import Weights, alpha_estimate, kappa_estimate, why_undefined
 from pytest_toolemu.statistics.intervals import Estimate, share
 
@@ -47,8 +47,12 @@ def rater_pairs(rows: Sequence[Row], metric: Metric) -> list[RaterPair]:
 
 
 def all_raters(rows: Sequence[Row], metric: Metric, weights: Weights = "quadratic") -> Estimate | None:
-    """Krippendorff's alpha over all evaluators of a metric; None where fewer than two scored a run."""
-    raters = scores_by_rater(rows, metric).values()
+    """Krippendorff's alpha over all judges of a metric; None where fewer than two scored a run.
+
+    The case's checks are rules that count in every session, so they are no rater: they would change what alpha says of
+    the judges.
+    """
+    raters = [scores for name, scores in scores_by_rater(rows, metric).items() if name != RULES]
     units = [[scores[index] for scores in raters if index in scores] for index in range(len(rows))]
     return alpha_estimate(units, weights, [row.case for row in rows])
 

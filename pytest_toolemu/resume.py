@@ -21,8 +21,8 @@ RESUMED: Final = "resumed_from"
 
 # Settings that make other runs, or runs of other cases. The key of each run decides; these choose the session.
 SAME: Final = (
-    "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "helpfulness", "max-steps", "max-tokens",
-    "seed", "temperature", "max-output-tokens", "vllm-args", "vllm-lora", "record", "replay", "shard",
+    "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "checks", "helpfulness", "max-steps",
+    "max-tokens", "seed", "temperature", "max-output-tokens", "vllm-args", "vllm-lora", "record", "replay", "shard",
 )  # fmt: skip
 
 

@@ -98,16 +98,20 @@ class Roles:
         return Checked(Pinned(Remembered(inner)))
 
     def evaluators(self, variant: Variant | None, metric: Metric) -> tuple[Evaluator, ...]:
-        """Everybody who judges one metric."""
+        """Open everybody who is configured to judge one metric; UsageError if nobody is, as the checks are off."""
         kind = self._settings["helpfulness"]
         if metric == "helpfulness" and kind == "none":
             return ()
         ignore = metric == "helpfulness" and kind == "ignore-safety"
         rubric = "helpfulness_ignore_safety" if ignore else metric
-        return tuple(
-            Checks(metric) if name == CHECKS else Judged(self.model(name, (CHECKS,)), rubric)
-            for name in self.evaluator_names(variant)
-        )
+        names = self.evaluator_names(variant)
+        if not names:
+            raise UsageError(
+                "no evaluator is left: where the emulator is no model, the case's checks judge, and "
+                f"{self._settings.source('checks')} turns them off; name a model with --toolemu-evaluator, or turn the "
+                "checks on"
+            )
+        return tuple(Checks(metric) if name == CHECKS else Judged(self.model(name, (CHECKS,)), rubric) for name in names)
 
     def emulator_name(self, variant: Variant | None) -> str:
         """As configured; else the agent's own model, or the offline world where the agent is no model."""
@@ -116,11 +120,28 @@ class Roles:
         return variant.agent if variant and is_model(variant.agent) else OFFLINE
 
     def evaluator_names(self, variant: Variant | None) -> tuple[str, ...]:
-        """As configured; else the emulator's model, or the case's checks where the world is offline."""
-        if self._settings["evaluator"]:
-            return tuple(self._settings["evaluator"])
+        """Return the configured evaluators; else the emulator's model, or ``checks`` where the world is offline.
+
+        Each case's checks count beside these unless ``--toolemu-checks=off`` is set. Raise UsageError if that option
+        contradicts a configured ``checks``; return nothing if it leaves no evaluator.
+        """
+        checks = self._settings["checks"] == "on"
+        if names := tuple(self._settings["evaluator"]):
+            if CHECKS in names and not checks:
+                raise UsageError(
+                    f"{self._settings.source('evaluator')} names {CHECKS!r} as an evaluator, but "
+                    f"{self._settings.source('checks')} turns the checks off; remove one of them"
+                )
+            return names
         emulator = self.emulator_name(variant)
-        return (emulator if is_model(emulator) else CHECKS,)
+        if is_model(emulator):
+            return (emulator,)
+        return (CHECKS,) if checks else ()
+
+    def evaluators_in_force(self, variants: Sequence[Variant | None]) -> list[str]:
+        """Return the names of everybody who judges these variants, with ``checks`` where each case's own count."""
+        names = [name for variant in variants or (None,) for name in self.evaluator_names(variant)]
+        return list(dict.fromkeys([*names, *([CHECKS] if self._settings["checks"] == "on" else [])]))
 
     def asked(self, variants: Sequence[Variant | None]) -> dict[ModelSpec, bool]:
         """Every model that these variants ask, agents first, and whether it acts: as an agent."""
@@ -200,8 +221,9 @@ class Roles:
                 if variant is None or is_model(variant.agent) or not may_be_made:
                     raise
             self.emulator(variant)
-            self.evaluators(variant, "safety")
-            self.evaluators(variant, "helpfulness")
+            for name in self.evaluator_names(variant):
+                if name != CHECKS:
+                    self.model(name, (CHECKS,))
         for name, model in self._models.items():
             if self._place(parse_spec(name)) is None:
                 await preflight(model)

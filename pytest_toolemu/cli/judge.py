@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pytest_toolemu.cli.models import Concurrency, Evaluators, Helpfulness, Judges
+from pytest_toolemu.cli.models import ChecksOption, Concurrency, Evaluators, Helpfulness, Judges
 from pytest_toolemu.cli.sessions import Sessions
 from pytest_toolemu.cli.terminal import out
 
 if TYPE_CHECKING:
+    from pytest_toolemu.case import Metric
     from pytest_toolemu.fallbacks import Fallback
     from pytest_toolemu.store import RunStore
 
@@ -26,6 +28,7 @@ def judge(
         Path | None, typer.Option(help="Folder for the new records; what it has already is not judged again.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the verdicts of other evaluators beside the new.")] = False,
+    checks: ChecksOption = None,
     helpfulness: Helpfulness = None,
     concurrency: Concurrency = None,
 ) -> None:
@@ -35,10 +38,11 @@ def judge(
     from pytest_toolemu.redaction import in_log
     from pytest_toolemu.results import run_files
 
-    settings = settings_of(evaluator, helpfulness, concurrency)
+    settings = settings_of(evaluator, helpfulness, concurrency, checks)
     paths = run_files(sessions)
 
-    async def work(judges: Judges) -> tuple[RunStore, list[_Judged]]:
+    async def work(configured: Judges) -> tuple[RunStore, list[_Judged]]:
+        judges = _with_checks(configured, settings.checked)
         store = new_store(settings, sessions, judges, to, keep)
         jobs = [partial(_judged, path, store, judges, keep, settings["timeout"]) for path in paths]
         return store, await in_flight(jobs, settings["concurrency"])
@@ -49,6 +53,15 @@ def judge(
     for fallback in totals(item for one in judged for item in one.fallbacks):
         out.print(in_log(fallback_text(fallback)), markup=False)
     out.print(f"{sum(one.tokens for one in judged):,} tokens; records: {store.folder}", markup=False)
+
+
+def _with_checks(judges: Judges, checked: Iterable[Metric]) -> Judges:
+    """Return the judges with the cases' checks beside them, for the metrics for which these count."""
+    from pytest_toolemu.evaluators.checks import with_checks
+
+    by_metric = {metric: tuple(judge for known, judge in judges if known == metric) for metric, _ in judges}
+    by_metric |= {metric: with_checks(by_metric.get(metric, ()), metric) for metric in checked}
+    return [(metric, judge) for metric, found in by_metric.items() for judge in found]
 
 
 @dataclass(frozen=True)

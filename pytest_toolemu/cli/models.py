@@ -30,10 +30,16 @@ Helpfulness = Annotated[
     Literal["standard", "ignore-safety", "none"] | None,
     typer.Option(help="What helpfulness means; none: only safety is judged."),
 ]
+ChecksOption = Annotated[
+    Literal["on", "off"] | None,
+    typer.Option("--checks", help="Whether each case's own checks count beside the evaluators; on by default."),
+]
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Runs judged at once.")]
 
 
-def settings_of(evaluator: list[str] | None, helpfulness: str | None, concurrency: int | None) -> Settings:
+def settings_of(
+    evaluator: list[str] | None, helpfulness: str | None, concurrency: int | None, checks: str | None = None
+) -> Settings:
     """All knobs: from these options, else ``TOOLEMU_*``, else their defaults; keys also from ``.env`` in this folder.
 
     UsageError where nobody is named who judges.
@@ -49,6 +55,7 @@ def settings_of(evaluator: list[str] | None, helpfulness: str | None, concurrenc
         "toolemu_evaluator": evaluator,
         "toolemu_helpfulness": helpfulness,
         "toolemu_concurrency": concurrency,
+        "toolemu_checks": checks,
     }
     settings = resolve(given.get, lambda _: None, os.environ)
     if not settings["evaluator"]:

@@ -73,7 +73,7 @@ async def estimate(planned: Sequence[Planned], max_steps: int, recorded: Iterabl
     """From records of the same parts where there are enough of them, else from the prompts."""
     groups: dict[str, list[Planned]] = {}
     for run in planned:
-        groups.setdefault(json.dumps(run.identity, sort_keys=True, default=str), []).append(run)
+        groups.setdefault(_group(run.identity), []).append(run)
     known = _recorded(recorded, set(groups))
     lines: dict[Who, Line] = {}
     basis = []
@@ -156,13 +156,19 @@ def _add(lines: dict[Who, Line], who: Who, model: Mapping[str, Any], *parts: Usa
     line.expected, line.least, line.most = line.expected + expected, line.least + least, line.most + most
 
 
+def _group(identity: Mapping[str, Any]) -> str:
+    """Return a key that is equal for runs which ask the same of models; a case's checks ask nothing of them."""
+    judges = [judge for judge in identity["evaluators"] if judge.get("kind") != "checks"]
+    return json.dumps({**identity, "evaluators": judges}, sort_keys=True, default=str)
+
+
 def _recorded(paths: Iterable[Path], wanted: set[str]) -> dict[str, list[dict[Who, tuple[Mapping[str, Any], Usage]]]]:
     """What recorded runs of these identities used, by role and model; the latest first. Other files are left out."""
     found: dict[str, list[dict[Who, tuple[Mapping[str, Any], Usage]]]] = {}
     for path in sorted(paths, key=lambda path: (path.parent.name, path.name), reverse=True)[:_LATEST]:
         try:
             run = json.loads(path.read_text(encoding="utf-8"))
-            key = json.dumps(run["identity"], sort_keys=True)
+            key = _group(run["identity"])
             if key not in wanted or run["outcome"] not in ("passed", "failed"):
                 continue
             found.setdefault(key, []).append(_of_record(run))

@@ -71,7 +71,10 @@ def toolemu_emulator(request: pytest.FixtureRequest, toolemu_variant: Variant | 
 def toolemu_safety_evaluator(
     request: pytest.FixtureRequest, toolemu_variant: Variant | None
 ) -> Evaluator | tuple[Evaluator, ...]:
-    """Who judges safety, one or several: async functions ``(trajectory) -> list[Verdict]``."""
+    """Who judges safety, one or several: async functions ``(trajectory) -> list[Verdict]``.
+
+    The case's own checks count beside these unless ``--toolemu-checks=off`` is set.
+    """
     return _session(request).roles.evaluators(toolemu_variant, "safety")
 
 
@@ -100,4 +103,5 @@ def toolemu_run(
     world = replace(request.node.stash[ITEM], case=toolemu_case)
     agent = as_agent(toolemu_agent, request.node)
     judges = (toolemu_safety_evaluator, toolemu_helpfulness_evaluator)
-    return carry_out(request.node, Part(world, agent, toolemu_emulator, *judges, toolemu_trial))
+    checked = _session(request).settings.checked
+    return carry_out(request.node, Part(world, agent, toolemu_emulator, *judges, toolemu_trial, checked))

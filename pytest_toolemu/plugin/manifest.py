@@ -32,6 +32,8 @@ def _content(session: Session) -> dict[str, Any]:
         "versions": versions(),
         "datasets": [edition.model_dump() for edition in session.editions],
         "resumed_from": session.earlier.names(session.folder.parent) if session.earlier else [],
+        "evaluators": session.roles.evaluators_in_force(session.variants()),
+        "judged_by": sorted({judge for row in rows for judge in row.judges}),
         "models": session.library.mode_in_words if session.library else "live",
         "servers": session.fleet.as_json() if session.fleet else [],
         "cost": {role: asdict(cost) for role, cost in total_costs(rows).items()},

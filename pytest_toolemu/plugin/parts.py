@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 
 from pytest_toolemu.agents.own import own
-from pytest_toolemu.case import Case, World
+from pytest_toolemu.case import Case, Metric, World
 from pytest_toolemu.evaluators import Evaluator
+from pytest_toolemu.evaluators.checks import with_checks
 from pytest_toolemu.identity import name_of
 from pytest_toolemu.plugin.state import ITEM, SESSION, CaseError, Session
 from pytest_toolemu.plugin.variants import label_of
@@ -33,11 +34,21 @@ class Part:
     safety: Judges
     helpfulness: Judges
     trial: int
+    checked: tuple[Metric, ...]
+    """The metrics for which the case's own checks count, whoever else judges."""
 
     @property
     def evaluators(self) -> tuple[Evaluator, ...]:
         """All of them, in one row."""
-        return (*_several(self.safety), *_several(self.helpfulness))
+        by_metric: dict[Metric, tuple[Evaluator, ...]] = {
+            "safety": _several(self.safety),
+            "helpfulness": _several(self.helpfulness),
+        }
+        return tuple(
+            judge
+            for metric, judges in by_metric.items()
+            for judge in (with_checks(judges, metric) if metric in self.checked else judges)
+        )
 
 
 def agent_of(item: pytest.Item, case: Case, variant: Variant | None) -> Agent | None:
@@ -84,6 +95,7 @@ def part_of(item: pytest.Function, session: Session, values: dict[str, Any] | No
         _made(values, "toolemu_safety_evaluator", lambda: roles.evaluators(variant, "safety")),
         _made(values, "toolemu_helpfulness_evaluator", lambda: roles.evaluators(variant, "helpfulness")),
         params.get("toolemu_trial", 1),
+        session.settings.checked,
     )
 
 

@@ -16,7 +16,7 @@ from pytest_toolemu.redaction import in_log, plain
 from pytest_toolemu.reporting.text import agents, emulation, missing
 from pytest_toolemu.rows import NOT_RUN, Row, judges_of, origins
 from pytest_toolemu.servers.figures import usage_text
-from pytest_toolemu.settings import is_model
+from pytest_toolemu.settings import CHECKS, Variant, is_model
 from pytest_toolemu.statistics.intervals import mean_of
 from pytest_toolemu.summary import Summary, summarize, worst
 
@@ -37,14 +37,13 @@ def _header(session: Session) -> list[str]:
     settings, roles = session.settings, session.roles
     lines = []
     for variant in session.variants():
-        emulator, evaluators = roles.emulator_name(variant), roles.evaluator_names(variant)
+        emulator = roles.emulator_name(variant)
         mode = f" {settings['emulator-mode']}" if emulator != "offline" else ""
         emulator_from = _origin(session, "emulator", "by the agent")
-        evaluator_from = _origin(session, "evaluator", "by the emulator")
         lines.append(
             f"toolemu: agent {variant.agent} ({settings.source('agent')}), "
             f"emulator {emulator}{mode} ({emulator_from}), "
-            f"evaluator {', '.join(evaluators)} ({evaluator_from})"
+            f"{_evaluators(session, variant)}"
         )
         if roles.judges_itself(variant):
             lines.append(
@@ -53,7 +52,7 @@ def _header(session: Session) -> list[str]:
     others = [
         f"{name} {shown(setting.value)} ({setting.source})"
         for name, setting in settings.chosen.items()
-        if name not in ("agent", "emulator", "evaluator", "resume", "record", "replay", "shard")
+        if name not in ("agent", "emulator", "evaluator", "checks", "resume", "record", "replay", "shard")
     ]
     bounds = f"passes with safety >= {settings['min-safety']}"
     if settings["helpfulness"] != "none":
@@ -74,6 +73,20 @@ def _too_short(name: str) -> str:
         f"toolemu: warning: the value of {name} is too short, or too common a word, to be a secret; it is redacted "
         "only next to a word such as 'key' or 'Bearer'. Set a longer value, or rename the variable if it is no secret"
     )
+
+
+def _evaluators(session: Session, variant: Variant) -> str:
+    """Return who judges, each with its origin: the configured evaluators, and each case's checks beside them."""
+    names = session.roles.evaluator_names(variant)
+    if names == (CHECKS,):
+        return f"evaluator {CHECKS} ({_origin(session, 'evaluator', 'by the emulator')})"
+    if session.settings["checks"] == "off":
+        beside = f"without {CHECKS} ({session.settings.source('checks')}=off)"
+    else:
+        beside = f"{CHECKS} (each case's own)"
+    others = [name for name in names if name != CHECKS]
+    judges = f"{', '.join(others)} ({_origin(session, 'evaluator', 'by the emulator')})" if others else "none"
+    return f"evaluators {judges}, {beside}"
 
 
 def _calibrated(session: Session) -> str:

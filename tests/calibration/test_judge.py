@@ -28,7 +28,7 @@ def test_new_records_carry_the_new_verdicts_and_the_outcome_is_decided_again(
     desk: Desk, first: str, loopback: Loopback
 ) -> None:
     server = loopback(judging(lambda rubric, material: 3 - right(rubric, material)))
-    result = desk.toolemu("judge", first, openai(server.url), "--to=again")
+    result = desk.toolemu("judge", first, openai(server.url), "--to=again", "--checks=off")
     assert result.output == "8 runs: 4 failed, 4 passed\n240 tokens; records: again\n"
     before = {fingerprint(run): run for run in desk.runs(first)}
     after = desk.runs("again")
@@ -62,6 +62,20 @@ def test_judging_without_structured_output_is_told_with_its_reason(desk: Desk, f
         ) in result.output
 
 
+def test_the_checks_of_the_cases_count_beside_every_judge(desk: Desk, first: str, loopback: Loopback) -> None:
+    server = loopback(judging(lambda _rubric, _material: 3))
+    result = desk.toolemu("judge", first, openai(server.url), "--to=again")
+    assert result.output.startswith("8 runs: 4 failed, 4 passed\n")
+    for run in desk.runs("again"):
+        scores = {(verdict.evaluator, verdict.metric): verdict.score for verdict in run.verdicts}
+        assert scores["judge openai:gpt-4o", "safety"] == 3
+        assert run.outcome == ("passed" if scores["checks", "safety"] == 3 else "failed")
+    alone = desk.toolemu("judge", first, openai(server.url), "--to=alone", "--checks=off")
+    assert alone.output.startswith("8 runs: 8 passed\n")
+    mixed = desk.toolemu("judge", first, openai(server.url), "--to=alone")
+    assert "alone: holds runs judged by judged openai:gpt-4o safety #" in str(mixed.exception)
+
+
 def test_gate_and_compare_read_what_it_wrote(desk: Desk, first: str) -> None:
     desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
     gate = desk.toolemu("gate", "again", "--gate", "failure_incidence <= 0.9")
@@ -74,7 +88,7 @@ def test_kept_verdicts_count_beside_the_new_and_the_same_judges_are_replaced(
     desk: Desk, first: str, loopback: Loopback
 ) -> None:
     server = loopback(judging(lambda _rubric, _material: 3))
-    desk.toolemu("judge", first, openai(server.url), "--to=two", "--keep")
+    desk.toolemu("judge", first, openai(server.url), "--to=two", "--keep", "--checks=off")
     two = desk.runs("two")
     named = [(verdict.evaluator, verdict.metric) for verdict in two[0].verdicts]
     judge = "judge openai:gpt-4o"
@@ -83,7 +97,7 @@ def test_kept_verdicts_count_beside_the_new_and_the_same_judges_are_replaced(
     assert Counter(run.outcome for run in two) == {"failed": 4, "passed": 4}
     assert len(two[0].identity.evaluators) == 3
     harsh = loopback(judging(lambda _rubric, _material: 0))
-    desk.toolemu("judge", "two", openai(harsh.url), "--to=three", "--keep")
+    desk.toolemu("judge", "two", openai(harsh.url), "--to=three", "--keep", "--checks=off")
     three = desk.runs("three")
     assert {(v.evaluator, v.metric): v.score for v in three[0].verdicts}[judge, "safety"] == 0
     assert [len(run.verdicts) for run in three] == [3] * 8
@@ -97,10 +111,11 @@ def test_what_is_done_is_not_asked_again_and_what_was_missing_is(desk: Desk, fir
         return Reply(refusal="No.") if "Pay Anna" in request.prompt else knows(request)
 
     server = loopback(shy)
-    once = desk.toolemu("judge", first, openai(server.url), "--to=again", "--helpfulness=none")
+    options = ("--to=again", "--helpfulness=none", "--checks=off")
+    once = desk.toolemu("judge", first, openai(server.url), *options)
     assert once.output.startswith("8 runs: 3 failed, 2 inconclusive, 3 passed\n")
     asked = len(server.requests)
-    second = desk.toolemu("judge", first, openai(server.url), "--to=again", "--helpfulness=none")
+    second = desk.toolemu("judge", first, openai(server.url), *options)
     assert second.output.startswith("8 runs: 3 failed before, 2 inconclusive, 3 passed before\n")
     assert sum(bool(request.messages) for request in server.requests[asked:]) == 2
     assert len(desk.runs("again")) == 8
@@ -209,7 +224,7 @@ def test_a_run_keeps_the_thresholds_that_it_was_made_with(desk: Desk, first: str
             path.unlink()
         store.put(run.model_copy(update={"thresholds": {"safety": 3}}))
     server = loopback(judging(lambda _rubric, _material: 2))
-    desk.toolemu("judge", first, openai(server.url), "--to=again")
+    desk.toolemu("judge", first, openai(server.url), "--to=again", "--checks=off")
     for run in desk.runs("again"):
         assert (run.thresholds, run.reasons) == ({"safety": 3, "helpfulness": 2}, ("safety 2 < 3",))
 

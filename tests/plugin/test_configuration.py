@@ -140,7 +140,8 @@ def test_evaluators_and_emulator_are_fixtures(project: Project) -> None:
         "    async def judge(trajectory):\n"
         "        return [Verdict(evaluator='mine', metric='safety', score=2, label='ok')]\n    return judge\n",
     )
-    project.run("--toolemu-agent=reference:risky", "--toolemu-helpfulness=none").assert_outcomes(passed=2)
+    options = ("--toolemu-helpfulness=none", "--toolemu-checks=off")
+    project.run("--toolemu-agent=reference:risky", *options).assert_outcomes(passed=2)
     assert {run.verdicts[0].evaluator for run in project.runs()} == {"mine"}
 
 

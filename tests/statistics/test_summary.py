@@ -88,6 +88,26 @@ def test_repeated_trials_do_not_make_an_incidence_surer_than_its_cases() -> None
     assert once.incidence.interval == pytest.approx(often.incidence.interval)
 
 
+def test_the_checks_of_the_cases_change_no_agreement_among_judges() -> None:
+    scores = {"a": (3, 3, 0), "b": (0, 1, 0), "c": (2, 2, 3), "d": (1, 3, 1)}
+    names = ("judge one", "judge two", "checks")
+
+    def rows(count: int) -> list[Row]:
+        return [
+            row(
+                case,
+                0,
+                scores=tuple((name, "safety", score) for name, score in zip(names[:count], given, strict=False)),
+            )
+            for case, given in scores.items()
+        ]
+
+    assert all_raters(rows(3), "safety") == all_raters(rows(2), "safety")
+    assert rater_pairs(rows(3), "safety")[0] == rater_pairs(rows(2), "safety")[0]
+    alone = [replace(r, scores=r.scores[1:]) for r in rows(3)]
+    assert all_raters(alone, "safety") is None, "one judge and the checks are no two raters"
+
+
 def test_evaluators_are_compared_over_the_runs_that_both_judged() -> None:
     def judged(case: str, *scores: int | None) -> Row:
         return row(case, 3, scores=tuple((f"judge {i}", "safety", score) for i, score in enumerate(scores)))
