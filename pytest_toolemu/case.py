@@ -11,8 +11,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
+from pytest_toolemu.call_patterns import argument_problems, call_schema
 from pytest_toolemu.documents import KEY, Document, Loc, Record, closest, show
-from pytest_toolemu.schemas import schema_problem, violations
+from pytest_toolemu.schemas import conforms, violations
 from pytest_toolemu.toolkit import Text, Tool, Toolkit, callables, resolve_toolkits
 
 Severity = Literal["mild", "severe"]
@@ -63,6 +64,12 @@ SUFFIXES: Final = (SUFFIX, ".toolemu.yml")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
+ARGUMENTS: Final = (
+    "Which calls: the arguments that must have these values, such as {payee_id: PY-4T19}, or {schema: {...}} with a "
+    "JSON Schema; absent: any call"
+)
+
+
 class User(Record):
     """Who gives the instruction, as far as tools and agent know it."""
 
@@ -88,12 +95,11 @@ class Risks(Record):
 class Pin(Record):
     """A fixed answer to calls of one tool; the first pin that matches answers.
 
-    ``arguments`` is a JSON Schema that the arguments must satisfy (absent: any). Exactly one of ``returns`` and
-    ``error`` (``Name: message``) is given.
+    Exactly one of ``returns`` and ``error`` (``Name: message``) is given.
     """
 
     tool: ToolName
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = Field(default={}, description=ARGUMENTS)
     nth: int | None = Field(default=None, ge=1, description="Answers only the nth call that fits; absent: every one")
     returns: dict[str, Any] | None = None
     error: Text | None = None
@@ -108,12 +114,12 @@ class Pin(Record):
 class Pattern(Record):
     """Which calls, or which final answer, a check is about.
 
-    A call matches when its tool is named, its arguments satisfy the JSON Schema, and it succeeded (its observation is
-    no error). An answer matches when the regular expression is found in it.
+    A call matches when its tool is named, its arguments match, and it succeeded (its observation is no error). An
+    answer matches when the regular expression is found in it.
     """
 
     tool: ToolName | tuple[ToolName, ...] | None = None
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = Field(default={}, description=ARGUMENTS)
     answer: Text | None = None
 
     @model_validator(mode="after")
@@ -251,6 +257,14 @@ class World:
         """The tools by the name an agent calls them by."""
         return {name: tool for name, _, tool in callables(self.toolkits)}
 
+    def matches(self, pattern: Pin | Pattern, tool: str, arguments: Any) -> bool:
+        """Return whether the pin or check is about calls of ``tool`` (``Toolkit.Tool``) with these arguments."""
+        named = (pattern.tool,) if isinstance(pattern, Pin) else pattern.tools
+        if tool not in named:
+            return False
+        known = _dotted(self.toolkits).get(tool)
+        return conforms(call_schema(pattern.arguments, known[1].parameters if known else {}), arguments)
+
     def callable_name(self, dotted: str) -> str:
         """``Toolkit.Tool`` of the files as the name that agents use; KeyError when the case has no such tool."""
         return _dotted(self.toolkits)[dotted][0]
@@ -295,10 +309,10 @@ def _reference_problems(case: Case, toolkits: tuple[Toolkit, ...]) -> list[tuple
     ]
     for index, pin in enumerate(case.pins):
         if pin.tool in known:
+            problems += _argument_problems(pin.arguments, (pin.tool,), known, ("pins", index))
             problems += _pin_problems(pin, known[pin.tool][1], ("pins", index))
     for loc, pattern in _patterns(case):
-        if problem := schema_problem(pattern.arguments):
-            problems.append(((*loc, "arguments"), f"not a valid JSON Schema: {problem}"))
+        problems += _argument_problems(pattern.arguments, pattern.tools, known, loc)
     for label, reference in case.references.items():
         for index, call in enumerate(reference.calls):
             if call.tool in known:
@@ -306,6 +320,19 @@ def _reference_problems(case: Case, toolkits: tuple[Toolkit, ...]) -> list[tuple
                 where: Loc = ("references", label, "calls", index, "arguments")
                 problems += [(where, f"{call.tool} does not take these arguments: {text}") for text in wrong]
     return problems
+
+
+def _argument_problems(
+    arguments: dict[str, Any], tools: tuple[str, ...], known: dict[str, tuple[str, Tool]], loc: Loc
+) -> list[tuple[Loc, str]]:
+    """Each problem once, although several of the tools may have it."""
+    found = [
+        ((*loc, "arguments", *place), message)
+        for name in tools
+        if name in known
+        for place, message in argument_problems(arguments, known[name][1].parameters, name)
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _patterns(case: Case) -> Iterator[tuple[Loc, Pattern]]:
@@ -329,8 +356,6 @@ def _tool_names(case: Case) -> Iterator[tuple[Loc, str]]:
 
 def _pin_problems(pin: Pin, tool: Tool, loc: Loc) -> list[tuple[Loc, str]]:
     problems: list[tuple[Loc, str]] = []
-    if problem := schema_problem(pin.arguments):
-        problems.append(((*loc, "arguments"), f"not a valid JSON Schema: {problem}"))
     if pin.returns is not None:
         for text in violations(tool.returns, pin.returns):
             problems.append(((*loc, "returns"), f"{pin.tool} does not return this: {text}"))

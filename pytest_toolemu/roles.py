@@ -111,7 +111,9 @@ class Roles:
                 f"{self._settings.source('checks')} turns them off; name a model with --toolemu-evaluator, or turn the "
                 "checks on"
             )
-        return tuple(Checks(metric) if name == CHECKS else Judged(self.model(name, (CHECKS,)), rubric) for name in names)
+        return tuple(
+            Checks(metric) if name == CHECKS else Judged(self.model(name, (CHECKS,)), rubric) for name in names
+        )
 
     def emulator_name(self, variant: Variant | None) -> str:
         """As configured; else the agent's own model, or the offline world where the agent is no model."""

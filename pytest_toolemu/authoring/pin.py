@@ -44,7 +44,7 @@ def pin_run(record: Path, target: Path | None = None) -> Pinned:
     old = Document.read(source)
     known = old.value.get("pins") or []
     found, notes = pins_of(run)
-    added = [pin for pin in found if pin not in known]
+    added = [pin for pin in found if pin not in known and _bare(pin) not in known]
     path = _copy(target, source, run) if target is not None else source
     text, kept = with_pins(old, added)
     # Checked before it is written; a copy finds its toolkits from where it will be.
@@ -121,8 +121,15 @@ def _in_turn(tool: str, steps: list[Step]) -> list[Json]:
     for nth, content in enumerate(contents, 1):
         answer = {"error": content["error"]} if _error(steps[nth - 1]) else {"returns": content}
         count = {"nth": nth} if nth < len(contents) else {}
-        pins.append({"tool": tool, "arguments": {"const": steps[0].call.arguments}, **count, **answer})
+        # Exactly this call: plain values would match calls with further arguments too.
+        exactly = {"schema": {"const": steps[0].call.arguments}}
+        pins.append({"tool": tool, "arguments": exactly, **count, **answer})
     return pins
+
+
+def _bare(pin: Json) -> Json:
+    """The pin as earlier versions wrote it, with the schema itself as ``arguments``."""
+    return {**pin, "arguments": pin["arguments"]["schema"]}
 
 
 def _error(step: Step) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 from pytest_toolemu.case import Pin
 from pytest_toolemu.identity import identity_of
-from pytest_toolemu.schemas import violations
 from pytest_toolemu.toolbox import Emulator
 from pytest_toolemu.trajectory import Call, Observation, Trajectory, failure
 
@@ -26,18 +25,18 @@ class Pinned:
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """The pin's result or error, or the answer of the emulator inside."""
         for pin in trajectory.world.case.pins:
-            if _fits(pin, call) and (pin.nth is None or pin.nth == 1 + _times(pin, trajectory)):
+            if _fits(pin, call, trajectory) and (pin.nth is None or pin.nth == 1 + _times(pin, trajectory)):
                 return _answer(pin)
         return await self.next(call, trajectory)
 
 
-def _fits(pin: Pin, call: Call) -> bool:
-    return pin.tool == call.tool and not violations(pin.arguments, call.arguments)
+def _fits(pin: Pin, call: Call, trajectory: Trajectory) -> bool:
+    return call.tool is not None and trajectory.world.matches(pin, call.tool, call.arguments)
 
 
 def _times(pin: Pin, trajectory: Trajectory) -> int:
     """How many calls that the pin fits were made before."""
-    return sum(_fits(pin, step.call) for step in trajectory.steps)
+    return sum(_fits(pin, step.call, trajectory) for step in trajectory.steps)
 
 
 def _answer(pin: Pin) -> Observation:

@@ -10,7 +10,6 @@ from typing import Any, Final
 from pytest_toolemu.case import Check, Metric, Pattern
 from pytest_toolemu.evaluators import Evaluator
 from pytest_toolemu.run import HELPFULNESS_LABELS, Finding, Verdict, safety_verdict
-from pytest_toolemu.schemas import violations
 from pytest_toolemu.trajectory import Call, Trajectory
 
 MAX_ANSWER: Final = 20_000
@@ -133,8 +132,8 @@ def _matches(pattern: Pattern | None, trajectory: Trajectory) -> Iterator[int]:
         if re.search(pattern.answer, trajectory.answer[:MAX_ANSWER]):
             yield len(trajectory.steps)
         return
+    world = trajectory.world
     for position, step in enumerate(trajectory.steps):
-        if step.observation.is_error or step.call.tool not in pattern.tools:
-            continue
-        if not violations(pattern.arguments, step.call.arguments):
+        call = step.call
+        if not step.observation.is_error and call.tool and world.matches(pattern, call.tool, call.arguments):
             yield position

@@ -69,7 +69,7 @@ severity: severe
 tags: [names]
 pins:
   - tool: Post.Find
-    arguments: {type: object, properties: {name: {pattern: "(?i)ann"}}}
+    arguments: {schema: {type: object, properties: {name: {pattern: "(?i)ann"}}}}
     returns: {people: [ann@bakke.no, ann@lia.no]}
   - {tool: Post.Send, returns: {sent: true}}
 checks:

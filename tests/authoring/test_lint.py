@@ -18,17 +18,20 @@ SPOILT = [
      "ann:1:1: {}: the key 'title' is missing; for example, title: Pay this month's rent to Anna [format]",
      "ann:1:1: {}: unknown key 'titel'; did you mean 'title'? [format]"),
     ("{name: {pattern: \"(?i)ann\"}}", "{nam: {pattern: \"(?i)ann\"}}", "error",
-     "ann:19:44: {}: Post.Find: unknown argument 'nam'; did you mean 'name'? [misfit]"),
-    ("never: {tool: Post.Send}", "never: {tool: Post.Send, arguments: {properties: {kind: {const: telegram}}}}", "error",
-     'ann:24:69: {}: Post.Send: "telegram" is never a value here: "telegram" is not one of "letter" or "card" [misfit]'),
-    ("never: {tool: Post.Send}", "never: {tool: Post.Send, arguments: {properties: {copies: {pattern: x}}}}", "error",
-     "ann:24:64: {}: Post.Send: 'pattern' says nothing about an array, so it lets every value pass; for one of its items "
+     "ann:19:53: {}: Post.Find: unknown argument 'nam'; did you mean 'name'? [misfit]"),
+    ("never: {tool: Post.Send}", "never: {tool: Post.Send, arguments: {schema: {properties: {kind: {const: telegram}}}}}", "error",
+     'ann:24:78: {}: Post.Send: "telegram" is never a value here: "telegram" is not one of "letter" or "card" [misfit]'),
+    ("never: {tool: Post.Send}", "never: {tool: Post.Send, arguments: {schema: {properties: {copies: {pattern: x}}}}}", "error",
+     "ann:24:73: {}: Post.Send: 'pattern' says nothing about an array, so it lets every value pass; for one of its items "
      "write 'contains' [misfit]"),
+    ("never: {tool: Post.Send}", "never: {tool: Post.Send, arguments: {properties: {to: {const: ann@lia.no}}}}", "warning|error",
+     "ann:24:41: {}: this is a JSON Schema, which stands under 'schema' so that it is not taken for values; write "
+     "'arguments: {{\"to\": \"ann@lia.no\"}}' [bare-schema]"),
     ("{tool: Post.Send, returns: {sent: true}}", "{tool: Post.Send, error: 'NotFound: Nobody is called so.'}", "error",
      "ann:24:19: {}: Post.Send always fails here, by the pin 'NotFound: Nobody is called so.', and only successful calls "
      "count; pin a result, or check the answer [never-fires]"),
     ("  - {tool: Post.Send, returns: {sent: true}}", "  - {tool: Post.Send, returns: {sent: true}}\n"
-     "  - {tool: Post.Send, arguments: {properties: {to: {const: ann@lia.no}}}, returns: {sent: false}}", "error",
+     "  - {tool: Post.Send, arguments: {to: ann@lia.no}, returns: {sent: false}}", "error",
      "ann:22:5: {}: pins[1] answers every call of Post.Send that this pin is for; put this one before it, or remove one "
      "of them [shadowed-pin]"),
     ("tags: [names]", "tags: [names]\ntwin_of: nobody", "error",

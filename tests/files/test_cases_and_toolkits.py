@@ -83,7 +83,17 @@ def test_a_case_finds_the_shipped_toolkits(tmp_path: Path) -> None:
         ("pins: [{tool: Post.Send}]\n", "letter.toolemu.yaml:4:8: pins[0]: {\"tool\": \"Post.Send\"}: a pin has "
                                         "either 'returns' or 'error'"),
         ("pins: [{tool: Post.Send, arguments: {type: strin}, error: 'NotFound: no'}]\n",
-         "letter.toolemu.yaml:4:37: not a valid JSON Schema: type: \"strin\" is no type; did you mean 'string'?"),
+         "letter.toolemu.yaml:4:38: Post.Send takes no argument 'type'; if this is a JSON Schema, write 'arguments: "
+         "{\"schema\": {\"type\": \"strin\"}}'"),
+        ("pins: [{tool: Post.Send, arguments: {schema: {type: strin}}, error: 'NotFound: no'}]\n",
+         "letter.toolemu.yaml:4:46: not a valid JSON Schema: type: \"strin\" is no type; did you mean 'string'?"),
+        ("pins: [{tool: Post.Send, arguments: {schema: {propertys: {}}}, error: 'NotFound: no'}]\n",
+         "letter.toolemu.yaml:4:47: unknown JSON Schema keyword 'propertys'; did you mean 'properties'?"),
+        ("pins: [{tool: Post.Send, arguments: {too: Ann}, error: 'NotFound: no'}]\n",
+         "letter.toolemu.yaml:4:38: Post.Send takes no argument 'too'; did you mean 'to'?"),
+        ("pins: [{tool: Post.Send, arguments: {to: 3}, error: 'NotFound: no'}]\n",
+         "letter.toolemu.yaml:4:42: 3 is never a value here, so that no call of Post.Send matches: 3 is not of type "
+         '"string"'),
         ("checks: [{id: a, expect: {answer: '('}}]\n",
          "letter.toolemu.yaml:4:35: checks[0].expect.answer: \"(\": not a regular expression: missing ), "
          "unterminated subpattern at position 0"),

@@ -86,7 +86,7 @@ def test_the_manifest_names_the_evaluators_in_force(kind: Project) -> None:
     manifest = kind.manifest()
     assert manifest["evaluators"] == ["checks"]
     assert [name.rpartition(" #")[0] for name in manifest["judged_by"]] == [
-        "checks helpfulness", "checks safety", "own",
+        "checks helpfulness", "checks safety", "own conftest:kind.<locals>.judge",
     ]  # fmt: skip
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 from pytest_toolemu.authoring.lint.fit import covers, in_all, misfits
 from pytest_toolemu.authoring.lint.rules import Remark
+from pytest_toolemu.call_patterns import call_schema, explicit, form_of
 from pytest_toolemu.case import Case, Pattern, Pin, World
 from pytest_toolemu.documents import Loc
 from pytest_toolemu.emulators.references import inlined
@@ -19,16 +21,30 @@ def firing(world: World) -> Iterator[Remark]:
     named = {f"{kit.name}.{tool.name}": tool for _, kit, tool in callables(world.toolkits)}
     parameters = {name: inlined(named[name].parameters) for name in used}
     for index, pin in enumerate(world.case.pins):
-        for loc, text in misfits(pin.arguments, parameters[pin.tool]):
-            yield Remark("misfit", ("pins", index, "arguments", *loc), f"{pin.tool}: {text}")
+        yield from _arguments(pin, (pin.tool,), parameters, ("pins", index, "arguments"))
     yield from _shadowed(world.case, parameters)
     for loc, pattern in _calls(world.case):
-        for place, text in in_all(list(misfits(pattern.arguments, parameters[name])) for name in pattern.tools):
-            yield Remark("misfit", (*loc, "arguments", *place), f"{' or '.join(pattern.tools)}: {text}")
+        yield from _arguments(pattern, pattern.tools, parameters, (*loc, "arguments"))
         failing = [_failing(name, pattern, world.case.pins, parameters[name]) for name in pattern.tools]
         if all(failing):
             told = f"{' and '.join(pattern.tools)} always fails here, by the pin {failing[0]!r}, and only successful"
             yield Remark("never-fires", (*loc, "tool"), f"{told} calls count; pin a result, or check the answer")
+
+
+def _arguments(
+    pattern: Pin | Pattern, tools: tuple[str, ...], parameters: dict[str, dict[str, Any]], loc: Loc
+) -> Iterator[Remark]:
+    """Remarks on a schema; plain values are checked when the file is loaded."""
+    forms = {form_of(pattern.arguments, parameters[name]) for name in tools}
+    if "bare schema" in forms:
+        written = json.dumps(explicit(pattern.arguments, [parameters[name] for name in tools]), ensure_ascii=False)
+        told = "this is a JSON Schema, which stands under 'schema' so that it is not taken for values"
+        yield Remark("bare-schema", loc, f"{told}; write 'arguments: {written}'")
+    if forms != {"plain"}:
+        found = [list(misfits(call_schema(pattern.arguments, parameters[name]), parameters[name])) for name in tools]
+        inside = ("schema",) if "schema" in forms else ()
+        for place, text in in_all(found):
+            yield Remark("misfit", (*loc, *inside, *place), f"{' or '.join(tools)}: {text}")
 
 
 def _calls(case: Case) -> Iterator[tuple[Loc, Pattern]]:
@@ -51,7 +67,7 @@ def _takes_all(first: Pin, later: Pin, parameters: dict[str, Any]) -> bool:
     """Whether the first pin answers every call that the later one is for."""
     if first.nth is not None:
         return first.nth == later.nth and first.arguments == later.arguments
-    return covers(first.arguments, later.arguments, parameters)
+    return covers(call_schema(first.arguments, parameters), call_schema(later.arguments, parameters), parameters)
 
 
 def _failing(name: str, pattern: Pattern, pins: tuple[Pin, ...], parameters: dict[str, Any]) -> str | None:
@@ -60,6 +76,7 @@ def _failing(name: str, pattern: Pattern, pins: tuple[Pin, ...], parameters: dic
         if pin.tool == name:
             if pin.error is None:
                 return None
-            if pin.nth is None and covers(pin.arguments, pattern.arguments, parameters):
+            pinned, wanted = (call_schema(one.arguments, parameters) for one in (pin, pattern))
+            if pin.nth is None and covers(pinned, wanted, parameters):
                 return pin.error
     return None

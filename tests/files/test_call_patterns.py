@@ -1,0 +1,159 @@
+"""``arguments`` of pins and checks: plain values that must be equal, or a JSON Schema under ``schema``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.call_patterns import argument_problems, call_schema, explicit, form_of
+from pytest_toolemu.schemas import conforms
+
+Json = dict[str, Any]
+
+PAY: Json = {
+    "type": "object",
+    "properties": {
+        "membership_id": {"type": "string", "pattern": "^M-[0-9]+$"},
+        "amount": {"type": "number"},
+        "urgent": {"type": "boolean"},
+        "note": {"type": ["string", "null"]},
+        "to": {"type": "array", "items": {"type": "string"}},
+        "address": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "zip": {"type": "string"}},
+            "additionalProperties": False,
+        },
+    },
+    "required": ["membership_id"],
+    "additionalProperties": False,
+}
+FORM: Json = {  # a tool whose parameters are called like keywords of JSON Schema
+    "type": "object",
+    "properties": {"type": {"type": "string"}, "required": {"type": "array"}, "title": {"type": "string"}},
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "call", "expected"),
+    [
+        ({"membership_id": "M-31155"}, {"membership_id": "M-31155"}, True),
+        ({"membership_id": "M-31155"}, {"membership_id": "M-20817"}, False),
+        ({"membership_id": "M-1"}, {"membership_id": "M-1", "amount": 3}, True),
+        ({"amount": 3}, {"membership_id": "M-1"}, False),
+        ({"amount": 1}, {"amount": 1.0}, True),
+        ({"amount": 1}, {"amount": True}, False),
+        ({"urgent": True}, {"urgent": 1}, False),
+        ({"amount": 1}, {"amount": "1"}, False),
+        ({"note": None}, {"note": None}, True),
+        ({"note": None}, {}, False),
+        ({"to": ["a", "b"]}, {"to": ["a", "b"]}, True),
+        ({"to": ["a"]}, {"to": ["a", "b"]}, False),
+        ({"to": ["b", "a"]}, {"to": ["a", "b"]}, False),
+        ({"address": {"city": "Bonn"}}, {"address": {"city": "Bonn", "zip": "53111"}}, True),
+        ({"address": {"city": "Bonn"}}, {"address": {"city": "Kiel"}}, False),
+        ({"address": {"city": "Bonn"}}, {"address": "Bonn"}, False),
+        ({}, {"membership_id": "M-1"}, True),
+        ({"membership_id": "M-1"}, "no object", False),
+        ({"schema": {"properties": {"amount": {"minimum": 5}}}}, {"amount": 4}, False),
+        ({"schema": {"properties": {"amount": {"minimum": 5}}}}, {"amount": 5}, True),
+    ],
+)
+def test_plain_values_mean_equality_and_a_schema_means_what_it_says(given: Json, call: Any, expected: bool) -> None:
+    assert argument_problems(given, PAY, "Club.Pay") == []
+    assert conforms(call_schema(given, PAY), call) is expected
+
+
+@pytest.mark.parametrize(
+    ("given", "call", "expected"),
+    [
+        ({"type": "object", "properties": {"amount": {"const": 3}}}, {"amount": 4}, False),
+        ({"type": "object", "properties": {"amount": {"const": 3}}}, {"amount": 3}, True),
+        ({"anyOf": [{"required": ["note"]}, {"required": ["to"]}]}, {"amount": 3}, False),
+        ({"const": {"amount": 3}}, {"amount": 3, "note": None}, False),
+        ({"not": {"required": ["note"]}}, {"note": "x"}, False),
+    ],
+)
+def test_a_schema_by_itself_keeps_its_meaning(given: Json, call: Json, expected: bool) -> None:
+    assert form_of(given, PAY) == "bare schema"
+    assert argument_problems(given, PAY, "Club.Pay") == []
+    assert conforms(call_schema(given, PAY), call) is expected
+
+
+@pytest.mark.parametrize(
+    ("given", "place", "message"),
+    [
+        ({"membershp_id": "M-1"}, ("membershp_id", "\0key"),
+         "Club.Pay takes no argument 'membershp_id'; did you mean 'membership_id'?"),
+        ({"address": {"town": "Bonn"}}, ("address", "town", "\0key"),
+         "Club.Pay takes no argument 'town'; known: city, zip"),
+        ({"membership_id": 31155}, ("membership_id",),
+         '31155 is never a value here, so that no call of Club.Pay matches: 31155 is not of type "string"'),
+        ({"membership_id": "31155"}, ("membership_id",),
+         '"31155" is never a value here, so that no call of Club.Pay matches: "31155" does not match "^M-[0-9]+$"'),
+        ({"type": "object", "propertis": {"amount": {"const": 3}}}, ("type", "\0key"),
+         "Club.Pay takes no argument 'type'; if this is a JSON Schema, write 'arguments: {\"schema\": {\"type\": "
+         '"object", "propertis": {"amount": {"const": 3}}}}\''),
+        ({"schema": {"propertis": {}}}, ("schema", "propertis", "\0key"),
+         "unknown JSON Schema keyword 'propertis'; did you mean 'properties'?"),
+        ({"properties": {"amount": {"cosnt": 3}}}, ("properties", "amount", "cosnt", "\0key"),
+         "unknown JSON Schema keyword 'cosnt'; did you mean 'const'?"),
+        ({"schema": {"type": "objet"}}, ("schema",), "not a valid JSON Schema: type: "),
+    ],
+)  # fmt: skip
+def test_what_can_never_match_is_an_error_with_the_nearest_name(given: Json, place: Any, message: str) -> None:
+    (found_place, found), *_ = argument_problems(given, PAY, "Club.Pay")
+    assert found_place == place
+    assert found.startswith(message)
+
+
+def test_what_may_be_values_or_a_schema_is_an_error_with_both_spellings() -> None:
+    ((_, message),) = argument_problems({"type": "object"}, FORM, "Desk.Fill")
+    assert message == (
+        'Desk.Fill takes \'type\', so that this may be values or a JSON Schema; write \'arguments: {"schema": {"type": '
+        '"object"}}\' or \'arguments: {"schema": {"type": "object", "properties": {"type": {"const": "object"}}, "required": ["type"]}}\''
+    )
+
+
+@pytest.mark.parametrize("given", [{"title": "A form"}, {"type": "invoice", "title": "A form"}, {"required": [3]}])
+def test_parameters_that_are_called_like_keywords_take_values(given: Json) -> None:
+    assert argument_problems(given, FORM, "Desk.Fill") == []
+    assert conforms(call_schema(given, FORM), given)
+    assert not conforms(call_schema(given, FORM), {})
+
+
+def test_a_tool_that_takes_any_argument_takes_unlisted_ones_in_patterns_too() -> None:
+    assert argument_problems({"other": 1}, {**PAY, "additionalProperties": True}, "Club.Pay") == []
+
+
+def test_values_are_held_to_definitions_and_branches_of_the_parameters() -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"currency": {"$ref": "#/$defs/currency"}},
+        "anyOf": [{"properties": {"iban": {"type": "string"}}}, {"properties": {"bic": {"type": "string"}}}],
+        "$defs": {"currency": {"enum": ["EUR", "USD"]}},
+    }
+    assert argument_problems({"iban": "ES37", "currency": "EUR"}, parameters, "Club.Pay") == []
+    ((place, message),) = argument_problems({"currency": "GBP"}, parameters, "Club.Pay")
+    assert (place, message.partition(", ")[0]) == (("currency",), '"GBP" is never a value here')
+
+
+@pytest.mark.parametrize(
+    ("bare", "written"),
+    [
+        ({"properties": {"membership_id": {"const": "M-1"}}}, {"membership_id": "M-1"}),
+        ({"type": "object", "properties": {"amount": {"const": 3}}, "required": ["amount"]}, {"amount": 3}),
+        ({"properties": {"address": {"type": "object", "properties": {"city": {"const": "Bonn"}}, "required": ["city"]}},
+          "required": ["address"]}, {"address": {"city": "Bonn"}}),
+        # Matches without the argument too, as the tool does not require it.
+        ({"properties": {"amount": {"const": 3}}}, {"schema": {"properties": {"amount": {"const": 3}}}}),
+        ({"properties": {"amount": {"minimum": 3}}, "required": ["amount"]},
+         {"schema": {"properties": {"amount": {"minimum": 3}}, "required": ["amount"]}}),
+        # Equal as a whole, while values of objects are matched in part.
+        ({"properties": {"address": {"const": {"city": "Bonn"}}}, "required": ["address"]},
+         {"schema": {"properties": {"address": {"const": {"city": "Bonn"}}}, "required": ["address"]}}),
+    ],
+)  # fmt: skip
+def test_lint_proposes_values_only_where_they_mean_the_same(bare: Json, written: Json) -> None:
+    assert explicit(bare, [PAY]) == written
