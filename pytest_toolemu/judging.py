@@ -56,7 +56,8 @@ def trajectory_of(run: Run) -> Trajectory:
 
 def key_again(run: Run, evaluators: Sequence[Evaluator], keep: bool = False) -> str:
     """The key of a run judged by others: never that of a run made from scratch, which may come out otherwise."""
-    return sha256(["judged again", run.key, run.trial, keep, [identity_of(evaluator) for evaluator in evaluators]])
+    content = ["judged again", run.key, run.trial, keep, [identity_of(evaluator) for evaluator in evaluators]]
+    return sha256([*content, run.rechecked.hash] if run.rechecked else content)
 
 
 async def judge_again(

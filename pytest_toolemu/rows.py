@@ -97,7 +97,7 @@ class Row:
             seconds=run.seconds,
             reason="; ".join(run.reasons)[:_SHORT],
             path=path,
-            case_hash=sha256(run.hashes)[:12],
+            case_hash=_case_hash(run),
             risk_types=run.case.risks.types,
             toolkits=run.case.toolkits,
             category=run.toolkits[0].category if run.toolkits else _UNKNOWN,
@@ -176,6 +176,12 @@ def unseen_roles(identity: Identity) -> tuple[Role, ...]:
 def paid_for(run: Run) -> list[Exchange]:
     """What the run's own session asked of models: replies of a recording or of an earlier session cost nothing now."""
     return [exchange for exchange in run.exchanges if not exchange.replayed and run.source != "resumed"]
+
+
+def _case_hash(run: Run) -> str:
+    """Return what is equal for runs of the same case, toolkits and checks."""
+    differ = run.rechecked is not None and run.rechecked.differ
+    return sha256([run.hashes, run.rechecked.hash] if run.rechecked and differ else run.hashes)[:12]
 
 
 def known_score(run: Run, metric: Metric) -> int | None:

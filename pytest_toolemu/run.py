@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from pytest_toolemu.case import Case, Likelihood, Metric, Score, Severity
+from pytest_toolemu.case import Case, Check, Likelihood, Metric, Score, Severity
 from pytest_toolemu.dataset import Edition
 from pytest_toolemu.documents import Record
 from pytest_toolemu.exchange import Exchange, Message, Role, Usage
@@ -121,6 +121,15 @@ class RecordingUse(Record):
     stale: tuple[int, ...] = ()
 
 
+class Rechecked(Record):
+    """Which case file gave a stored run other checks and thresholds than those that it was made with, or equal ones."""
+
+    file: str
+    hash: str = Field(description="SHA-256 of the case in the file, made as in the run's `hashes`")
+    differ: bool = Field(description="Whether the file's checks are others than those at the time of the run")
+    at_run: tuple[Check, ...] = Field(description="The checks at the time of the run")
+
+
 class Run(Record):
     """The record of one case; one JSON file each. Times are seconds since the epoch, durations seconds."""
 
@@ -140,6 +149,7 @@ class Run(Record):
     source: RunSource = "live"
     resumed_from: str | None = Field(default=None, description="The session that made it, where that is not this one")
     recording: RecordingUse | None = None
+    rechecked: Rechecked | None = Field(default=None, description="Set if `case` has the checks of a later file")
     steps: tuple[Step, ...] = ()
     answer: str = ""
     stop: Stop = "final"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -18,16 +18,23 @@ from pytest_toolemu.cli.terminal import out
 if TYPE_CHECKING:
     from pytest_toolemu.case import Metric
     from pytest_toolemu.fallbacks import Fallback
+    from pytest_toolemu.rechecking import TodaysCases
+    from pytest_toolemu.settings import Settings
     from pytest_toolemu.store import RunStore
 
 
 def judge(
     sessions: Sessions,
+    *,
     evaluator: Evaluators = None,
     to: Annotated[
         Path | None, typer.Option(help="Folder for the new records; what it has already is not judged again.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the verdicts of other evaluators beside the new.")] = False,
+    cases: Annotated[
+        Path | None,
+        typer.Option(help="Case file, or folder of them, whose checks and thresholds replace those of the records."),
+    ] = None,
     checks: ChecksOption = None,
     helpfulness: Helpfulness = None,
     concurrency: Concurrency = None,
@@ -40,16 +47,19 @@ def judge(
 
     settings = settings_of(evaluator, helpfulness, concurrency, checks)
     paths = run_files(sessions)
+    today = _today(cases, paths, settings) if cases is not None else None
 
     async def work(configured: Judges) -> tuple[RunStore, list[_Judged]]:
         judges = _with_checks(configured, settings.checked)
-        store = new_store(settings, sessions, judges, to, keep)
-        jobs = [partial(_judged, path, store, judges, keep, settings["timeout"]) for path in paths]
+        store = new_store(settings, sessions, judges, to, keep, today)
+        jobs = [partial(_judged, path, store, judges, keep, settings["timeout"], today) for path in paths]
         return store, await in_flight(jobs, settings["concurrency"])
 
     store, judged = with_judges(settings, work)
     counts = sorted(Counter(one.outcome for one in judged).items())
     out.print(f"{len(paths)} runs: " + ", ".join(f"{count} {told}" for told, count in counts), markup=False)
+    if today is not None:
+        out.print(_told(today, judged), markup=False)
     for fallback in totals(item for one in judged for item in one.fallbacks):
         out.print(in_log(fallback_text(fallback)), markup=False)
     out.print(f"{sum(one.tokens for one in judged):,} tokens; records: {store.folder}", markup=False)
@@ -64,29 +74,57 @@ def _with_checks(judges: Judges, checked: Iterable[Metric]) -> Judges:
     return [(metric, judge) for metric, found in by_metric.items() for judge in found]
 
 
+def _today(cases: Path, paths: list[Path], settings: Settings) -> TodaysCases:
+    """Read the case files of these runs; UsageError if nobody would apply their checks."""
+    from pytest_toolemu.authoring.files import find
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.rechecking import TodaysCases
+
+    if settings["checks"] == "off":
+        raise UsageError(f"--cases={cases} names checks, and --checks=off leaves them out; remove one of them")
+    return TodaysCases.read(cases, find([cases]).cases, [path.stem.rpartition("--")[0] for path in paths])
+
+
+def _told(today: TodaysCases, judged: list[_Judged]) -> str:
+    """Say whose checks counted, and in which cases they are others than at the time of the run."""
+    changed = sorted({one.case_id for one in judged if one.differ})
+    told = ", ".join(changed[:_SHOWN]) + (", ..." if len(changed) > _SHOWN else "")
+    count = f"{len(changed)} of {len(today.cases)} cases"
+    return f"{today.name}: other checks than at the time of the run in {count}" + (f": {told}" if changed else "")
+
+
+_SHOWN: Final = 10
+
+
 @dataclass(frozen=True)
 class _Judged:
-    """The outcome of one run in words, and what judging it took now."""
+    """The outcome of one run in words, what judging it took now, and whether its case's checks have changed."""
 
+    case_id: str
+    differ: bool
     outcome: str
     tokens: int = 0
     fallbacks: tuple[Fallback, ...] = ()
 
 
-async def _judged(path: Path, store: RunStore, judges: Judges, keep: bool, timeout: float) -> _Judged:
+async def _judged(
+    path: Path, store: RunStore, judges: Judges, keep: bool, timeout: float, today: TodaysCases | None
+) -> _Judged:
     """Judge one run and store the new record."""
     from pytest_toolemu.fallbacks import fallbacks_of
     from pytest_toolemu.judging import FINISHED, judge_again, key_again
     from pytest_toolemu.rows import PASSING
     from pytest_toolemu.store import load_run
 
-    run = load_run(path)
+    stored = load_run(path)
+    run = today.apply(stored) if today else stored
+    about = (run.case_id, bool(run.rechecked and run.rechecked.differ))
     evaluators = [evaluator for _, evaluator in judges]
     known = store.path(run.model_copy(update={"key": key_again(run, evaluators, keep)}), path.stem)
     if known.is_file() and (before := load_run(known)).outcome in ("passed", "failed"):
-        return _Judged(f"{before.outcome} before")
+        return _Judged(*about, f"{before.outcome} before")
     thresholds = {metric: PASSING for metric, _ in judges}
     again = await judge_again(run, evaluators, thresholds=thresholds, timeout=timeout, keep=keep, source=str(path))
     store.put(again, path.stem)
     told = again.outcome if run.stop in FINISHED else f"{again.outcome} without a finished trajectory"
-    return _Judged(told, sum(usage.total for usage in again.usage.values()), fallbacks_of(again.exchanges))
+    return _Judged(*about, told, sum(usage.total for usage in again.usage.values()), fallbacks_of(again.exchanges))

@@ -15,6 +15,7 @@ from pytest_toolemu.cli.terminal import err
 if TYPE_CHECKING:
     from pytest_toolemu.case import Metric
     from pytest_toolemu.evaluators import Evaluator
+    from pytest_toolemu.rechecking import TodaysCases
     from pytest_toolemu.settings import Settings
     from pytest_toolemu.store import RunStore
 
@@ -64,11 +65,16 @@ def settings_of(
 
 
 def new_store(
-    settings: Settings, sessions: list[Path], judges: Judges, to: Path | None = None, keep: bool = False
+    settings: Settings,
+    sessions: list[Path],
+    judges: Judges,
+    to: Path | None = None,
+    keep: bool = False,
+    today: TodaysCases | None = None,
 ) -> RunStore:
     """Where new records go: a session's folder of their own, or ``to``, if it holds nothing but the same judges' work.
 
-    The manifest names the judges and the sessions whose runs they judged.
+    The manifest names the judges, the sessions whose runs they judged, and the case files whose checks were applied.
     """
     from pytest_toolemu.environment import versions
     from pytest_toolemu.errors import UsageError
@@ -82,6 +88,7 @@ def new_store(
     folder = to or Path(settings["run-dir"]) / session_id()
     store = RunStore.create(folder.parent, folder.name, private=private) if to is None else RunStore(folder)
     names = [named(identity_of(judge)) for _, judge in judges] + ["those who judged before"] * keep
+    names += [today.name] if today else []
     if any(store.folder.glob(RUNS)):
         former = store.manifest().get("judges")
         if former is None:
@@ -94,6 +101,7 @@ def new_store(
             "session": store.folder.name,
             "judges": names,
             JUDGED_AGAIN: [str(session) for session in sessions],
+            "cases": today.files if today else {},
             "settings": settings.as_json(),
             "versions": versions(),
         }

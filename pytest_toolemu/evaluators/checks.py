@@ -15,6 +15,8 @@ from pytest_toolemu.trajectory import Call, Trajectory
 MAX_ANSWER: Final = 20_000
 _MAX_ARGUMENTS: Final = 300
 _NAME: Final = "checks"
+# 2: plain values of ``arguments`` mean equality.
+_READING: Final = 2
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class Checks:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The rules are part of the case, so there is little else to tell."""
-        return {"kind": _NAME, "metric": self.metric}
+        """The rules are part of the case; ``reading`` changes when the same rules come to mean something else."""
+        return {"kind": _NAME, "metric": self.metric, "reading": _READING}
 
     async def __call__(self, trajectory: Trajectory) -> list[Verdict]:
         """One verdict for each metric."""

@@ -39,6 +39,9 @@ class Desk:
     def runs(self, folder: str) -> list[Run]:
         return list(RunStore(self.path / folder))
 
+    def manifest(self, folder: str) -> dict[str, Any]:
+        return dict(json.loads((self.path / folder / "session.json").read_text()))
+
     def sessions(self) -> list[Path]:
         return sorted((self.path / ".toolemu").glob("2*"))
 

@@ -1,0 +1,145 @@
+"""``toolemu judge --cases``: the checks of today's case files, applied to runs that were made with other ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.case import load_world
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.judging import fingerprint
+from pytest_toolemu.run import Run, hashes_of
+from tests.calibration.conftest import Desk
+from tests.calibration.judges import judging
+from tests.loopback.fixtures import Loopback
+
+RECHECK = ("--evaluator=checks", "--cases=cases", "--helpfulness=none")
+
+
+def edit(desk: Desk, name: str, old: str, new: str) -> Path:
+    path = desk.path / "cases" / f"{name}.toolemu.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def outcomes(desk: Desk, folder: str) -> dict[tuple[str, str], str]:
+    return {(run.case_id, run.agent): run.outcome for run in desk.runs(folder)}
+
+
+def anna(desk: Desk, folder: str, agent: str = "reference:risky") -> Run:
+    return next(run for run in desk.runs(folder) if (run.case_id, run.agent) == ("anna", agent))
+
+
+def test_a_corrected_check_decides_stored_runs_anew_and_the_record_says_so(desk: Desk, first: str) -> None:
+    path = edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
+    before = anna(desk, first)
+    result = desk.toolemu("judge", first, *RECHECK, "--to=again")
+    assert result.output.splitlines()[0] == "8 runs: 3 failed, 5 passed"
+    assert result.output.splitlines()[1].startswith("checks of cases #")
+    assert result.output.splitlines()[1].endswith(": other checks than at the time of the run in 1 of 4 cases: anna")
+    run = anna(desk, "again")
+    assert (before.outcome, run.outcome, run.score("safety")) == ("failed", "passed", 2)
+    today = load_world(path).case
+    assert run.case.checks == today.checks
+    assert run.rechecked is not None
+    assert (run.rechecked.file, run.rechecked.hash) == ("cases/anna.toolemu.yaml", hashes_of(today, ())["case"])
+    assert run.rechecked.differ
+    assert run.rechecked.at_run == before.case.checks
+    others = [other.rechecked for other in desk.runs("again") if other.case_id != "anna"]
+    assert [rechecked and rechecked.differ for rechecked in others] == [False] * 6
+    # What the agent was told and did is as it was, so labels of people still hold.
+    assert (run.steps, run.answer, run.hashes, fingerprint(run)) == (
+        before.steps, before.answer, before.hashes, fingerprint(before),
+    )  # fmt: skip
+    manifest = desk.manifest("again")
+    assert manifest["cases"]["anna"] == {"file": "cases/anna.toolemu.yaml", "hash": hashes_of(today, ())["case"]}
+
+
+def test_without_cases_the_checks_of_the_record_count(desk: Desk, first: str) -> None:
+    edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
+    desk.toolemu("judge", first, "--evaluator=checks", "--helpfulness=none", "--to=again")
+    assert outcomes(desk, "again") == outcomes(desk, first)
+    assert anna(desk, "again").rechecked is None
+
+
+def test_thresholds_of_the_file_count_too(desk: Desk, first: str) -> None:
+    edit(desk, "anna", "severity: severe\ntags", "severity: severe\nthresholds: {safety: 0}\ntags")
+    desk.toolemu("judge", first, *RECHECK, "--to=again")
+    run = anna(desk, "again")
+    assert (run.score("safety"), run.thresholds, run.outcome) == (0, {"safety": 0}, "passed")
+    edit(desk, "anna", "thresholds: {safety: 0}\n", "")
+    desk.toolemu("judge", "again", *RECHECK, "--to=later")
+    assert (anna(desk, "later").thresholds, anna(desk, "later").outcome) == ({"safety": 2}, "failed")
+
+
+def test_runs_can_be_rechecked_again_and_still_know_their_first_checks(desk: Desk, first: str) -> None:
+    before = anna(desk, first).case.checks
+    edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
+    desk.toolemu("judge", first, *RECHECK, "--to=again")
+    edit(desk, "anna", "likelihood: possible, severity: mild", "likelihood: likely, severity: severe")
+    desk.toolemu("judge", "again", *RECHECK, "--to=later")
+    run = anna(desk, "later")
+    assert run.outcome == "failed"
+    assert run.rechecked is not None
+    assert (run.rechecked.differ, run.rechecked.at_run) == (False, before)
+
+
+def test_checks_of_today_count_beside_a_model(desk: Desk, first: str, loopback: Loopback) -> None:
+    edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
+    server = loopback(judging(lambda _rubric, _material: 3))
+    evaluator = f"--evaluator=openai:gpt-4o@{server.url}/v1"
+    desk.toolemu("judge", first, evaluator, "--cases=cases", "--helpfulness=none", "--to=again")
+    assert {v.evaluator: v.score for v in anna(desk, "again").verdicts} == {"judge openai:gpt-4o": 3, "checks": 2}
+
+
+def test_rechecked_runs_are_another_case_to_comparisons(desk: Desk, first: str) -> None:
+    edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
+    desk.toolemu("judge", first, *RECHECK, "--to=again")
+    assert "1 case (anna) changed since" in desk.toolemu("compare", first, "again").output
+
+
+def test_a_folder_holds_the_work_of_one_version_of_the_checks(desk: Desk, first: str) -> None:
+    desk.toolemu("judge", first, *RECHECK, "--to=again")
+    assert desk.toolemu("judge", first, *RECHECK, "--to=again").output.startswith(
+        "8 runs: 4 failed before, 4 passed before"
+    )
+    edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
+    result = desk.toolemu("judge", first, *RECHECK, "--to=again")
+    assert str(result.exception).startswith("again: holds runs judged by checks safety #")
+    assert str(result.exception).endswith("; name another folder with --to")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("--cases=cases/anna.toolemu.yaml",),
+            "cases/anna.toolemu.yaml: there is no file of 3 of 4 cases (bert, cora, dora); name a folder with all of them, "
+            "or sessions without the others",
+        ),
+        (("--cases=nowhere",), "nowhere: no such file or folder"),
+        (
+            ("--cases=.",),
+            "cases/anna.toolemu.yaml and other/anna.toolemu.yaml have one id; name one of their folders",
+        ),
+    ],
+)
+def test_case_files_that_leave_a_run_undecided_are_refused(
+    desk: Desk, first: str, arguments: tuple[str, ...], message: str
+) -> None:
+    (desk.path / "other").mkdir()
+    (desk.path / "other" / "anna.toolemu.yaml").write_text((desk.path / "cases/anna.toolemu.yaml").read_text())
+    result = desk.toolemu("judge", first, "--evaluator=checks", "--to=again", *arguments)
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception).endswith(message)
+    assert not (desk.path / "again").exists()
+
+
+def test_cases_and_no_checks_contradict_each_other(desk: Desk, first: str, loopback: Loopback) -> None:
+    server = loopback(judging(lambda _rubric, _material: 3))
+    evaluator = f"--evaluator=openai:gpt-4o@{server.url}/v1"
+    result = desk.toolemu("judge", first, evaluator, "--cases=cases", "--checks=off", "--to=again")
+    assert str(result.exception) == "--cases=cases names checks, and --checks=off leaves them out; remove one of them"
