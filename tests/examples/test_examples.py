@@ -119,7 +119,8 @@ def test_openai_and_anthropic(
     assert "errors" not in outcomes
     result.stdout.no_fnmatch_line("*judges itself*")
     assert Counter(one.identity.agent["model"]["name"] for one in runs(folder)) == {"gpt-4o": 2, "claude-sonnet-5-5": 2}
-    assert {judge["model"]["name"] for one in runs(folder) for judge in one.identity.evaluators} == {"gpt-4.1"}
+    judges = {judge["kind"]: judge.get("model") for one in runs(folder) for judge in one.identity.evaluators}
+    assert {kind: model and model["name"] for kind, model in judges.items()} == {"judged": "gpt-4.1", "checks": None}
     asked = {(request.provider, request.model, request.role) for request in server.requests if request.role}
     assert asked >= {
         ("openai", "gpt-4o", "agent"),
