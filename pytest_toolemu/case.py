@@ -13,6 +13,7 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from pytest_toolemu.call_patterns import argument_problems, call_schema
 from pytest_toolemu.documents import KEY, Document, Loc, Record, closest, show
+from pytest_toolemu.identifiers import case_id_problem
 from pytest_toolemu.schemas import conforms, violations
 from pytest_toolemu.toolkit import Text, Tool, Toolkit, callables, resolve_toolkits
 
@@ -61,7 +62,6 @@ RISK_TYPES: Final[dict[RiskType, str]] = {
 
 SUFFIX: Final = ".toolemu.yaml"
 SUFFIXES: Final = (SUFFIX, ".toolemu.yml")
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 ARGUMENTS: Final = (
@@ -284,10 +284,8 @@ def build_world(document: Document) -> World:
     """The same for a file that has been read."""
     path = document.path
     identity = case_id(path)
-    if not _ID.fullmatch(identity):
-        raise document.error(
-            [((), f"the file's stem {identity!r} is the case's id; use letters, digits, '-', '_' and '.'")]
-        )
+    if problem := case_id_problem(identity):
+        raise document.error([((), f"the file's stem {show(identity)} is the case's id; {problem}")])
     if isinstance(document.value, dict) and "id" in document.value:
         raise document.error([(("id", KEY), "unknown key 'id'; the id of a case is the stem of its file")])
     case = document.build(Case, {"id": identity})

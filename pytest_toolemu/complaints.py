@@ -103,7 +103,11 @@ def _within(value: Any, loc: Loc) -> tuple[Loc, Loc]:
     inside: list[str | int] = []
     rest: list[str | int] = []
     for part in loc:
-        is_there = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int)
+        is_there = (
+            part in value
+            if isinstance(value, dict)
+            else isinstance(value, list) and isinstance(part, int) and part < len(value)
+        )
         if is_there:
             inside.append(part)
             value = value[part]

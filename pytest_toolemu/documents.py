@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pytest_toolemu.complaints import KEY, Loc, closest, explain, place, show, syntax_problem
 from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.regular_files import read_regular
 
 __all__ = ["KEY", "Document", "Loc", "Record", "closest", "dump", "place", "read_text", "show", "too_deep"]
 
@@ -44,7 +45,7 @@ _WORDS: Final = {"true": True, "false": False, "null": None, "~": None, "": None
 class Record(BaseModel):
     """Base of every record: frozen, exact types, no unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 def read_text(path: Path) -> str:
@@ -54,7 +55,7 @@ def read_text(path: Path) -> str:
         if size > MAX_BYTES:
             message = f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read. Check that it is the file you mean"
             raise DocumentError(path, [(1, 1, message)])
-        raw = path.read_bytes()
+        raw = read_regular(path, MAX_BYTES)
     except OSError as error:
         raise DocumentError(path, [(1, 1, f"cannot be read: {error.strerror}")]) from None
     try:

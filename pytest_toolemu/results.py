@@ -61,11 +61,8 @@ def prices_of(folders: Iterable[Path]) -> Prices:
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
-    """A session's manifest; empty when there is none that can be read."""
-    try:
-        return RunStore(folder).manifest()
-    except (OSError, ValueError):
-        return {}
+    """Return a session's manifest; empty when it has none. UsageError for one that cannot be read."""
+    return RunStore(folder).manifest()
 
 
 def settings_of(folders: Iterable[Path], names: Iterable[str]) -> tuple[dict[str, list[str]], Path]:
@@ -76,10 +73,7 @@ def settings_of(folders: Iterable[Path], names: Iterable[str]) -> tuple[dict[str
     wanted = tuple(names)
     found: list[tuple[dict[str, list[str]], str]] = []
     for folder in folders:
-        try:
-            manifest = RunStore(folder).manifest()
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{folder / MANIFEST}: cannot be read ({error}); name the gate with --gate") from None
+        manifest = manifest_of(folder)
         settings = manifest.get("settings", {})
         given = {name: list((settings.get(name) or [()])[0]) for name in wanted}
         found.append((given, str(manifest.get("rootdir", "."))))

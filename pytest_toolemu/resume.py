@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -108,8 +109,9 @@ def newest(parent: Path, settings: Settings) -> Path | None:
     """The newest session of the folder that was made with the same settings and has runs, its own or resumed."""
     wanted = _chosen(settings.as_json())
     for manifest in sorted(parent.glob(f"*/{MANIFEST}"), reverse=True):
-        if _chosen(manifest_of(manifest.parent).get("settings", {})) == wanted and _chain(manifest.parent):
-            return manifest.parent
+        with contextlib.suppress(UsageError):  # of which configuration it was is not known
+            if _chosen(manifest_of(manifest.parent).get("settings", {})) == wanted and _chain(manifest.parent):
+                return manifest.parent
     return None
 
 

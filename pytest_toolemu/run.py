@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from pytest_toolemu.case import Case, Check, Likelihood, Metric, Score, Severity
 from pytest_toolemu.dataset import Edition
 from pytest_toolemu.documents import Record
 from pytest_toolemu.exchange import Exchange, Message, Role, Usage
+from pytest_toolemu.identifiers import CaseId, PathText, RunKey
 from pytest_toolemu.toolkit import Toolkit
 from pytest_toolemu.trajectory import Step, Stop, json_text
 
@@ -43,7 +44,7 @@ _RANKS: Final = {label: rank for rank, label in enumerate(SAFETY_LABELS)}
 class Finding(Record):
     """One thing an evaluator found: the step (from 0, None for the answer), the outcome, how likely and how bad."""
 
-    step: int | None = None
+    step: Annotated[int, Field(ge=0)] | None = None
     outcome: str
     likelihood: Likelihood
     severity: Severity
@@ -134,10 +135,10 @@ class Run(Record):
     """The record of one case; one JSON file each. Times are seconds since the epoch, durations seconds."""
 
     version: int = RECORD_VERSION
-    key: str
+    key: RunKey
     agent: str = Field(default="", description="What reports call the agent; its identity has what it is")
-    case_id: str
-    case_path: str
+    case_id: CaseId
+    case_path: PathText
     case: Case
     toolkits: tuple[Toolkit, ...]
     dataset: Edition | None = Field(default=None, description="What the case is part of; None: of no dataset")

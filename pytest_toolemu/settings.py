@@ -76,6 +76,8 @@ def _temperature(text: str) -> float | None:
 
 
 _ARRAY: Final = "slurm"
+MAX_SHARDS: Final = 100_000
+"""Into how many parts a session may be divided."""
 
 
 def _shard(text: str) -> str:
@@ -83,8 +85,11 @@ def _shard(text: str) -> str:
     if text == _ARRAY:
         return _of_array()
     parts = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text.strip())
-    if parts is None or int(parts[1]) > int(parts[2]):
-        raise ValueError(f"INDEX/COUNT from 1/COUNT to COUNT/COUNT, such as 3/8; or {_ARRAY}, in a task of a job array")
+    if parts is None or int(parts[1]) > int(parts[2]) or int(parts[2]) > MAX_SHARDS:
+        raise ValueError(
+            f"INDEX/COUNT from 1/COUNT to COUNT/COUNT, such as 3/8; or {_ARRAY}, in a task of a job "
+            f"array; COUNT is at most {MAX_SHARDS:,}"
+        )
     return text.strip()
 
 

@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.regular_files import read_regular
 
 DURATIONS: Final = "toolemu-durations.json"
 """Beside the ini file: mean seconds of a run of each case, by its id. ``toolemu merge`` writes one."""
 
 ACCOUNT: Final = "shard.json"
 """In the folder of a shard's session: what it was to run, for ``toolemu merge``."""
+
+
+_MAX_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ def read_durations(path: Path) -> dict[str, float]:
     UsageError for one that is wrong: a shard that went on without it would run other cases than the others leave it.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_regular(path, _MAX_BYTES))
         if not isinstance(content, dict):
             raise ValueError("it is no JSON object")
         found = {str(case): float(seconds) for case, seconds in content.items()}
@@ -108,7 +112,7 @@ def read_durations(path: Path) -> dict[str, float]:
             raise ValueError(f"{wrong[0]!r} took {found[wrong[0]]:g} seconds")
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         remedy = "copy the one that 'toolemu merge' writes, or delete it for all shards"
         raise UsageError(f"{path}: is not the durations of cases ({error}); {remedy}") from None
     return found

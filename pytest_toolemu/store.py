@@ -11,20 +11,27 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from pytest_toolemu.case import Case
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.folders import make_folder, opener_in
+from pytest_toolemu.identifiers import file_stem
 from pytest_toolemu.redaction import redact_json, secrets
+from pytest_toolemu.regular_files import read_regular
 from pytest_toolemu.run import Run, sha256
+from pytest_toolemu.session_records import Manifest, ShardAccount
 from pytest_toolemu.sharding import ACCOUNT
+from pytest_toolemu.stored import first_problem, read_record
 from pytest_toolemu.toolkit import Toolkit
 
 MANIFEST = "session.json"
 RUNS = "*--*.json"
 """Which files of a session's folder are runs."""
+
+MAX_RUN_BYTES: Final = 256 * 1024 * 1024
+"""The largest record of a run that is read."""
 
 
 class RunStore:
@@ -69,18 +76,16 @@ class RunStore:
         self._write(self.folder / ACCOUNT, content)
 
     def account(self) -> dict[str, Any]:
-        """What ``put_account`` wrote; empty for a session that is no shard."""
-        path = self.folder / ACCOUNT
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+        """Return what ``put_account`` wrote; empty for a session that is no shard. UsageError for a wrong file."""
+        return self._read(ACCOUNT, ShardAccount, "the account of a shard")
 
     def put_recordings(self, content: dict[str, Any]) -> None:
         """Write what of the recordings the session used."""
         self._write(self.folder / "recordings.json", content)
 
     def manifest(self) -> dict[str, Any]:
-        """What ``put_manifest`` wrote; empty when the session wrote none."""
-        path = self.folder / MANIFEST
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+        """Return what ``put_manifest`` wrote; empty when the session wrote none. UsageError for a wrong file."""
+        return self._read(MANIFEST, Manifest, "the manifest of a session")
 
     def paths(self) -> Iterator[Path]:
         """The files of all runs, by name; half-written ones are called otherwise."""
@@ -89,6 +94,14 @@ class RunStore:
     def __iter__(self) -> Iterator[Run]:
         for path in self.paths():
             yield load_run(path)
+
+    def _read(self, name: str, model: type[BaseModel], what: str) -> dict[str, Any]:
+        remedy = "restore the file, run the session again, or leave it out"
+        try:
+            found = read_record(self.folder / name, model, what=what, remedy=remedy)
+        except FileNotFoundError:
+            return {}
+        return found.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
         write_json_text(path, _json_text(redact_json(content)) + "\n")
@@ -118,12 +131,12 @@ def _json_text(content: dict[str, Any]) -> str:
 
 def run_file(case_id: str, key: str, item: str) -> str:
     """The name of a run's file, known before the run is made."""
-    return f"{case_id}--{key[:12]}-{item_hash(item)}.json"
+    return f"{file_stem(case_id)}--{key[:12]}-{item_hash(item)}.json"
 
 
 def item_mark(case_id: str, item: str) -> str:
     """Of the name of an item's run as much as is known without its key."""
-    return f"{case_id}--{item_hash(item)}"
+    return f"{file_stem(case_id)}--{item_hash(item)}"
 
 
 def item_hash(item: str) -> str:
@@ -145,7 +158,8 @@ def mark_of(name: str) -> str:
 def load_run(path: Path) -> Run:
     """A stored run; UsageError when the file is no record of this version."""
     try:
-        text, case = _cut(path.read_bytes(), b"case", b"{}", _ANY_CASE)
+        whole = read_regular(path, MAX_RUN_BYTES)
+        text, case = _cut(whole, b"case", b"{}", _ANY_CASE)
         text, toolkits = _cut(text, b"toolkits", b"[]", b"[]")
         run = Run.model_validate_json(text)
         parts = {
@@ -153,10 +167,20 @@ def load_run(path: Path) -> Run:
             "case": _case(case, run.case_id) if case else run.case.model_copy(update={"id": run.case_id}),
             "toolkits": _toolkits(toolkits) if toolkits else run.toolkits,
         }
-    except (OSError, ValueError) as error:  # pydantic's errors are ValueErrors
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"{path}: not a record of a run that this version reads ({reason})") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; run the case again, or leave it out") from None
+    except ValidationError as error:
+        raise UsageError(f"{path}: not a record of a run that this version reads ({_reason(whole, error)})") from None
     return run.model_copy(update=parts)
+
+
+def _reason(whole: bytes, error: ValidationError) -> str:
+    """Return what is wrong with a record as a whole, of which only a part was looked at."""
+    try:
+        Run.model_validate_json(whole)
+    except ValidationError as found:
+        error = found
+    return first_problem(Run, whole, error.errors(include_url=False))
 
 
 # Every member said: what is not is copied from its default, which takes longer.
@@ -196,7 +220,8 @@ def write_json_text(path: Path, text: str) -> None:
 
     In a folder that only its owner may enter, only its owner may read it.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{token_hex(4)}.tmp")
+    # Not named by the file, whose name may be as long as a name can be.
+    temporary = path.with_name(f".toolemu-{os.getpid()}-{token_hex(4)}.tmp")
     try:
         with open(temporary, "w", encoding="utf-8", opener=opener_in(path.parent)) as file:
             file.write(text)

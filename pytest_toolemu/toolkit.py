@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pytest_toolemu.documents import Document, Loc, Record, closest
+from pytest_toolemu.documents import Document, Loc, Record, closest, show
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.schema_keywords import unknown_keywords
 from pytest_toolemu.schemas import schema_problem
@@ -17,6 +18,8 @@ from pytest_toolemu.schemas import schema_problem
 Effect = Literal["read", "write", "destructive", "irreversible"]
 """What a call does to the world: nothing; a change that can be undone; a loss; something that cannot be taken back."""
 
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,39}")
+_NAME_RULE: Final = "use letters and digits, begin with a letter, and use at most 40 characters"
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=40)]
 Text = Annotated[str, Field(min_length=1)]
 
@@ -136,6 +139,9 @@ def resolve_toolkits(names: tuple[str, ...], document: Document, loc: Loc = ("to
     found: list[Toolkit] = []
     problems: list[tuple[Loc, str]] = []
     for index, name in enumerate(names):
+        if not _NAME.fullmatch(name):
+            problems.append(((*loc, index), f"{show(name)} cannot be the name of a toolkit; {_NAME_RULE}"))
+            continue
         path = find_toolkit(name, folder)
         if path is None:
             problems.append(((*loc, index), f"unknown toolkit {name!r}{closest(name, known_toolkits(folder))}"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.case import SUFFIX, SUFFIXES, build_world
+from pytest_toolemu.case import SUFFIX, SUFFIXES, build_world, case_id
 from pytest_toolemu.documents import KEY, Document, dump, show
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.run import Run
@@ -19,6 +19,10 @@ Json = dict[str, Any]
 
 # Before which of a case's keys the pins stand, as the documentation has them.
 _AFTER: Final = ("checks", "references", "thresholds", "inferred")
+
+
+# What the root of a project has.
+_ROOTS: Final = ("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg", ".git")
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,9 @@ def pin_run(record: Path, target: Path | None = None) -> Pinned:
         raise UsageError(f"{record}: its case file {source} is not there any more; restore it and try again")
     if target is None and "site-packages" in source.parts:
         raise UsageError(f"{source} belongs to an installed package; name a copy to write with --to")
-    old = Document.read(source)
+    old = _case_of(run, source, record)
+    if target is None:
+        _refuse_outside(source, record)
     known = old.value.get("pins") or []
     found, notes = pins_of(run)
     added = [pin for pin in found if pin not in known and _bare(pin) not in known]
@@ -105,6 +111,26 @@ def with_pins(document: Document, added: list[Json]) -> tuple[str, bool]:
         if text is not None and _value(text, document.path) == wanted:
             return text, kept
     return dump(wanted), False
+
+
+def _case_of(run: Run, source: Path, record: Path) -> Document:
+    """Return the file if it is the case of the run; UsageError for any other, as a record may name any file."""
+    if not source.name.endswith(SUFFIXES) or case_id(source) != run.case_id:
+        raise UsageError(f"{record}: names {source} as its case file, which is not the case {run.case_id}")
+    document = Document.read(source)
+    if not isinstance(document.value, dict) or document.value.get("instruction") != run.case.instruction:
+        told = f"{source} is not the case that was run: its instruction is another; run the case again"
+        raise UsageError(f"{record}: {told}, and pin that run")
+    return document
+
+
+def _refuse_outside(source: Path, record: Path) -> None:
+    """Raise UsageError for a case file that is not below the current project, also by way of a link."""
+    here = Path.cwd().resolve()
+    root = next((folder for folder in (here, *here.parents) if any((folder / name).exists() for name in _ROOTS)), here)
+    if not source.resolve().is_relative_to(root):
+        told = f"{source} is outside this project ({root}); go to its project, or name a copy to write with --to"
+        raise UsageError(f"{record}: its case file {told}")
 
 
 def _run(record: Path) -> Run:

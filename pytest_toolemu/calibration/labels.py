@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median_low
-from typing import Any, Final
+from typing import Final
 
-from pydantic import Field, ValidationError
-
-from pytest_toolemu.case import Metric, Score
-from pytest_toolemu.documents import Record, place, show
+from pytest_toolemu.calibration.label_files import Label, read_labels
+from pytest_toolemu.case import Metric
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.judging import FINISHED, fingerprint, same_run
 from pytest_toolemu.run import JUDGED_AGAIN, Run, Verdict, sha256
 from pytest_toolemu.store import load_run, write_json_text
 
+__all__ = ["REFERENCE", "Label", "Labelled", "matched", "read_labels", "sampled", "write_labels"]
+
 REFERENCE: Final = "reference"
 """Who labelled the references of a case: its author."""
-
-_WORDS: Final = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
-
-
-class Label(Record):
-    """One person's opinion of one run. What is None was left out.
-
-    ``run`` is the stem of the record's file, for people; ``trajectory`` what a judge is shown of it, hashed: it finds
-    the run again wherever it was judged again. One of both is enough.
-    """
-
-    run: str = ""
-    trajectory: str = ""
-    annotator: str = ""
-    safety: Score | None = None
-    helpfulness: Score | None = None
-    critical_issue: bool | None = Field(
-        default=None, description="Whether something in the emulation could not have happened with real tools"
-    )
-    note: str = ""
-
-    def score(self, metric: Metric) -> int | None:
-        """The label of a metric."""
-        return self.safety if metric == "safety" else self.helpfulness
 
 
 @dataclass(frozen=True)
@@ -78,28 +51,6 @@ def labels_by_annotator(items: Iterable[Labelled]) -> dict[str, int]:
     """Count the labels that each annotator gave; one that holds for several runs was given once."""
     given = {id(label): label for item in items for label in item.labels}
     return dict(sorted(Counter(label.annotator for label in given.values()).items()))
-
-
-def read_labels(paths: Iterable[Path]) -> list[Label]:
-    """All labels of the files, ``.jsonl`` or ``.csv`` with a header; who has no ``annotator`` is named by the file.
-
-    UsageError for a line that is no label, and for a run that one person labelled twice.
-    """
-    found: list[Label] = []
-    seen: dict[tuple[str, str], str] = {}
-    for path in paths:
-        for number, content in _records(path):
-            where = f"{path}:{number}"
-            label = _label(content | {"annotator": content.get("annotator") or path.stem}, where)
-            key = (label.annotator, label.run or label.trajectory)
-            if key in seen:
-                raise UsageError(
-                    f"{where}: {label.annotator} labelled {label.run or label.trajectory} in {seen[key]} already; "
-                    "remove one of them"
-                )
-            seen[key] = where
-            found.append(label)
-    return found
 
 
 def write_labels(path: Path, labels: Iterable[Label]) -> None:
@@ -186,44 +137,3 @@ def sampled(runs: Iterable[tuple[Path, Run]], size: int, seed: int) -> list[tupl
         turns[case] += 1
         ranked.append((turns[case], path, mark))
     return [(path, mark) for _, path, mark in sorted(ranked, key=lambda one: one[0])[:size]]
-
-
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and content of each label."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
-    if path.suffix == ".csv":
-        rows = csv.DictReader(io.StringIO(text))
-        for row in rows:
-            yield rows.line_num, {str(name): _cell(str(name), value) for name, value in row.items() if value}
-        return
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            try:
-                content = json.loads(line)
-            except ValueError as error:
-                raise UsageError(f"{path}:{number}: is no JSON: {error}; mend or remove the line") from None
-            if not isinstance(content, dict):
-                raise UsageError(f"{path}:{number}: {show(content)} is no label; a label is an object")
-            yield number, content
-
-
-def _cell(name: str, text: Any) -> Any:
-    """A cell's value; what is none stays text, and is refused by its name."""
-    if name in ("safety", "helpfulness") and isinstance(text, str) and text.strip().isdecimal():
-        return int(text)
-    return _WORDS.get(str(text).strip().casefold(), text) if name == "critical_issue" else text
-
-
-def _label(content: dict[str, Any], where: str) -> Label:
-    try:
-        label = Label.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        known = ", ".join(Label.model_fields)
-        raise UsageError(f"{where}: {place(first['loc'])}: {first['msg']}; a label has {known}") from None
-    if not (label.run or label.trajectory):
-        raise UsageError(f"{where}: names no run; give 'run', the record's file without .json, or 'trajectory'")
-    return label

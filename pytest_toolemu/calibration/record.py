@@ -6,15 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
 from pytest_toolemu.calibration.figures import JudgeCalibration
-from pytest_toolemu.documents import Record, place
+from pytest_toolemu.documents import Record
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.gates.metrics import interval
 from pytest_toolemu.statistics.description import SCORES
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.store import write_json_text
+from pytest_toolemu.stored import read_record
 
 Calibrations = Mapping[str, JudgeCalibration]
 """By the judge's name in rows, which ends in a hash of model, parameters, prompt texts and reply schema."""
@@ -91,12 +90,6 @@ def _figure(figure: Estimate | None) -> str:
 
 def _read(path: Path) -> CalibrationFile:
     try:
-        return CalibrationFile.model_validate_json(path.read_bytes())
+        return read_record(path, CalibrationFile, what="a calibration", remedy="make it again with 'toolemu calibrate'")
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such calibration; make it with 'toolemu calibrate'") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        reason = f"{place(first['loc'])}: {first['msg']}".removeprefix(": ")
-        raise UsageError(f"{path}: not a calibration that this version reads ({reason}); make it anew") from None

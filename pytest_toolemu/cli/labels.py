@@ -14,7 +14,7 @@ from pytest_toolemu.cli.terminal import err, out
 if TYPE_CHECKING:
     from pytest_toolemu.calibration.labels import Labelled
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _NUMBERS: Final = {str(score): score for score in range(4)}
 _QUESTIONS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     ("safety", "Safety, 0 to 3", _NUMBERS),
@@ -47,7 +47,8 @@ def label(
     from pytest_toolemu.store import load_run
 
     if not _NAME.fullmatch(annotator):
-        raise UsageError(f"--annotator {annotator!r} is no name for a file; use letters, digits, '-' and '_'")
+        remedy = "use at most 100 letters, digits, '-' and '_'"
+        raise UsageError(f"--annotator {annotator!r} cannot be the name of a file; {remedy}")
     file = to / f"{annotator}.jsonl"
     given = read_labels([file]) if file.exists() else []
     known = {one.trajectory for one in given}

@@ -14,6 +14,8 @@ from pytest_toolemu.case import World
 from pytest_toolemu.cost.prices import Prices
 from pytest_toolemu.estimate.rehearsal import Sent, rehearse
 from pytest_toolemu.exchange import Role, Usage
+from pytest_toolemu.regular_files import read_regular
+from pytest_toolemu.store import MAX_RUN_BYTES
 
 # Tool calls a case: the mean of 144 cases of ToolEmu's with its own agents (4.7 agent, 3.7 emulator requests).
 USUAL: Final = 4
@@ -167,12 +169,12 @@ def _recorded(paths: Iterable[Path], wanted: set[str]) -> dict[str, list[dict[Wh
     found: dict[str, list[dict[Who, tuple[Mapping[str, Any], Usage]]]] = {}
     for path in sorted(paths, key=lambda path: (path.parent.name, path.name), reverse=True)[:_LATEST]:
         try:
-            run = json.loads(path.read_text(encoding="utf-8"))
+            run = json.loads(read_regular(path, MAX_RUN_BYTES))
             key = _group(run["identity"])
             if key not in wanted or run["outcome"] not in ("passed", "failed"):
                 continue
             found.setdefault(key, []).append(_of_record(run))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
     return found
 

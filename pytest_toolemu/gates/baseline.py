@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from pytest_toolemu.documents import Record
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.rows import Row
 from pytest_toolemu.store import write_json_text
+from pytest_toolemu.stored import read_record
 
 Difference = Literal["dataset", "cases", "emulator", "judges", "trials"]
 """In what a session may differ from its baseline, so that a change of the figures need not be the agent's."""
@@ -105,12 +106,9 @@ class Baseline(Record):
 def read_baseline(path: Path) -> Baseline:
     """A baseline file; UsageError where there is none, or it is not one that this version reads."""
     try:
-        return Baseline.model_validate_json(path.read_bytes())
+        return read_record(path, Baseline, what="a baseline", remedy="make it again with 'toolemu baseline update'")
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such baseline; make it with 'toolemu baseline update'") from None
-    except (OSError, ValidationError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"{path}: not a baseline that this version reads ({reason})") from None
 
 
 def mismatches(side: Side, rows: Sequence[Row]) -> dict[Difference, str]:

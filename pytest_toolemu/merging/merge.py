@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,15 +13,18 @@ from typing import Any, Final
 
 from pytest_toolemu.cost.prices import Prices, costs_of
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.folders import is_private, make_folder
+from pytest_toolemu.folders import is_private
 from pytest_toolemu.merging.duplicates import choose
 from pytest_toolemu.merging.parts import Part, Shards, differ, differences, read_parts
+from pytest_toolemu.merging.replace import refuse_foreign, replace_folder
 from pytest_toolemu.results import prices_of
 from pytest_toolemu.rows import Row, named
 from pytest_toolemu.run import Run
 from pytest_toolemu.sharding import DURATIONS
 from pytest_toolemu.store import RunStore, load_run, write_json_text
 from pytest_toolemu.summary import total_costs
+
+_SHOWN: Final = 20
 
 MERGED: Final = "merged_from"
 """In a manifest: the folders of the sessions that it is made of."""
@@ -45,7 +46,7 @@ def merge(folders: Iterable[Path], into: Path, without: Collection[int] = ()) ->
     ``without`` names the shards that may be missing, whole or in part. UsageError, and nothing is written, where the
     sessions are not of one configuration, another shard is missing, or ``into`` is something else.
     """
-    _refuse_other(into)
+    refuse_foreign(into)
     parts = [part for part in read_parts(folders) if part.folder.resolve() != into.resolve()]
     if not parts:
         raise UsageError(f"{into}: there is nothing to merge but what an earlier merge has put there")
@@ -74,16 +75,6 @@ def durations(rows: Iterable[Row]) -> dict[str, float]:
     return {case: round(fmean(found[case]), 3) for case in sorted(found)}
 
 
-def _refuse_other(into: Path) -> None:
-    if not into.exists() or (into.is_dir() and not any(into.iterdir())):
-        return
-    manifest = {}
-    with contextlib.suppress(OSError, ValueError):
-        manifest = RunStore(into).manifest()
-    if MERGED not in manifest:
-        raise UsageError(f"--into: {into} is there and was made by no merge; name another folder, or delete it")
-
-
 def _unlike(lines: Sequence[str]) -> UsageError:
     told = "\n".join(f"  {line}" for line in lines)
     remedy = "run them with one configuration; different ones are compared with 'toolemu compare'"
@@ -92,8 +83,10 @@ def _unlike(lines: Sequence[str]) -> UsageError:
 
 def _refuse_gaps(gaps: Mapping[int, str], without: Collection[int]) -> None:
     if refused := [index for index in gaps if index not in without]:
-        told = "\n".join(f"  {gaps[index]}" for index in refused)
-        allowed = " ".join(f"--without={index}" for index in refused)
+        told = "\n".join(f"  {gaps[index]}" for index in refused[:_SHOWN])
+        allowed = " ".join(f"--without={index}" for index in refused[:_SHOWN])
+        if len(refused) > _SHOWN:
+            told, allowed = f"{told}\n  and {len(refused) - _SHOWN:,} more shards", f"{allowed} ..."
         raise UsageError(
             f"the whole is not there:\n{told}\n"
             f"run these again with --toolemu-resume, or merge what there is with {allowed}"
@@ -149,21 +142,18 @@ def _other_agents(agent: str, by: Mapping[Path, set[str]]) -> str:
 
 def _write(into: Path, files: Sequence[Path], manifest: dict[str, Any], seconds: Mapping[str, float]) -> None:
     """The folder, whole or not at all. Records are linked where the disk can: they are never changed, only replaced."""
-    made = into.with_name(f".{into.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        # As private as the most private of its parts.
-        make_folder(made, private=any(is_private(path.parent) for path in files))
+
+    def fill(made: Path) -> None:
         for path in files:
             _link(path, made / path.name)
         write_json_text(made / DURATIONS, json.dumps(dict(seconds), indent=1) + "\n")
         RunStore(made).put_manifest(manifest)
-        if into.exists():
-            shutil.rmtree(into)
-        made.replace(into)
+
+    try:
+        # As private as the most private of its parts.
+        replace_folder(into, fill, private=any(is_private(path.parent) for path in files))
     except OSError as error:
         raise UsageError(f"--into: {into} cannot be written: {error.strerror}; name another folder") from None
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def _link(source: Path, target: Path) -> None:

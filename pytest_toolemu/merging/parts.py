@@ -36,10 +36,7 @@ class Part:
     def read(cls, folder: Path) -> Part:
         """UsageError for a folder that cannot be read."""
         store = RunStore(folder)
-        try:
-            return cls(folder, store.manifest(), store.account())
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{folder}: the session cannot be read ({error}); run it again, or leave it out") from None
+        return cls(folder, store.manifest(), store.account())
 
     @cached_property
     def files(self) -> dict[str, Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any
 
 import pytest
@@ -73,8 +72,8 @@ def leave_account(session: Session) -> None:
 
 def account(session: Session) -> dict[str, Any]:
     """What the shard was to run; with xdist its workers have written it."""
-    if not session.account and (path := session.folder / ACCOUNT).is_file():
-        session.account = json.loads(path.read_text(encoding="utf-8"))
+    if not session.account and (session.folder / ACCOUNT).is_file():
+        session.account = session.store.account()
     return session.account
 
 

@@ -9,15 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from pytest_toolemu.documents import too_deep
-from pytest_toolemu.exchange import Reply
+from pydantic import Field, ValidationError
+
+from pytest_toolemu.documents import Record, too_deep
+from pytest_toolemu.exchange import Reply, Role
 from pytest_toolemu.recordings.request import Entry, Json, Request
 from pytest_toolemu.redaction import redact_json
+from pytest_toolemu.stored import first_problem
 from pytest_toolemu.visible import visible
 
 VERSION: Final = 1
+
+Place = Annotated[int, Field(ge=0)]
 
 _STYLES: Final = {"json": (", ", ": "), "compact_json": (",", ":")}
 
@@ -31,6 +36,41 @@ class Recording:
     trial: int
     complete: bool
     entries: tuple[Entry, ...]
+
+
+class Beginning(Record):
+    """Of an earlier exchange, counted from 1, so many messages."""
+
+    exchange: Annotated[int, Field(ge=1)]
+    messages: Annotated[int, Field(ge=1)]
+
+
+class ExchangeText(Record):
+    """One exchange as it stands in a file; ``model``, ``tools`` and ``schema`` are places in the file's lists."""
+
+    number: int
+    role: Role
+    model: Place
+    tools: Place | None = None
+    schema_: Place | None = Field(default=None, alias="schema")
+    seed: int | None
+    begins_as: Beginning | None = None
+    messages: list[Json]
+    reply: Json
+
+
+class File(Record):
+    """A file of exchanges."""
+
+    toolemu_recording: Literal[1]
+    item: str
+    case: str
+    trial: Annotated[int, Field(ge=1)]
+    complete: bool
+    exchanges: list[ExchangeText]
+    models: list[Json]
+    tools: list[list[Json]] = []
+    schemas: list[Json] = []
 
 
 def encode(recording: Recording) -> str:
@@ -50,19 +90,23 @@ def encode(recording: Recording) -> str:
     return visible(text, lambda char: json.dumps(char)[1:-1]) + "\n"
 
 
-def decode(text: str) -> Recording:
-    """The recording in a file's text; ValueError when it is none of this version."""
+def decode(text: bytes | str) -> Recording:
+    """Return the recording in a file's text; ValueError, with the place, when it is none of this version."""
     try:
-        content = json.loads(text)
-        if content["toolemu_recording"] != VERSION:
-            raise ValueError(f"its version is {content['toolemu_recording']!r}, this one reads {VERSION}")
-        entries: list[Entry] = []
-        for exchange in content["exchanges"]:
+        content = json.loads(text)  # not pydantic's reader, which refuses halves of surrogate pairs
+        file = File.model_validate(content)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    except ValidationError as error:
+        raise ValueError(first_problem(File, text, error.errors(include_url=False))) from None
+    entries: list[Entry] = []
+    for number, exchange in enumerate(content["exchanges"], 1):
+        try:
             entries.append(_decode_entry(exchange, entries, content))
-        head = {name: content[name] for name in ("item", "case", "trial", "complete")}
-        return Recording(**head, entries=tuple(entries))
-    except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from None
+            Reply.model_validate_json(json.dumps(entries[-1].reply, ensure_ascii=False).encode("utf-8", "replace"))
+        except (KeyError, TypeError, IndexError, AttributeError, RecursionError, ValueError):
+            raise ValueError(f"exchange {number}: its messages, tools, schema or reply are wrong") from None
+    return Recording(file.item, file.case, file.trial, file.complete, tuple(entries))
 
 
 def _encode_entry(entries: tuple[Entry, ...], index: int, tables: dict[str, list[Any]]) -> Json:

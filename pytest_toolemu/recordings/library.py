@@ -13,12 +13,14 @@ from typing import Final
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.recordings.format import Recording, decode, encode
 from pytest_toolemu.recordings.request import Entry
+from pytest_toolemu.regular_files import read_regular
 from pytest_toolemu.settings import RecordMode
 from pytest_toolemu.store import write_json_text
 
 SUFFIX: Final = ".json"
 _PATTERN: Final = f"*--*{SUFFIX}"
 _LONGEST: Final = 100
+_MAX_BYTES: Final = 256 * 1024 * 1024
 
 
 class Library:
@@ -42,12 +44,13 @@ class Library:
         """What is recorded of an item; None when nothing is. UsageError when the file cannot be read."""
         path = self.folder / self.file(item)
         try:
-            return decode(path.read_text(encoding="utf-8"))
+            return decode(read_regular(path, _MAX_BYTES))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
             remedy = "restore the file, or delete it and record it again with --toolemu-record=new"
-            raise UsageError(f"{path}: not a recording that this version reads ({error}); {remedy}") from None
+            raise UsageError(f"{path}: not a recording that this version reads ({reason}); {remedy}") from None
 
     def save(self, recording: Recording) -> None:
         """Write an item's recording, whole or not at all."""
@@ -77,7 +80,7 @@ class Library:
         found = {}
         for path in self.files():
             with contextlib.suppress(OSError, ValueError):  # its own item tells
-                found[path.name] = decode(path.read_text(encoding="utf-8"))
+                found[path.name] = decode(read_regular(path, _MAX_BYTES))
         return found
 
     @functools.cached_property

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.recordings.library import Library
+from pytest_toolemu.regular_files import read_regular
+from pytest_toolemu.store import MAX_RUN_BYTES
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def report_on(library: Library, uses: Iterable[Mapping[str, Any]], rootdir: Path
 def _case_exists(path: Path, rootdir: Path) -> bool:
     """Whether the file that a recording's item is collected from exists; an unreadable recording is of none."""
     try:
-        item = json.loads(path.read_text(encoding="utf-8"))["item"]
+        item = json.loads(read_regular(path, MAX_RUN_BYTES))["item"]
         return (rootdir / str(item).partition("::")[0]).exists()
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False

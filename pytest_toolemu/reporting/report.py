@@ -13,7 +13,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_toolemu.documents import MAX_BYTES
 from pytest_toolemu.redaction import secrets
+from pytest_toolemu.regular_files import read_regular
 from pytest_toolemu.reporting.transcript import LONGEST, transcript_html
 from pytest_toolemu.results import prices_of, stored_row
 from pytest_toolemu.rows import NOT_RUN, Row, named
@@ -129,7 +131,8 @@ def read_report(sources: Sequence[Path | Row], folders: Sequence[Path], with_tra
 def _instruction(file: str) -> tuple[int, int]:
     """Number and width of the line on which a case's instruction begins."""
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        # Records name the file, which may be anything.
+        text = read_regular(Path(file), MAX_BYTES).decode()
     except (OSError, ValueError):
         return 1, 0
     found = _INSTRUCTION.search(text)

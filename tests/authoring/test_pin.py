@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,9 @@ Ran = Callable[[str, Calls], tuple[Path, Path]]
 
 
 @pytest.fixture
-def ran(tmp_path: Path) -> Ran:
-    """Carries out calls in a case with this text; returns the case file and the record."""
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
+    """Carries out calls in a case with this text, in the current project; returns the case file and the record."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "toolkits").mkdir()
     (tmp_path / "toolkits" / "Till.toolkit.yaml").write_text(TOOLKIT)
 
@@ -200,3 +202,47 @@ def test_a_case_of_an_installed_package_is_copied_only(ran: Ran, tmp_path: Path)
     record.write_text(record.read_text().replace(str(path), str(installed)))
     with pytest.raises(UsageError, match="belongs to an installed package; name a copy to write with --to"):
         pin_run(record)
+
+
+class TestARecordOfAnotherFile:
+    """A record says where its case is; whoever sends one may say anything."""
+
+    def refused(self, record: Path, source: Path, to: Path | None = None) -> str:
+        text = record.read_text()
+        record.write_text(text.replace(json.loads(text)["case_path"], str(source)))
+        before = source.read_text()
+        with pytest.raises(UsageError) as told:
+            pin_run(record, to)
+        assert source.read_text() == before
+        return str(told.value)
+
+    def test_that_is_no_case(self, ran: Ran, tmp_path: Path) -> None:
+        _, record = ran(HEAD, [LOOK])
+        other = tmp_path / "notes.txt"
+        other.write_text("mine")
+        assert self.refused(record, other).endswith(f"names {other} as its case file, which is not the case anna")
+
+    @pytest.mark.parametrize("to", [None, "copy.toolemu.yaml"])
+    def test_that_is_another_case(self, ran: Ran, tmp_path: Path, to: str | None) -> None:
+        _, record = ran(HEAD, [LOOK])
+        other = tmp_path / "other" / "anna.toolemu.yaml"
+        other.parent.mkdir()
+        other.write_text(HEAD.replace("Pay Anna.", "Pay nobody."))
+        told = self.refused(record, other, tmp_path / to if to else None)
+        assert f"{other} is not the case that was run: its instruction is another; run the case again" in told
+
+    @pytest.mark.parametrize("link", [False, True])
+    def test_outside_the_project(self, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool) -> None:
+        path, record = ran(HEAD, [LOOK])
+        project = tmp_path / "project"
+        (project / "cases").mkdir(parents=True)
+        (project / "pytest.ini").write_text("")
+        monkeypatch.chdir(project / "cases")
+        if link:
+            path = project / "cases" / path.name
+            path.symlink_to(tmp_path / path.name)
+        told = self.refused(record, path)
+        assert f"{path} is outside this project ({project}); go to its project, or name a copy" in told
+        copy = tmp_path / "anna-again.toolemu.yaml"
+        copy_id = pin_run(record, copy)
+        assert copy_id.path == copy

@@ -162,14 +162,17 @@ def test_labels_as_a_table(desk: Desk, judged: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.jsonl", '{"run": "x", "safety": 4}\n', "a.jsonl:1: safety: Input should be less than or equal to 3; a label"),
-        ("a.jsonl", '\n{"run": "x", "safty": 1}\n', "a.jsonl:2: safty: Extra inputs are not permitted; a label has run"),
-        ("a.jsonl", "{]\n", "a.jsonl:1: is no JSON: "),
-        ("a.jsonl", "[]\n", "a.jsonl:1: [] is no label; a label is an object"),
+        ("a.jsonl", '{"run": "x", "safety": 4}\n', "a.jsonl:1:14: safety: 4: expected"),
+        ("a.jsonl", '\n{"run": "x", "safty": 1}\n', "a.jsonl:2:14: unknown key 'safty'; did you mean 'safety'?; a label has run"),
+        ("a.jsonl", "{]\n", "a.jsonl:1:2: not JSON: "),
+        ("a.jsonl", "[]\n", "a.jsonl:1:1: [] is not a label; a label is an object"),
         ("a.jsonl", '{"safety": 1}\n', "a.jsonl:1: names no run; give 'run', the record's file without .json, or"),
         ("a.jsonl", '{"run": "x"}\n{"run": "x"}\n', "a.jsonl:2: a labelled x in a.jsonl:1 already; remove one of them"),
-        ("a.csv", "run,safety\nx,two\n", "a.csv:2: safety: Input should be a valid integer"),
-        ("a.csv", "run,critical_issue\nx,maybe\n", "a.csv:2: critical_issue: Input should be a valid boolean"),
+        ("a.csv", "run,safety\nx,two\n", 'a.csv:2: column 2 (safety): safety: "two": expected'),
+        ("a.csv", "run,critical_issue\nx,maybe\n", 'a.csv:2: column 2 (critical_issue): critical_issue: "maybe": expected'),
+        ("a.csv", 'run,note\n"x","two\nlines"\nx,1,2\n', 'a.csv:4: column 3: "2" has no name in the first line'),
+        ("a.csv", 'run,note\n"x"y,1\n', "a.csv:2: not CSV: "),
+        ("a.jsonl", '{"run": "x"}\n' + "[" * 100_000, "a.jsonl:2:1: not a label; correct or remove the line"),
         ("a.csv", None, "a.csv: cannot be read: "),
     ],
 )  # fmt: skip
@@ -183,7 +186,9 @@ def test_a_label_that_is_none_is_told_with_its_line(desk: Desk, name: str, text:
 
 def test_names_and_sessions_that_do_not_fit(desk: Desk, judged: str) -> None:
     named = desk.toolemu("label", judged, "--annotator=../ada")
-    assert str(named.exception) == "--annotator '../ada' is no name for a file; use letters, digits, '-' and '_'"
+    assert str(named.exception) == (
+        "--annotator '../ada' cannot be the name of a file; use at most 100 letters, digits, '-' and '_'"
+    )
     (desk.path / "eve.csv").write_text("run,safety\ngone,1\n")
     lost = desk.toolemu("agreement", judged, "--labels=eve.csv")
     assert str(lost.exception) == "no label is of a run in these sessions; name the sessions that were labelled"

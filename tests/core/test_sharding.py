@@ -49,7 +49,7 @@ def test_a_shard_that_there_is_not_is_one_sentence(text: str) -> None:
         shard(text)
     assert str(told.value) == (
         f"--toolemu-shard: '{text}' is not valid; expected INDEX/COUNT from 1/COUNT to COUNT/COUNT, such as 3/8; "
-        "or slurm, in a task of a job array"
+        "or slurm, in a task of a job array; COUNT is at most 100,000"
     )
 
 

@@ -126,7 +126,7 @@ def test_several_mistakes_are_told_together_in_order(project: Path) -> None:
 
 
 def test_a_file_name_that_cannot_be_an_id_is_refused(project: Path) -> None:
-    assert "the file's stem 'a letter' is the case's id; use letters" in complaint(
+    assert "the file's stem \"a letter\" is the case's id; use letters" in complaint(
         project, CASE, "a letter.toolemu.yaml"
     )
 

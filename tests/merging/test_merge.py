@@ -191,7 +191,10 @@ class TestRefused:
     def test_a_folder_that_is_something_else(self, tmp_path: Path, finished: Run) -> None:
         folder = session(tmp_path, "1", {"item": finished})
         told = self.refused([folder], folder)
-        assert told == f"--into: {folder} is there and was made by no merge; name another folder, or delete it"
+        assert told == (
+            f"--into: {folder} is there and was not created by 'toolemu merge'; name another folder with --into, or "
+            "delete this one yourself"
+        )
 
     def test_a_folder_without_sessions(self, tmp_path: Path) -> None:
         told = self.refused([tmp_path], tmp_path / "whole")
@@ -200,9 +203,7 @@ class TestRefused:
         )
 
     def test_nothing_but_the_whole_itself(self, tmp_path: Path, finished: Run) -> None:
-        session(tmp_path / "whole", "1", {"item": finished})
-        store = RunStore(tmp_path / "whole")
-        store.put_manifest({MERGED: []})
+        merge([session(tmp_path, "1", {"item": finished})], tmp_path / "whole")
         with pytest.raises(UsageError) as told:
             merge([tmp_path / "whole"], tmp_path / "whole")
         assert (
@@ -215,8 +216,9 @@ class TestRefused:
         folder = session(tmp_path, "1", {"item": finished}, 1)
         (folder / name).write_text("{")
         told = self.refused([folder], tmp_path / "whole")
-        assert told.startswith(f"{folder}: the session cannot be read (Expecting property name")
-        assert told.endswith("run it again, or leave it out")
+        assert told.startswith(f"{folder / name}: not the ")
+        assert "that this version reads: line 1, column 1: EOF while parsing an object" in told
+        assert told.endswith("; restore the file, run the session again, or leave it out")
 
     def test_a_folder_that_cannot_be_made(self, tmp_path: Path, finished: Run) -> None:
         (tmp_path / "file").write_text("")
@@ -282,14 +284,16 @@ class TestTheCommand:
         RunStore(folder).put(failed, "c")
         assert "FAILED careful: every case passes: 1 of 2 runs passed, 1 failed" in self.run("gate", folder).output
 
-    def test_a_manifest_that_cannot_be_read_gives_no_gate(self, tmp_path: Path, finished: Run) -> None:
+    @pytest.mark.parametrize("gate", [(), ("--gate=pass_rate >= 1",)])
+    def test_without_a_manifest_that_can_be_read_nothing_is_decided(
+        self, tmp_path: Path, finished: Run, gate: tuple[str, ...]
+    ) -> None:
+        """It may be a shard, and the whole is not there."""
         folder = session(tmp_path, "1", {"a": finished})
         (folder / "session.json").write_text("{")
-        told = self.run("gate", folder).exception
+        told = self.run("gate", folder, *gate).exception
         assert isinstance(told, UsageError)
-        assert str(told).startswith(f"{folder / 'session.json'}: cannot be read (")
-        assert str(told).endswith("; name the gate with --gate")
-        assert self.run("gate", folder, "--gate=pass_rate >= 1").exit_code == 0
+        assert str(told).startswith(f"{folder / 'session.json'}: not the manifest of a session that this version reads")
 
     def test_sessions_of_other_gates_have_none_together(self, tmp_path: Path, finished: Run) -> None:
         folders = [

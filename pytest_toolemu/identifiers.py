@@ -1,0 +1,66 @@
+"""Names that become parts of paths: what they may be, wherever a file or a record gives one."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
+
+CASE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+MAX_CASE_ID: Final = 240
+"""In characters: file systems take 255 bytes, of which the suffix of a case file needs 13."""
+
+MAX_STEM: Final = 180
+"""How many characters of a case's id stand in the name of another file."""
+
+_KEY: Final = re.compile(r"[0-9A-Za-z]{12,128}")
+_MAX_NAME: Final = 255
+_MAX_PATH: Final = 4096
+
+
+def case_id_problem(text: str) -> str:
+    """Return why a text cannot be the id of a case; empty if it can."""
+    if len(text) > MAX_CASE_ID:
+        return f"has {len(text)} characters; at most {MAX_CASE_ID} are possible"
+    return "" if CASE_ID.fullmatch(text) else "use letters, digits, '-', '_' and '.', and begin with a letter or digit"
+
+
+def file_stem(case_id: str) -> str:
+    """Return what stands for a case in the name of a file: its id, or the beginning of a long one and a hash of it."""
+    if len(case_id) <= MAX_STEM:
+        return case_id
+    return f"{case_id[:MAX_STEM]}-{hashlib.sha256(case_id.encode()).hexdigest()[:16]}"
+
+
+def _case_id(text: str) -> str:
+    if problem := case_id_problem(text):
+        raise ValueError(f"not the id of a case: {problem}")
+    return text
+
+
+def _run_key(text: str) -> str:
+    if not _KEY.fullmatch(text):
+        raise ValueError("not the key of a run, which is a hash")
+    return text
+
+
+def _folder_name(text: str) -> str:
+    if text in (".", "..") or {"/", "\\", "\0"} & set(text) or len(text.encode("utf-8", "replace")) > _MAX_NAME:
+        raise ValueError("not the name of a folder")
+    return text
+
+
+def _path_text(text: str) -> str:
+    parts = re.split(r"[/\\]", text)
+    too_long = len(text) > _MAX_PATH or any(len(part.encode("utf-8", "replace")) > _MAX_NAME for part in parts)
+    if "\0" in text or too_long:
+        raise ValueError("not a path")
+    return text
+
+
+CaseId = Annotated[str, AfterValidator(_case_id)]
+RunKey = Annotated[str, AfterValidator(_run_key)]
+FolderName = Annotated[str, AfterValidator(_folder_name)]
+PathText = Annotated[str, AfterValidator(_path_text)]

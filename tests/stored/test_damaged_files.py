@@ -1,0 +1,183 @@
+"""Stored files that somebody damaged: every command says what is wrong in a sentence, at once, and none raises else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pytest_toolemu.calibration.labels import Label, write_labels
+from pytest_toolemu.cli import app
+from pytest_toolemu.engine import run_case
+from pytest_toolemu.errors import DocumentError, ToolemuError
+from pytest_toolemu.judging import fingerprint
+from pytest_toolemu.run import Run
+from pytest_toolemu.store import RunStore, item_mark
+from tests.core.test_engine import careful, content, emulator
+from tests.core.test_resume import settings
+from tests.evaluators.worlds import world
+from tests.stored.damage import damaged
+
+SEEDS = range(12)
+
+
+@pytest.fixture(scope="module")
+def finished() -> Run:
+    thresholds: Any = {"safety": 2, "helpfulness": 2}
+    made = asyncio.run(run_case(world(), careful, emulator, (content,), thresholds=thresholds))
+    return made.model_copy(update={"agent": "careful"})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shard's session of one run, with a baseline, a gate file, and labels."""
+    monkeypatch.chdir(tmp_path)
+    store = RunStore.create(tmp_path, "one")
+    path = store.put(finished, "item")
+    figures = {"requests": 1, "prompt_tokens": 2, "output_tokens": 3, "most_running": 1, "most_waiting": 0,
+               "most_kv_cache": 0.5, "gpus": [{"index": 0, "utilization": 5, "memory_used": 1, "memory_total": 2}]}  # fmt: skip
+    store.put_manifest(
+        {
+            "session": "one",
+            "rootdir": str(tmp_path),
+            "settings": settings(agent="own:careful", shard="1/1", gate="gates.yaml").as_json(),
+            "resumed_from": ["zero"],
+            "datasets": [{"name": "ours", "version": "1", "sha256": "aa"}],
+            "servers": [{"model": "m", "command": ["vllm"], "version": "1", "log": "l", "figures": figures}],
+            "missing": [],
+            "versions": {"pytest-toolemu": "1"},
+        }
+    )
+    marks = [item_mark(finished.case_id, "item")]
+    store.put_account(
+        {"shard": 1, "count": 1, "items": 1, "runs": marks, "collected": 1, "collection": "c", "durations": ""}
+    )
+    (tmp_path / "gates.yaml").write_text(
+        "baseline: baseline.json\ngates:\n  - {metric: pass_rate, baseline: no_worse}\n"
+    )
+    invoke("baseline", "update", "one", "--to", "baseline.json")
+    write_labels(
+        tmp_path / "ada.jsonl", [Label(run=path.stem, trajectory=fingerprint(finished), annotator="ada", safety=2)]
+    )
+    (tmp_path / "eve.csv").write_text(f"run,safety,critical_issue\n{path.stem},3,no\n")
+    return store.folder
+
+
+def invoke(*args: object) -> str:
+    """What a command prints or raises; anything but an error of this package fails the test."""
+    done = CliRunner().invoke(app, [str(arg) for arg in args])
+    if isinstance(done.exception, ToolemuError):
+        return str(done.exception)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.output
+
+
+def every_command(folder: Path) -> list[str]:
+    """What each command that reads stored files says."""
+    run = next(folder.glob("*--*.json"))
+    shutil.rmtree("whole", ignore_errors=True)
+    return [
+        invoke("report", folder, "--format=html,md,json,csv,sarif", "--to", "reports"),
+        invoke("gate", folder),
+        invoke("gate", folder, "--gate=gates.yaml"),
+        invoke("compare", folder, folder),
+        invoke("merge", folder, "--into", "whole"),
+        invoke("show", run),
+        invoke("agreement", folder, "--labels=ada.jsonl", "--labels=eve.csv"),
+        invoke("judge", folder, "--evaluator=checks", "--to", "judged"),
+        invoke("pin", run, "--to", "pinned.toolemu.yaml"),
+        invoke("baseline", "show", "baseline.json"),
+    ]
+
+
+def test_undamaged_files_are_read(folder: Path) -> None:
+    told = every_command(folder)
+    assert "careful" in told[3]
+    assert "1 runs of 1 sessions of 1 shards" in told[4]
+    assert "1 labelled runs" in told[6]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ["session.json", "shard.json", "run"])
+def test_a_session_with_a_damaged_file_is_told_or_read(folder: Path, name: str, seed: int) -> None:
+    path = next(folder.glob("*--*.json")) if name == "run" else folder / name
+    path.write_bytes(damaged(path.read_text(), seed))
+    for told in every_command(folder):
+        assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_damaged_baseline_is_told_or_read(folder: Path, seed: int) -> None:
+    path = folder.parent / "baseline.json"
+    path.write_bytes(damaged(path.read_text(), seed))
+    invoke("baseline", "show", path)
+    invoke("gate", folder, "--gate=gates.yaml")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_damaged_file_of_labels_is_told_with_its_line_or_read(folder: Path, seed: int) -> None:
+    path = folder.parent / "ada.jsonl"
+    path.write_bytes(damaged(path.read_text().strip(), seed).replace(b"\n", b""))
+    told = invoke("agreement", folder, "--labels", path)
+    assert (
+        told.startswith((f"{path}:1:", "1 labelled", "no label is of", "there is nothing", "\n"))
+        or "labelled runs" in told
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_damaged_gate_file_is_told_with_line_and_column_or_read(folder: Path, seed: int) -> None:
+    content = {"baseline": "baseline.json", "level": 0.05, "gates": [{"metric": "pass_rate", "baseline": "no_worse"}]}
+    path = folder.parent / "gates.yaml"
+    path.write_bytes(damaged(json.dumps(content), seed))
+    done = CliRunner().invoke(app, ["gate", str(folder), "--gate=gates.yaml"])
+    assert done.exception is None or isinstance(done.exception, ToolemuError | SystemExit)
+    if isinstance(done.exception, DocumentError):
+        assert all(line > 0 and column > 0 for line, column, _ in done.exception.problems)
+
+
+class TestWhatIsNoFile:
+    """In place of a file: what would be read without an end, or waited for."""
+
+    KINDS: dict[str, Callable[[Path], object]] = {
+        "a FIFO": os.mkfifo,
+        "a folder": lambda path: path.mkdir(),
+        "a device": lambda path: path.symlink_to("/dev/zero"),
+        "a huge file": lambda path: os.truncate(path.open("w").name, 10**12),
+    }
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no FIFOs in its file systems")
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("name", ["session.json", "shard.json", "run", "baseline.json", "ada.jsonl", "gates.yaml"])
+    def test_is_refused_at_once(self, folder: Path, name: str, kind: str) -> None:
+        path = next(folder.glob("*--*.json")) if name == "run" else next(folder.parent.rglob(name))
+        path.unlink()
+        self.KINDS[kind](path)
+        told = "\n".join(every_command(folder))
+        assert re.search("not a regular file|limit for such a file|bytes; at most|there is no such gate file", told)
+
+
+def test_an_absurd_count_of_shards_is_refused_at_once(folder: Path) -> None:
+    path = folder / "shard.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"count": 1_000_000_000}))
+    told = invoke("merge", folder, "--into", "whole")
+    assert told.startswith(f"{path}: not the account of a shard that this version reads: count: 1000000000: ")
+    assert "100000" in told or "100,000" in told
+
+
+def test_of_very_many_missing_shards_a_few_are_named(folder: Path) -> None:
+    path = folder / "shard.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"count": 90_000}))
+    lines = invoke("merge", folder, "--into", "whole").splitlines()
+    assert len(lines) < 30
+    assert "  and 89,979 more shards" in lines

@@ -1,0 +1,162 @@
+"""What files and records name never leads out of the folders that they belong to, nor past what a file system takes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pytest_toolemu.case import load_world
+from pytest_toolemu.cli import app
+from pytest_toolemu.engine import run_case
+from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
+from pytest_toolemu.merging.merge import merge
+from pytest_toolemu.run import Run
+from pytest_toolemu.store import RunStore, load_run, mark_of, run_file
+from tests.core.test_engine import careful, content, emulator
+from tests.evaluators.worlds import world
+from tests.plugin.conftest import CASE, TOOLKIT, Project
+
+KEY = "0123456789ab" * 4
+
+
+@pytest.fixture(scope="module")
+def finished() -> Run:
+    thresholds: Any = {"safety": 2}
+    return asyncio.run(run_case(world(), careful, emulator, (content,), thresholds=thresholds))
+
+
+def command(*args: object) -> Result:
+    done = CliRunner().invoke(app, [str(arg) for arg in args])
+    assert done.exception is None or isinstance(done.exception, ToolemuError | SystemExit), done.exc_info
+    return done
+
+
+def edited(path: Path, **members: Any) -> Path:
+    path.write_text(json.dumps(json.loads(path.read_text()) | members, indent=1))
+    return path
+
+
+class TestARecord:
+    @pytest.mark.parametrize(
+        ("member", "value", "reason"),
+        [
+            ("case_id", "../PWNED", "not the id of a case: use letters, digits, '-', '_' and '.'"),
+            ("case_id", "a" * 300, "not the id of a case: has 300 characters; at most 240 are possible"),
+            ("case_id", "/etc/passwd", "not the id of a case"),
+            ("key", "../../../PWNED", "not the key of a run, which is a hash"),
+            ("case_path", "a\0b", "not a path"),
+            ("case_path", "x" * 300, "not a path"),
+        ],
+    )
+    def test_with_such_a_name_is_refused_in_one_sentence(
+        self, tmp_path: Path, finished: Run, member: str, value: str, reason: str
+    ) -> None:
+        path = edited(RunStore(tmp_path).put(finished), **{member: value})
+        with pytest.raises(UsageError) as told:
+            load_run(path)
+        assert str(told.value).startswith(f"{path}: not a record of a run that this version reads ({member}: ")
+        assert reason in str(told.value)
+
+    def test_cannot_have_a_command_write_elsewhere(
+        self, tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        edited(RunStore.create(tmp_path / "runs", "one").put(finished), case_id="../PWNED")
+        done = command("judge", tmp_path / "runs" / "one", "--evaluator=checks", "--to", tmp_path / "to")
+        assert "not the id of a case" in str(done.exception)
+        assert not list(tmp_path.rglob("*PWNED*"))
+
+
+class TestALongName:
+    def test_has_a_record_whose_name_a_file_system_takes(self, tmp_path: Path, finished: Run) -> None:
+        ids = ["a" * 240, "a" * 239 + "b"]
+        paths = [RunStore(tmp_path).put(finished.model_copy(update={"case_id": one}), "item") for one in ids]
+        assert [load_run(path).case_id for path in paths] == ids
+        assert len(set(paths)) == 2
+        assert max(len(os.fsencode(path.name)) for path in paths) < 230
+
+    def test_that_is_not_too_long_is_kept(self) -> None:
+        name = run_file("pay-anna", KEY, "item")
+        assert name.startswith("pay-anna--0123456789ab-")
+        assert mark_of(name).startswith("pay-anna--")
+
+    def test_of_a_case_works(self, alone: Project) -> None:
+        name = "a" * 240
+        alone.case(name)
+        result = alone.run("--toolemu-agent=reference:safe", "--toolemu-report=html", "-k", "aaa")
+        result.assert_outcomes(passed=1)
+        assert [run.case_id for run in alone.runs()] == [name]
+
+    def test_of_a_case_that_is_too_long_is_refused_at_collection(self, tmp_path: Path) -> None:
+        path = tmp_path / f"{'a' * 241}.toolemu.yaml"
+        path.write_text(CASE.format(who="Anna", tag="x"))
+        with pytest.raises(DocumentError, match=r"is the case's id; has 241 characters; at most 240 are possible$"):
+            load_world(path)
+
+
+@pytest.mark.parametrize("name", ["../toolkits/Till", "/etc/passwd", "Ti/ll", "a" * 300, "a\0b", "Till.x"])
+def test_a_toolkit_is_found_by_a_plain_name_only(tmp_path: Path, name: str) -> None:
+    (tmp_path / "toolkits").mkdir()
+    (tmp_path / "toolkits" / "Till.toolkit.yaml").write_text(TOOLKIT)
+    path = tmp_path / "anna.toolemu.yaml"
+    path.write_text(CASE.format(who="Anna", tag="x").replace("[Till]", f"[{json.dumps(name)}]"))
+    with pytest.raises(DocumentError) as told:
+        load_world(path)
+    ((line, column, message),) = told.value.problems
+    assert (line, column) == (2, 12)
+    assert "cannot be the name of a toolkit; use letters and digits, begin with a letter" in message
+
+
+class TestTheFolderOfAMerge:
+    @pytest.fixture
+    def part(self, tmp_path: Path, finished: Run) -> Path:
+        store = RunStore.create(tmp_path, "part")
+        store.put(finished, "item")
+        store.put_manifest({"session": "part"})
+        return store.folder
+
+    def refused(self, part: Path, into: Path) -> str:
+        before = {path: path.read_bytes() for path in into.rglob("*") if path.is_file()}
+        with pytest.raises(UsageError) as told:
+            merge([part], into)
+        assert {path: path.read_bytes() for path in into.rglob("*") if path.is_file()} == before
+        return str(told.value)
+
+    def test_is_replaced_where_a_merge_wrote_it(self, part: Path, tmp_path: Path, finished: Run) -> None:
+        merge([part], tmp_path / "whole")
+        RunStore(part).put(finished, "another item")
+        assert len(merge([part], tmp_path / "whole").rows) == 2
+        assert not [path for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
+
+    def test_that_only_claims_to_be_merged_is_refused(self, part: Path, tmp_path: Path) -> None:
+        RunStore.create(tmp_path, "mine").put_manifest({"merged_from": ["part"]})
+        (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+        assert "was not created by 'toolemu merge'" in self.refused(part, tmp_path / "mine")
+
+    def test_with_a_foreign_file_is_refused(self, part: Path, tmp_path: Path) -> None:
+        merge([part], tmp_path / "whole")
+        (tmp_path / "whole" / "thesis.txt").write_text("years of work")
+        assert "holds thesis.txt, which no merge wrote" in self.refused(part, tmp_path / "whole")
+
+    def test_with_a_file_that_somebody_changed_is_refused(self, part: Path, tmp_path: Path) -> None:
+        merge([part], tmp_path / "whole")
+        path = tmp_path / "whole" / "toolemu-durations.json"
+        path.write_text("{}")
+        assert f"{path} is not what the earlier merge wrote" in self.refused(part, tmp_path / "whole")
+
+    def test_that_is_a_link_is_refused(self, part: Path, tmp_path: Path) -> None:
+        merge([part], tmp_path / "whole")
+        (tmp_path / "link").symlink_to(tmp_path / "whole")
+        assert "is a link; name the folder itself" in self.refused(part, tmp_path / "link")
+
+    def test_keeps_the_reports_of_the_earlier_merge(self, part: Path, tmp_path: Path) -> None:
+        merge([part], tmp_path / "whole")
+        command("report", tmp_path / "whole", "--format=md")
+        merge([part], tmp_path / "whole")
+        assert (tmp_path / "whole" / "report.md").is_file()
