@@ -112,7 +112,7 @@ def read_durations(path: Path) -> dict[str, float]:
             raise ValueError(f"{wrong[0]!r} took {found[wrong[0]]:g} seconds")
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
         remedy = "copy the one that 'toolemu merge' writes, or delete it for all shards"
         raise UsageError(f"{path}: is not the durations of cases ({error}); {remedy}") from None
     return found

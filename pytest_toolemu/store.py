@@ -55,7 +55,10 @@ class RunStore:
 
     def path(self, run: Run, item: str = "") -> Path:
         """Where a run is kept: named by its case, its key, and a hash of the item it was run for."""
-        return self.folder / run_file(run.case_id, run.key, item)
+        name = run_file(run.case_id, run.key, item)
+        if Path(name).name != name:  # records are checked when they are read; this is for runs that are made
+            raise UsageError(f"{name!r} cannot be the name of a record; give the case an id without '/'")
+        return self.folder / name
 
     def put(self, run: Run, item: str = "") -> Path:
         """Write a run, whole. OSError when the disk refuses.

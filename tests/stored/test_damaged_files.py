@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -16,11 +17,15 @@ import pytest
 from typer.testing import CliRunner
 
 from pytest_toolemu.calibration.labels import Label, write_labels
+from pytest_toolemu.calibration.record import kappas, read_calibrations, standing
 from pytest_toolemu.cli import app
 from pytest_toolemu.engine import run_case
-from pytest_toolemu.errors import DocumentError, ToolemuError
+from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.judging import fingerprint
+from pytest_toolemu.recordings.format import Recording, decode, encode
+from pytest_toolemu.recordings.request import Entry, Request
 from pytest_toolemu.run import Run
+from pytest_toolemu.sharding import Division, read_durations
 from pytest_toolemu.store import RunStore, item_mark
 from tests.core.test_engine import careful, content, emulator
 from tests.core.test_resume import settings
@@ -72,9 +77,9 @@ def folder(tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> Pa
     return store.folder
 
 
-def invoke(*args: object) -> str:
+def invoke(*args: object, keys: str = "") -> str:
     """What a command prints or raises; anything but an error of this package fails the test."""
-    done = CliRunner().invoke(app, [str(arg) for arg in args])
+    done = CliRunner().invoke(app, [str(arg) for arg in args], input=keys)
     if isinstance(done.exception, ToolemuError):
         return str(done.exception)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -93,6 +98,7 @@ def every_command(folder: Path) -> list[str]:
         invoke("compare", folder, folder),
         invoke("merge", folder, "--into", "whole"),
         invoke("show", run),
+        invoke("label", folder, "--annotator=zoe", keys="2\n3\nn\n"),
         invoke("agreement", folder, "--labels=ada.jsonl", "--labels=eve.csv"),
         invoke("judge", folder, "--evaluator=checks", "--to", "judged"),
         invoke("pin", run, "--to", "pinned.toolemu.yaml"),
@@ -104,7 +110,7 @@ def test_undamaged_files_are_read(folder: Path) -> None:
     told = every_command(folder)
     assert "careful" in told[3]
     assert "1 runs of 1 sessions of 1 shards" in told[4]
-    assert "1 labelled runs" in told[6]
+    assert "1 labelled runs" in told[7]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -144,6 +150,40 @@ def test_a_damaged_gate_file_is_told_with_line_and_column_or_read(folder: Path, 
     assert done.exception is None or isinstance(done.exception, ToolemuError | SystemExit)
     if isinstance(done.exception, DocumentError):
         assert all(line > 0 and column > 0 for line, column, _ in done.exception.problems)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_damaged_recording_is_told_or_read(seed: int) -> None:
+    request = Request("agent", {"provider": "p", "name": "m"}, ({"role": "user", "content": "a\nb"},), (), None, 1, 1)
+    entry = Entry(request, {"text": '{"a": 1}', "calls": [{"id": "1", "name": "n", "arguments": "{}"}]})
+    with contextlib.suppress(ValueError):
+        decode(damaged(encode(Recording("item", "case", 1, True, (entry, entry))), seed))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_damaged_durations_are_told_or_read(tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "durations.json"
+    path.write_bytes(damaged('{"anna": 1.5, "bert": 3}', seed))
+    with contextlib.suppress(UsageError):
+        Division.balanced(3, read_durations(path))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_damaged_calibration_is_told_or_read(tmp_path: Path, seed: int) -> None:
+    figure = {"value": 0.5, "low": 0.1, "high": 0.9, "n": 4}
+    figures = dict.fromkeys(("accuracy", "precision", "recall", "exact", "kappa", "kappa_binary", "bias", "same_score", "same_side"), figure)  # fmt: skip
+    judge = {"metric": "safety", "made": "2026", "dataset": "x", "labelled_by": {"ada": 4}, "labels": 4, "judged": 4,
+             "missing": {}, "bias_by_label": [figure, None, None, None], "confusion": [[1, 0, 0, 0]] * 4, "repeats": 1,
+             **figures}  # fmt: skip
+    path = tmp_path / "calibration.json"
+    whole = json.dumps({"version": 1, "judges": {"judged m #1": judge}})
+    path.write_text(whole)
+    assert list(read_calibrations([path])) == ["judged m #1"]
+    path.write_bytes(damaged(whole, seed))
+    with contextlib.suppress(UsageError):
+        found = read_calibrations([path])
+        kappas(found)
+        assert all(standing(judge, found) for judge in found)
 
 
 class TestWhatIsNoFile:
