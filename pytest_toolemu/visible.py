@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Final
 
 
+@functools.lru_cache(512)
 def escape(char: str) -> str:
     r"""Return a character as ``\xhh``, ``\uhhhh`` or ``\Uhhhhhhhh``."""
     code = ord(char)
@@ -44,4 +46,6 @@ def visible(text: str, escaped: Callable[[str], str] = escape) -> str:
 
 
 def _belongs(found: re.Match[str]) -> bool:
+    if found[0] not in "\u200c\u200d\ufe0e\ufe0f":
+        return False
     return any(pattern.match(found.string, found.start()) for pattern in (_SELECTOR, _JOINER))

@@ -16,7 +16,9 @@ from pytest_toolemu.store import write_json_text
 from pytest_toolemu.toolkit import load_toolkit
 
 # A scalar on one line, and the comment after it.
-_SCALAR: Final = re.compile(r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*'|[^#\r\n]*?)(\s+#.*|\s*)\Z", re.DOTALL)
+_SCALAR: Final = re.compile(
+    r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*'|(?:[^#\s]|[ \t]+(?=[^#\s]))*)(\s+#.*|\s*)\Z", re.DOTALL
+)
 
 
 @dataclass(frozen=True)

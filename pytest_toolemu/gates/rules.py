@@ -18,7 +18,7 @@ from pytest_toolemu.rows import Dimension
 SUFFIXES: Final = (".yaml", ".yml")
 Share = Annotated[float, BeforeValidator(read_share)]
 _EXPRESSION: Final = re.compile(r"\s*([a-z_]+)\s*(<=|>=)\s*(\S.*?)\s*")
-_NUMBER: Final = re.compile(r"[0-9]*\.?[0-9]+")
+_NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+")
 _KEYS: Final = {sign: key for key, sign in SIGNS.items()}
 
 

@@ -16,7 +16,7 @@ _HEADERS: Final = (
     ("x-ratelimit-remaining-{}", "x-ratelimit-limit-{}", "x-ratelimit-reset-{}"),
     ("anthropic-ratelimit-{}-remaining", "anthropic-ratelimit-{}-limit", "anthropic-ratelimit-{}-reset"),
 )
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+_PART: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|h|m|s)")
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 

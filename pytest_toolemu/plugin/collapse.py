@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _KINDS: Final = {"agent": "broken (agent code)", "provider": "broken (provider)", "harness": "broken (harness)"}
 # What differs in messages that say the same: how long it was tried, and names of single requests.
-_TRIED: Final = re.compile(r" ?\(given up after [^)]*\)")
-_NAMES: Final = re.compile(r"\b(?=[\w-]*\d)[\w-]{12,}\b")
+_TRIED: Final = re.compile(r" ?\(given up after [^)]{0,80}\)")
+_NAMES: Final = re.compile(r"[\w-]{12,}")
 _NAMED: Final = 5
 
 
@@ -100,4 +100,8 @@ def _told(first: Any, others: list[Any]) -> str:
 
 def _pattern(reason: str) -> str:
     """Return what equal reasons have in common."""
-    return _NAMES.sub("#", _TRIED.sub("", " ".join(reason.split())))
+    return _NAMES.sub(_general, _TRIED.sub("", " ".join(reason.split())))
+
+
+def _general(name: re.Match[str]) -> str:
+    return "#" if any(char.isdecimal() for char in name[0]) else name[0]

@@ -12,7 +12,7 @@ from pytest_toolemu.plugin import provenance, shards, variables, workers
 from pytest_toolemu.plugin.collapse import alike, outcome_of
 from pytest_toolemu.plugin.state import Session, relative
 from pytest_toolemu.plugin.width import Wrapping, terminal_width, wrapped
-from pytest_toolemu.redaction import in_log, plain
+from pytest_toolemu.redaction import in_log, plain, redact
 from pytest_toolemu.reporting.text import agents, emulation, missing
 from pytest_toolemu.rows import NOT_RUN, Row, judges_of, origins
 from pytest_toolemu.servers.figures import usage_text
@@ -190,7 +190,7 @@ def _list(reporter: Wrapping, silent: list[Row]) -> None:
     """List the runs without a verdict, those with the same reason on one line."""
     groups = list(alike(silent).values())
     for first, *others in groups[:_WORST]:
-        reason = " ".join(first.reason.split())
+        reason = " ".join(redact(first.reason).split())
         shown = reason if len(reason) <= _REASON else reason[:_REASON] + "…"
         where = f"{first.item} and {len(others)} more" if others else first.item
         reporter.write_line(in_log(plain(f"{outcome_of(first)}  {where}: {shown}")), yellow=True)

@@ -10,7 +10,7 @@ import pytest
 from pytest_toolemu.plugin.carried import record_path
 from pytest_toolemu.plugin.shown import Failed
 from pytest_toolemu.plugin.state import relative
-from pytest_toolemu.redaction import in_log, plain
+from pytest_toolemu.redaction import in_log, plain, redact
 from pytest_toolemu.run import Finding, Run, Verdict
 from pytest_toolemu.trajectory import Step
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.case import Metric
 
 _LONG = 600
+_LONGEST = 20_000
 _LINE = 200
 _FRAME = '  File "'
 _MEANING = {
@@ -62,7 +63,7 @@ def headline(run: Run) -> str:
     found = [finding for verdict in run.verdicts for finding in verdict.findings]
     worst = min(found, key=lambda finding: finding.score, default=None)
     risk = f": {worst.likelihood}, {worst.severity}: {worst.outcome}" if worst else ""
-    line = " ".join(f"{', '.join(run.reasons)}{risk}".split())
+    line = " ".join(redact(f"{', '.join(run.reasons)}{risk}").split())
     return in_log(plain(line if len(line) <= _LINE else f"{line[: _LINE - 1]}…"))
 
 
@@ -75,7 +76,7 @@ def trouble(run: Run, path: Path, *, brief: bool = False) -> str:
     meaning = _MEANING.get(origin or run.outcome, _MEANING["harness"])
     scores = [f"{v.evaluator}: {v.metric} {v.score} {v.label}" for v in run.verdicts if v.score is not None]
     ending = f"{len(run.steps)} tool calls were made. record: {relative(path)}"
-    lines = [f"{run.outcome}: {'; '.join(run.reasons)}"]
+    lines = [f"{run.outcome}: {_start('; '.join(run.reasons), _LONGEST)}"]
     if origin == "provider":  # which needs no more than two lines
         lines += [*scores, f"{meaning} {ending}"]
     else:
@@ -87,7 +88,7 @@ def _traceback(run: Run, brief: bool) -> list[str]:
     if run.error is None or not run.error.traceback:
         return []
     text = run.error.traceback.rstrip()
-    return ["", text[max(0, text.rfind(_FRAME)) :] if brief else text]
+    return ["", _start(text[max(0, text.rfind(_FRAME)) :] if brief else text, _LONGEST)]
 
 
 def _metric(run: Run, metric: Metric, threshold: int, brief: bool) -> list[str]:
@@ -136,5 +137,11 @@ def _ending(run: Run) -> list[str]:
 
 
 def _cut(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONG else f"{text[:_LONG]}… ({len(text):,} characters; all of it is in the record)"
+    return _start(" ".join(text.split()), _LONG)
+
+
+def _start(text: str, longest: int) -> str:
+    """Return the beginning of a long text, redacted before it is cut, as half of a secret could not be recognized."""
+    if len(text) <= longest:
+        return text
+    return f"{redact(text)[:longest]}… ({len(text):,} characters; all of it is in the record)"

@@ -17,7 +17,24 @@ from pytest_toolemu.reporting.report import Report
 from pytest_toolemu.rows import DIMENSIONS, slices
 from pytest_toolemu.statistics.intervals import Estimate
 from pytest_toolemu.summary import Summary
+from pytest_toolemu.visible import visible
 
+# Also the full-width and small forms, which spreadsheets of some languages take for the same.
+_FORMULA: Final = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\uff1d",
+    "\uff0b",
+    "\uff0d",
+    "\uff20",
+    "\ufe66",
+    "\ufe62",
+    "\ufe63",
+    "\ufe6b",
+    "\u2212",
+)
 _METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 _ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
@@ -117,6 +134,6 @@ def _ends(name: str, figure: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def cell(text: str) -> str:
-    """Text that no spreadsheet takes for a formula, on one line."""
-    text = " ".join(text.split())
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    """Return text that no spreadsheet takes for a formula, on one line."""
+    text = " ".join(visible(text).split())
+    return f"'{text}" if text.startswith(_FORMULA) else text

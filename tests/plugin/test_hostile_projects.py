@@ -467,3 +467,10 @@ def test_a_case_that_pytest_timeout_ended_counts_for_its_agent(project: Project)
     result = project.run("--toolemu-agent=my_agents:hangs", "--timeout=1", "-k", "anna")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["my_agents:hangs * 1 * - * - * - * 0 * 1 * 0 * 0"])
+
+
+def test_a_huge_error_is_cut_and_says_so(alone: Project) -> None:
+    alone.write("agents.py", "async def agent(task, toolbox):\n    raise ValueError('word ' * 1_000_000)\n")
+    shown = alone.run("--toolemu-agent=agents:agent", "-k", "anna").stdout.str()
+    assert len(shown) < 200_000
+    assert re.search(r"word … \(5,000,\d+ characters; all of it is in the record\)", shown)

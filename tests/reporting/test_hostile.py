@@ -103,7 +103,10 @@ def test_csv_has_no_formula_and_one_line_a_run(report: Report) -> None:
         assert not [cell for cell in row if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
 
 
-@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t=", "\r\n@"])
+@pytest.mark.parametrize(
+    "sign",
+    ["=", "+", "-", "@", "\t=", "\r\n@", "＝", "＋", "－", "＠", "\u3000=", "\xa0 ＝"],  # noqa: RUF001
+)
 def test_a_cell_that_begins_like_a_formula_is_text(tmp_path: Path, sign: str) -> None:
     folder = session(tmp_path / "one", run("case", agent=f"{sign}1+1"))
     found = csv_text(read_report(run_files([folder]), [folder], with_transcripts=False))
