@@ -71,6 +71,8 @@ class Manifest(Record):
     versions: dict[str, str] = {}
     datasets: tuple[Edition, ...] = ()
     resumed_from: tuple[PathText, ...] = ()
+    evaluators: tuple[str, ...] = ()
+    judged_by: tuple[str, ...] = ()
     models: str | None = None
     servers: tuple[Server, ...] = ()
     cost: dict[str, dict[str, int | float]] = {}
@@ -79,6 +81,7 @@ class Manifest(Record):
     shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] | None = None
     missing: Annotated[tuple[str, ...], Field(max_length=MAX_SHARDS)] = ()
     judges: tuple[str, ...] = ()
+    cases: dict[str, dict[str, str]] = {}
     judged_from: tuple[str, ...] = Field(default=(), alias="judged again from")
     imported_from: tuple[str, ...] = Field(default=(), alias="imported from")
 

@@ -1,0 +1,29 @@
+"""What sessions and commands leave behind is what the strict reader takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pytest_toolemu.cli import app
+from pytest_toolemu.store import RunStore
+from tests.plugin.conftest import Project
+
+
+def test_every_manifest_that_is_written_can_be_read(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(alone.path)
+    alone.run("--toolemu-agent=reference:safe", "--toolemu-shard=1/1", "--toolemu-gate=pass_rate >= 0.5")
+    (session,) = (alone.path / ".toolemu").glob("2*")
+    assert RunStore(session).account()["count"] == 1
+    for command in (
+        ["judge", str(session), "--evaluator=checks", "--to=judged"],
+        ["judge", str(session), "--evaluator=checks", "--cases=cases", "--to=again"],
+        ["merge", str(session), "--into=whole"],
+        ["gate", "whole"],
+    ):
+        done = CliRunner().invoke(app, command)
+        assert (done.exit_code, done.exception) == (0, None), done.output
+    for folder in (session, Path("judged"), Path("again"), Path("whole")):
+        assert RunStore(folder).manifest()["session"] == folder.name
