@@ -75,6 +75,9 @@ class Provider:
     async def confirm(self, name: str) -> None:
         """Nobody asks."""
 
+    async def probe(self) -> None:
+        """Every route is there."""
+
     async def aclose(self) -> None:
         """Nothing is open."""
 

@@ -7,11 +7,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pytest_toolemu.documents import closest
 from pytest_toolemu.errors import ModelError, UsageError
+from pytest_toolemu.models.proxies import proxy_of
 from pytest_toolemu.models.replayed import Replayed
 from pytest_toolemu.models.sdks import import_failed, require_sdk
 from pytest_toolemu.models.specs import OFFICIAL, ModelSpec, Parameters, Place, check_url, parse_spec
@@ -36,6 +37,8 @@ _VARIABLES: Final = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     "vllm": ("VLLM_API_KEY",),
 }
+# No such route, or an answer that is no JSON, such as the page of a web server.
+_NO_ROUTE: Final = (200, 404, 405, 501)
 KEYS: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY")
 """The variables in which keys are looked for first."""
 
@@ -88,11 +91,39 @@ async def preflight(model: Endpoint) -> None:
         if served and name not in served:
             await model.confirm(name)
     except ModelError as error:
-        if error.status is None or error.status == 401:
+        if error.status in (None, 401, 407):
             raise UsageError(str(error)) from None
         if error.status == 404 and served:
             url = model.identity["base_url"]
             raise UsageError(f"{url} serves no model {name!r}{closest(name, served)}") from None
+        if error.status in _NO_ROUTE:
+            await _check_route(model, error)
+
+
+async def _check_route(model: Endpoint, listed: ModelError) -> None:
+    """Tell an endpoint that lists no models from a URL whose path is wrong: there, completions have no route either."""
+    try:
+        await model.probe()
+    except ModelError as error:
+        if error.status in (None, 401, 407):
+            raise UsageError(str(error)) from None
+        if error.status in _NO_ROUTE:
+            raise UsageError(_wrong_path(model.identity, listed)) from None
+
+
+def _wrong_path(identity: Mapping[str, Any], listed: ModelError) -> str:
+    url, provider = str(identity["base_url"]), str(identity["provider"])
+    answer = "something that is not JSON, such as a web page," if listed.status == 200 else str(listed.status)
+    root, protocol = url.partition("://")[0] + "://" + urlsplit(url).netloc, "OpenAI"
+    hint = "" if url.endswith("/v1") else f"; such URLs usually end in /v1: try {root}/v1"
+    if provider == "anthropic":
+        protocol, hint = "Anthropic", "" if url == root else f"; try {root}"
+    proxy = proxy_of(url)
+    by_proxy = f"; it was asked through the proxy {proxy.address}: {proxy.remedy}" if proxy else ""
+    return (
+        f"{provider}:{identity['name']}: {url} answered {answer} for its models and for completions, so no "
+        f"{protocol}-compatible API is at this path{hint}{by_proxy}"
+    )
 
 
 def _address(spec: ModelSpec, environ: Mapping[str, str]) -> Address:

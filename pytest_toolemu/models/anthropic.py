@@ -16,7 +16,7 @@ from pytest_toolemu.models.quota import Quota
 from pytest_toolemu.models.shapes import is_closed, without_type_lists
 from pytest_toolemu.models.specs import Parameters, model_identity
 from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode, with_schema
-from pytest_toolemu.models.wire import ROUTE_SECONDS, Address, reading
+from pytest_toolemu.models.wire import ROUTE_SECONDS, Address, read_nothing, reading
 
 T = TypeVar("T")
 
@@ -102,6 +102,11 @@ class AnthropicModel:
         """Ask the URL for one model by name or alias."""
         async with self._clients.one() as client:
             await self._route(client.models.retrieve(name), lambda _: None)
+
+    async def probe(self) -> None:
+        """Ask for a completion of nothing, which every endpoint refuses at no cost."""
+        async with self._clients.one() as client:
+            await self._route(client.post("/v1/messages", cast_to=httpx2.Response, body={}), read_nothing)
 
     async def aclose(self) -> None:
         """Close the connections."""

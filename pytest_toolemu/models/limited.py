@@ -77,6 +77,7 @@ class Limited:
         self.quotas = model.quotas
         self.served = model.served
         self.confirm = model.confirm
+        self.probe = model.probe
         self.aclose = model.aclose
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from pytest_toolemu.models.quota import Quota
 from pytest_toolemu.models.shapes import satisfies_strict
 from pytest_toolemu.models.specs import OFFICIAL, Parameters, model_identity
 from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode
-from pytest_toolemu.models.wire import ROUTE_SECONDS, Address, reading
+from pytest_toolemu.models.wire import ROUTE_SECONDS, Address, read_nothing, reading
 
 T = TypeVar("T")
 
@@ -88,6 +88,11 @@ class OpenAIModel:
         """Ask the URL for one model by name or alias."""
         async with self._clients.one() as client:
             await self._route(client.models.retrieve(name), lambda _: None)
+
+    async def probe(self) -> None:
+        """Ask for a completion of nothing, which every endpoint refuses at no cost."""
+        async with self._clients.one() as client:
+            await self._route(client.post("/chat/completions", cast_to=httpx2.Response, body={}), read_nothing)
 
     async def aclose(self) -> None:
         """Close the connections."""

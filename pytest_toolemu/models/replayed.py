@@ -35,5 +35,8 @@ class Replayed:
     async def confirm(self, name: str) -> None:
         """Any name will do."""
 
+    async def probe(self) -> None:
+        """There is no endpoint."""
+
     async def aclose(self) -> None:
         """Nothing is open."""

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from pytest_toolemu.credentials import REGISTRY
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.exchange import Model
+from pytest_toolemu.models.proxies import proxy_of
 from pytest_toolemu.models.quota import Quota, quotas
 from pytest_toolemu.models.specs import ModelSpec
 from pytest_toolemu.redaction import redact
@@ -43,6 +44,12 @@ class Endpoint(Model, Protocol):
 
     async def confirm(self, name: str) -> None:
         """Return if the URL knows this name or alias; ModelError, of status 404 if it does not. Costs no tokens."""
+        ...
+
+    async def probe(self) -> None:
+        """Ask for a completion of nothing, which costs no tokens: ModelError of status 404, 405 or 200 if the URL has
+        no such route, and of another status if it has.
+        """
         ...
 
     async def aclose(self) -> None:
@@ -107,7 +114,7 @@ class Address:
             async with asyncio.timeout(seconds):
                 return read(await request)
         except TimeoutError:
-            failure = ModelError(f"{self.spec.label}: {self.base_url} did not answer in {seconds:g} s", transient=True)
+            failure = self._unreachable(f"did not answer in {seconds:g} s", "")
         except errors as error:
             failure = self._failure(error)
         except (AttributeError, ValueError) as error:
@@ -120,21 +127,31 @@ class Address:
         message = f"{self.spec.label}: {self.base_url} answered with {self._clean(what)!r} in place of a reply"
         return ModelError(message, status=200, transient=True)
 
+    def _unreachable(self, what: str, question: str) -> ModelError:
+        """Say that there was no answer; through a proxy, that may be what does not work."""
+        if proxy := proxy_of(self.base_url):
+            question = f"; it was asked through the proxy {proxy.address}: {proxy.remedy}"
+        return ModelError(f"{self.spec.label}: {self.base_url} {what}{question}", transient=True)
+
     def _failure(self, error: Exception) -> ModelError:
         status: int | None = getattr(error, "status_code", None)
         if status is None:
             cause = self._clean(str(error.__cause__ or error))
-            return ModelError(
-                f"{self.spec.label}: {self.base_url} cannot be reached ({cause}); is a server running there?",
-                transient=True,
+            return self._unreachable(f"cannot be reached ({cause})", "; is a server running there?")
+        proxy = proxy_of(self.base_url)
+        if status == 407 and proxy:
+            told = (
+                f"the proxy {proxy.address} asks for a user name and a password (407); put them into {proxy.variable}"
             )
+            return ModelError(f"{self.spec.label}: {told}", status=407)
         if status == 401:
             problem = "asks for a key" if self.secret is None else f"refused the key in {self.variable}"
             remedy = f"put a valid one into {self.variable} in the environment or the .env file"
             return ModelError(f"{self.spec.label}: {self.base_url} {problem} (401); {remedy}", status=401)
         text, code = _complaint(getattr(error, "body", None))
+        by_proxy = f" (asked through the proxy {proxy.address} of {proxy.variable})" if proxy and status >= 500 else ""
         return ModelError(
-            f"{self.spec.label}: {self.base_url} answered {status}: {self._clean(text or str(error))}",
+            f"{self.spec.label}: {self.base_url} answered {status}: {self._clean(text or str(error))}{by_proxy}",
             status=status,
             transient=(status in (408, 409, 429) or status >= 500) and code not in _NO_CREDIT,
             retry_after=_retry_after(getattr(error, "response", None)),
@@ -159,6 +176,12 @@ def reading(response: httpx2.Response) -> Iterator[Any]:
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         # Not the text: a credential in it may be written with escapes, and pass unrecognised.
         raise ValueError(f"({_why(error)}) {json.dumps(value, ensure_ascii=False)}") from None
+
+
+def read_nothing(response: httpx2.Response) -> None:
+    """Accept any JSON. ValueError for anything else, such as a web page."""
+    with reading(response):
+        pass
 
 
 def _why(error: Exception) -> str:

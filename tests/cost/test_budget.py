@@ -18,7 +18,7 @@ class Endpoint:
     """Answers or fails as told."""
 
     identity = {"provider": "test", "name": "endpoint"}
-    served = confirm = aclose = quotas = None
+    served = confirm = probe = aclose = quotas = None
     account = "test:endpoint"
 
     def __init__(self, answer: Any) -> None:

@@ -8,6 +8,7 @@ import json
 import socket
 import time
 import traceback
+from fnmatch import fnmatch
 from typing import Any
 
 import pytest
@@ -267,9 +268,100 @@ def test_preflight_stops_where_nothing_listens(provider: str) -> None:
     ],
 )
 def test_preflight_lets_an_endpoint_pass_that_cannot_tell(raw: RawServer, provider: str, answer: Answer) -> None:
-    with raw({"/v1/models": answer}) as server:
+    """Whatever it says of its models, it knows the route of completions: it refuses one that asks nothing."""
+    completions: Answers = {route: (400, {}, '{"error": "model: required"}') for route in set(ROUTES.values())}
+    with raw({"/v1/models": answer, **completions}) as server:
         using(opened(provider, server.url), preflight)
-        assert len(server.authorizations) == 1
+
+
+PAGE: Answer = (200, {"content-type": "text/html"}, "<!doctype html><title>Welcome to nginx!</title>")
+
+
+@pytest.mark.parametrize(
+    ("provider", "path", "answers", "complaint"),
+    [
+        (
+            "openai",
+            "/api",
+            {},
+            "{url} answered 404 for its models and for completions, so no OpenAI-compatible API is at this path; such "
+            "URLs usually end in /v1: try {root}/v1",
+        ),
+        ("openai", "/v1", {}, "{url} answered 404 for its models and for completions, so no OpenAI-compatible API is at this path"),
+        (
+            "openai",
+            "/api",
+            {"/api/models": PAGE, "/api/chat/completions": PAGE},
+            "{url} answered something that is not JSON, such as a web page, for its models and for completions, so no "
+            "OpenAI-compatible API is at this path; such URLs usually end in /v1: try {root}/v1",
+        ),
+        (
+            "openai",
+            "/v1",
+            {"/v1/chat/completions": (501, {}, "Unsupported method ('POST')")},
+            "{url} answered 404 for its models and for completions, *",
+        ),
+        ("openai", "/v1", {"/v1/models": PAGE}, "{url} answered something that is not JSON, such as a web page, for *"),
+        (
+            "anthropic",
+            "/claude",
+            {},
+            "{url} answered 404 for its models and for completions, so no Anthropic-compatible API is at this path; try {root}",
+        ),
+        (
+            "anthropic",
+            "/claude",
+            {"/claude/v1/models": PAGE, "/claude/v1/messages": PAGE},
+            "{url} answered something that is not JSON, *; try {root}",
+        ),
+    ],
+)  # fmt: skip
+def test_preflight_finds_a_wrong_path(
+    raw: RawServer, provider: str, path: str, answers: Answers, complaint: str
+) -> None:
+    with raw(answers) as server:
+        url = server.url + path
+        environ = {"OPENAI_API_KEY": OPENAI_KEY, "ANTHROPIC_API_KEY": ANTHROPIC_KEY}
+        model = open_model(parse_spec(f"{provider}:m@{url}"), Parameters(), environ)
+        with pytest.raises(UsageError) as caught:
+            using(model, preflight)
+    assert fnmatch(str(caught.value), f"{provider}:m: {complaint.format(url=url, root=server.url)}")
+
+
+@each_provider
+def test_preflight_names_a_proxy_that_does_not_answer(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", proxy := f"http://127.0.0.1:{closed_port()}")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with pytest.raises(UsageError) as caught:
+        using(opened(provider, "http://models.internal"), preflight)
+    told = str(caught.value)
+    assert told.startswith(f"{provider}:loopback: http://models.internal")
+    assert "cannot be reached (" in told
+    assert told.endswith(
+        f"it was asked through the proxy {proxy}: check HTTP_PROXY, or add models.internal to NO_PROXY"
+    )
+
+
+@each_provider
+def test_the_credentials_of_a_proxy_do_not_show(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://me:canary-0123456789@127.0.0.1:{closed_port()}")
+    with pytest.raises(UsageError) as caught:
+        using(opened(provider, "http://models.internal"), preflight)
+    assert "through the proxy http://127.0.0.1:" in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+@each_provider
+def test_preflight_stops_at_a_proxy_that_asks_for_a_password(
+    raw: RawServer, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with raw({}) as server:
+        server.answers[f"{server.url}/v1/models"] = (407, {}, "who are you?")
+        monkeypatch.setenv("HTTP_PROXY", server.url)
+        with pytest.raises(UsageError) as caught:
+            using(opened(provider, server.url), preflight)
+    told = f"the proxy {server.url} asks for a user name and a password (407); put them into HTTP_PROXY"
+    assert str(caught.value) == f"{provider}:loopback: {told}"
 
 
 @each_provider

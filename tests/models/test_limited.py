@@ -231,7 +231,7 @@ class Slow:
 
     def served(self) -> None: ...
 
-    confirm = aclose = served
+    confirm = probe = aclose = served
 
 
 def test_a_request_that_takes_twice_as_long_as_usual_holds_its_case_up_and_so_does_back_off() -> None:
