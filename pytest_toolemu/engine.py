@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import time
 from typing import Final, TypeVar, cast
 
 from pytest_toolemu.case import Metric, World
@@ -89,7 +89,7 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
     metrics absent from ``thresholds`` are not required. Requests to models pass through ``tape`` where one is given.
     """
     edition_of(world.path)  # it raises now or never: before anything is spent on the run
-    started = time.time()
+    started = time()
     trajectory = Trajectory(world, seed)
     trajectory.ledger.tape = tape
     wanted = in_force(world.case, thresholds)
@@ -273,6 +273,6 @@ def _record(
         exchanges=tuple(ledger.exchanges),
         usage={role: ledger.usage(role) for role in _ROLES if any(e.role == role for e in ledger.exchanges)},
         started=started,
-        seconds=time.time() - started,
+        seconds=time() - started,
         versions=versions(),
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from json import dumps
 from typing import Any, Final
 
 from pytest_toolemu.credentials import REGISTRY, in_environment, rule_for
@@ -178,7 +178,7 @@ def in_log(text: str) -> str:
 
 def quoted(value: Any) -> str:
     """Return a value as one line of JSON; control, formatting and other invisible characters are escaped."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = dumps(value, ensure_ascii=False)
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+    return "".join(char if char.isprintable() else dumps(char)[1:-1] for char in text)

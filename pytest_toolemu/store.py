@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 from collections.abc import Iterator
+from json import dumps, loads
+from os import fsync
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final
@@ -128,8 +129,8 @@ def _json_text(content: dict[str, Any]) -> str:
         # The library's own takes ten times as long with lines: a record has thousands.
         return to_json(content, indent=1, ensure_ascii=True).decode()
     except ValueError:  # half of a surrogate pair, as in the name of a file: nobody reads it from JSON
-        whole = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
-        return to_json(json.loads(whole), indent=1, ensure_ascii=True).decode()
+        whole = dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+        return to_json(loads(whole), indent=1, ensure_ascii=True).decode()
 
 
 def run_file(case_id: str, key: str, item: str) -> str:
@@ -218,6 +219,10 @@ def _toolkits(text: bytes) -> tuple[Toolkit, ...]:
     return _ALL.validate_json(text)
 
 
+# Bound now: an agent may replace it.
+_open = open
+
+
 def write_json_text(path: Path, text: str) -> None:
     """Write a file whole or not at all: into a sibling, to the disk, then renamed over it. It outlasts a power cut.
 
@@ -226,10 +231,10 @@ def write_json_text(path: Path, text: str) -> None:
     # Not named by the file, whose name may be as long as a name can be.
     temporary = path.with_name(f".toolemu-{os.getpid()}-{token_hex(4)}.tmp")
     try:
-        with open(temporary, "w", encoding="utf-8", opener=opener_in(path.parent)) as file:
+        with _open(temporary, "w", encoding="utf-8", opener=opener_in(path.parent)) as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -242,6 +247,6 @@ def _settle(folder: Path) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
+            fsync(descriptor)
         finally:
             os.close(descriptor)

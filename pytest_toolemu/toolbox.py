@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import json
-import time
+from asyncio import run_coroutine_threadsafe
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from json import dumps, loads
 from keyword import iskeyword
+from time import time
 from typing import Any, NoReturn
 
 from pytest_toolemu.case import Case, User, World
@@ -113,10 +114,10 @@ class Toolbox:
             raise AgentStopped("step_limit", f"{self._max_steps} tool calls were made")
         tool = self._dotted.get(name)
         call = Call(index=len(steps), name=printable(name), tool=tool, arguments=parsed(arguments))
-        started = time.time()
+        started = time()
         observation = await self._emulator(call, self.trajectory)
-        steps.append(Step(call=call, observation=observation, started=started, seconds=time.time() - started))
-        return json.loads(observation.text)  # type: ignore[no-any-return]  # a copy: agents may change it
+        steps.append(Step(call=call, observation=observation, started=started, seconds=time() - started))
+        return loads(observation.text)  # type: ignore[no-any-return]  # a copy: agents may change it
 
     def _check_open(self) -> None:
         if self.trouble is not None:
@@ -168,7 +169,7 @@ class BlockingToolbox:
 
     def call(self, name: str, arguments: Any) -> dict[str, Any]:
         """As ``Toolbox.call``, without ``await``."""
-        return asyncio.run_coroutine_threadsafe(self._toolbox.call(name, arguments), self._loop).result()
+        return run_coroutine_threadsafe(self._toolbox.call(name, arguments), self._loop).result()
 
     def functions(self) -> dict[str, Callable[..., dict[str, Any]]]:
         """Each tool as a plain function of keyword arguments, with name, docstring and signature, by name."""
@@ -189,13 +190,13 @@ def parsed(arguments: Any) -> Any:
     written.
     """
     try:
-        value = json.loads(arguments or "{}", parse_constant=_no_constant) if isinstance(arguments, str) else arguments
-        text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
-        if too_deep(json.loads(text)):
+        value = loads(arguments or "{}", parse_constant=_no_constant) if isinstance(arguments, str) else arguments
+        text = dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+        if too_deep(loads(text)):
             raise ValueError("nested too deeply")
     except (TypeError, ValueError, RecursionError):
-        text = json.dumps(str(arguments), ensure_ascii=False)
-    return json.loads(printable(text))
+        text = dumps(str(arguments), ensure_ascii=False)
+    return loads(printable(text))
 
 
 def printable(text: str) -> str:

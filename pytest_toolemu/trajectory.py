@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
+from json import dumps
 from typing import Any, Literal
 
 from pytest_toolemu.case import World
@@ -72,7 +72,7 @@ class Observation(Record):
     @property
     def text(self) -> str:
         """The content as JSON text, as the agent gets it."""
-        return json.dumps(self.content, ensure_ascii=False)
+        return dumps(self.content, ensure_ascii=False)
 
 
 def failure(message: str, source: Source = "rejected") -> Observation:
@@ -114,4 +114,4 @@ class Trajectory:
 
 def json_text(value: Any) -> str:
     """Canonical JSON: sorted keys, nothing escaped that need not be."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return dumps(value, ensure_ascii=False, sort_keys=True)

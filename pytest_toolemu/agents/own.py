@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import importlib
 import importlib.util
@@ -11,10 +12,11 @@ import inspect
 import pkgutil
 import re
 import sys
-import threading
-from collections.abc import Callable
+from asyncio import get_running_loop
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from pytest_toolemu.documents import closest, show
@@ -42,7 +44,8 @@ class Own:
         """What the function answers; its errors pass through."""
         try:
             if _is_async(self.function):
-                answer = await self.function(task, toolbox)
+                with _recursion_limit_kept():
+                    answer = await self.function(task, toolbox)
             else:
                 answer = await _in_thread(self.function, task, toolbox)
         except SystemExit as error:  # it would end the event loop, and all other cases with it
@@ -145,13 +148,24 @@ def _is_found(module: str, file: Path) -> bool:
     return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file
 
 
+@contextlib.contextmanager
+def _recursion_limit_kept() -> Iterator[None]:
+    """Raise the recursion limit again if the agent has lowered it: it is one for all threads, and for pytest."""
+    limit = sys.getrecursionlimit()
+    try:
+        yield
+    finally:
+        if sys.getrecursionlimit() < limit:
+            sys.setrecursionlimit(limit)
+
+
 def _is_async(function: Function) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:
     """The function's result. Cancellation is not held up by the thread, which cannot be stopped from outside."""
-    blocking = BlockingToolbox(toolbox, asyncio.get_running_loop())
+    blocking = BlockingToolbox(toolbox, get_running_loop())
     outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
     context = contextvars.copy_context()
 
@@ -159,14 +173,16 @@ async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:
         if not outcome.set_running_or_notify_cancel():
             return
         try:
-            outcome.set_result(context.run(function, task, blocking))
+            with _recursion_limit_kept():  # here, as this very thread may need it for what comes next
+                answer = context.run(function, task, blocking)
+            outcome.set_result(answer)
         except (StopIteration, GeneratorExit) as error:  # no future takes the one, no coroutine the other
             told = RuntimeError(f"the agent raised {error!r}")
             outcome.set_exception(told.with_traceback(error.__traceback__))
         except BaseException as error:
             outcome.set_exception(error)
 
-    threading.Thread(target=play, name="toolemu agent", daemon=True).start()
+    Thread(target=play, name="toolemu agent", daemon=True).start()
     try:
         return await asyncio.wrap_future(outcome)
     finally:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
+from threading import Thread
+from time import monotonic
 from typing import Final, TypeVar
 
 from pytest_toolemu.flight.hub import Hub, Message, Order
@@ -27,7 +28,7 @@ class Carrier:
         self._kick = threading.Event()
         self._over = False
         self._due: float | None = None
-        self._timer = threading.Thread(target=self._keep_time, name="toolemu-time", daemon=True)
+        self._timer = Thread(target=self._keep_time, name="toolemu-time", daemon=True)
         self._timer.start()
 
     def connect(self, worker: str, send: Callable[[Message], None]) -> None:
@@ -54,7 +55,7 @@ class Carrier:
 
     def post(self, worker: str, message: Message) -> None:
         """What a worker says."""
-        self.tell(lambda hub: hub.hear(worker, message, time.monotonic()))
+        self.tell(lambda hub: hub.hear(worker, message, monotonic()))
 
     def tell(self, event: Callable[[Hub], list[Order]]) -> None:
         """Something happens to the hub; its orders go out before anything else happens to it."""
@@ -64,7 +65,7 @@ class Carrier:
                 if send is not None:
                     with contextlib.suppress(OSError):  # it is ending, and about to be disconnected
                         send(message)
-            due = self._hub.due(time.monotonic())
+            due = self._hub.due(monotonic())
         if due is not None and (self._due is None or due < self._due):
             self._due = due
             self._kick.set()
@@ -77,10 +78,10 @@ class Carrier:
 
     def _keep_time(self) -> None:
         while not self._over:
-            now = time.monotonic()
+            now = monotonic()
             self._kick.wait(_TICK if self._due is None else min(_TICK, max(0.001, self._due - now)))
             self._kick.clear()
             if not self._over:
                 self._due = None
-                self.tell(lambda hub: hub.tick(time.monotonic()))
+                self.tell(lambda hub: hub.tick(monotonic()))
                 self._on_tick()

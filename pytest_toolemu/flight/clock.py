@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from asyncio import get_running_loop, timeout
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
 
@@ -19,7 +20,7 @@ class CaseClock:
     """
 
     def __init__(self, held: Callable[[bool], None]) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = get_running_loop()
         self._held = held
         self._holds = 0
         self._begun = self._loop.time()
@@ -38,7 +39,7 @@ class CaseClock:
     @contextlib.asynccontextmanager
     async def limit(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
         """As ``asyncio.timeout``, but for the pauses."""
-        async with asyncio.timeout(seconds) as self._limit:
+        async with timeout(seconds) as self._limit:
             yield self._limit
 
     @contextlib.contextmanager

@@ -7,12 +7,15 @@ import atexit
 import contextlib
 import sys
 import threading
-import time
+from asyncio import get_running_loop, run_coroutine_threadsafe, shield
+from asyncio import wait as asyncio_wait
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Thread
+from time import monotonic
 from types import FrameType
 from typing import Any, Final, TypeVar
 
@@ -65,19 +68,19 @@ class Loop:
 
     def run(self, job: Coroutine[Any, Any, R]) -> R:
         """Run something and wait for it, from another thread."""
-        return wait(asyncio.run_coroutine_threadsafe(job, self._start()[0]))
+        return wait(run_coroutine_threadsafe(job, self._start()[0]))
 
     async def apart(self, function: Callable[[], R]) -> R:
         """What a plain function returns, called in a thread beside the loop; one such call after the other."""
-        return await asyncio.get_running_loop().run_in_executor(self._apart, function)
+        return await get_running_loop().run_in_executor(self._apart, function)
 
     async def written(self, function: Callable[[], R]) -> R:
         """What a function returns that writes a file, called beside the loop, to its end also when cancelled."""
-        writing = asyncio.get_running_loop().run_in_executor(self._writers, function)
+        writing = get_running_loop().run_in_executor(self._writers, function)
         try:
-            return await asyncio.shield(writing)
+            return await shield(writing)
         except asyncio.CancelledError:
-            await asyncio.wait([writing])
+            await asyncio_wait([writing])
             raise
 
     def unanswered(self) -> float:
@@ -85,7 +88,7 @@ class Loop:
         if self._loop is None:
             return 0.0
         # Read once: the loop's own thread clears it when it answers.
-        asked, now = self._asked, time.monotonic()
+        asked, now = self._asked, monotonic()
         if asked is None:
             self._asked = now
             self.call(self._answer)
@@ -106,10 +109,10 @@ class Loop:
         self._loop = self._thread = None
         if loop is None or thread is None or not thread.is_alive():
             return
-        ended = asyncio.run_coroutine_threadsafe(self._end(), loop)
-        deadline = time.monotonic() + 3 * _GRACE
+        ended = run_coroutine_threadsafe(self._end(), loop)
+        deadline = monotonic() + 3 * _GRACE
         while not ended.done():
-            if time.monotonic() > deadline or (hurry is not None and hurry.is_set()):
+            if monotonic() > deadline or (hurry is not None and hurry.is_set()):
                 return
             with contextlib.suppress(NotYet):
                 ended.result(TICK / 5)
@@ -128,7 +131,7 @@ class Loop:
                 loop = _SilentLoop()
                 # For ``asyncio.to_thread`` in an agent; cases in flight bound the number of threads.
                 loop.set_default_executor(_DaemonThreads("toolemu-call", sys.maxsize))
-                thread = threading.Thread(target=loop.run_forever, name="toolemu-cases", daemon=True)
+                thread = Thread(target=loop.run_forever, name="toolemu-cases", daemon=True)
                 thread.start()
                 self._loop, self._thread = loop, thread
                 # For a process that is interrupted before anybody closes this: a running loop complains when it dies.
@@ -143,7 +146,7 @@ class Loop:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=_GRACE)
+            await asyncio_wait(tasks, timeout=_GRACE)
         for cleanup in self._cleanups:
             await cleanup()
 
@@ -184,6 +187,10 @@ _NOT_THE_PROJECTS: Final = (
 class _SilentLoop(asyncio.SelectorEventLoop):
     """A loop that dies in silence: a process that Ctrl-C ends may leave it running, of which asyncio complains."""
 
+    def time(self) -> float:
+        """Return the time of the clock that was there when the loop was made, whatever an agent puts in its place."""
+        return monotonic()
+
     def __del__(self) -> None:
         """Nothing: the process is ending, and its descriptors with it."""
 
@@ -213,7 +220,7 @@ class _DaemonThreads(ThreadPoolExecutor):
         self._calls.put(call)
         if not self._free.acquire(blocking=False) and self._started < self._most:
             self._started += 1
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            Thread(target=self._work, name=self._name, daemon=True).start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -7,9 +7,11 @@ import contextlib
 import contextvars
 import itertools
 import threading
+from asyncio import get_running_loop
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any, Final
 
 from pytest_toolemu.errors import ModelError, NotRunError, UsageError
@@ -84,7 +86,7 @@ class Schedule:
     def connect(self, tell: Callable[[Message], None]) -> None:
         """How the hub is told a message. From now on ``hear`` may be called, from any thread."""
         self.tell = tell
-        self._watch = threading.Thread(target=self._keep_watch, name="toolemu-watch", daemon=True)
+        self._watch = Thread(target=self._keep_watch, name="toolemu-watch", daemon=True)
         self._watch.start()
 
     def offer(self, jobs: Mapping[int, Job]) -> None:
@@ -194,7 +196,7 @@ class Schedule:
         ModelError where nobody would answer.
         """
         ticket = next(self._tickets)
-        granted = self._grants[ticket] = asyncio.get_running_loop().create_future()
+        granted = self._grants[ticket] = get_running_loop().create_future()
         self.tell(("ask", account, ticket))
         try:
             await granted
@@ -229,7 +231,7 @@ class Schedule:
             self._ended(index, attempt, ("dropped", index, attempt))
             return
         job, context = found
-        running.task = asyncio.get_running_loop().create_task(
+        running.task = get_running_loop().create_task(
             self._run(index, running, job), name=f"toolemu-{index}", context=context.copy()
         )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ PROPERTY = "toolemu"
 def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
     """The row in a report's user properties."""
     texts = [value for name, value in pairs if name == PROPERTY]
-    return json.loads(str(texts[-1])) if texts else None
+    return loads(str(texts[-1])) if texts else None
 
 
 def record_path(item: pytest.Item) -> Path | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import replace
+from json import dumps
 from typing import Any
 
 import pytest
@@ -64,7 +64,7 @@ def _note(item: pytest.Item, row: Row) -> None:
     """Let the row travel with the item's reports."""
     item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
     # Redacted, as others show it: JUnit files, for one.
-    item.user_properties.append((PROPERTY, json.dumps(redact_json(row.as_json()))))
+    item.user_properties.append((PROPERTY, dumps(redact_json(row.as_json()))))
 
 
 def _not_run(item: pytest.Item, part: Part, error: NotRunError) -> Row:

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from threading import Thread
 
 # Bound now: an agent may replace these functions in their modules.
 from time import monotonic, sleep
@@ -80,7 +81,7 @@ class Ending:
         self.leftovers.terminate()
         self.leftovers.close()
         # No thread can be started any more when the interpreter has begun to end.
-        threading.Thread(target=self._watch, name="toolemu-end", daemon=True).start()
+        Thread(target=self._watch, name="toolemu-end", daemon=True).start()
         # Private, but there since Python 3.9, as concurrent.futures relies on it. It is called when the interpreter
         # begins to end; all that is public comes too late, after the wait for threads.
         vars(threading)["_register_atexit"](self._begin_exit)

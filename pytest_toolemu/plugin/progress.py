@@ -6,9 +6,9 @@ import contextlib
 import os
 import shutil
 import threading
-import time
 from collections import deque
 from collections.abc import Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
@@ -60,14 +60,14 @@ class Progress:
         self._output = os.dup(output)
         self._is_terminal = os.isatty(self._output) and os.environ.get("TERM") != "dumb"
         self._lock = threading.Lock()
-        self._told = self._held = time.monotonic()
+        self._told = self._held = monotonic()
         self._begun: float | None = None
         self._answered: deque[tuple[float, int]] = deque()
         self._drawn = self._closed = False
 
     def tick(self) -> None:
         """Draw, a few times a second."""
-        now = time.monotonic()
+        now = monotonic()
         with self._lock, contextlib.suppress(OSError, ValueError):
             if self._closed or not self._hub.total:
                 return
@@ -83,7 +83,7 @@ class Progress:
     def clear(self) -> None:
         """Make room: pytest is about to write."""
         with self._lock, contextlib.suppress(OSError):
-            self._held = time.monotonic()
+            self._held = monotonic()
             if self._drawn:
                 self._write(_CLEAR)
                 self._drawn = False

@@ -7,9 +7,9 @@ import functools
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -74,7 +74,7 @@ class Session:
         self.given: dict[str, Any] = getattr(config, "workerinput", {}).get("toolemu", {})
         self.is_worker = hasattr(config, "workerinput")
         self.has_cases = False
-        self.started: float = self.given.get("started", time.time())
+        self.started: float = self.given.get("started", time())
         self.rows: dict[str, Row] = {}
         self.attempted: set[str] = set()
         """Items for which an earlier session's run was looked for."""
@@ -354,7 +354,7 @@ class Session:
 
     @property
     def _should_prepare(self) -> bool:
-        if self._is_prepared or self.is_worker or self.carrier is None or time.time() - self.started < _UNDER_WAY:
+        if self._is_prepared or self.is_worker or self.carrier is None or time() - self.started < _UNDER_WAY:
             return False
         return self.carrier.ask(lambda hub: hub.total > 0)
 
@@ -391,5 +391,5 @@ def relative(path: Path) -> str:
     """A path as a person would type it from here."""
     try:
         return os.path.relpath(path)
-    except ValueError:  # another drive
+    except (ValueError, OSError):  # another drive; or an agent has removed the working directory
         return str(path)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable
+from json import dumps
 from typing import Any, Final
 
 from pytest_toolemu.cost.prices import Cost
@@ -114,7 +114,7 @@ def json_text(report: Report) -> str:
         "servers": [server for manifest in report.manifests for server in manifest.get("servers", ())],
         "runs": [{name: value(account) for name, (_, value) in COLUMNS.items()} for account in report.accounts],
     }
-    return json.dumps(redact_json(content), indent=1) + "\n"
+    return dumps(redact_json(content), indent=1) + "\n"
 
 
 def _agent(agent: overview.Agent) -> dict[str, Any]:
