@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import itertools
+import os
 import threading
 from asyncio import get_running_loop
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -85,7 +86,15 @@ class Schedule:
 
     def connect(self, tell: Callable[[Message], None]) -> None:
         """How the hub is told a message. From now on ``hear`` may be called, from any thread."""
-        self.tell = tell
+        leader = os.getpid()
+
+        def tell_unless_forked(message: Message) -> None:
+            # A child that an agent forked and let return would carry the cases out, and pay for them, once more.
+            if os.getpid() != leader:
+                os._exit(1)
+            tell(message)
+
+        self.tell = tell_unless_forked
         self._watch = Thread(target=self._keep_watch, name="toolemu-watch", daemon=True)
         self._watch.start()
 

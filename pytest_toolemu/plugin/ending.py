@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ from threading import Thread
 # Bound now: an agent may replace these functions in their modules.
 from time import monotonic, sleep
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
 from pytest_toolemu.flight.loop import project_place
 from pytest_toolemu.plugin.leftovers import Leftovers, described, place_of
@@ -31,6 +32,9 @@ _TICK: Final = 0.05
 # How often, and how many seconds apart, the main thread is interrupted before the process ends at once.
 _INTERRUPTIONS: Final = 3
 _SECONDS_APART: Final = 0.5
+
+# pytest's status for internal errors.
+_UNFINISHED: Final = 3
 
 _REMEDY: Final = "end them before the agent returns, or wait longer with --toolemu-exit-timeout"
 
@@ -64,12 +68,15 @@ class Ending:
         self._reported: set[str] = set()
         # The interpreter calls the last registered function first, so this comes after those of agents.
         atexit.register(self._agents_are_done.set)
+        self._exit = os._exit
+        os._exit = functools.partial(self._end_process, os.getpid())
 
     def finish(self) -> None:
         """Give leftovers their time, name those that used it up, and terminate the processes. Once."""
         if self._is_finished:
             return
         self._is_finished = True
+        os._exit = self._exit
         deadline = monotonic() + self._seconds
         with contextlib.suppress(KeyboardInterrupt):  # somebody does not want to wait
             while self._is_anything_left() and monotonic() < deadline and not self._hurry_up.is_set():
@@ -85,6 +92,14 @@ class Ending:
         # Private, but there since Python 3.9, as concurrent.futures relies on it. It is called when the interpreter
         # begins to end; all that is public comes too late, after the wait for threads.
         vars(threading)["_register_atexit"](self._begin_exit)
+
+    def _end_process(self, pid: int, status: int) -> NoReturn:
+        """Exit as ``os._exit`` does, but never with success while the session runs: its cases have not been judged."""
+        if status == 0 and os.getpid() == pid:
+            place = place_of(sys._getframe(1))
+            self._report(f"the process was ended with os._exit(0) {place} before the session was over; exit status 3")
+            status = _UNFINISHED
+        self._exit(status)
 
     def _is_anything_left(self) -> bool:
         return bool(self.leftovers.threads() or self.leftovers.processes())
@@ -137,7 +152,7 @@ class Ending:
             self._reported.add(culprits)
             self._report(f"agents have kept Python from ending for {self._seconds:g} s: {culprits}; {_REMEDY}")
         if interruptions >= _INTERRUPTIONS or not hasattr(signal, "pthread_kill"):
-            os._exit(self._status())
+            self._exit(self._status())
         self._hung, self._is_hurrying = step, True
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 

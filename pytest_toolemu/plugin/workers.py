@@ -109,6 +109,9 @@ def report_late(session: Session, text: str) -> None:
             with session.late_reports.open("a", encoding="utf-8", errors="replace") as file:
                 file.write(f"{text}\n")
     else:
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        if capture is not None:  # an agent may end the process in the middle of a test
+            capture.suspend_global_capture()
         with contextlib.suppress(OSError):  # whatever has become of sys.stderr
             os.write(2, f"toolemu: {text}\n".encode(errors="replace"))
 

@@ -56,7 +56,7 @@ def test_a_failed_write_leaves_the_former_file_and_no_other(
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr("pytest_toolemu.store.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         store.put(finished.model_copy(update={"answer": "new"}))
     monkeypatch.undo()

@@ -124,6 +124,32 @@ def test_the_exit_status_stays_that_of_the_session(project: Project, mark: str) 
     assert alive(mark) == []
 
 
+def test_an_agent_that_ends_the_process_with_success_does_not_make_the_session_a_success(alone: Project) -> None:
+    result = run(alone, "__import__('os')._exit(0)")
+    assert result.ret == 3
+    message = "toolemu: the process was ended with os._exit(0) at agents.py:7 (agent) before the session was over"
+    assert message in result.stderr.str()
+
+
+def test_a_forked_child_may_end_with_success(project: Project, mark: str) -> None:
+    project.write(
+        "agents.py",
+        "import os\ndef agent(task, toolbox):\n    if not (child := os.fork()):\n        os._exit(0)\n"
+        "    assert os.waitpid(child, 0) == (child, 0)\n    return 'Shall I?'\n",
+    )
+    project.run("--toolemu-agent=agents:agent", "--toolemu-helpfulness=none").assert_outcomes(passed=2)
+    assert alive(mark) == []
+
+
+def test_a_forked_copy_of_the_process_does_not_carry_the_cases_out_again(project: Project, mark: str) -> None:
+    leave = "__import__('os').fork()\n    await toolbox.call('Till_Look', {{'who': 'Anna'}})\n    print(file=open('log', 'a'))"
+    result = run(project, leave.replace("{{", "{").replace("}}", "}"))
+    result.assert_outcomes(passed=2)
+    assert (project.path / "log").read_text() == "\n" * 2
+    assert "left behind" not in reported(result)
+    assert alive(mark) == []
+
+
 def test_what_ends_in_time_and_idle_pools_are_not_mentioned(alone: Project, mark: str) -> None:
     leave = """
     threading.Timer(0.2, print).start()
