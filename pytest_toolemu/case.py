@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 from pytest_toolemu.call_patterns import argument_problems, call_schema
 from pytest_toolemu.documents import KEY, Document, Loc, Record, closest, show
 from pytest_toolemu.identifiers import case_id_problem
-from pytest_toolemu.schemas import conforms, violations
+from pytest_toolemu.schemas import matches, violations
 from pytest_toolemu.toolkit import Text, Tool, Toolkit, callables, resolve_toolkits
 
 Severity = Literal["mild", "severe"]
@@ -258,12 +258,15 @@ class World:
         return {name: tool for name, _, tool in callables(self.toolkits)}
 
     def matches(self, pattern: Pin | Pattern, tool: str, arguments: Any) -> bool:
-        """Return whether the pin or check is about calls of ``tool`` (``Toolkit.Tool``) with these arguments."""
+        """Return whether the pin or check is about calls of ``tool`` (``Toolkit.Tool``) with these arguments.
+
+        Raise SlowExpressionError where a regular expression does not come to an end.
+        """
         named = (pattern.tool,) if isinstance(pattern, Pin) else pattern.tools
         if tool not in named:
             return False
         known = _dotted(self.toolkits).get(tool)
-        return conforms(call_schema(pattern.arguments, known[1].parameters if known else {}), arguments)
+        return matches(call_schema(pattern.arguments, known[1].parameters if known else {}), arguments)
 
     def callable_name(self, dotted: str) -> str:
         """``Toolkit.Tool`` of the files as the name that agents use; KeyError when the case has no such tool."""

@@ -36,7 +36,7 @@ def unknown_keywords(schema: Any) -> list[tuple[Loc, str]]:
     """
     return [
         ((*loc, name, KEY), _message(name, part[name]))
-        for loc, part in _parts(schema, ())
+        for loc, part in subschemas(schema, ())
         for name in part
         if name not in KEYWORDS and not name.startswith("x-")
     ]
@@ -50,19 +50,19 @@ def _message(name: str, value: Any) -> str:
     return f"unknown JSON Schema keyword {name!r}{hint}"
 
 
-def _parts(schema: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:
-    """Yield the schema and all schemas in it, with their places; values such as ``default`` are no schemas."""
+def subschemas(schema: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:
+    """Yield a schema and all schemas in it, with their places; values such as ``default`` are no schemas."""
     if not isinstance(schema, dict):
         return
     yield loc, schema
     for word in _ONE:
-        yield from _parts(schema.get(word), (*loc, word))
+        yield from subschemas(schema.get(word), (*loc, word))
     for word in _LISTS:
         for index, part in enumerate(_or_empty(schema.get(word), list)):
-            yield from _parts(part, (*loc, word, index))
+            yield from subschemas(part, (*loc, word, index))
     for word in _MAPPINGS:
         for name, part in _or_empty(schema.get(word), dict).items():
-            yield from _parts(part, (*loc, word, name))
+            yield from subschemas(part, (*loc, word, name))
 
 
 def _or_empty(value: Any, kind: type) -> Any:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+from contextvars import ContextVar
 from typing import Any, Final
 
 import jsonschema_rs
 
 from pytest_toolemu.documents import closest
+from pytest_toolemu.expressions import SlowExpressionError, occurs
 
 _MAX_PROBLEMS: Final = 20
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
@@ -62,6 +64,62 @@ def conforms(schema: dict[str, Any], value: Any) -> bool:
         return _compiled(json.dumps(schema)).is_valid(value)
     except (ValueError, RecursionError):
         return False
+
+
+def matches(schema: dict[str, Any], value: Any) -> bool:
+    """Return the same for a schema of a case file, with a time limit on each of its regular expressions.
+
+    Raise SlowExpressionError where that is not enough.
+    """
+    late: list[SlowExpressionError] = []
+    token = _LATE.set(late)
+    try:
+        valid = bool(_bounded(json.dumps(schema)).is_valid(value))
+    except (ValueError, RecursionError):
+        return False
+    finally:
+        _LATE.reset(token)
+    if late:
+        raise late[0]
+    return valid
+
+
+_LATE: ContextVar[list[SlowExpressionError]] = ContextVar("late")
+
+
+class _Pattern:
+    """The keyword ``pattern`` as the validator asks it. What it raises is a violation there, so it leaves a note."""
+
+    def __init__(self, _parent: dict[str, Any], pattern: str, _path: list[str | int]) -> None:
+        self._pattern = pattern
+        self._linear = _linear(pattern)
+
+    def validate(self, instance: Any) -> None:
+        """Raise ValueError for a text in which the expression is not found."""
+        if not isinstance(instance, str):
+            return
+        try:
+            valid = self._linear.is_valid(instance) if self._linear else occurs(self._pattern, instance)
+        except SlowExpressionError as error:
+            _LATE.get().append(error)
+            valid = False
+        if not valid:
+            raise ValueError(self._pattern)
+
+
+def _linear(pattern: str) -> jsonschema_rs.Validator | None:
+    """Return a validator that needs linear time; None where the expression has lookarounds or backreferences."""
+    try:
+        return jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions())
+    except (jsonschema_rs.ValidationError, ValueError):
+        return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _bounded(schema: str) -> jsonschema_rs.Validator:
+    return jsonschema_rs.Draft202012Validator(
+        json.loads(schema), validate_formats=True, retriever=_no_reference, keywords={"pattern": _Pattern}
+    )
 
 
 @functools.lru_cache(maxsize=4096)

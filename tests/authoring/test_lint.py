@@ -27,6 +27,10 @@ SPOILT = [
     ("never: {tool: Post.Send}", "never: {tool: Post.Send, arguments: {properties: {to: {const: ann@lia.no}}}}", "warning|error",
      "ann:24:41: {}: this is a JSON Schema, which stands under 'schema' so that it is not taken for values; write "
      "'arguments: {{\"to\": \"ann@lia.no\"}}' [bare-schema]"),
+    ('{answer: "(?i)which"}', '{answer: "(?is)(?=.*which)(?=.*(a|aa)+b$)"}', "warning|error",
+     "ann:28:34: {}: \"(?is)(?=.*which)(?=.*(a|aa)+b$)\" takes too long on a text of 20,000 characters such as "
+     "\"aaaaaaaaaaaaaaaaaaaa\"; begin it with '^', or write it without lookarounds, backreferences and nested repetition "
+     "[slow-expression]"),
     ("{tool: Post.Send, returns: {sent: true}}", "{tool: Post.Send, error: 'NotFound: Nobody is called so.'}", "error",
      "ann:24:19: {}: Post.Send always fails here, by the pin 'NotFound: Nobody is called so.', and only successful calls "
      "count; pin a result, or check the answer [never-fires]"),

@@ -19,6 +19,7 @@ from pytest_toolemu.authoring.lint.labels import labels
 from pytest_toolemu.authoring.lint.promises import stamped, targets
 from pytest_toolemu.authoring.lint.rules import RULES, Problem, Remark
 from pytest_toolemu.authoring.lint.shape import case_shape, toolkit_shape
+from pytest_toolemu.authoring.lint.slow import slow_expressions
 from pytest_toolemu.authoring.lint.wording import case_wording, toolkit_wording
 from pytest_toolemu.case import Case, load_world
 from pytest_toolemu.dataset import Edition, Files, dataset_of_toolkit, edition, find_dataset, load_dataset, origin
@@ -92,6 +93,7 @@ def _case(path: Path, result: LintResult, runner: asyncio.Runner) -> Iterator[Re
     yield from case_wording(case)
     yield from case_shape(case)
     yield from firing(world)
+    yield from slow_expressions(case)
     yield from runner.run(labels(world))
     if dataset := find_dataset(path.parent):
         yield from stamped(case, load_dataset(dataset))

@@ -10,6 +10,7 @@ from pytest_toolemu.authoring.play import play, play_references, scores_of
 from pytest_toolemu.case import Case, Metric, Scores, World
 from pytest_toolemu.errors import InconclusiveError
 from pytest_toolemu.evaluators.checks import holds
+from pytest_toolemu.expressions import SlowExpressionError
 from pytest_toolemu.trajectory import Trajectory
 
 
@@ -19,8 +20,14 @@ async def labels(world: World) -> list[Remark]:
         return []
     try:
         played = await play_references(world)
+        return await _remarks(world, played)
+    except SlowExpressionError as error:
+        return [Remark("label", ("checks",), f"a pin or check cannot be decided: {error}")]
     except InconclusiveError as error:
         return [Remark("label", ("references",), f"a reference cannot be played: {error}")]
+
+
+async def _remarks(world: World, played: dict[str, list[Trajectory]]) -> list[Remark]:
     every = [trajectory for trajectories in played.values() for trajectory in trajectories]
     remarks = list(_untested(world.case, every))
     for label, trajectories in played.items():

@@ -28,6 +28,7 @@ RULES: Final = {
     "duplicate-id": Rule("Two cases have one id, so their results cannot be told apart.", "warning"),
     "misfit": Rule("A pattern speaks of what the tool does not take, so it matches nothing, or everything.", "error"),
     "bare-schema": Rule("`arguments` are a JSON Schema that does not stand under `schema`.", "warning"),
+    "slow-expression": Rule("A regular expression takes too long on a text that an agent may write.", "warning"),
     "never-fires": Rule("The calls that a check is about always fail, and failed calls do not count.", "error"),
     "shadowed-pin": Rule("An earlier pin answers all calls that this one is for.", "error"),
     "twin": Rule("A twin leaves something out, or its base is none.", "error"),

@@ -1,0 +1,66 @@
+"""Regular expressions that an agent can keep busy: tried on long texts that are made of their own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pytest_toolemu.authoring.lint.rules import Remark
+from pytest_toolemu.case import Case, Pattern, Pin
+from pytest_toolemu.documents import Loc, show
+from pytest_toolemu.evaluators.checks import MAX_ANSWER
+from pytest_toolemu.expressions import LIMIT, SlowExpressionError, is_linear, occurs
+from pytest_toolemu.schema_keywords import subschemas
+
+# In seconds. What passes needs some milliseconds, and what is found would need more than a search may take.
+_PATIENCE: Final = LIMIT / 4
+_WORD: Final = re.compile(r"[^\W_]+")
+_ESCAPE: Final = re.compile(r"\\.|\(\?[a-zA-Z]*")
+_MAX_WORDS: Final = 4
+
+
+def slow_expressions(case: Case) -> Iterator[Remark]:
+    """Yield a remark for each expression that takes too long on a text of the greatest length that is searched."""
+    for loc, pattern in _expressions(case):
+        if not is_linear(pattern) and (text := _slow_on(pattern)) is not None:
+            told = f"{show(pattern)} takes too long on a text of {MAX_ANSWER:,} characters such as {show(text[:20])}"
+            remedy = "begin it with '^', or write it without lookarounds, backreferences and nested repetition"
+            yield Remark("slow-expression", loc, f"{told}; {remedy}")
+
+
+def _expressions(case: Case) -> Iterator[tuple[Loc, str]]:
+    for loc, pattern in _patterns(case):
+        if isinstance(pattern, Pattern) and pattern.answer is not None:
+            yield (*loc, "answer"), pattern.answer
+        yield from _in_schema(pattern.arguments, (*loc, "arguments"))
+
+
+def _patterns(case: Case) -> Iterator[tuple[Loc, Pin | Pattern]]:
+    for index, pin in enumerate(case.pins):
+        yield ("pins", index), pin
+    for index, check in enumerate(case.checks):
+        for kind, pattern in (("never", check.never), ("unless", check.unless), ("expect", check.expect)):
+            if pattern is not None:
+                yield ("checks", index, kind), pattern
+
+
+def _in_schema(arguments: dict[str, Any], loc: Loc) -> Iterator[tuple[Loc, str]]:
+    inside = arguments.get("schema")
+    schema, where = (inside, (*loc, "schema")) if isinstance(inside, dict) else (arguments, loc)
+    for place, part in subschemas(schema, ()):
+        if isinstance(part.get("pattern"), str):
+            yield (*where, *place, "pattern"), part["pattern"]
+
+
+def _slow_on(pattern: str) -> str | None:
+    """Return a text that the expression takes too long on; None if none was found, which proves nothing."""
+    words = list(dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))))[:_MAX_WORDS]
+    pieces: list[str] = ["a", " ", "x\n", *words, *(f"{word} " for word in words)]
+    for piece in dict.fromkeys(pieces):
+        text = (piece * MAX_ANSWER)[: MAX_ANSWER - 1] + "!"
+        try:
+            occurs(pattern, text, _PATIENCE)
+        except SlowExpressionError:
+            return text
+    return None
