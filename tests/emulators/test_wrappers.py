@@ -10,6 +10,7 @@ from pytest_toolemu.emulators.checked import Checked
 from pytest_toolemu.emulators.offline import Offline
 from pytest_toolemu.emulators.pinned import Pinned
 from pytest_toolemu.emulators.remembered import Remembered
+from pytest_toolemu.errors import InconclusiveError
 from pytest_toolemu.toolkit import Toolkit
 from tests.emulators.worlds import TEXT, Fixed, act, record, tool, trajectory, unreachable
 
@@ -111,6 +112,17 @@ class TestPinned:
         where = trajectory(pin)
         assert act(Pinned(Fixed({"a": 1})), where, "Contacts_GetContact", {"contact_id": "c"}).content == {"a": 1}
         assert act(Pinned(Fixed({"b": 1})), where, "Contacts_CreateContact", {"other": "c"}).content == {"b": 1}
+
+    def test_plain_values_answer_only_the_calls_that_have_them(self) -> None:
+        where = trajectory(Pin(tool="Contacts.GetContact", arguments={"contact_id": "c-2"}, returns=ANNA))
+        assert act(Pinned(Fixed({"a": 1})), where, "Contacts_GetContact", {"contact_id": "c-2"}).source == "pinned"
+        assert act(Pinned(Fixed({"a": 1})), where, "Contacts_GetContact", {"contact_id": "c-3"}).content == {"a": 1}
+
+    def test_a_pin_that_cannot_be_decided_in_time_answers_nothing(self) -> None:
+        slow = {"schema": {"properties": {"contact_id": {"pattern": "(?=a)(a|aa)+$(?!b)"}}}}
+        where = trajectory(Pin(tool="Contacts.GetContact", arguments=slow, returns=ANNA))
+        with pytest.raises(InconclusiveError, match="takes over 1 s on a text of 5,001 characters"):
+            act(Pinned(unreachable), where, "Contacts_GetContact", {"contact_id": "a" * 5_000 + "!"})
 
 
 class TestRemembered:
