@@ -115,6 +115,7 @@ def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T
 
     from pytest_toolemu.cost.budget import Budget
     from pytest_toolemu.cost.prices import Prices
+    from pytest_toolemu.errors import UsageError
     from pytest_toolemu.roles import Roles
 
     usd, tokens = settings["budget-usd"], settings["budget-tokens"]
@@ -129,6 +130,11 @@ def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T
             judges = [(metric, judge) for metric in metrics for judge in roles.evaluators(None, metric)]
             await roles.preflight(())
             return await work(judges)
+        except OSError as error:  # of a record
+            raise UsageError(
+                f"a record cannot be written ({error.strerror}), so nothing more was asked; free the disk or bring the "
+                "folder back, and run the same command again"
+            ) from None
         finally:
             await roles.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Awaitable
 
@@ -202,6 +203,22 @@ def test_a_budget_ends_it_and_the_same_command_with_a_larger_one_asks_only_what_
     assert again.exception is None
     assert len(desk.runs("again")) == 8
     assert len([request for request in server.requests if request.role]) - asked == 2 * (8 - kept)
+
+
+def test_a_folder_that_vanishes_ends_it_before_more_is_asked(desk: Desk, first: str, loopback: Loopback) -> None:
+    obeys, asked = judging(right), []
+
+    def script(request: Request) -> Answer | Awaitable[Answer]:
+        asked.append(request)
+        if request.role:
+            shutil.rmtree(desk.path / "again", ignore_errors=True)
+        return obeys(request)
+
+    result = desk.toolemu("judge", first, openai(loopback(script).url), "--to=again", "--concurrency=1")
+    told = "a record cannot be written (No such file or directory), so nothing more was asked; free the disk or bring"
+    assert isinstance(result.exception, UsageError)
+    assert told in str(result.exception)
+    assert len([request for request in asked if request.role]) <= 4
 
 
 def test_a_judge_that_fails_again_and_again_ends_it(desk: Desk, first: str, loopback: Loopback) -> None:
