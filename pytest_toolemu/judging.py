@@ -119,8 +119,9 @@ def _others(run: Run, evaluators: Sequence[Evaluator]) -> tuple[tuple[dict[str, 
 
 def _verdicts_of(identity: dict[str, Any]) -> set[tuple[str, Metric]]:
     """The evaluator and metric that the verdicts of an evaluator bear; both metrics where it does not say."""
-    if identity.get("kind") == "judged":
-        rubric = identity["rubric"]
-        return {(judge_name(identity["model"], rubric), METRICS[rubric])}
+    model = identity.get("model")
+    rubric = next((name for name in METRICS if name == identity.get("rubric")), None)
+    if identity.get("kind") == "judged" and isinstance(model, dict) and rubric is not None:
+        return {(judge_name(model, rubric), METRICS[rubric])}
     name, metric = str(identity.get("name", identity.get("kind"))), identity.get("metric")
     return {(name, one) for one in get_args(Metric) if metric in (None, one)}

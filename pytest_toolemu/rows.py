@@ -170,7 +170,7 @@ def unseen_roles(identity: Identity) -> tuple[Role, ...]:
         "emulator": (identity.emulator,),
         "evaluator": identity.evaluators,
     }
-    return tuple(role for role, made in parts.items() if any(part.get("kind") not in _RECORDED for part in made))
+    return tuple(role for role, made in parts.items() if any(str(part.get("kind")) not in _RECORDED for part in made))
 
 
 def paid_for(run: Run) -> list[Exchange]:

@@ -86,7 +86,7 @@ class Prices:
     def of(self, identity: Mapping[str, Any]) -> Price | None:
         """The price of a model; None when nobody gave one."""
         # A report asks this for each of ten thousand requests, of three models.
-        key = tuple(identity.get(name) for name in ("provider", "name", "base_url"))
+        key = tuple(str(identity.get(name)) for name in ("provider", "name", "base_url"))
         if key not in self._known:
             listed = self.listing(identity)
             self._known[key] = listed.price(identity) if listed else None

@@ -101,6 +101,7 @@ def every_command(folder: Path) -> list[str]:
         invoke("label", folder, "--annotator=zoe", keys="2\n3\nn\n"),
         invoke("agreement", folder, "--labels=ada.jsonl", "--labels=eve.csv"),
         invoke("judge", folder, "--evaluator=checks", "--to", "judged"),
+        invoke("judge", folder, "--evaluator=checks", "--to", "kept", "--keep"),
         invoke("pin", run, "--to", "pinned.toolemu.yaml"),
         invoke("baseline", "show", "baseline.json"),
     ]
@@ -120,6 +121,23 @@ def test_a_session_with_a_damaged_file_is_told_or_read(folder: Path, name: str, 
     path.write_bytes(damaged(path.read_text(), seed))
     for told in every_command(folder):
         assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("agent", {"kind": ["x"]}),
+        ("emulator", {"kind": {}, "model": 5}),
+        ("evaluators", [{"kind": "judged", "rubric": []}]),
+    ],
+)
+def test_a_record_with_an_odd_identity_is_told_or_read(folder: Path, part: str, value: object) -> None:
+    """An identity is free: custom agents have one of their own."""
+    path = next(folder.glob("*--*.json"))
+    content = json.loads(path.read_text())
+    content["identity"][part] = value
+    path.write_text(json.dumps(content, indent=1))
+    every_command(folder)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
