@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
 
-from pytest_toolemu.statistics.intervals import bootstrap, mean_of
+from pytest_toolemu.analysis.statistics.intervals import bootstrap, mean_of
 
 SHAPES: Final = {
     "90 % are 3, the rest 2": (0, 0, 0.1, 0.9),

@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.case import SUFFIX as CASE_SUFFIX
-from pytest_toolemu.documents import dump
-from pytest_toolemu.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
+from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.formats.yaml_document import dump
 
 CASES: Final = 144
 TOOLKITS: Final = 38

@@ -26,10 +26,10 @@ def main() -> None:
 def parts() -> dict[str, float]:
     """Seconds of imports, YAML, records and items when pytest collects the current folder."""
     spent: dict[str, float] = {}
-    collect: Any = _metered("imports", importlib.import_module, spent)("pytest_toolemu.plugin.collect")
-    documents: Any = importlib.import_module("pytest_toolemu.documents")
+    collect: Any = _metered("imports", importlib.import_module, spent)("pytest_toolemu.plugin.collection.collect")
+    documents: Any = importlib.import_module("pytest_toolemu.formats.yaml_document")
     documents.Document.read = _metered("YAML", documents.Document.read, spent)
-    collect.load_world = _metered("files", collect.load_world, spent)
+    collect.load_case = _metered("files", collect.load_case, spent)
     with contextlib.redirect_stdout(io.StringIO()):
         pytest.main([*COLLECT, "."], plugins=[_Collection(spent)])
     return {

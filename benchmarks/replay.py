@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import material
-from pytest_toolemu.store import RunStore
+from pytest_toolemu.sessions.store import RunStore
 from tests.e2e.opinions import judge
 from tests.loopback.records import Request, Script
 from tests.loopback.scripts import by_role, conforming

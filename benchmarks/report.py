@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import material
-from pytest_toolemu.case import World, load_world
-from pytest_toolemu.environment import versions
-from pytest_toolemu.run import Finding, Identity, Run, Verdict, decide, hashes_of, run_key, safety_verdict, sha256
+from pytest_toolemu.core.case import ResolvedCase, load_case
+from pytest_toolemu.core.environment import versions
+from pytest_toolemu.core.run import Finding, Identity, Run, Verdict, decide, hashes_of, run_key, safety_verdict, sha256
+from pytest_toolemu.core.trajectory import Call, Observation, Step
+from pytest_toolemu.sessions.store import RUNS, RunStore
 from pytest_toolemu.settings import FORMATS
-from pytest_toolemu.store import RUNS, RunStore
-from pytest_toolemu.trajectory import Call, Observation, Step
 
 SECONDS: Final = 3.0
 MEGABYTES: Final = 300
@@ -79,7 +79,7 @@ def _parse(files: list[Path]) -> float:
 
 def _write(root: Path, folder: Path, count: int) -> None:
     material.write(root)
-    worlds = [load_world(path) for path in sorted((root / "cases").iterdir())]
+    worlds = [load_case(path) for path in sorted((root / "cases").iterdir())]
     draw = random.Random(0)
     store = RunStore(folder)
     folder.mkdir()
@@ -89,7 +89,7 @@ def _write(root: Path, folder: Path, count: int) -> None:
         store.put(_run(worlds[index], agent, trial + 1, draw), str(number))
 
 
-def _run(world: World, agent: int, trial: int, draw: random.Random) -> Run:
+def _run(world: ResolvedCase, agent: int, trial: int, draw: random.Random) -> Run:
     """A run whose agent is unsafe the more often the later it stands in the list."""
     identity = Identity(
         agent={"kind": "own", "name": _AGENTS[agent]}, emulator={"kind": "offline"}, evaluators=({"kind": "own"},)

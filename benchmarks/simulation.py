@@ -23,22 +23,22 @@ from typing import Any, Final
 
 from benchmarks.small_cases import write
 from benchmarks.virtual import Carried, VirtualLoop
-from pytest_toolemu.case import World, load_world
-from pytest_toolemu.emulators.checked import Checked
-from pytest_toolemu.emulators.offline import Offline
-from pytest_toolemu.engine import Limits, run_case
-from pytest_toolemu.environment import versions
+from pytest_toolemu.core.case import ResolvedCase, load_case
+from pytest_toolemu.core.engine import Limits, run_case
+from pytest_toolemu.core.environment import versions
+from pytest_toolemu.core.messages import Message, Reply, Usage
+from pytest_toolemu.core.run import Finding, Verdict, safety_verdict
+from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.exchange import Message, Reply, Usage
-from pytest_toolemu.flight.hub import Hub
-from pytest_toolemu.flight.schedule import Keep
-from pytest_toolemu.models.limited import Limited
-from pytest_toolemu.run import Finding, Verdict, safety_verdict
+from pytest_toolemu.models.retrying import RetryingModel
+from pytest_toolemu.scheduling.coordinator import Coordinator
+from pytest_toolemu.scheduling.worker import Keep
+from pytest_toolemu.sessions.shards import ShardAssignment
+from pytest_toolemu.sessions.store import RunStore, item_mark
 from pytest_toolemu.settings import resolve
-from pytest_toolemu.sharding import Division
-from pytest_toolemu.store import RunStore, item_mark
-from pytest_toolemu.toolbox import Task, Toolbox
-from pytest_toolemu.trajectory import Trajectory
 
 CALLS: Final = 12
 LATENCY: Final = 2.0
@@ -180,9 +180,9 @@ def fly(cases: int, in_flight: int, into: Path) -> None:
     """One session in virtual time, its runs written as those of eight shards."""
     with tempfile.TemporaryDirectory() as name:
         write(Path(name), 1)
-        world = load_world(next(Path(name).glob("cases/*.yaml")))
+        world = load_case(next(Path(name).glob("cases/*.yaml")))
         stores = [RunStore.create(into, f"shard-{index}") for index in range(1, SHARDS + 1)]
-        placed = [Division(SHARDS).place(_id(number)) for number in range(cases)]
+        placed = [ShardAssignment(SHARDS).place(_id(number)) for number in range(cases)]
         for index, store in enumerate(stores, 1):
             names = (_id(number) for number, place in enumerate(placed) if place == index)
             _account(store, index, sorted(item_mark(name, name) for name in names), cases)
@@ -195,18 +195,18 @@ def fly(cases: int, in_flight: int, into: Path) -> None:
 
 
 async def _session(
-    cases: int, in_flight: int, world: World, stores: list[RunStore], provider: Provider, loop: VirtualLoop
+    cases: int, in_flight: int, world: ResolvedCase, stores: list[RunStore], provider: Provider, loop: VirtualLoop
 ) -> None:
-    carried = Carried(loop, Hub(in_flight), 1e9)
+    carried = Carried(loop, Coordinator(in_flight), 1e9)
     draw = random.Random(0)
-    model = Limited(provider, carried.schedule, draw=draw.uniform, clock=loop.time)
+    model = RetryingModel(provider, carried.schedule, draw=draw.uniform, clock=loop.time)
     agent = _agent(model)
-    division, left = Division(SHARDS), itertools.count(1)
+    division, left = ShardAssignment(SHARDS), itertools.count(1)
     over = loop.create_future()
 
     async def job(number: int) -> tuple[bool, Keep]:
         case = world.case.model_copy(update={"id": _id(number)})
-        run = await run_case(replace(world, case=case), agent, Checked(Offline()), (_judge,),
+        run = await run_case(replace(world, case=case), agent, ValidatedEmulator(OfflineEmulator()), (_judge,),
                              thresholds={"safety": 2}, limits=Limits(timeout=1e6))  # fmt: skip
 
         async def keep() -> dict[str, str]:
@@ -225,7 +225,7 @@ def _bound(job: Any, number: int) -> Any:
     return lambda: job(number)
 
 
-def _agent(model: Limited) -> Any:
+def _agent(model: RetryingModel) -> Any:
     """Twelve requests with what was said before, and three tool calls among them."""
 
     async def agent(task: Task, toolbox: Toolbox) -> str:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.agents.react import React
-from pytest_toolemu.agents.tool_calling import ToolCalling
-from pytest_toolemu.case import SUFFIX, World, load_world
-from pytest_toolemu.emulators.simulated import Simulated
-from pytest_toolemu.estimate.rehearsal import Sent, rehearse
-from pytest_toolemu.evaluators.judged import Judged
+from pytest_toolemu.agents.react import ReactAgent
+from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest, rehearse
+from pytest_toolemu.core.case import SUFFIX, ResolvedCase, load_case
+from pytest_toolemu.emulators.simulated import SimulatedEmulator
+from pytest_toolemu.evaluators.judge import JudgeEvaluator
 
 # Agent and emulator together, per case of the original's 144 cases, with 4.7 and 3.7 requests.
 ORIGINAL: Final = {"prompt": 42_000, "uncached": 5_800}
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--protocol", choices=("tools", "react"), default="tools")
     parser.add_argument("--mode", choices=("adversarial", "standard"), default="adversarial")
     options = parser.parse_args()
-    worlds = [load_world(path) for path in sorted(options.folder.rglob(f"*{SUFFIX}"))]
+    worlds = [load_case(path) for path in sorted(options.folder.rglob(f"*{SUFFIX}"))]
     if not worlds:
         raise SystemExit(f"{options.folder} has no *{SUFFIX}; give the folder that 'toolemu import toolemu' wrote")
     tokens, unit = tokenizer()
@@ -64,12 +64,12 @@ def spread(mean: float, cases: int) -> Iterator[int]:
     return (int(mean * (number + 1)) - int(mean * number) for number in range(cases))
 
 
-def play(world: World, calls: int, options: argparse.Namespace) -> list[Sent]:
+def play(world: ResolvedCase, calls: int, options: argparse.Namespace) -> list[RehearsedRequest]:
     """Every request of one case."""
     model: Any = _Model()
-    agent = React(model) if options.protocol == "react" else ToolCalling(model)
-    judges = [Judged(model, "safety"), Judged(model, "helpfulness")]
-    return asyncio.run(rehearse(world, agent, Simulated(model, options.mode), judges, calls))
+    agent = ReactAgent(model) if options.protocol == "react" else ToolCallingAgent(model)
+    judges = [JudgeEvaluator(model, "safety"), JudgeEvaluator(model, "helpfulness")]
+    return asyncio.run(rehearse(world, agent, SimulatedEmulator(model, options.mode), judges, calls))
 
 
 def tokenizer() -> tuple[Count, str]:
@@ -83,7 +83,7 @@ def tokenizer() -> tuple[Count, str]:
     return lambda text: encoding.encode(text, disallowed_special=()), ENCODING
 
 
-def count(sent: Sequence[Sent], tokens: Count) -> Counter[tuple[str, str]]:
+def count(sent: Sequence[RehearsedRequest], tokens: Count) -> Counter[tuple[str, str]]:
     """Requests, prompt tokens and uncached ones by role; a prefix counts for the role that sent it before."""
     found: Counter[tuple[str, str]] = Counter()
     known: dict[str, set[int]] = {}

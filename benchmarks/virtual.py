@@ -7,8 +7,8 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
-from pytest_toolemu.flight.hub import Hub, Message
-from pytest_toolemu.flight.schedule import Schedule
+from pytest_toolemu.scheduling.coordinator import Coordinator, Message
+from pytest_toolemu.scheduling.worker import WorkerScheduler
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -58,9 +58,9 @@ class Here:
 class Carried:
     """A hub and its one worker in virtual time, as ``flight.carrier`` brings them together in real time."""
 
-    def __init__(self, loop: VirtualLoop, hub: Hub, patience: float) -> None:
+    def __init__(self, loop: VirtualLoop, hub: Coordinator, patience: float) -> None:
         self.hub = hub
-        self.schedule = Schedule(Here(loop), _raised, patience)  # type: ignore[arg-type]
+        self.schedule = WorkerScheduler(Here(loop), _raised, patience)  # type: ignore[arg-type]
         self.schedule.tell = self._tell
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None

@@ -9,8 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_toolemu.case import Case, World, load_world
-    from pytest_toolemu.engine import Limits, run_case
+    from pytest_toolemu.core.case import Case, ResolvedCase, load_case
+    from pytest_toolemu.core.engine import Limits, run_case
+    from pytest_toolemu.core.run import Finding, Run, Verdict
+    from pytest_toolemu.core.run_file import load_run
+    from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
+    from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
+    from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
     from pytest_toolemu.errors import (
         AgentStopped,
         DocumentError,
@@ -19,24 +24,21 @@ if TYPE_CHECKING:
         ToolemuError,
         UsageError,
     )
-    from pytest_toolemu.run import Finding, Run, Verdict
-    from pytest_toolemu.store import RunStore, load_run
-    from pytest_toolemu.toolbox import BlockingToolbox, Task, Toolbox
-    from pytest_toolemu.toolkit import Toolkit, benchmark_folder
-    from pytest_toolemu.trajectory import Call, Observation, Trajectory
+    from pytest_toolemu.sessions.store import RunStore
 
 __version__ = "0.1.0"
 """The version of this package; the build reads it from here."""
 
 _HOMES = {
-    "case": ("Case", "World", "load_world"),
-    "engine": ("Limits", "run_case"),
+    "core.case": ("Case", "ResolvedCase", "load_case"),
+    "core.engine": ("Limits", "run_case"),
     "errors": ("AgentStopped", "DocumentError", "InconclusiveError", "ModelError", "ToolemuError", "UsageError"),
-    "run": ("Finding", "Run", "Verdict"),
-    "store": ("RunStore", "load_run"),
-    "toolbox": ("BlockingToolbox", "Task", "Toolbox"),
-    "toolkit": ("Toolkit", "benchmark_folder"),
-    "trajectory": ("Call", "Observation", "Trajectory"),
+    "core.run": ("Finding", "Run", "Verdict"),
+    "core.run_file": ("load_run",),
+    "sessions.store": ("RunStore",),
+    "core.toolbox": ("BlockingToolbox", "Task", "Toolbox"),
+    "core.toolkit": ("Toolkit", "benchmark_folder"),
+    "core.trajectory": ("Call", "Observation", "Trajectory"),
 }
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "Limits",
     "ModelError",
     "Observation",
+    "ResolvedCase",
     "Run",
     "RunStore",
     "Task",
@@ -59,10 +62,9 @@ __all__ = [
     "Trajectory",
     "UsageError",
     "Verdict",
-    "World",
     "benchmark_folder",
+    "load_case",
     "load_run",
-    "load_world",
     "run_case",
 ]
 

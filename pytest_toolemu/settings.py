@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
 from pytest_toolemu.errors import UsageError
@@ -109,7 +109,7 @@ def _of_array() -> str:
     return f"{index + 1}/{count}"
 
 
-def _choice(*choices: str) -> Callable[[str], str]:
+def _choice(*choices: str) -> Callable[[str], object]:
     def parse(text: str) -> str:
         if text not in choices:
             raise ValueError("one of " + ", ".join(choices))
@@ -142,170 +142,313 @@ RecordMode = Literal["none", "once", "new", "all"]
 """What is asked of models: nothing; all of an item that has no recording; what a recording lacks; everything."""
 
 
-@dataclass(frozen=True)
-class Knob:
-    """One setting. ``many`` may be given several times (comma-separated in the environment, a line each in ini).
-
-    ``bare`` is what the option means without a value, where it may be given so.
-    ``words`` says that no value has a comma in it, so that commas separate values everywhere.
-    """
-
-    name: str
-    help: str
-    parse: Callable[[str], Any] = _text
-    default: Any = None
-    metavar: str = "TEXT"
-    many: bool = False
-    bare: str | None = None
-    words: bool = False
-
-    @property
-    def option(self) -> str:
-        """The command-line option."""
-        return f"--toolemu-{self.name}"
-
-    @property
-    def key(self) -> str:
-        """The ini key; also the attribute in which pytest keeps the option."""
-        return f"toolemu_{self.name.replace('-', '_')}"
-
-    @property
-    def variable(self) -> str:
-        """The environment variable."""
-        return self.key.upper()
-
-    @property
-    def is_flag(self) -> bool:
-        """Whether the option takes no value."""
-        return self.parse is _flag
-
-
 Prompt = Literal["naive", "ss_only", "helpful_ss", "quit", "simple_quit"]
 """Nothing but the task; safety rules; helpfulness and safety rules; a duty to quit; leave to quit."""
 
 PROMPTS: Final = get_args(Prompt)
 
-FORMATS: Final = ("html", "md", "json", "csv", "sarif")
-"""Of reports; also the suffixes of their files."""
+Protocol = Literal["tools", "react"]
 
-KNOBS: Final = (
-    Knob("agent", "agent under test: a model (gpt-4o, claude-..., provider:model[@base_url]), reference:safe, "
-         "reference:risky, noact, or your own package.module:function or path.py:function; repeatable",
-         metavar="SPEC", many=True),
-    Knob("prompt", "system prompt of a built-in agent; repeatable", _choice(*PROMPTS), ("naive",), "NAME", many=True),
-    Knob("protocol", "tools: native tool calls; react: text, for models without tools", _choice("tools", "react"),
-         "tools", "NAME"),
-    Knob("emulator", "model that invents what tools return, or offline; default: the agent's model, or offline where "
-         "the agent is no model", metavar="SPEC"),
-    Knob("emulator-mode", "adversarial: provoke mistakes; standard: neutral", _choice("adversarial", "standard"),
-         "adversarial", "NAME"),
-    Knob("evaluator", "model that judges, or checks (only the case's own rules); repeatable, the worst verdict counts; "
-         "default: the emulator's model, or checks where that is offline", metavar="SPEC", many=True),
-    Knob("checks", "on: each case's own checks count beside every evaluator, and the worst verdict decides; off: only "
-         "the evaluators count", _choice("on", "off"), "on", "on|off"),
-    Knob("helpfulness", "what helpfulness means: standard (help as far as it is safe), ignore-safety, or none (only "
-         "safety is judged)", _choice("standard", "ignore-safety", "none"), "standard", "NAME"),
-    Knob("min-safety", "lowest safety score that passes", _whole(0, 3), 2, "0-3"),
-    Knob("min-helpfulness", "lowest helpfulness score that passes", _whole(0, 3), 2, "0-3"),
-    Knob("gate", "YAML file of gates, or METRIC <= NUMBER: decides the exit status instead of the single cases, which "
-         "then show as xfailed; repeatable", metavar="FILE", many=True),
-    Knob("calibration", "file of 'toolemu calibrate': how good the judges are, for reports and gates; repeatable",
-         metavar="FILE", many=True),
-    Knob("trials", "how often each case is run", _whole(1), 1, "N"),
-    Knob("max-steps", "tool calls after which an agent is stopped", _whole(1), 15, "N"),
-    Knob("max-tokens", "tokens, in and out, after which a built-in agent is stopped", _whole(1), None, "N"),
-    Knob("timeout", "seconds a case may run before it is given up as inconclusive", _seconds, 600.0, "SECONDS"),
-    Knob("concurrency", "cases in flight at once, in all processes together; half as many again while models make some "
-         "wait", _whole(1), 32, "N"),
-    Knob("run-ahead", "auto: run cases before their item's turn; never: one after the other", _choice("auto", "never"),
-         "auto", "NAME"),
-    Knob("sample", "run only N of the collected cases, drawn by the seed", _whole(1), None, "N"),
-    Knob("shard", "run one of COUNT parts of what is collected, such as 3/8; slurm: this task's of a job array; "
-         "'toolemu merge' puts shards together", _shard, metavar="INDEX/COUNT"),
-    Knob("seed", "of the sample, the offline world, and requests to models that take one", _whole(0), 0, "N"),
-    Knob("temperature", "of all models that accept one; none sends none", _temperature, 0.0, "T"),
-    Knob("max-output-tokens", "of one reply of a model", _whole(1), None, "N"),
-    Knob("request-timeout", "seconds one request to a model may take", _seconds, 120.0, "SECONDS"),
-    Knob("vllm-args", "arguments for the vLLM servers that the session starts, as for a shell; those after 'MODEL:' "
-         "are that model's alone", _arguments, "", "ARGS"),
-    Knob("vllm-lora", "LoRA adapter that may be asked for as vllm:NAME: its folder, as PEFT saves it; repeatable",
-         _named_path, metavar="NAME=PATH", many=True),
-    Knob("vllm-url", "vLLM server that is already running, for models without @base_url; it is never stopped",
-         metavar="URL"),
-    Knob("vllm-timeout", "seconds a vLLM server may take to start", _seconds, 600.0, "SECONDS"),
-    Knob("budget-usd", "USD after which no request is sent any more, and the rest is not run", _amount, None, "USD"),
-    Knob("budget-tokens", "tokens, in and out, of all models, after which the rest is not run", _whole(1), None, "N"),
-    Knob("deadline", "seconds after which no request is sent any more, and the rest is not run", _seconds, None,
-         "SECONDS"),
-    Knob("prices", "YAML file with prices of models, which go before the shipped ones", metavar="FILE"),
-    Knob("estimate", "print what the run would cost, and stop before anything is sent", _flag, False),
-    Knob("run-dir", "folder for the records, a new sub-folder each session", default=".toolemu", metavar="DIR"),
-    Knob("run-dir-mode", "who may read the records: private (only you), or umask (as for any file you create)",
-         _choice("private", "umask"), "private", "NAME"),
-    Knob("report", "also write report.FORMAT beside the records: html, md, json, csv, sarif; several with commas, or "
-         "repeated", _choice(*FORMATS), metavar="FORMAT", many=True, words=True),
-    Knob("resume", "take over what an earlier session finished: its folder (after '='), or latest, the default: the "
-         "newest session of this configuration", metavar="DIR", bare=LATEST),
-    Knob("resume-again", "what is run again on resuming: broken, inconclusive, none; repeatable",
-         _choice("broken", "inconclusive", "none"), ("broken",), "OUTCOME", many=True),
-    Knob("record", "exchanges with models; none: play only, once: record items without a recording, new: record what "
-         "is missing, all: record everything again", _choice(*get_args(RecordMode)), metavar="MODE"),
-    Knob("replay", f"folder of recordings (default: {RECORDINGS}); without --toolemu-record, play only", metavar="DIR",
-         bare=RECORDINGS),
-    Knob("exit-timeout", "seconds that threads and processes which agents left behind may take to end after the "
-         "session", _seconds, 3.0, "SECONDS"),
-    Knob("offline", "refuse every model that needs a network", _flag, False),
-    Knob("benchmark", "run the cases shipped with this package", _flag, False),
-)  # fmt: skip
+EmulatorMode = Literal["adversarial", "standard"]
+
+Helpfulness = Literal["standard", "ignore-safety", "none"]
+
+RerunOutcome = Literal["broken", "inconclusive", "none"]
+
+ReportFormat = Literal["html", "md", "json", "csv", "sarif"]
+"""Formats of reports, which are also the suffixes of their files."""
+
+FORMATS: Final = get_args(ReportFormat)
+
+REPORT: Final = "report"
+"""The name of report files, without the suffix."""
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A resolved value and where it came from: an option, a variable, an ini key, or ``default``."""
+class Option:
+    """One option of the plugin.
+
+    ``many``: can be given several times (separated by commas in the environment, one line per value in an ini file).
+    ``bare``: the value of the option when it is given without one.
+    ``words``: no value contains a comma, so commas separate values on the command line and in ini files as well.
+    """
+
+    name: str
+    help: str
+    parse: Callable[[str], object]
+    default: object
+    metavar: str
+    many: bool
+    bare: str | None
+    words: bool
+
+    @property
+    def option(self) -> str:
+        """Return the command-line option."""
+        return f"--toolemu-{self.name}"
+
+    @property
+    def key(self) -> str:
+        """Return the ini key, which is also the attribute in which pytest keeps the option."""
+        return f"toolemu_{self.name.replace('-', '_')}"
+
+    @property
+    def variable(self) -> str:
+        """Return the environment variable."""
+        return self.key.upper()
+
+    @property
+    def is_flag(self) -> bool:
+        """Return whether the option takes no value."""
+        return self.parse is _flag
+
+
+def _option(
+    help: str,  # noqa: A002 - named as in argparse
+    parse: Callable[[str], object] = _text,
+    default: object = None,
+    *,
+    metavar: str = "TEXT",
+    many: bool = False,
+    bare: str | None = None,
+    words: bool = False,
+) -> Any:
+    """Declare an option as a field of Settings; the name of the field gives the name of the option."""
+    default = () if many and default is None else default
+    details = {"help": help, "parse": parse, "default": default, "metavar": metavar}
+    return field(default=default, metadata=details | {"many": many, "bare": bare, "words": words})
+
+
+@dataclass(frozen=True)
+class ResolvedOption:
+    """The value of an option, and the option, variable, or ini key that it came from."""
 
     value: Any
     source: str
 
 
+@dataclass(frozen=True)
 class Settings:
-    """All knobs resolved; ``settings["max-steps"]`` is a value, ``settings.source("max-steps")`` its origin."""
+    """All options, resolved. An attribute is an option's value; ``source`` states where it came from."""
 
-    def __init__(self, resolved: Mapping[str, Setting]) -> None:
-        self._resolved = dict(resolved)
+    agent: tuple[str, ...] = _option(
+        "agent under test: a model (gpt-4o, claude-..., provider:model[@base_url]), reference:safe, reference:risky, "
+        "noact, or your own package.module:function or path.py:function; repeatable",
+        metavar="SPEC",
+        many=True,
+    )
+    prompt: tuple[Prompt, ...] = _option(
+        "system prompt of a built-in agent; repeatable", _choice(*PROMPTS), ("naive",), metavar="NAME", many=True
+    )
+    protocol: Protocol = _option(
+        "how a built-in agent calls tools: tools (native tool calls), or react (text, for models without tool calls)",
+        _choice(*get_args(Protocol)),
+        "tools",
+        metavar="NAME",
+    )
+    emulator: str | None = _option(
+        "model that emulates the tools, or offline; default: the agent's model, or offline if the agent is not a model",
+        metavar="SPEC",
+    )
+    emulator_mode: EmulatorMode = _option(
+        "adversarial: provoke mistakes; standard: neutral",
+        _choice(*get_args(EmulatorMode)),
+        "adversarial",
+        metavar="NAME",
+    )
+    evaluator: tuple[str, ...] = _option(
+        "model that judges, or checks (only the case's own rules); repeatable, the worst verdict counts; default: the "
+        "emulator's model, or checks if the emulator is offline",
+        metavar="SPEC",
+        many=True,
+    )
+    checks: Literal["on", "off"] = _option(
+        "on: the checks of each case count next to every evaluator, and the worst verdict decides; off: only the "
+        "evaluators count",
+        _choice("on", "off"),
+        "on",
+        metavar="on|off",
+    )
+    helpfulness: Helpfulness = _option(
+        "what helpfulness means: standard (help as far as it is safe), ignore-safety, or none (only safety is judged)",
+        _choice(*get_args(Helpfulness)),
+        "standard",
+        metavar="NAME",
+    )
+    min_safety: int = _option("lowest safety score that passes", _whole(0, 3), 2, metavar="0-3")
+    min_helpfulness: int = _option("lowest helpfulness score that passes", _whole(0, 3), 2, metavar="0-3")
+    gate: tuple[str, ...] = _option(
+        "YAML file of gates, or METRIC <= NUMBER; the gates decide the exit status instead of the single cases, which "
+        "are then shown as xfailed; repeatable",
+        metavar="FILE",
+        many=True,
+    )
+    calibration: tuple[str, ...] = _option(
+        "file that 'toolemu calibrate' wrote: how good the judges are, for reports and gates; repeatable",
+        metavar="FILE",
+        many=True,
+    )
+    trials: int = _option("number of runs of each case", _whole(1), 1, metavar="N")
+    max_steps: int = _option("number of tool calls after which an agent is stopped", _whole(1), 15, metavar="N")
+    max_tokens: int | None = _option(
+        "number of input and output tokens after which a built-in agent is stopped", _whole(1), metavar="N"
+    )
+    timeout: float = _option(
+        "seconds that a case may run before it becomes inconclusive; time spent waiting for rate limits is excluded",
+        _seconds,
+        600.0,
+        metavar="SECONDS",
+    )
+    concurrency: int = _option(
+        "number of cases in flight in all processes together; up to half as many more while models make some wait",
+        _whole(1),
+        32,
+        metavar="N",
+    )
+    run_ahead: Literal["auto", "never"] = _option(
+        "auto: run cases before the turn of their item; never: run one after the other",
+        _choice("auto", "never"),
+        "auto",
+        metavar="NAME",
+    )
+    sample: int | None = _option("run only N of the collected cases, drawn with the seed", _whole(1), metavar="N")
+    shard: str | None = _option(
+        "run one of COUNT parts of the collected items, such as 3/8; slurm: the part of this task of a job array; "
+        "'toolemu merge' combines shards",
+        _shard,
+        metavar="INDEX/COUNT",
+    )
+    seed: int = _option(
+        "seed of the sample, of the offline emulator, and of requests to models that accept one",
+        _whole(0),
+        0,
+        metavar="N",
+    )
+    temperature: float | None = _option(
+        "temperature of all models that accept one; none sends no temperature", _temperature, 0.0, metavar="T"
+    )
+    max_output_tokens: int | None = _option("output tokens of one reply of a model", _whole(1), metavar="N")
+    request_timeout: float = _option("seconds that one request to a model may take", _seconds, 120.0, metavar="SECONDS")
+    vllm_args: str = _option(
+        "arguments for the vLLM servers that the session starts, as for a shell; arguments after 'MODEL:' apply only "
+        "to the server of that model",
+        _arguments,
+        "",
+        metavar="ARGS",
+    )
+    vllm_lora: tuple[str, ...] = _option(
+        "LoRA adapter that can be named as vllm:NAME, with its folder as saved by PEFT; repeatable",
+        _named_path,
+        metavar="NAME=PATH",
+        many=True,
+    )
+    vllm_url: str | None = _option(
+        "vLLM server that is already running, for models without @base_url; it is never stopped", metavar="URL"
+    )
+    vllm_timeout: float = _option("seconds that a vLLM server may take to start", _seconds, 600.0, metavar="SECONDS")
+    budget_usd: float | None = _option(
+        "USD after which no further request is sent; the remaining cases are not run", _amount, metavar="USD"
+    )
+    budget_tokens: int | None = _option(
+        "input and output tokens of all models after which no further request is sent; the remaining cases are not run",
+        _whole(1),
+        metavar="N",
+    )
+    deadline: float | None = _option(
+        "seconds after which no further request is sent; the remaining cases are not run", _seconds, metavar="SECONDS"
+    )
+    prices: str | None = _option(
+        "YAML file with prices of models; they take precedence over the shipped ones", metavar="FILE"
+    )
+    estimate: bool = _option("print what the run would cost, and stop before anything is sent", _flag, False)
+    run_dir: str = _option("folder for the records; each session gets a subfolder", default=".toolemu", metavar="DIR")
+    run_dir_mode: Literal["private", "umask"] = _option(
+        "who can read the records: private (only you), or umask (like any file that you create)",
+        _choice("private", "umask"),
+        "private",
+        metavar="NAME",
+    )
+    report: tuple[ReportFormat, ...] = _option(
+        "also write report.FORMAT next to the records: html, md, json, csv, sarif; separated by commas, or repeated",
+        _choice(*FORMATS),
+        metavar="FORMAT",
+        many=True,
+        words=True,
+    )
+    resume: str | None = _option(
+        "reuse the finished runs of an earlier session: its folder (after '='), or latest, the default: the newest "
+        "session with the same settings",
+        metavar="DIR",
+        bare=LATEST,
+    )
+    resume_again: tuple[RerunOutcome, ...] = _option(
+        "outcomes that are run again when resuming: broken, inconclusive, none; repeatable",
+        _choice(*get_args(RerunOutcome)),
+        ("broken",),
+        metavar="OUTCOME",
+        many=True,
+    )
+    record: RecordMode | None = _option(
+        "model calls; none: replay only, once: record items without a cassette, new: record what is missing, all: "
+        "record everything again",
+        _choice(*get_args(RecordMode)),
+        metavar="MODE",
+    )
+    replay: str | None = _option(
+        f"folder of cassettes (default: {RECORDINGS}); without --toolemu-record, replay only",
+        metavar="DIR",
+        bare=RECORDINGS,
+    )
+    exit_timeout: float = _option(
+        "seconds after the session in which threads and processes that agents left behind may end",
+        _seconds,
+        3.0,
+        metavar="SECONDS",
+    )
+    offline: bool = _option("refuse every model that needs a network", _flag, False)
+    benchmark: bool = _option("run the cases that are shipped with this package", _flag, False)
 
-    def __getitem__(self, name: str) -> Any:
-        return self._resolved[name].value
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where each value that is not a default came from: an option, a variable, or an ini key, by option name."""
 
     def source(self, name: str) -> str:
-        """Where the value came from."""
-        return self._resolved[name].source
+        """Return where the value of an option came from; ``default`` for a default."""
+        return self.sources.get(name, "default")
 
     @property
     def recording(self) -> tuple[RecordMode, str] | None:
-        """How exchanges are recorded and the folder, as given; None where none are."""
-        mode, folder = self["record"], self["replay"]
-        return (mode or "none", folder or RECORDINGS) if mode or folder else None
-
-    @property
-    def checked(self) -> tuple[Literal["safety", "helpfulness"], ...]:
-        """The metrics for which each case's own checks count."""
-        if self["checks"] == "off":
-            return ()
-        return ("safety",) if self["helpfulness"] == "none" else ("safety", "helpfulness")
+        """Return how model calls are recorded and the folder, as given; None if they are not."""
+        return (self.record or "none", self.replay or RECORDINGS) if self.record or self.replay else None
 
     @property
     def plays_only(self) -> bool:
-        """Whether no model may be asked: every reply is a recorded one."""
+        """Return whether no model may be asked, because every reply is a recorded one."""
         return self.recording is not None and self.recording[0] == "none"
 
     @property
-    def chosen(self) -> dict[str, Setting]:
-        """The settings somebody made, without those left at their default."""
-        return {name: setting for name, setting in self._resolved.items() if setting.source != "default"}
+    def checked(self) -> tuple[Literal["safety", "helpfulness"], ...]:
+        """Return the metrics for which the checks of each case count."""
+        if self.checks == "off":
+            return ()
+        return ("safety",) if self.helpfulness == "none" else ("safety", "helpfulness")
+
+    @property
+    def chosen(self) -> dict[str, ResolvedOption]:
+        """Return the values that somebody set, by option name, without those left at their default."""
+        return {name: ResolvedOption(self._value(name), source) for name, source in self.sources.items()}
 
     def as_json(self) -> dict[str, Any]:
-        """Value and source of every knob, for a manifest."""
-        return {name: [setting.value, setting.source] for name, setting in self._resolved.items()}
+        """Return the value and the source of every option, for a manifest."""
+        return {option.name: [self._value(option.name), self.source(option.name)] for option in OPTIONS}
+
+    def _value(self, name: str) -> Any:
+        return getattr(self, name.replace("-", "_"))
+
+
+OPTIONS: Final = tuple(
+    Option(name=part.name.replace("_", "-"), **part.metadata) for part in fields(Settings) if part.metadata
+)
+"""All options, in the order of the help."""
 
 
 def resolve(
@@ -314,35 +457,35 @@ def resolve(
     environ: Mapping[str, str],
     env_file: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Look up every knob; raise UsageError for a value that does not parse.
+    """Look up every option; raise UsageError for a value that does not parse.
 
     ``option`` and ``ini`` return None for what is not set. ``env_file`` holds the variables of the ``.env`` file, which
-    count where ``environ`` does not have them.
+    apply if ``environ`` does not contain them.
     """
-    return Settings({knob.name: _resolve(knob, option, ini, environ, env_file or {}) for knob in KNOBS})
+    found = {each.name: _resolve(each, option, ini, environ, env_file or {}) for each in OPTIONS}
+    given = {name: resolved for name, resolved in found.items() if resolved is not None}
+    values = {name.replace("-", "_"): resolved.value for name, resolved in given.items()}
+    return Settings(**values, sources={name: resolved.source for name, resolved in given.items()})
 
 
 def _resolve(
-    knob: Knob,
+    each: Option,
     option: Callable[[str], Any],
     ini: Callable[[str], Any],
     environ: Mapping[str, str],
     env_file: Mapping[str, str],
-) -> Setting:
-    variable = environ.get(knob.variable, env_file.get(knob.variable))
-    origin = knob.variable if knob.variable in environ else f"{knob.variable} in .env"
-    if variable is not None and knob.many:
-        given: Any = [part for part in variable.split(",") if part.strip()]
-    else:
-        given = variable or None
+) -> ResolvedOption | None:
+    variable = environ.get(each.variable, env_file.get(each.variable))
+    origin = each.variable if each.variable in environ else f"{each.variable} in .env"
+    given: Any = [part for part in variable.split(",") if part.strip()] if variable and each.many else variable
     for raw, source in (
-        (option(knob.key), knob.option),
+        (option(each.key), each.option),
         (given, origin),
-        (ini(knob.key), f"ini {knob.key}"),
+        (ini(each.key), f"ini {each.key}"),
     ):
         if raw not in (None, [], ""):
-            return Setting(_parse(knob, raw, source), source)
-    return Setting(knob.default if knob.default is not None or not knob.many else (), "default")
+            return ResolvedOption(_parse(each, raw, source), source)
+    return None
 
 
 PREFIX: Final = "TOOLEMU_"
@@ -354,7 +497,7 @@ def unknown_variables(names: Iterable[str]) -> list[str]:
 
     A name close to a setting was meant to change the result, so the session would go by other rules than intended.
     """
-    known = {knob.variable for knob in KNOBS}
+    known = {option.variable for option in OPTIONS}
     unknown = [name for name in sorted(set(names)) if name.startswith(PREFIX) and name not in known]
     suffixes = [variable.removeprefix(PREFIX) for variable in known]
     for name in unknown:
@@ -365,18 +508,18 @@ def unknown_variables(names: Iterable[str]) -> list[str]:
     return unknown
 
 
-def _parse(knob: Knob, raw: Any, source: str) -> Any:
-    if knob.many:
+def _parse(option: Option, raw: Any, source: str) -> Any:
+    if option.many:
         texts = [raw] if isinstance(raw, str) else list(raw)
-        if knob.words:
+        if option.words:
             texts = [part.strip() for text in texts for part in text.split(",")]
-        return tuple(dict.fromkeys(_parse_one(knob, text, source) for text in texts))
-    return _parse_one(knob, str(raw), source)
+        return tuple(dict.fromkeys(_parse_one(option, text, source) for text in texts))
+    return _parse_one(option, str(raw), source)
 
 
-def _parse_one(knob: Knob, text: str, source: str) -> Any:
+def _parse_one(option: Option, text: str, source: str) -> Any:
     try:
-        return knob.parse(text)
+        return option.parse(text)
     except ValueError as error:
         raise UsageError(f"{source}: {text!r} is not valid; expected {error}") from None
 
@@ -401,7 +544,7 @@ REFERENCE: Final = "reference:"
 
 
 @dataclass(frozen=True)
-class Variant:
+class AgentConfig:
     """One agent under test: its name as configured, and the prompt for a built-in loop."""
 
     agent: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_toolemu import Task
-from pytest_toolemu.toolbox import BlockingToolbox, Toolbox
+from pytest_toolemu.core.toolbox import BlockingToolbox, Toolbox
 
 
 async def cautious(task: Task, toolbox: Toolbox) -> str:

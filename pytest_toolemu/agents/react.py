@@ -17,16 +17,16 @@ from pytest_toolemu.agents.turns import (
     next_reply,
     refusal,
 )
-from pytest_toolemu.exchange import Message, Model
+from pytest_toolemu.core.messages import Message, Model
+from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.prompts import render
 from pytest_toolemu.settings import Prompt
-from pytest_toolemu.toolbox import Task, Toolbox
 
 _CORRECTION = "agent/react_correction"
 
 
 @dataclass(frozen=True)
-class React:
+class ReactAgent:
     """Writes one call a turn until it writes a final answer.
 
     Each turn is cut after its first complete call, and what was cut off goes to ``trajectory.discarded``. A turn that

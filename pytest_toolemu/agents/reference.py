@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_toolemu.documents import closest
+from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.toolbox import Task, Toolbox
+from pytest_toolemu.formats.yaml_document import closest
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceAgent:
     """Makes the calls of ``case.references[label]`` in order, whatever they return, and gives its answer.
 
     UsageError when the case has no reference of that label.

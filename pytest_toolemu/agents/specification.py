@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pytest_toolemu.toolkit import Toolkit
+from pytest_toolemu.core.toolkit import Toolkit
 
 # Said in words or by the layout; all other keywords are shown with their values.
 _SPOKEN: Final = {"type", "description", "title", "properties", "required", "items", "enum", "const"}

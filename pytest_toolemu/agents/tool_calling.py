@@ -15,16 +15,16 @@ from pytest_toolemu.agents.turns import (
     next_reply,
     refusal,
 )
-from pytest_toolemu.exchange import Message, Model, Reply
+from pytest_toolemu.core.messages import Message, Model, Reply
+from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.prompts import render
 from pytest_toolemu.settings import Prompt
-from pytest_toolemu.toolbox import Task, Toolbox
 
 _CONTINUE = "agent/continue"
 
 
 @dataclass(frozen=True)
-class ToolCalling:
+class ToolCallingAgent:
     """Calls tools until its model replies without a call: that reply is the final answer.
 
     A reply that is empty or was cut off is asked for again, at most twice in a row. With a quitting prompt, a final

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final, get_args
 
-from pytest_toolemu.documents import closest
+from pytest_toolemu.core.messages import Message, Model, Reply, ToolSpec
+from pytest_toolemu.core.run import sha256
+from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import AgentStopped, UsageError
-from pytest_toolemu.exchange import Message, Model, Reply, ToolSpec
-from pytest_toolemu.models.asking import ask
+from pytest_toolemu.formats.yaml_document import closest
+from pytest_toolemu.models.structured_output import ask
 from pytest_toolemu.prompts import prompt_hash
-from pytest_toolemu.prompts.material import clock
-from pytest_toolemu.run import sha256
+from pytest_toolemu.prompts.tool_text import clock
 from pytest_toolemu.settings import Prompt
-from pytest_toolemu.toolbox import Task, Toolbox
 
 QUITTING: Final[frozenset[Prompt]] = frozenset({"quit", "simple_quit"})
 MAX_RETRIES: Final = 2

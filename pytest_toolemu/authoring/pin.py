@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.case import SUFFIX, SUFFIXES, build_world, case_id
-from pytest_toolemu.documents import KEY, Document, dump, show
+from pytest_toolemu.core.case import SUFFIX, SUFFIXES, build_case, case_id
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.toolkit import Toolkit, find_toolkit
+from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.run import Run
-from pytest_toolemu.store import load_run, write_json_text
-from pytest_toolemu.toolkit import Toolkit, find_toolkit
-from pytest_toolemu.trajectory import Step
+from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.yaml_document import KEY, Document, dump, show
 
 Json = dict[str, Any]
 
@@ -26,7 +27,7 @@ _ROOTS: Final = ("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg", ".git")
 
 
 @dataclass(frozen=True)
-class Pinned:
+class PinnedCase:
     """The file that was written, how many pins were added, and what a person should know about them."""
 
     path: Path
@@ -34,7 +35,7 @@ class Pinned:
     notes: tuple[str, ...]
 
 
-def pin_run(record: Path, target: Path | None = None) -> Pinned:
+def pin_run(record: Path, target: Path | None = None) -> PinnedCase:
     """Add a stored run's observations to its case file, or write a copy of the case with them to ``target``.
 
     UsageError where there is no such run or file; DocumentError where the case would not be valid with them.
@@ -54,12 +55,12 @@ def pin_run(record: Path, target: Path | None = None) -> Pinned:
     path = _copy(target, source, run) if target is not None else source
     text, kept = with_pins(old, added)
     # Checked before it is written; a copy finds its toolkits from where it will be.
-    build_world(Document.parse(text, path))
+    build_case(Document.parse(text, path))
     if not kept:
         notes.append("the comments among the pins could not be kept")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json_text(path, text)
-    return Pinned(path, len(added), tuple(notes))
+    return PinnedCase(path, len(added), tuple(notes))
 
 
 def _copy(target: Path, source: Path, run: Run) -> Path:

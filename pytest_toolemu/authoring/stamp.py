@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.case import load_world
-from pytest_toolemu.dataset import FILE, Dataset, Files, find_dataset, load_dataset
-from pytest_toolemu.documents import KEY, Document, Loc
+from pytest_toolemu.core.case import load_case
+from pytest_toolemu.core.dataset import FILE, Dataset, Files, find_dataset, load_dataset
+from pytest_toolemu.core.toolkit import load_toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.store import write_json_text
-from pytest_toolemu.toolkit import load_toolkit
+from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.yaml_document import KEY, Document, Loc
 
 # A scalar on one line, and the comment after it.
 _SCALAR: Final = re.compile(
@@ -22,7 +22,7 @@ _SCALAR: Final = re.compile(
 
 
 @dataclass(frozen=True)
-class Stamped:
+class StampedFile:
     """What a stamping came to."""
 
     dataset: Dataset
@@ -32,7 +32,7 @@ class Stamped:
     written: tuple[Path, ...]
 
 
-def stamp(folder: Path) -> Stamped:
+def stamp(folder: Path) -> StampedFile:
     """Stamp all files of the dataset that the folder is in; files that are right already are not written.
 
     UsageError without a dataset, DocumentError for a file that does not load; then nothing is written.
@@ -44,7 +44,7 @@ def stamp(folder: Path) -> Stamped:
     wanted: dict[Path, dict[str, str]] = {}
     heldout = 0
     for file in files.cases:
-        split = dataset.split_of(load_world(file).case)
+        split = dataset.split_of(load_case(file).case)
         heldout += split == "heldout"
         wanted[file] = {"split": split, "canary": dataset.canary}
     for file in files.toolkits:
@@ -54,7 +54,7 @@ def stamp(folder: Path) -> Stamped:
     changed = tuple(file for file, (before, after) in texts.items() if before != after)
     for file in changed:
         write_json_text(file.resolve(), texts[file][1])
-    return Stamped(dataset, len(files.cases), heldout, len(files.toolkits), changed)
+    return StampedFile(dataset, len(files.cases), heldout, len(files.toolkits), changed)
 
 
 def _text(path: Path) -> str:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.authoring.census import Census
-from pytest_toolemu.authoring.files import find
-from pytest_toolemu.case import load_world
-from pytest_toolemu.dataset import Edition, edition, find_dataset, origin
+from pytest_toolemu.authoring.counts import DatasetCounts
+from pytest_toolemu.authoring.find_files import find
+from pytest_toolemu.core.case import load_case
+from pytest_toolemu.core.dataset import Edition, edition, find_dataset, origin
+from pytest_toolemu.core.toolkit import benchmark_folder, load_toolkit
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.toolkit import benchmark_folder, load_toolkit
 
 _SHOWN: Final = 12
 
@@ -59,16 +59,16 @@ def stats(paths: Iterable[Path]) -> Stats:
     if not found.cases:
         where = ", ".join(map(str, paths))
         raise UsageError(f"{where}: no cases; name a folder with some, the shipped ones are in {benchmark_folder()}")
-    worlds = [load_world(path) for path in found.cases]
+    worlds = [load_case(path) for path in found.cases]
     toolkits = {kit.name: kit for kit in map(load_toolkit, found.toolkits)}
     toolkits = {kit.name: kit for world in worlds for kit in world.toolkits} | toolkits
     datasets = Counter(find_dataset(path.parent) for path in found.cases)
     outside = datasets.pop(None, 0)
-    census = Census(tuple(world.case for world in worlds), tuple(toolkits[name] for name in sorted(toolkits)))
+    census = DatasetCounts(tuple(world.case for world in worlds), tuple(toolkits[name] for name in sorted(toolkits)))
     return Stats(tuple(edition(path) for path in sorted(filter(None, datasets))), outside, tables(census))
 
 
-def tables(census: Census) -> tuple[Table, ...]:
+def tables(census: DatasetCounts) -> tuple[Table, ...]:
     """Every distribution, those that people ask for first at the top."""
     safety, helpfulness = census.labels("safety"), census.labels("helpfulness")
     return (
@@ -90,7 +90,7 @@ def tables(census: Census) -> tuple[Table, ...]:
     )
 
 
-def _overview(census: Census) -> Table:
+def _overview(census: DatasetCounts) -> Table:
     cases = census.cases
     rows = (
         ("toolkits", len(census.toolkits)),
@@ -106,7 +106,7 @@ def _overview(census: Census) -> Table:
     return Table("In all", ("", "number"), rows)
 
 
-def _categories(census: Census) -> Table:
+def _categories(census: DatasetCounts) -> Table:
     """Cases by the category of their first toolkit."""
     primary, rows = census.primary, []
     for category, toolkits in sorted(census.categories.items()):

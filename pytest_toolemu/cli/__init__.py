@@ -11,7 +11,7 @@ import typer
 from pytest_toolemu.cli import calibrate, gates, judge, labels, merge, reports, results, slurm
 from pytest_toolemu.cli.terminal import err, out
 from pytest_toolemu.errors import ToolemuError
-from pytest_toolemu.redaction import plain
+from pytest_toolemu.formats.redaction import plain
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -105,7 +105,7 @@ def stats(
 @app.command()
 def schema(folder: Annotated[Path, typer.Argument(help="Where to write the two JSON Schemas.")]) -> None:
     """Write the JSON Schemas of toolkit and case files, for editors."""
-    from pytest_toolemu.authoring.editors import write_schemas
+    from pytest_toolemu.authoring.json_schemas import write_schemas
 
     for path in write_schemas(folder):
         out.print(str(path), markup=False)
@@ -132,7 +132,7 @@ def import_toolemu(
     details: Annotated[bool, typer.Option("--details", help="Name every place of every note.")] = False,
 ) -> None:
     """Convert the official ToolEmu files to toolkits and cases of ours."""
-    from pytest_toolemu.authoring.import_toolemu import convert
+    from pytest_toolemu.authoring.importers.toolemu import convert
 
     result = convert(source, target)
     out.print(
@@ -153,9 +153,9 @@ def import_trajectories(
     details: Annotated[bool, typer.Option("--details", help="Name every place of every note.")] = False,
 ) -> None:
     """Convert recorded trajectories, with their evaluations, to runs; whole files or nothing."""
-    from pytest_toolemu.authoring.import_notes import Notes, note_lines
-    from pytest_toolemu.authoring.import_runs import import_runs, write_runs
-    from pytest_toolemu.authoring.import_structure import report
+    from pytest_toolemu.authoring.importers.import_report import report
+    from pytest_toolemu.authoring.importers.notes import Notes, note_lines
+    from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
 
     notes: Notes = {}
     runs = import_runs(file, toolkits, evaluations or (), notes)
@@ -174,7 +174,7 @@ def pin(
 ) -> None:
     """Fix what a run's tools returned as pins of its case, so that another agent meets the same world."""
     from pytest_toolemu.authoring.pin import pin_run
-    from pytest_toolemu.redaction import plain
+    from pytest_toolemu.formats.redaction import plain
 
     result = pin_run(run, to)
     out.print(f"{result.added} pins added to {result.path}", markup=False)

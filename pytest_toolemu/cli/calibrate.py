@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pytest_toolemu.cli.models import Concurrency, Evaluators, Helpfulness, Judges
-from pytest_toolemu.cli.sessions import session_folder
+from pytest_toolemu.cli.session_folders import session_folder
 from pytest_toolemu.cli.terminal import err, out
 
 if TYPE_CHECKING:
-    from pytest_toolemu.calibration.labels import Labelled
-    from pytest_toolemu.store import RunStore
+    from pytest_toolemu.analysis.calibration.labels import LabeledRun
+    from pytest_toolemu.sessions.store import RunStore
 
 Labeled = Annotated[
     list[Path] | None,
@@ -50,21 +50,21 @@ def calibrate(  # noqa: PLR0913 - each is an option
     """Hold judges against labelled references and people's labels, and keep how good they are."""
     from datetime import UTC, datetime
 
-    from pytest_toolemu.calibration.asking import Opinion, ask, questions
-    from pytest_toolemu.calibration.figures import calibrations_of
-    from pytest_toolemu.calibration.record import read_calibrations, update
-    from pytest_toolemu.calibration.text import calibration_lines
+    from pytest_toolemu.analysis.calibration.asking import Opinion, ask, questions
+    from pytest_toolemu.analysis.calibration.figures import calibrations_of
+    from pytest_toolemu.analysis.calibration.record import read_calibrations, update
+    from pytest_toolemu.analysis.calibration.text import calibration_lines
     from pytest_toolemu.cli.models import in_flight, new_store, settings_of, with_judges
+    from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.fallbacks import fallback_text, totals
-    from pytest_toolemu.redaction import in_log
+    from pytest_toolemu.formats.redaction import in_log
 
     settings = settings_of(evaluator, helpfulness, concurrency)
     if to.exists():
         read_calibrations([to])  # what cannot be written to is told before it costs anything
     subjects = [
         *_by_people(sessions or [], labels or []),
-        *_references(_case_files(cases, not labels), sample, settings["seed"]),
+        *_references(_case_files(cases, not labels), sample, settings.seed),
     ]
 
     if not subjects:
@@ -74,8 +74,8 @@ def calibrate(  # noqa: PLR0913 - each is an option
         store = new_store(settings, sessions or [], judges)
         asked = questions(subjects, judges, repeats)
         err.print(f"{len(subjects)} labelled runs, {len(asked)} judgements", markup=False)
-        jobs = [partial(ask, question, settings["timeout"], store.put) for question in asked]
-        return store, await in_flight(jobs, settings["concurrency"])
+        jobs = [partial(ask, question, settings.timeout, store.put) for question in asked]
+        return store, await in_flight(jobs, settings.concurrency)
 
     store, opinions = with_judges(settings, work)
     found = calibrations_of(subjects, opinions, datetime.now(UTC).isoformat(timespec="seconds"))
@@ -91,9 +91,9 @@ def calibrate(  # noqa: PLR0913 - each is an option
 
 def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
     """The file, or all case files below the folder; UsageError where there is none."""
-    from pytest_toolemu.case import SUFFIX, SUFFIXES
+    from pytest_toolemu.core.case import SUFFIX, SUFFIXES
+    from pytest_toolemu.core.toolkit import benchmark_folder
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.toolkit import benchmark_folder
 
     if cases is None and not shipped:
         return []
@@ -104,24 +104,24 @@ def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
     return paths
 
 
-def _references(paths: list[Path], sample: int | None, seed: int) -> list[Labelled]:
+def _references(paths: list[Path], sample: int | None, seed: int) -> list[LabeledRun]:
     """The references of the cases, or of a sample of them, played."""
     import asyncio
 
-    from pytest_toolemu.calibration.asking import played
-    from pytest_toolemu.case import load_world
+    from pytest_toolemu.analysis.calibration.asking import played
+    from pytest_toolemu.core.case import load_case
 
-    worlds = [world for world in map(load_world, paths) if world.case.references]
+    worlds = [world for world in map(load_case, paths) if world.case.references]
     if sample is not None:
         worlds = random.Random(seed).sample(worlds, min(sample, len(worlds)))
 
-    async def all_played() -> list[Labelled]:
+    async def all_played() -> list[LabeledRun]:
         return [reference for world in worlds for reference in await played(world)]
 
     return asyncio.run(all_played())
 
 
-def _by_people(sessions: list[Path], labels: list[Path]) -> list[Labelled]:
+def _by_people(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
     """The runs of these sessions that have labels."""
     if not (sessions or labels):
         return []

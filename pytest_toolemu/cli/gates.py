@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli.sessions import Sessions
+from pytest_toolemu.cli.session_folders import Sessions
 from pytest_toolemu.cli.terminal import out
 
 baseline = typer.Typer(no_args_is_help=True, help="Make and show the results that agents are compared with.")
@@ -30,13 +30,13 @@ def gate(
 
     Without --gate by the gates that the sessions were given, or where they had none, as pytest does: every case passes.
     """
-    from pytest_toolemu.calibration.record import kappas, read_calibrations, told
+    from pytest_toolemu.analysis.calibration.record import kappas, read_calibrations, told
+    from pytest_toolemu.analysis.gates.decision import Decision, decide_files, every_case
+    from pytest_toolemu.analysis.run_row import judges_of
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.gates.decision import Decision, decide_files, every_case
-    from pytest_toolemu.redaction import plain
-    from pytest_toolemu.results import manifest_of, read_rows, settings_of
-    from pytest_toolemu.rows import judges_of
-    from pytest_toolemu.sharding import absent, gaps
+    from pytest_toolemu.formats.redaction import plain
+    from pytest_toolemu.sessions.reader import manifest_of, read_rows, settings_of
+    from pytest_toolemu.sessions.shards import absent, gaps
 
     manifests = [manifest_of(folder) for folder in results]
     if others := absent(manifests):
@@ -68,8 +68,8 @@ def update(
     """Keep the results of stored sessions as the baseline; says what changed against the file's former content."""
     from datetime import UTC, datetime
 
-    from pytest_toolemu.gates.baseline import Baseline, changes, read_baseline
-    from pytest_toolemu.results import read_rows
+    from pytest_toolemu.analysis.gates.baseline import Baseline, changes, read_baseline
+    from pytest_toolemu.sessions.reader import read_rows
 
     new = Baseline.of(read_rows(results), datetime.now(UTC).isoformat(timespec="seconds"))
     lines = changes(read_baseline(file), new) if file.exists() else []
@@ -84,8 +84,8 @@ def update(
 @baseline.command()
 def show(file: File) -> None:
     """Print what a baseline holds: agents, what they were run with, and their figures."""
-    from pytest_toolemu.gates.baseline import read_baseline
-    from pytest_toolemu.gates.metrics import MEASURES, interval
+    from pytest_toolemu.analysis.gates.baseline import read_baseline
+    from pytest_toolemu.analysis.gates.metrics import MEASURES, interval
 
     found = read_baseline(file)
     out.print(f"made {found.made}", markup=False)

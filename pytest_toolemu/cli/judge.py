@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from pytest_toolemu.cli.models import ChecksOption, Concurrency, Evaluators, Helpfulness, Judges
-from pytest_toolemu.cli.sessions import Sessions
+from pytest_toolemu.cli.session_folders import Sessions
 from pytest_toolemu.cli.terminal import out
 
 if TYPE_CHECKING:
-    from pytest_toolemu.case import Metric
-    from pytest_toolemu.fallbacks import Fallback
-    from pytest_toolemu.rechecking import TodaysCases
+    from pytest_toolemu.analysis.recheck import TodaysCases
+    from pytest_toolemu.core.case import Metric
+    from pytest_toolemu.core.structured_output_fallbacks import Fallback
+    from pytest_toolemu.sessions.store import RunStore
     from pytest_toolemu.settings import Settings
-    from pytest_toolemu.store import RunStore
 
 
 def judge(
@@ -41,9 +41,9 @@ def judge(
 ) -> None:
     """Judge stored runs again and decide their outcomes anew; neither agent nor emulator is asked."""
     from pytest_toolemu.cli.models import in_flight, new_store, settings_of, with_judges
-    from pytest_toolemu.fallbacks import fallback_text, totals
-    from pytest_toolemu.redaction import in_log
-    from pytest_toolemu.results import run_files
+    from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
+    from pytest_toolemu.formats.redaction import in_log
+    from pytest_toolemu.sessions.reader import run_files
 
     settings = settings_of(evaluator, helpfulness, concurrency, checks)
     paths = run_files(sessions)
@@ -52,8 +52,8 @@ def judge(
     async def work(configured: Judges) -> tuple[RunStore, list[_Judged]]:
         judges = _with_checks(configured, settings.checked)
         store = new_store(settings, sessions, judges, to, keep, today)
-        jobs = [partial(_judged, path, store, judges, keep, settings["timeout"], today) for path in paths]
-        return store, await in_flight(jobs, settings["concurrency"])
+        jobs = [partial(_judged, path, store, judges, keep, settings.timeout, today) for path in paths]
+        return store, await in_flight(jobs, settings.concurrency)
 
     store, judged = with_judges(settings, work)
     counts = sorted(Counter(one.outcome for one in judged).items())
@@ -76,11 +76,11 @@ def _with_checks(judges: Judges, checked: Iterable[Metric]) -> Judges:
 
 def _today(cases: Path, paths: list[Path], settings: Settings) -> TodaysCases:
     """Read the case files of these runs; UsageError if nobody would apply their checks."""
-    from pytest_toolemu.authoring.files import find
+    from pytest_toolemu.analysis.recheck import TodaysCases
+    from pytest_toolemu.authoring.find_files import find
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.rechecking import TodaysCases
 
-    if settings["checks"] == "off":
+    if settings.checks == "off":
         raise UsageError(f"--cases={cases} names checks, and --checks=off leaves them out; remove one of them")
     return TodaysCases.read(cases, find([cases]).cases, [path.stem.rpartition("--")[0] for path in paths])
 
@@ -111,10 +111,10 @@ async def _judged(
     path: Path, store: RunStore, judges: Judges, keep: bool, timeout: float, today: TodaysCases | None
 ) -> _Judged:
     """Judge one run and store the new record."""
-    from pytest_toolemu.fallbacks import fallbacks_of
-    from pytest_toolemu.judging import FINISHED, judge_again, key_again
-    from pytest_toolemu.rows import PASSING
-    from pytest_toolemu.store import load_run
+    from pytest_toolemu.analysis.rejudge import FINISHED, key_again, rejudge
+    from pytest_toolemu.analysis.run_row import PASSING
+    from pytest_toolemu.core.run_file import load_run
+    from pytest_toolemu.core.structured_output_fallbacks import fallbacks_of
 
     stored = load_run(path)
     run = today.apply(stored) if today else stored
@@ -124,7 +124,7 @@ async def _judged(
     if known.is_file() and (before := load_run(known)).outcome in ("passed", "failed"):
         return _Judged(*about, f"{before.outcome} before")
     thresholds = {metric: PASSING for metric, _ in judges}
-    again = await judge_again(run, evaluators, thresholds=thresholds, timeout=timeout, keep=keep, source=str(path))
+    again = await rejudge(run, evaluators, thresholds=thresholds, timeout=timeout, keep=keep, source=str(path))
     store.put(again, path.stem)
     told = again.outcome if run.stop in FINISHED else f"{again.outcome} without a finished trajectory"
     return _Judged(*about, told, sum(usage.total for usage in again.usage.values()), fallbacks_of(again.exchanges))

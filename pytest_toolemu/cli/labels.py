@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from pytest_toolemu.cli.sessions import Sessions
+from pytest_toolemu.cli.session_folders import Sessions
 from pytest_toolemu.cli.terminal import err, out
 
 if TYPE_CHECKING:
-    from pytest_toolemu.calibration.labels import Labelled
+    from pytest_toolemu.analysis.calibration.labels import LabeledRun
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _NUMBERS: Final = {str(score): score for score in range(4)}
@@ -40,11 +40,11 @@ def label(
     to: Annotated[Path, typer.Option(help="Folder of the label files.")] = Path("labels"),
 ) -> None:
     """Label stored runs at the keyboard, blind to what any judge said; goes on where you stopped."""
-    from pytest_toolemu.calibration.blind import blind_lines
-    from pytest_toolemu.calibration.labels import Label, read_labels, sampled, write_labels
+    from pytest_toolemu.analysis.calibration.blind import blind_lines
+    from pytest_toolemu.analysis.calibration.labels import Label, read_labels, sampled, write_labels
+    from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.results import read_runs
-    from pytest_toolemu.store import load_run
+    from pytest_toolemu.sessions.reader import read_runs
 
     if not _NAME.fullmatch(annotator):
         remedy = "use at most 100 letters, digits, '-' and '_'"
@@ -84,12 +84,12 @@ def agreement(
     labels: Annotated[list[Path], typer.Option("--labels", help="Their files, .jsonl or .csv; may be repeated.")],
 ) -> None:
     """Hold judges and emulation against people's labels: the validation table of the ToolEmu study."""
-    from pytest_toolemu.calibration.text import validation_lines
-    from pytest_toolemu.calibration.validation import validate
-    from pytest_toolemu.rows import named
+    from pytest_toolemu.analysis.calibration.text import validation_lines
+    from pytest_toolemu.analysis.calibration.validation import validate
+    from pytest_toolemu.analysis.run_row import named
 
     found = labelled_runs(sessions, labels)
-    by_emulator: dict[str, list[Labelled]] = {}
+    by_emulator: dict[str, list[LabeledRun]] = {}
     for one in found:
         by_emulator.setdefault(named(one.run.identity.emulator), []).append(one)
     tables = {"all emulators": found, **by_emulator} if len(by_emulator) > 1 else by_emulator
@@ -98,11 +98,11 @@ def agreement(
             out.print(line, markup=False)
 
 
-def labelled_runs(sessions: list[Path], labels: list[Path]) -> list[Labelled]:
+def labelled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
     """The runs of these sessions that have labels in these files; UsageError where there is none."""
-    from pytest_toolemu.calibration.labels import matched, read_labels
+    from pytest_toolemu.analysis.calibration.labels import matched, read_labels
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.results import run_files
+    from pytest_toolemu.sessions.reader import run_files
 
     if not (sessions and labels):
         raise UsageError("people's labels and their runs go together: name sessions, and --labels for them")

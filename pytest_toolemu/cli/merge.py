@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli.sessions import session_folder
+from pytest_toolemu.cli.session_folders import session_folder
 from pytest_toolemu.cli.terminal import out
 
 
@@ -27,12 +27,12 @@ def merge(
 
     Of a run that several have, the one that ended goes before one that broke; other configurations are refused.
     """
-    from pytest_toolemu.fallbacks import fallback_text, totals
-    from pytest_toolemu.merging.merge import merge as merged
-    from pytest_toolemu.redaction import plain
-    from pytest_toolemu.reporting.text import agents, emulation, missing
-    from pytest_toolemu.rows import origins
-    from pytest_toolemu.summary import summarize
+    from pytest_toolemu.analysis.run_row import origins
+    from pytest_toolemu.analysis.summary import summarize
+    from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
+    from pytest_toolemu.formats.redaction import plain
+    from pytest_toolemu.reporting.summary_table import agents, emulation, missing
+    from pytest_toolemu.sessions.merge import merge as merged
 
     whole = merged(folders, into, without or ())
     found = summarize(whole.rows)

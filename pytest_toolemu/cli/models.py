@@ -13,11 +13,11 @@ import typer
 from pytest_toolemu.cli.terminal import err
 
 if TYPE_CHECKING:
-    from pytest_toolemu.case import Metric
-    from pytest_toolemu.evaluators import Evaluator
-    from pytest_toolemu.rechecking import TodaysCases
+    from pytest_toolemu.analysis.recheck import TodaysCases
+    from pytest_toolemu.core.case import Metric
+    from pytest_toolemu.core.protocols import Evaluator
+    from pytest_toolemu.sessions.store import RunStore
     from pytest_toolemu.settings import Settings
-    from pytest_toolemu.store import RunStore
 
 T = TypeVar("T")
 Job = Callable[[], Awaitable[T]]
@@ -45,7 +45,7 @@ def settings_of(
 
     UsageError where nobody is named who judges.
     """
-    from pytest_toolemu.environment import load_env
+    from pytest_toolemu.core.environment import load_env
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.settings import resolve, unknown_variables
 
@@ -59,7 +59,7 @@ def settings_of(
         "toolemu_checks": checks,
     }
     settings = resolve(given.get, lambda _: None, os.environ)
-    if not settings["evaluator"]:
+    if not settings.evaluator:
         raise UsageError("no evaluator is named; say who judges: --evaluator=claude-sonnet-5-5, for one, or checks")
     return settings
 
@@ -76,16 +76,17 @@ def new_store(
 
     The manifest names the judges, the sessions whose runs they judged, and the case files whose checks were applied.
     """
-    from pytest_toolemu.environment import versions
+    from pytest_toolemu.analysis.run_row import named
+    from pytest_toolemu.core.environment import versions
+    from pytest_toolemu.core.identity import identity_of
+    from pytest_toolemu.core.run import JUDGED_AGAIN
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.folders import make_folder
-    from pytest_toolemu.identity import identity_of, session_id
-    from pytest_toolemu.rows import named
-    from pytest_toolemu.run import JUDGED_AGAIN
-    from pytest_toolemu.store import RUNS, RunStore
+    from pytest_toolemu.formats.private_folders import make_folder
+    from pytest_toolemu.sessions.session_id import session_id
+    from pytest_toolemu.sessions.store import RUNS, RunStore
 
-    private = settings["run-dir-mode"] == "private"
-    folder = to or Path(settings["run-dir"]) / session_id()
+    private = settings.run_dir_mode == "private"
+    folder = to or Path(settings.run_dir) / session_id()
     store = RunStore.create(folder.parent, folder.name, private=private) if to is None else RunStore(folder)
     names = [named(identity_of(judge)) for _, judge in judges] + ["those who judged before"] * keep
     names += [today.name] if today else []
@@ -113,18 +114,18 @@ def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T
     """Open the judges, check each endpoint at no token cost, have the work done, and close the connections."""
     import asyncio
 
-    from pytest_toolemu.cost.budget import Budget
-    from pytest_toolemu.cost.prices import Prices
+    from pytest_toolemu.components import Components
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.roles import Roles
+    from pytest_toolemu.models.pricing import Prices
+    from pytest_toolemu.scheduling.budget import Budget
 
-    usd, tokens = settings["budget-usd"], settings["budget-tokens"]
+    usd, tokens = settings.budget_usd, settings.budget_tokens
 
     def prices() -> Prices:
-        return Prices.read(settings["prices"] and Path(settings["prices"]))
+        return Prices.read(Path(settings.prices) if settings.prices else None)
 
     async def main() -> T:
-        roles = Roles(settings, budget=Budget(usd, tokens), prices=prices if usd is not None else None)
+        roles = Components(settings, budget=Budget(usd, tokens), prices=prices if usd is not None else None)
         try:
             metrics: tuple[Metric, ...] = ("safety", "helpfulness")
             judges = [(metric, judge) for metric in metrics for judge in roles.evaluators(None, metric)]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from pytest_toolemu.cli.gates import CalibrationFiles
-from pytest_toolemu.cli.sessions import Sessions
+from pytest_toolemu.cli.session_folders import Sessions
 from pytest_toolemu.cli.terminal import err, out
 
 
@@ -26,11 +26,11 @@ def report(
     calibration: CalibrationFiles = None,
 ) -> None:
     """Write report.FORMAT for stored sessions, such as the shards of one, together."""
-    from pytest_toolemu.environment import versions
+    from pytest_toolemu.core.environment import versions
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.report import read_report
     from pytest_toolemu.reporting.write import write_reports
-    from pytest_toolemu.results import run_files
+    from pytest_toolemu.sessions.reader import run_files
     from pytest_toolemu.settings import FORMATS
 
     wanted = [name.strip() for text in formats or ["html"] for name in text.split(",")]
@@ -39,12 +39,12 @@ def report(
             raise UsageError(f"--format: {name!r} is not valid; expected one of {', '.join(FORMATS)}")
     found = read_report(run_files(results), results, with_transcripts="html" in wanted)
     if files := calibration or _calibrations_of(found.manifests):
-        from pytest_toolemu.calibration.record import read_calibrations
+        from pytest_toolemu.analysis.calibration.record import read_calibrations
 
         found = replace(found, calibrations=read_calibrations(files))
     if gates:
-        from pytest_toolemu.calibration.record import kappas
-        from pytest_toolemu.gates.decision import decide_files
+        from pytest_toolemu.analysis.calibration.record import kappas
+        from pytest_toolemu.analysis.gates.decision import decide_files
 
         known = kappas(found.calibrations)
         found = replace(found, decisions=tuple(decide_files(gates, Path(), found.rows, known)))
@@ -79,11 +79,11 @@ def show(
     ] = False,
 ) -> None:
     """Print one transcript: the instruction, each call with what it returned, the answer, the verdicts, the cost."""
+    from pytest_toolemu.analysis.summary import Summary
+    from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.reporting.transcript_text import lines, thought_count
-    from pytest_toolemu.results import prices_of, stored_row
-    from pytest_toolemu.store import load_run
-    from pytest_toolemu.summary import Summary
+    from pytest_toolemu.reporting.transcript_terminal import lines, thought_count
+    from pytest_toolemu.sessions.reader import prices_of, stored_row
 
     if run.is_dir():
         raise UsageError(f"{run}: is a folder; name one of the runs in it, or see all with 'toolemu report {run}'")

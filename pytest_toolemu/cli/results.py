@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli.sessions import Session
+from pytest_toolemu.cli.session_folders import Session
 from pytest_toolemu.cli.terminal import out
 
 
@@ -22,21 +22,23 @@ def compare(
     if to is not None:
         _write_page(before, after, to)
         return
-    from pytest_toolemu.redaction import in_log
-    from pytest_toolemu.reporting.compare import compare_rows, parting
+    from pytest_toolemu.core.run_file import load_run
+    from pytest_toolemu.formats.redaction import in_log
+    from pytest_toolemu.reporting.compare import compare_rows, first_divergence
     from pytest_toolemu.reporting.comparison_text import lines
-    from pytest_toolemu.results import read_rows
-    from pytest_toolemu.store import load_run
+    from pytest_toolemu.sessions.reader import read_rows
 
     for comparison in compare_rows(read_rows([before]), read_rows([after])):
-        for line in lines(comparison, lambda old, new: parting(load_run(Path(old.path)), load_run(Path(new.path)))):
+        for line in lines(
+            comparison, lambda old, new: first_divergence(load_run(Path(old.path)), load_run(Path(new.path)))
+        ):
             out.print(in_log(line), markup=False)
 
 
 def _write_page(before: Path, after: Path, file: Path) -> None:
     from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.formats.atomic_write import write_json_text
     from pytest_toolemu.reporting.comparison_page import comparison_page
-    from pytest_toolemu.store import write_json_text
 
     page = comparison_page(before, after)
     try:

@@ -37,9 +37,9 @@ def slurm(  # noqa: PLR0913, PLR0917 - what can be asked of Slurm
 
     A task that is preempted, or whose node fails, starts again and takes over what it had finished.
     """
-    from pytest_toolemu.slurm import scripts
+    from pytest_toolemu.cli import slurm_scripts
 
-    job = scripts.Job(
+    job = slurm_scripts.Job(
         into=into.absolute(),
         folder=Path.cwd(),
         options=tuple(options),
@@ -55,12 +55,12 @@ def slurm(  # noqa: PLR0913, PLR0917 - what can be asked of Slurm
         restarts=restarts,
         others=tuple(sbatch or ()),
     )
-    array, merge = scripts.write(job)
-    if not gpus and (served := scripts.needs_gpus(options)):
+    array, merge = slurm_scripts.write(job)
+    if not gpus and (served := slurm_scripts.needs_gpus(options)):
         names = ", ".join(served)
         out.print(f"note: every task starts a server for {names}; ask for its GPUs with --gpus", markup=False)
     if submit:
-        first, second = scripts.submit(array, merge)
+        first, second = slurm_scripts.submit(array, merge)
         out.print(f"array job {first} of {shards} tasks, then job {second}; logs in {into / 'logs'}", markup=False)
     else:
         out.print(f"{array}\n{merge}\nsubmit both with --submit, or:", markup=False)

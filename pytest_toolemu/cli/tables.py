@@ -13,10 +13,10 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pytest_toolemu.authoring.stats import Stats, Table
-from pytest_toolemu.documents import read_text
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.redaction import plain
-from pytest_toolemu.store import write_json_text
+from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.yaml_document import read_text
 
 BEGIN: Final = "<!-- toolemu stats -->"
 END: Final = "<!-- /toolemu stats -->"

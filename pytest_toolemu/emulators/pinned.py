@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_toolemu.case import Pin
-from pytest_toolemu.identity import identity_of
-from pytest_toolemu.toolbox import Emulator
-from pytest_toolemu.trajectory import Call, Observation, Trajectory, failure
+from pytest_toolemu.core.case import Pin
+from pytest_toolemu.core.identity import identity_of
+from pytest_toolemu.core.toolbox import Emulator
+from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, failure
 
 
 @dataclass(frozen=True)
-class Pinned:
+class PinnedEmulator:
     """Answers by the first pin of the case that matches the call; passes every other call on."""
 
     next: Emulator

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pytest_toolemu.emulators.references import inlined
-from pytest_toolemu.exchange import Schema
-from pytest_toolemu.models.shapes import without_type_lists
-from pytest_toolemu.schemas import violations
-from pytest_toolemu.toolkit import Tool
-from pytest_toolemu.trajectory import Emulation, Observation, StressTest
+from pytest_toolemu.core.messages import ReplySchema
+from pytest_toolemu.core.toolkit import Tool
+from pytest_toolemu.core.trajectory import Emulation, Observation, StressTest
+from pytest_toolemu.formats.json_schema import violations
+from pytest_toolemu.formats.json_schema_refs import inlined
+from pytest_toolemu.models.strict_schema import without_type_lists
 
 _TEXT: Final = {"type": "string"}
 
@@ -24,7 +24,7 @@ _OPAQUE: Final = frozenset({"allOf", "if", "patternProperties", "propertyNames",
 _COMPOSED: Final = _OPAQUE | {"anyOf", "oneOf"}
 
 
-def reply_schema(tool: Tool | None, adversarial: bool) -> Schema:
+def reply_schema(tool: Tool | None, adversarial: bool) -> ReplySchema:
     """The shape of a reply about one call, of a tool or of any. Fields come in the order in which to think of them."""
     outcomes = [_closed({"observation": strict(inlined(tool.returns)) if tool else {"type": "object"}})]
     if tool is None or tool.errors:
@@ -41,7 +41,7 @@ def reply_schema(tool: Tool | None, adversarial: bool) -> Schema:
     fields: dict[str, Any] = {"validation": _TEXT, "reasoning": _TEXT}
     fields |= {"stress_test": stress_test} if adversarial else {}
     fields |= {"log_summary": _TEXT, "outcome": {"anyOf": outcomes} if len(outcomes) > 1 else outcomes[0]}
-    return Schema(name="emulation", schema=_closed(fields))
+    return ReplySchema(name="emulation", schema=_closed(fields))
 
 
 def read_reply(tool: Tool, reply: dict[str, Any]) -> Observation:

@@ -13,14 +13,14 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
+from pytest_toolemu.core.messages import Message, Model, ReplySchema
+from pytest_toolemu.core.run import sha256
+from pytest_toolemu.core.toolkit import Tool
+from pytest_toolemu.core.trajectory import Call, Observation, Source, Step, Trajectory
 from pytest_toolemu.emulators.reply import read_reply, reply_schema
-from pytest_toolemu.exchange import Message, Model, Schema
-from pytest_toolemu.models.asking import ask_structured
-from pytest_toolemu.prompts.material import clock, returns_text, sketch, tool_text
-from pytest_toolemu.redaction import quoted
-from pytest_toolemu.run import sha256
-from pytest_toolemu.toolkit import Tool
-from pytest_toolemu.trajectory import Call, Observation, Source, Step, Trajectory
+from pytest_toolemu.formats.redaction import quoted
+from pytest_toolemu.models.structured_output import ask_structured
+from pytest_toolemu.prompts.tool_text import clock, returns_text, sketch, tool_text
 
 Mode = Literal["standard", "adversarial"]
 
@@ -42,7 +42,7 @@ _SUMMARIES: Final[dict[Source, str]] = {
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulatedEmulator:
     """A model that emulates.
 
     *adversarial* tells it the case's gaps and risks and asks for a stress test. InconclusiveError when it refuses, or
@@ -77,7 +77,7 @@ class Simulated:
         emulation = observation.emulation.model_copy(update={"repairs": tuple(repairs)})
         return observation.model_copy(update={"emulation": emulation})
 
-    def schema(self, tool: Tool) -> Schema:
+    def schema(self, tool: Tool) -> ReplySchema:
         """The shape of a reply about one of the tool's calls.
 
         Providers read a reply's schema before all else, so one that changes with the tool would undo their caches:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from pytest_toolemu.case import Check, Metric, Pattern
-from pytest_toolemu.evaluators import Evaluator
-from pytest_toolemu.expressions import SlowExpressionError, occurs
-from pytest_toolemu.run import HELPFULNESS_LABELS, Finding, Verdict, safety_verdict
-from pytest_toolemu.trajectory import Call, Trajectory
+from pytest_toolemu.core.case import CallPattern, Check, Metric
+from pytest_toolemu.core.protocols import Evaluator
+from pytest_toolemu.core.run import HELPFULNESS_LABELS, Finding, Verdict, safety_verdict
+from pytest_toolemu.core.trajectory import Call, Trajectory
+from pytest_toolemu.formats.regular_expressions import SlowExpressionError, occurs
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ _READING: Final = 2
 
 
 @dataclass(frozen=True)
-class Checks:
+class ChecksEvaluator:
     """Scores safety by the worst violated ``never``, helpfulness by the share of ``expect`` that is met.
 
     ``metric`` is the one to judge; None judges both. ``beside`` says that other evaluators judge it too: then a case
@@ -54,8 +54,8 @@ def with_checks(judges: tuple[Evaluator, ...], metric: Metric) -> tuple[Evaluato
 
     Checks that are already among the evaluators are not repeated.
     """
-    others = tuple(judge for judge in judges if not isinstance(judge, Checks))
-    return (*others, Checks(metric, beside=bool(others) or not judges))
+    others = tuple(judge for judge in judges if not isinstance(judge, ChecksEvaluator))
+    return (*others, ChecksEvaluator(metric, beside=bool(others) or not judges))
 
 
 def holds(check: Check, trajectory: Trajectory) -> bool:
@@ -153,7 +153,7 @@ def _shown(call: Call) -> str:
     return f"{call.name} {text if len(text) <= _MAX_ARGUMENTS else text[:_MAX_ARGUMENTS] + '...'}"
 
 
-def _matches(pattern: Pattern | None, trajectory: Trajectory) -> Iterator[int]:
+def _matches(pattern: CallPattern | None, trajectory: Trajectory) -> Iterator[int]:
     """Positions of the steps that match, in order; the answer's position is after the last step."""
     if pattern is None:
         return

@@ -10,21 +10,21 @@ from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pytest_toolemu.documents import closest
 from pytest_toolemu.errors import ModelError, UsageError
+from pytest_toolemu.formats.yaml_document import closest
+from pytest_toolemu.models.endpoint import Endpoint, EndpointAddress, RemoteModel
 from pytest_toolemu.models.proxies import proxy_of
-from pytest_toolemu.models.replayed import Replayed
-from pytest_toolemu.models.sdks import import_failed, require_sdk
-from pytest_toolemu.models.specs import OFFICIAL, ModelSpec, Parameters, Place, check_url, parse_spec
-from pytest_toolemu.models.wire import Address, Endpoint, Remote
+from pytest_toolemu.models.replay_only import ReplayOnlyModel
+from pytest_toolemu.models.sdk_versions import import_failed, require_sdk
+from pytest_toolemu.models.spec import OFFICIAL, ModelSpec, Parameters, ServedEndpoint, check_url, parse_spec
 
 __all__ = [
     "KEYS",
     "Endpoint",
     "ModelSpec",
     "Parameters",
-    "Place",
-    "Remote",
+    "RemoteModel",
+    "ServedEndpoint",
     "check_url",
     "named_model",
     "open_model",
@@ -44,8 +44,11 @@ KEYS: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY")
 
 
 def open_model(
-    spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None, place: Place | None = None
-) -> Remote:
+    spec: ModelSpec,
+    parameters: Parameters,
+    environ: Mapping[str, str] | None = None,
+    place: ServedEndpoint | None = None,
+) -> RemoteModel:
     """The model, ready to be asked; nothing is sent yet. UsageError when its SDK, key or URL is missing.
 
     ``OPENAI_BASE_URL``, ``ANTHROPIC_BASE_URL`` and ``VLLM_BASE_URL`` hold where the spec has no ``@base_url``.
@@ -75,7 +78,7 @@ def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, s
         base_url = _base_url(spec, os.environ if environ is None else environ)
     except UsageError:
         base_url = None
-    return Replayed(spec, base_url, parameters)
+    return ReplayOnlyModel(spec, base_url, parameters)
 
 
 async def preflight(model: Endpoint) -> None:
@@ -126,7 +129,7 @@ def _wrong_path(identity: Mapping[str, Any], listed: ModelError) -> str:
     )
 
 
-def _address(spec: ModelSpec, environ: Mapping[str, str]) -> Address:
+def _address(spec: ModelSpec, environ: Mapping[str, str]) -> EndpointAddress:
     base_url = _base_url(spec, environ)
     for variable in _VARIABLES[spec.provider]:
         key = environ.get(variable, "").strip()
@@ -135,11 +138,11 @@ def _address(spec: ModelSpec, environ: Mapping[str, str]) -> Address:
                 f"{variable} holds a space, a line break or a letter that no key has; copy the key for {spec} again"
             )
         if key:
-            return Address(spec, base_url, variable, key)
+            return EndpointAddress(spec, base_url, variable, key)
     if spec.provider != "vllm" and not _is_loopback(base_url):
         variables = " or ".join(_VARIABLES[spec.provider])
         raise UsageError(f"{spec} needs a key: set {variables} in the environment or in the .env file")
-    return Address(spec, base_url, _VARIABLES[spec.provider][0], None)
+    return EndpointAddress(spec, base_url, _VARIABLES[spec.provider][0], None)
 
 
 def _base_url(spec: ModelSpec, environ: Mapping[str, str]) -> str:

@@ -10,13 +10,13 @@ from typing import Any, Final, TypeVar
 import anthropic
 import httpx2
 
-from pytest_toolemu.exchange import Message, Reply, Schema, Stop, ToolCall, ToolSpec, Usage
-from pytest_toolemu.models.clients import Clients
-from pytest_toolemu.models.quota import Quota
-from pytest_toolemu.models.shapes import is_closed, without_type_lists
-from pytest_toolemu.models.specs import Parameters, model_identity
-from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode, with_schema
-from pytest_toolemu.models.wire import ROUTE_SECONDS, Address, read_nothing, reading
+from pytest_toolemu.core.messages import Message, Reply, ReplySchema, Stop, ToolCall, ToolSpec, Usage
+from pytest_toolemu.models.capabilities import Body, Capabilities, Messages, as_object, tool_name, unicode, with_schema
+from pytest_toolemu.models.client_pool import ClientPool
+from pytest_toolemu.models.endpoint import ROUTE_SECONDS, EndpointAddress, read_nothing, reading
+from pytest_toolemu.models.rate_limit_headers import Quota
+from pytest_toolemu.models.spec import Parameters, model_identity
+from pytest_toolemu.models.strict_schema import is_closed, without_type_lists
 
 T = TypeVar("T")
 
@@ -37,12 +37,12 @@ _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
 class AnthropicModel:
     """A model behind Messages. Temperature and seed are not sent: the protocol no longer has them."""
 
-    def __init__(self, address: Address, parameters: Parameters) -> None:
+    def __init__(self, address: EndpointAddress, parameters: Parameters) -> None:
         self._address = address
         self._timeout = parameters.timeout
         self.identity = model_identity(address.spec, address.base_url, parameters)
-        self._terms = Terms(_OPTIONAL)
-        self._clients = Clients(self._client)
+        self._terms = Capabilities(_OPTIONAL)
+        self._clients = ClientPool(self._client)
 
     def _client(self, verify: Any) -> anthropic.AsyncAnthropic:
         address, hooks = self._address, {"response": [self._address.hear]}
@@ -74,7 +74,7 @@ class AnthropicModel:
         messages: Messages,
         *,
         tools: tuple[ToolSpec, ...] = (),
-        schema: Schema | None = None,
+        schema: ReplySchema | None = None,
         seed: int | None = None,  # noqa: ARG002  (the protocol has none)
     ) -> Reply:
         """One Message; more requests only to learn what the endpoint does not take."""
@@ -86,7 +86,7 @@ class AnthropicModel:
             except ValueError as error:
                 messages, schema, fallback = with_schema(messages, schema), None, str(error)
 
-        def build(messages: Messages, schema: Schema | None, refused: frozenset[str]) -> Body:
+        def build(messages: Messages, schema: ReplySchema | None, refused: frozenset[str]) -> Body:
             return self._body(messages, tools, constrained if schema is not None else None, refused)
 
         reply = await self._terms.settle(messages, schema, build, self._send)
@@ -157,7 +157,7 @@ def _output_schema(name: str, text: str) -> dict[str, Any]:
         raise ValueError(f"the Anthropic SDK cannot convert the schema ({why})") from None
 
 
-def output_schema(schema: Schema) -> dict[str, Any]:
+def output_schema(schema: ReplySchema) -> dict[str, Any]:
     """Return the schema as Anthropic's constrained decoding takes it. ValueError says why it cannot be expressed there.
 
     All objects are closed there. Bounds that are not enforced (lengths, ranges) move into descriptions, so callers

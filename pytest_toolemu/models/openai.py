@@ -11,13 +11,13 @@ from typing import Any, Final, TypeVar
 import httpx2
 import openai
 
-from pytest_toolemu.exchange import Message, Reply, Schema, Stop, ToolCall, ToolSpec, Usage
-from pytest_toolemu.models.clients import Clients
-from pytest_toolemu.models.quota import Quota
-from pytest_toolemu.models.shapes import satisfies_strict
-from pytest_toolemu.models.specs import OFFICIAL, Parameters, model_identity
-from pytest_toolemu.models.terms import Body, Messages, Terms, as_object, tool_name, unicode
-from pytest_toolemu.models.wire import ROUTE_SECONDS, Address, read_nothing, reading
+from pytest_toolemu.core.messages import Message, Reply, ReplySchema, Stop, ToolCall, ToolSpec, Usage
+from pytest_toolemu.models.capabilities import Body, Capabilities, Messages, as_object, tool_name, unicode
+from pytest_toolemu.models.client_pool import ClientPool
+from pytest_toolemu.models.endpoint import ROUTE_SECONDS, EndpointAddress, read_nothing, reading
+from pytest_toolemu.models.rate_limit_headers import Quota
+from pytest_toolemu.models.spec import OFFICIAL, Parameters, model_identity
+from pytest_toolemu.models.strict_schema import satisfies_strict
 
 T = TypeVar("T")
 
@@ -35,12 +35,12 @@ _STOPS: Final[dict[str, Stop]] = {
 class OpenAIModel:
     """A model behind Chat Completions."""
 
-    def __init__(self, address: Address, parameters: Parameters) -> None:
+    def __init__(self, address: EndpointAddress, parameters: Parameters) -> None:
         self._address = address
         self._parameters = parameters
         self.identity = model_identity(address.spec, address.told or address.base_url, parameters)
-        self._terms = Terms(_OPTIONAL)
-        self._clients = Clients(self._client)
+        self._terms = Capabilities(_OPTIONAL)
+        self._clients = ClientPool(self._client)
 
     def _client(self, verify: Any) -> openai.AsyncOpenAI:
         hooks = {"response": [self._address.hear]}
@@ -69,12 +69,12 @@ class OpenAIModel:
         messages: Messages,
         *,
         tools: tuple[ToolSpec, ...] = (),
-        schema: Schema | None = None,
+        schema: ReplySchema | None = None,
         seed: int | None = None,
     ) -> Reply:
         """One Chat Completion; more requests only to learn what the endpoint does not take."""
 
-        def build(messages: Messages, schema: Schema | None, refused: frozenset[str]) -> Body:
+        def build(messages: Messages, schema: ReplySchema | None, refused: frozenset[str]) -> Body:
             return self._body(messages, tools, schema, seed, refused)
 
         return await self._terms.settle(messages, schema, build, self._send)
@@ -102,7 +102,7 @@ class OpenAIModel:
         self,
         messages: Messages,
         tools: tuple[ToolSpec, ...],
-        schema: Schema | None,
+        schema: ReplySchema | None,
         seed: int | None,
         refused: frozenset[str],
     ) -> Body:

@@ -17,18 +17,18 @@ from pytest_toolemu.plugin import bytecode
 
 bytecode.import_plainly()  # before the others are imported
 
-from pytest_toolemu.credentials import REGISTRY
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin import options
-from pytest_toolemu.plugin.carried import status
-from pytest_toolemu.plugin.redacting import Redaction
-from pytest_toolemu.plugin.reports import Reports
-from pytest_toolemu.plugin.shown import Failed, representation
-from pytest_toolemu.plugin.state import ITEM, MARKS, RAN, SESSION, CaseError, Session
-from pytest_toolemu.redaction import plain
+from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.secret_registry import REGISTRY
+from pytest_toolemu.plugin.collection import options
+from pytest_toolemu.plugin.output.failure_style import CaseFailure, representation
+from pytest_toolemu.plugin.output.redact_output import Redaction
+from pytest_toolemu.plugin.output.report_hooks import ReportHooks
+from pytest_toolemu.plugin.output.row_property import status
+from pytest_toolemu.plugin.session import ITEM, MARKS, RAN, SESSION, CaseError, ToolemuSession
 
 if TYPE_CHECKING:
-    from pytest_toolemu.plugin.collect import CaseFile
+    from pytest_toolemu.plugin.collection.collect import CaseFile
 
 pytest_plugins = ["pytest_toolemu.plugin.fixtures"]
 
@@ -55,30 +55,30 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "toolemu(cases=PATH): run this test once for each case below PATH")
     config.add_cleanup(REGISTRY.begin())
     settings = options.resolved(config)
-    config.stash[SESSION] = session = Session(config, settings)
+    config.stash[SESSION] = session = ToolemuSession(config, settings)
     # Cleanups run in reverse order, after all plugins: this one is the last. By then, the exit status is known.
     config.add_cleanup(session.finish)
-    config.pluginmanager.register(Reports(session), "toolemu-reports")
+    config.pluginmanager.register(ReportHooks(session), "toolemu-reports")
     config.pluginmanager.register(Redaction(session), "toolemu-redaction")
-    if settings["estimate"]:
+    if settings.estimate:
         options.without_workers(config)
-    if settings["gate"] and not session.is_worker:
-        from pytest_toolemu.plugin.gates import GateKeeper
+    if settings.gate and not session.is_worker:
+        from pytest_toolemu.plugin.output.gates import GateHooks
 
-        config.pluginmanager.register(GateKeeper(session), "toolemu-gates")
+        config.pluginmanager.register(GateHooks(session), "toolemu-gates")
     if getattr(config.option, "allure_report_dir", None) and not config.option.collectonly:
-        from pytest_toolemu.plugin.allure import AllureReports
+        from pytest_toolemu.plugin.output.allure import AllureReports
 
         config.pluginmanager.register(AllureReports(session), "toolemu-allure")
-    if settings["benchmark"]:
+    if settings.benchmark:
         options.add_benchmark(config)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """What was resolved, and where from; nothing in runs that configure no agent."""
-    if not config.stash[SESSION].settings["agent"]:
+    if not config.stash[SESSION].settings.agent:
         return []
-    from pytest_toolemu.plugin import terminal
+    from pytest_toolemu.plugin.output import terminal
 
     try:
         return [plain(line) for line in terminal.header(config.stash[SESSION])]
@@ -90,7 +90,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile |
     """Collect ``*.toolemu.yaml``."""
     if not file_path.name.endswith(SUFFIXES):
         return None
-    from pytest_toolemu.plugin.collect import CaseFile
+    from pytest_toolemu.plugin.collection.collect import CaseFile
 
     session = parent.config.stash[SESSION]
     if not session.is_worker:  # the controller does not know yet that there are cases
@@ -101,7 +101,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile |
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One item for each agent, prompt and trial; and for each case, where a Python test asks for several."""
     if "toolemu_case" in metafunc.fixturenames:
-        from pytest_toolemu.plugin import variants
+        from pytest_toolemu.plugin.collection import variants
 
         variants.parametrize(metafunc, metafunc.config.stash[SESSION].settings)
 
@@ -111,8 +111,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Cases last, and only the sample that was asked for."""
     options.mark_cases(items)
     options.sample(config, items)
-    if config.stash[SESSION].settings["shard"]:
-        from pytest_toolemu.plugin import shards
+    if config.stash[SESSION].settings.shard:
+        from pytest_toolemu.plugin.collection import shards
 
         try:
             shards.divide(config, items)
@@ -126,10 +126,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell an xdist worker what session it belongs to, and give it a channel to the hub."""
-    from pytest_toolemu.plugin import workers
+    from pytest_toolemu.plugin.execution import xdist
 
     try:
-        workers.attach(node.config.stash[SESSION], node)
+        xdist.attach(node.config.stash[SESSION], node)
     except UsageError as error:  # nothing to resume in the folder that was named
         raise pytest.UsageError(f"toolemu: {error}") from None
 
@@ -138,9 +138,10 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_collection(session: pytest.Session) -> None:
     """In the xdist controller: load what the check of models and keys needs, while the workers collect."""
     toolemu = session.config.stash[SESSION]
-    if toolemu.carrier is not None and toolemu.settings["agent"]:
-        from pytest_toolemu import roles, store  # noqa: F401
-        from pytest_toolemu.plugin import preflight  # noqa: F401
+    if toolemu.carrier is not None and toolemu.settings.agent:
+        from pytest_toolemu import components  # noqa: F401
+        from pytest_toolemu.plugin.execution import preflight  # noqa: F401
+        from pytest_toolemu.sessions import store  # noqa: F401
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -151,15 +152,15 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
         return
     session.nodeids = ids
     if any(suffix + "::" in nodeid for nodeid in ids for suffix in SUFFIXES):
-        from pytest_toolemu.plugin.preflight import preflight
+        from pytest_toolemu.plugin.execution.preflight import preflight
 
         session.prepare_end()
         preflight(session)
         gc.freeze()  # as in the workers
     if session.carrier is not None:
-        from pytest_toolemu.plugin import workers
+        from pytest_toolemu.plugin.execution import xdist
 
-        workers.begin(session)
+        xdist.begin(session)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -168,18 +169,18 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     toolemu = session.config.stash[SESSION]
     starts_here = not toolemu.is_worker and not session.config.option.collectonly
     if starts_here and toolemu.has_cases:
-        from pytest_toolemu.plugin import untested
+        from pytest_toolemu.plugin.collection import missing_agent
 
-        untested.refuse(toolemu, session.items)
-    if toolemu.settings["estimate"] and not session.config.option.collectonly:
+        missing_agent.refuse(toolemu, session.items)
+    if toolemu.settings.estimate and not session.config.option.collectonly:
         return _estimated(session)
     if starts_here and toolemu.has_cases:
-        from pytest_toolemu.plugin import workers
-        from pytest_toolemu.plugin.preflight import preflight
+        from pytest_toolemu.plugin.execution import xdist
+        from pytest_toolemu.plugin.execution.preflight import preflight
 
         toolemu.prepare_end()
         preflight(toolemu)
-        workers.lead(toolemu)
+        xdist.lead(toolemu)
     return None
 
 
@@ -192,7 +193,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     toolemu = session.config.stash[SESSION]
     if toolemu.account:
-        from pytest_toolemu.plugin import shards
+        from pytest_toolemu.plugin.collection import shards
 
         shards.leave_account(toolemu)
     if not toolemu.is_worker or not toolemu.has_cases:
@@ -202,9 +203,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # end of the process, which everybody waits for, half of the time would go into that.
     gc.freeze()
     if all(ITEM in item.stash for item in session.items):
-        from pytest_toolemu.plugin import cases
+        from pytest_toolemu.plugin.execution import run_item
 
-        cases.flight_of(session).start()
+        run_item.flight_of(session).start()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -237,10 +238,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def _estimated(session: pytest.Session) -> bool:
-    from pytest_toolemu.plugin import estimating
+    from pytest_toolemu.plugin.execution import dry_run
 
     try:
-        estimating.show(session)
+        dry_run.show(session)
     except UsageError as error:
         raise pytest.UsageError(f"toolemu: {error}") from None
     return True
@@ -258,10 +259,10 @@ def pytest_runtest_makereport(
         call.stop = call.start + call.duration
         del item.stash[RAN]
     report = yield
-    if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | Failed | UsageError):
+    if call.excinfo is not None and isinstance(call.excinfo.value, CaseError | CaseFailure | UsageError):
         report.longrepr = representation(call.excinfo, item)
-    if call.excinfo is not None and item.config.stash[SESSION].settings["gate"]:
-        from pytest_toolemu.plugin import gates
+    if call.excinfo is not None and item.config.stash[SESSION].settings.gate:
+        from pytest_toolemu.plugin.output import gates
 
         gates.leave_to_gate(report, call.excinfo.value, item)
     return report
@@ -279,9 +280,9 @@ def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
     """A worker died in a case: xdist reports the item, and the summary must count it too."""
     if any(suffix + "::" in crashitem for suffix in SUFFIXES):
         sched.config.stash[SESSION].crashed(crashitem)
-        from pytest_toolemu.plugin import workers
+        from pytest_toolemu.plugin.execution import xdist
 
-        report.longrepr = f"{report.longrepr}{workers.in_flight(sched.config.stash[SESSION], report.node)}"
+        report.longrepr = f"{report.longrepr}{xdist.in_flight(sched.config.stash[SESSION], report.node)}"
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -289,21 +290,21 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     disturbed = exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldstop or session.shouldfail
     toolemu = session.config.stash[SESSION]
     toolemu.close(in_peace=not disturbed)
-    if toolemu.settings["shard"] and not toolemu.is_worker:
-        from pytest_toolemu.plugin import shards
+    if toolemu.settings.shard and not toolemu.is_worker:
+        from pytest_toolemu.plugin.collection import shards
 
         session.exitstatus = shards.status(toolemu, exitstatus)
     if toolemu.untested and not toolemu.is_worker:
-        from pytest_toolemu.plugin import untested
+        from pytest_toolemu.plugin.collection import missing_agent
 
-        session.exitstatus = untested.status(toolemu, exitstatus)
+        session.exitstatus = missing_agent.status(toolemu, exitstatus)
     if toolemu.rows:
-        from pytest_toolemu.plugin import collapse, report_files
+        from pytest_toolemu.plugin.output import equal_failures, write_reports
 
-        session.config.pluginmanager.register(collapse.Collapsed(), collapse.NAME)
+        session.config.pluginmanager.register(equal_failures.Collapsed(), equal_failures.NAME)
 
-        if report_files.wanted(toolemu):
-            report_files.write(toolemu)
+        if write_reports.wanted(toolemu):
+            write_reports.write(toolemu)
 
 
 @pytest.hookimpl(trylast=True, specname="pytest_sessionfinish")
@@ -330,14 +331,14 @@ def pytest_terminal_summary(
             _summarize(terminalreporter, config.stash[SESSION])
 
 
-def _summarize(terminalreporter: pytest.TerminalReporter, session: Session) -> None:
+def _summarize(terminalreporter: pytest.TerminalReporter, session: ToolemuSession) -> None:
     if session.has_news:
-        from pytest_toolemu.plugin import collapse, terminal
+        from pytest_toolemu.plugin.output import equal_failures, terminal
 
-        collapse.count(terminalreporter)
+        equal_failures.count(terminalreporter)
         terminal.summarize_terminal(terminalreporter, session)
     if session.untested:
-        from pytest_toolemu.plugin import untested
+        from pytest_toolemu.plugin.collection import missing_agent
 
-        for line, is_error in untested.lines(session):
+        for line, is_error in missing_agent.lines(session):
             terminalreporter.write_line(f"toolemu: {line}", red=is_error, yellow=not is_error)

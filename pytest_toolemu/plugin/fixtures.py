@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin.state import ITEM, SESSION, Session
+from pytest_toolemu.plugin.session import ITEM, SESSION, ToolemuSession
 
 if TYPE_CHECKING:
-    from pytest_toolemu.case import Case, World
-    from pytest_toolemu.evaluators import Evaluator
-    from pytest_toolemu.run import Run
-    from pytest_toolemu.settings import Variant
-    from pytest_toolemu.toolbox import Agent, Emulator
+    from pytest_toolemu.core.case import Case, ResolvedCase
+    from pytest_toolemu.core.protocols import Evaluator
+    from pytest_toolemu.core.run import Run
+    from pytest_toolemu.core.toolbox import Agent, Emulator
+    from pytest_toolemu.settings import AgentConfig
 
 
-def _session(request: pytest.FixtureRequest) -> Session:
+def _session(request: pytest.FixtureRequest) -> ToolemuSession:
     return request.config.stash[SESSION]
 
 
@@ -30,7 +30,7 @@ def toolemu_case(request: pytest.FixtureRequest) -> Case:
     """The case of this item."""
     if hasattr(request, "param"):
         request.node.stash[ITEM] = request.param
-    world: World | None = request.node.stash.get(ITEM, None)
+    world: ResolvedCase | None = request.node.stash.get(ITEM, None)
     if world is None:
         remedy = "mark it with @pytest.mark.toolemu(cases='cases/...')"
         raise UsageError(f"toolemu_case: the test {request.node.name} names no case; {remedy}")
@@ -38,7 +38,7 @@ def toolemu_case(request: pytest.FixtureRequest) -> Case:
 
 
 @pytest.fixture
-def toolemu_variant(request: pytest.FixtureRequest) -> Variant | None:
+def toolemu_variant(request: pytest.FixtureRequest) -> AgentConfig | None:
     """The configured agent of this item, by name; None where none is configured."""
     return getattr(request, "param", None) or next(iter(_session(request).variants()), None)
 
@@ -50,26 +50,26 @@ def toolemu_trial(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def toolemu_agent(request: pytest.FixtureRequest, toolemu_case: Case, toolemu_variant: Variant | None) -> Agent:
+def toolemu_agent(request: pytest.FixtureRequest, toolemu_case: Case, toolemu_variant: AgentConfig | None) -> Agent:
     """The agent under test: an async or plain function ``(task, toolbox) -> str``."""
-    from pytest_toolemu.plugin import untested
-    from pytest_toolemu.plugin.parts import agent_of
+    from pytest_toolemu.plugin.collection import missing_agent
+    from pytest_toolemu.plugin.execution.item_components import agent_of
 
     agent = agent_of(request.node, toolemu_case, toolemu_variant)
     if agent is None:
-        untested.skip()
+        missing_agent.skip()
     return agent
 
 
 @pytest.fixture
-def toolemu_emulator(request: pytest.FixtureRequest, toolemu_variant: Variant | None) -> Emulator:
+def toolemu_emulator(request: pytest.FixtureRequest, toolemu_variant: AgentConfig | None) -> Emulator:
     """What answers tool calls: an async function ``(call, trajectory) -> Observation``."""
     return _session(request).roles.emulator(toolemu_variant)
 
 
 @pytest.fixture
 def toolemu_safety_evaluator(
-    request: pytest.FixtureRequest, toolemu_variant: Variant | None
+    request: pytest.FixtureRequest, toolemu_variant: AgentConfig | None
 ) -> Evaluator | tuple[Evaluator, ...]:
     """Who judges safety, one or several: async functions ``(trajectory) -> list[Verdict]``.
 
@@ -80,7 +80,7 @@ def toolemu_safety_evaluator(
 
 @pytest.fixture
 def toolemu_helpfulness_evaluator(
-    request: pytest.FixtureRequest, toolemu_variant: Variant | None
+    request: pytest.FixtureRequest, toolemu_variant: AgentConfig | None
 ) -> Evaluator | tuple[Evaluator, ...]:
     """Who judges helpfulness; an empty tuple where it is not judged."""
     return _session(request).roles.evaluators(toolemu_variant, "helpfulness")
@@ -97,11 +97,11 @@ def toolemu_run(
     toolemu_helpfulness_evaluator: Any,
 ) -> Run:
     """The case carried out, judged and stored. Raises where the instrument failed, so a test sees verdicts only."""
-    from pytest_toolemu.plugin.cases import carry_out
-    from pytest_toolemu.plugin.parts import Part, as_agent
+    from pytest_toolemu.plugin.execution.item_components import ItemComponents, as_agent
+    from pytest_toolemu.plugin.execution.run_item import carry_out
 
     world = replace(request.node.stash[ITEM], case=toolemu_case)
     agent = as_agent(toolemu_agent, request.node)
     judges = (toolemu_safety_evaluator, toolemu_helpfulness_evaluator)
     checked = _session(request).settings.checked
-    return carry_out(request.node, Part(world, agent, toolemu_emulator, *judges, toolemu_trial, checked))
+    return carry_out(request.node, ItemComponents(world, agent, toolemu_emulator, *judges, toolemu_trial, checked))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_toolemu.case import Case
-    from pytest_toolemu.run import Run
+    from pytest_toolemu.core.case import Case
+    from pytest_toolemu.core.run import Run
 
 
 @pytest.hookspec(firstresult=True)

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from pytest_toolemu.analysis.gates.baseline import Baseline, Difference, mismatches
+from pytest_toolemu.analysis.gates.comparison import paired
+from pytest_toolemu.analysis.gates.metrics import MEASURES, MetricName
+from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.analysis.statistics.pairs import difference, differences, p_worse
+from pytest_toolemu.analysis.summary import Summary
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.gates.baseline import Baseline, Difference, mismatches
-from pytest_toolemu.gates.comparison import paired
-from pytest_toolemu.gates.metrics import MEASURES, MetricName
-from pytest_toolemu.rows import Row
-from pytest_toolemu.run import Run
-from pytest_toolemu.statistics.intervals import Estimate
-from pytest_toolemu.statistics.pairs import difference, differences, p_worse
-from pytest_toolemu.summary import Summary
-from pytest_toolemu.trajectory import Step
 
 Change = Literal["worse", "better", "same", "undecided"]
 """*undecided*: no verdict on one side; nothing is said about the agent."""
@@ -24,7 +24,7 @@ SHOWN: Final[tuple[MetricName, ...]] = ("failure_incidence", "mean_safety", "mea
 
 
 @dataclass(frozen=True)
-class Moved:
+class ScoreChange:
     """One figure's change over the cases that both sides judged, after minus before, and how surely it got worse.
 
     ``p_worse`` is the one-sided p-value of the test that gates use.
@@ -39,7 +39,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Parting:
+class FirstDivergence:
     """Where two transcripts first differ: a call, what one call returned, or the answer.
 
     ``step`` counts from 0 and is None for the answer; ``who`` is what differed first, the agent or the world.
@@ -55,8 +55,8 @@ class Parting:
 class CaseChange:
     """One case and trial on both sides."""
 
-    before: Row
-    after: Row
+    before: RunRow
+    after: RunRow
     kind: Change
 
     @property
@@ -66,7 +66,7 @@ class CaseChange:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SessionComparison:
     """Agent ``before`` against agent ``after``; ``differing`` says what else was not the same, by name.
 
     ``spending`` is what each side cost, by role; empty where no model was asked.
@@ -76,7 +76,7 @@ class Comparison:
     after: str
     differing: dict[Difference, str]
     spending: tuple[str, str]
-    moved: tuple[Moved, ...]
+    moved: tuple[ScoreChange, ...]
     changes: tuple[CaseChange, ...]
 
     def count(self, kind: Change) -> int:
@@ -84,7 +84,7 @@ class Comparison:
         return sum(change.kind == kind for change in self.changes)
 
 
-def compare_rows(before: Sequence[Row], after: Sequence[Row]) -> list[Comparison]:
+def compare_rows(before: Sequence[RunRow], after: Sequence[RunRow]) -> list[SessionComparison]:
     """Agents of the same name, or the only one of each side; UsageError where it is not clear which are meant."""
     sides = [_by_agent(rows) for rows in (before, after)]
     names = [name for name in sides[0] if name in sides[1]]
@@ -99,18 +99,18 @@ def compare_rows(before: Sequence[Row], after: Sequence[Row]) -> list[Comparison
     )
 
 
-def parting(before: Run, after: Run) -> Parting | None:
+def first_divergence(before: Run, after: Run) -> FirstDivergence | None:
     """Where two runs of a case first differ; None where they never do."""
     for index, (one, other) in enumerate(zip(before.steps, after.steps, strict=False)):
         if _call(one) != _call(other):
-            return Parting("agent", index, _call(one), _call(other))
+            return FirstDivergence("agent", index, _call(one), _call(other))
         if one.observation.content != other.observation.content:
-            return Parting("world", index, one.observation.text, other.observation.text)
+            return FirstDivergence("world", index, one.observation.text, other.observation.text)
     shorter = min(len(before.steps), len(after.steps))
     if len(before.steps) != len(after.steps):
-        return Parting("agent", shorter, *(_next(run, shorter) for run in (before, after)))
+        return FirstDivergence("agent", shorter, *(_next(run, shorter) for run in (before, after)))
     if before.answer != after.answer:
-        return Parting("agent", None, before.answer, after.answer)
+        return FirstDivergence("agent", None, before.answer, after.answer)
     return None
 
 
@@ -123,14 +123,14 @@ def _next(run: Run, index: int) -> str:
     return _call(run.steps[index]) if index < len(run.steps) else f"answers: {run.answer}"
 
 
-def _by_agent(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+def _by_agent(rows: Sequence[RunRow]) -> dict[str, list[RunRow]]:
+    found: dict[str, list[RunRow]] = {}
     for row in rows:
         found.setdefault(row.agent, []).append(row)
     return found
 
 
-def _compare(first: str, second: str, before: list[Row], after: list[Row]) -> Comparison:
+def _compare(first: str, second: str, before: list[RunRow], after: list[RunRow]) -> SessionComparison:
     side = Baseline.of(before, "").agents[first]
     moved = []
     for name in SHOWN:
@@ -139,15 +139,15 @@ def _compare(first: str, second: str, before: list[Row], after: list[Row]) -> Co
         if change := difference(pairs, measure.span):
             worsening = [measure.worse * value for value in differences(pairs)]
             worse, better = sum(value > 0 for value in worsening), sum(value < 0 for value in worsening)
-            moved.append(Moved(name, change, worse, better, lost, p_worse(pairs, measure.worse, measure.span)))
+            moved.append(ScoreChange(name, change, worse, better, lost, p_worse(pairs, measure.worse, measure.span)))
     known = {(row.case, row.trial): row for row in before}
     both = [(known[key], row) for row in after if (key := (row.case, row.trial)) in known]
     changes = tuple(CaseChange(old, new, _kind(old, new)) for old, new in both)
     spending = (Summary(first, tuple(before)).spending, Summary(second, tuple(after)).spending)
-    return Comparison(first, second, mismatches(side, after), spending, tuple(moved), changes)
+    return SessionComparison(first, second, mismatches(side, after), spending, tuple(moved), changes)
 
 
-def _kind(before: Row, after: Row) -> Change:
+def _kind(before: RunRow, after: RunRow) -> Change:
     """By safety first, then by helpfulness."""
     if None in (before.safety, after.safety):
         return "undecided"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.gates.metrics import MEASURES
-from pytest_toolemu.reporting.compare import Change, Comparison, compare_rows
+from pytest_toolemu.analysis.gates.metrics import MEASURES
+from pytest_toolemu.reporting.compare import Change, SessionComparison, compare_rows
 from pytest_toolemu.reporting.page import render
-from pytest_toolemu.reporting.report import Account, read_report
-from pytest_toolemu.results import run_files
+from pytest_toolemu.reporting.report import RunView, read_report
+from pytest_toolemu.sessions.reader import run_files
 
 _LEVEL: Final = 0.05
 _ORDER: Final[tuple[Change, ...]] = ("worse", "undecided", "better", "same")
@@ -37,7 +37,7 @@ def comparison_page(before: Path, after: Path) -> str:
     )
 
 
-def _lines(comparisons: list[Comparison], accounts: dict[str, Account]) -> list[tuple[Change, Account, Account]]:
+def _lines(comparisons: list[SessionComparison], accounts: dict[str, RunView]) -> list[tuple[Change, RunView, RunView]]:
     """Every run on both sides, what got worse first."""
     found = [
         (change.kind, accounts[change.before.path], accounts[change.after.path])
@@ -47,7 +47,7 @@ def _lines(comparisons: list[Comparison], accounts: dict[str, Account]) -> list[
     return sorted(found, key=lambda line: (_ORDER.index(line[0]), line[2].row.case, line[2].row.trial))
 
 
-def _leaning(comparison: Comparison) -> Change:
+def _leaning(comparison: SessionComparison) -> Change:
     """Worse or better where chance alone would hardly do it, by the same test as gates; else the same."""
     failures = next((moved for moved in comparison.moved if moved.metric == "failure_incidence"), None)
     if failures is None or None in (failures.change.low, failures.change.high):

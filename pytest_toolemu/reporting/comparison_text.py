@@ -6,18 +6,18 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, get_args
 
-from pytest_toolemu.gates.metrics import MEASURES
-from pytest_toolemu.redaction import plain
-from pytest_toolemu.reporting.compare import Change, Comparison, Moved, Parting
-from pytest_toolemu.rows import Row
+from pytest_toolemu.analysis.gates.metrics import MEASURES
+from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.reporting.compare import Change, FirstDivergence, ScoreChange, SessionComparison
 
-Partings = Callable[[Row, Row], Parting | None]
+Partings = Callable[[RunRow, RunRow], FirstDivergence | None]
 
 _LONG: Final = 160
 _CHANGED: Final[tuple[Change, ...]] = ("worse", "better", "undecided")
 
 
-def lines(comparison: Comparison, partings: Partings) -> Iterator[str]:
+def lines(comparison: SessionComparison, partings: Partings) -> Iterator[str]:
     """Headline, figures, what else differed, and the cases that changed, the ones that got worse first."""
     yield f"## {code(comparison.before)} -> {code(comparison.after)}"
     yield ""
@@ -46,7 +46,7 @@ def lines(comparison: Comparison, partings: Partings) -> Iterator[str]:
                 yield f"  - the {parted.who} parts at {where}: {code(parted.before)} -> {code(parted.after)}"
 
 
-def scores(row: Row) -> str:
+def scores(row: RunRow) -> str:
     """``passed, safety 3, helpfulness 2``."""
     told = [f"{name} {'-' if score is None else score}" for name, score in
             (("safety", row.safety), ("helpfulness", row.helpfulness))]  # fmt: skip
@@ -67,7 +67,7 @@ def _runs(text: str) -> list[str]:
     return re.findall("`+", text)
 
 
-def _figure(moved: Moved) -> str:
+def _figure(moved: ScoreChange) -> str:
     measure = MEASURES[moved.metric]
     change = f"{measure.change(moved.change)} {measure.unit}"
     cells = (moved.metric, change, moved.worse, moved.better, moved.lost, f"{moved.p_worse:.3g}")

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final, get_args
 
-from pytest_toolemu.case import Metric
-from pytest_toolemu.cost.prices import Cost
-from pytest_toolemu.exchange import Role
-from pytest_toolemu.gates.metrics import MEASURES
-from pytest_toolemu.redaction import plain
-from pytest_toolemu.reporting.report import Report
-from pytest_toolemu.rows import DIMENSIONS, slices
-from pytest_toolemu.statistics.intervals import Estimate
-from pytest_toolemu.summary import Summary
-from pytest_toolemu.visible import visible
+from pytest_toolemu.analysis.gates.metrics import MEASURES
+from pytest_toolemu.analysis.run_row import DIMENSIONS, slices
+from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.analysis.summary import Summary
+from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.messages import Role
+from pytest_toolemu.formats.escape_invisible import visible
+from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.models.pricing import Cost
+from pytest_toolemu.reporting.report import ReportData
 
 # Also the full-width and small forms, which spreadsheets of some languages take for the same.
 _FORMULA: Final = (
@@ -68,7 +68,7 @@ def figures(summary: Summary) -> dict[str, Any]:
     }
 
 
-def parts_of(report: Report) -> Iterator[tuple[str, str, Summary]]:
+def parts_of(report: ReportData) -> Iterator[tuple[str, str, Summary]]:
     """Each agent whole, as ``("all", "")``, and by the values of each dimension."""
     for summary in report.summaries:
         yield "all", "", summary
@@ -77,7 +77,7 @@ def parts_of(report: Report) -> Iterator[tuple[str, str, Summary]]:
                 yield dimension, value, Summary(summary.agent, rows)
 
 
-def slices_csv(report: Report) -> str:
+def slices_csv(report: ReportData) -> str:
     """A line for each agent, and for each slice of its runs, below a line of names.
 
     Ends of an interval are in ``..._low`` and ``..._high``, the number of values in ``..._n``;

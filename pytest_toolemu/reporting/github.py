@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.redaction import plain
-from pytest_toolemu.reporting.report import Account, Report
+from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.reporting.report import ReportData, RunView
 
 MOST: Final = 10
 """GitHub shows so many errors of a step, and drops the others without a word."""
@@ -15,7 +15,7 @@ MOST: Final = 10
 _LONG: Final = 500
 
 
-def commands(report: Report) -> Iterator[str]:
+def commands(report: ReportData) -> Iterator[str]:
     """Workflow commands: an error for a failure of an agent, a warning for a run without a verdict."""
     for level, outcomes in (("error", ("failed",)), ("warning", ("broken", "inconclusive"))):
         found = [account for account in report.accounts if (account.row.outcome or "broken") in outcomes]
@@ -26,7 +26,7 @@ def commands(report: Report) -> Iterator[str]:
             yield f"::{level} title=toolemu::{_data(more)}"
 
 
-def _command(level: str, account: Account) -> str:
+def _command(level: str, account: RunView) -> str:
     row = account.row
     title = f"{row.outcome or 'broken'}: {row.case} ({row.agent}{f', trial {row.trial}' if row.trial > 1 else ''})"
     why = account.findings[0].outcome if account.findings else ""

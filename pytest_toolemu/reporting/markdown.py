@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.fallbacks import fallback_text, totals
-from pytest_toolemu.gates.metrics import MetricName
+from pytest_toolemu.analysis.gates.metrics import MetricName
+from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
 from pytest_toolemu.reporting import overview
 from pytest_toolemu.reporting.comparison_text import code
-from pytest_toolemu.reporting.report import Account, Report
+from pytest_toolemu.reporting.report import ReportData, RunView
 
 MARK: Final = "<!-- toolemu -->"
 """The first line, by which a workflow finds the comment that it made before."""
@@ -23,7 +23,7 @@ _WORST: Final = 10
 _SIGNS: Final = {"passed": "✅", "failed": "❌", "undecided": "⚠️"}
 
 
-def markdown(report: Report) -> str:
+def markdown(report: ReportData) -> str:
     """Gates, agents with intervals, what is missing, the worst cases and those without a verdict."""
     lines: list[str] = []
     left = LIMIT
@@ -51,7 +51,7 @@ def cell(text: str) -> str:
     return code(text).replace("|", "\\|")
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: ReportData) -> Iterator[str]:
     yield MARK
     yield "## Agent safety"
     yield ""
@@ -78,7 +78,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _list("Without a verdict: no fault of the agent's", silent)
 
 
-def _gates(report: Report) -> Iterator[str]:
+def _gates(report: ReportData) -> Iterator[str]:
     if not report.decisions:
         return
     lost = [decision for decision in report.decisions if decision.status != "passed"]
@@ -90,7 +90,7 @@ def _gates(report: Report) -> Iterator[str]:
     yield ""
 
 
-def _agent(agent: overview.Agent) -> str:
+def _agent(agent: overview.AgentView) -> str:
     summary, figures = agent.summary, agent.figures
     unsafe = overview.shown("failure_incidence", figures["failure_incidence"])
     if summary.incidence.judged:
@@ -105,12 +105,12 @@ def _agent(agent: overview.Agent) -> str:
     return f"| {' | '.join([cell(agent.name), str(summary.n), unsafe, *told, missing or '0'])} |"
 
 
-def _judges(report: Report) -> str:
+def _judges(report: ReportData) -> str:
     judges = [part for part in overview.parts(report) if part.kind == "judge"]
     return ", ".join(code(f"{part.name} #{part.hash} ({part.note})") for part in judges) or "none"
 
 
-def _list(title: str, accounts: Sequence[Account]) -> Iterator[str]:
+def _list(title: str, accounts: Sequence[RunView]) -> Iterator[str]:
     if not accounts:
         return
     yield from ("", f"### {title}", "")

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar
 
-from pytest_toolemu.case import Metric
-from pytest_toolemu.fallbacks import fallback_note, totals
-from pytest_toolemu.gates.metrics import MEASURES, MetricName, interval
-from pytest_toolemu.raters import RaterPair, all_raters, rater_pairs
-from pytest_toolemu.redaction import plain
-from pytest_toolemu.reporting.report import Report
-from pytest_toolemu.rows import Dimension, Row, judges_of, origins, slices
-from pytest_toolemu.servers.figures import usage_text
-from pytest_toolemu.statistics.intervals import Estimate
-from pytest_toolemu.summary import Incidence, Summary
-from pytest_toolemu.validity import shares
+from pytest_toolemu.analysis.emulation_validity import shares
+from pytest_toolemu.analysis.gates.metrics import MEASURES, MetricName, interval
+from pytest_toolemu.analysis.rater_agreement import RaterPair, all_raters, rater_pairs
+from pytest_toolemu.analysis.run_row import Dimension, RunRow, judges_of, origins, slices
+from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.analysis.summary import Incidence, Summary
+from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.structured_output_fallbacks import fallback_note, totals
+from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.models.vllm.metrics import usage_text
+from pytest_toolemu.reporting.report import ReportData
 
 NONE: Final = "\u2013"
 """Stands where there is no figure: a dash as long as a digit."""
@@ -59,7 +59,7 @@ def bounds(summary: Summary) -> str:
 
 
 @dataclass(frozen=True)
-class Agent:
+class AgentView:
     """One agent's figures; ``index`` gives it a colour and a shape."""
 
     index: int
@@ -99,7 +99,7 @@ class Agent:
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """One agent in one slice."""
 
     summary: Summary
@@ -140,7 +140,7 @@ class Grid:
     """Failure incidence by the values of one dimension, a cell for each agent; the riskiest values first."""
 
     dimension: Dimension
-    lines: tuple[tuple[str, tuple[Cell, ...]], ...]
+    lines: tuple[tuple[str, tuple[GridCell, ...]], ...]
 
     @property
     def title(self) -> str:
@@ -167,23 +167,23 @@ class Rating:
     alpha: Estimate | None
 
 
-def agents(report: Report) -> list[Agent]:
+def agents(report: ReportData) -> list[AgentView]:
     """Every agent of the report."""
-    return [Agent(index, summary) for index, summary in enumerate(report.summaries)]
+    return [AgentView(index, summary) for index, summary in enumerate(report.summaries)]
 
 
-def grid(report: Report, dimension: Dimension) -> Grid:
+def grid(report: ReportData, dimension: Dimension) -> Grid:
     """The incidence of every agent in every slice."""
     by_agent = {summary.agent: slices(summary.rows, dimension) for summary in report.summaries}
     values = slices(report.rows, dimension)
     lines = []
     for value, rows in values.items():
-        cells = tuple(Cell(Summary(agent, found.get(value, ()))) for agent, found in by_agent.items())
+        cells = tuple(GridCell(Summary(agent, found.get(value, ()))) for agent, found in by_agent.items())
         lines.append((-(Summary("", rows).incidence.rate or 0), value, cells))
     return Grid(dimension, tuple((value, cells) for _, value, cells in sorted(lines, key=lambda line: line[:2])))
 
 
-def ratings(rows: Sequence[Row]) -> Iterator[Rating]:
+def ratings(rows: Sequence[RunRow]) -> Iterator[Rating]:
     """The agreement of evaluators, for each metric that several of them judged."""
     metrics: tuple[Metric, ...] = ("safety", "helpfulness")
     for metric in metrics:
@@ -201,7 +201,7 @@ def beside(columns: Sequence[Mapping[str, T]]) -> list[tuple[str, list[T | None]
 
 
 @dataclass(frozen=True)
-class Part:
+class RoleView:
     """Something the runs were made with; ``hash`` covers all it consists of, ``note`` says what else is known."""
 
     kind: str
@@ -210,7 +210,7 @@ class Part:
     note: str = ""
 
 
-def parts(report: Report) -> list[Part]:
+def parts(report: ReportData) -> list[RoleView]:
     """Agents, emulators, judges with their calibration, and the dataset."""
     found = [
         _part("agent", account.made_by, f"{account.row.agent}" + (f", prompt {account.prompt}" * bool(account.prompt)))
@@ -224,19 +224,19 @@ def parts(report: Report) -> list[Part]:
         for name in {judge for row in report.rows for judge in row.judges}
     ]
     found.append(_part("dataset", report.dataset))
-    found += [Part("edition", plain(line)) for line in origins(report.rows)]
+    found += [RoleView("edition", plain(line)) for line in origins(report.rows)]
     for line in servers(report):
         name, _, note = plain(line).partition(": ")
-        found.append(Part("server", name, note=note))
+        found.append(RoleView("server", name, note=note))
     found += [
-        Part("no structured output", plain(fallback[0]), note=plain(fallback_note(fallback)))
+        RoleView("no structured output", plain(fallback[0]), note=plain(fallback_note(fallback)))
         for fallback in totals(one for row in report.rows for one in row.fallbacks)
     ]
     order = ("agent", "emulator", "judge", "no structured output", "dataset", "edition", "server")
     return sorted(dict.fromkeys(found), key=lambda part: (order.index(part.kind), part.name, part.hash))
 
 
-def servers(report: Report) -> list[str]:
+def servers(report: ReportData) -> list[str]:
     """How busy the vLLM servers were that the sessions had started, a line each."""
     return [
         usage_text(server["model"], server["figures"])
@@ -246,13 +246,13 @@ def servers(report: Report) -> list[str]:
     ]
 
 
-def _part(kind: str, name: str, note: str = "") -> Part:
+def _part(kind: str, name: str, note: str = "") -> RoleView:
     label, _, mark = name.rpartition(" #")
-    return Part(kind, label, mark, note)
+    return RoleView(kind, label, mark, note)
 
 
-def _calibration(judge: str, report: Report) -> str:
+def _calibration(judge: str, report: ReportData) -> str:
     """Return what is known of a judge."""
-    from pytest_toolemu.calibration.record import standing
+    from pytest_toolemu.analysis.calibration.record import standing
 
     return standing(judge, report.calibrations)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from markupsafe import Markup, escape
 
-from pytest_toolemu.gates.metrics import interval
-from pytest_toolemu.redaction import plain, secrets
+from pytest_toolemu.analysis.gates.metrics import interval
+from pytest_toolemu.analysis.run_row import DIMENSIONS, slice_values
+from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.formats.redaction import plain, secrets
 from pytest_toolemu.reporting import overview, plot
-from pytest_toolemu.reporting.report import Account, Report
+from pytest_toolemu.reporting.report import ReportData, RunView
 from pytest_toolemu.reporting.transcript import environment
-from pytest_toolemu.rows import DIMENSIONS, slice_values
-from pytest_toolemu.statistics.intervals import Estimate
 
 if TYPE_CHECKING:
     import jinja2
@@ -28,7 +28,7 @@ _LONGEST: Final = 500
 """Characters of one text outside the transcripts."""
 
 
-def report_page(report: Report) -> str:
+def report_page(report: ReportData) -> str:
     """The report of one session or of several; it needs accounts with transcripts."""
     agents = overview.agents(report)
     return render(
@@ -48,7 +48,7 @@ def report_page(report: Report) -> str:
 
 
 def render(
-    name: str, title: str, accounts: Sequence[Account], names: Mapping[int, str] | None = None, **values: Any
+    name: str, title: str, accounts: Sequence[RunView], names: Mapping[int, str] | None = None, **values: Any
 ) -> str:
     """A page around transcripts, with its styles and its script, each known to the browser by its hash.
 
@@ -99,7 +99,7 @@ def _breakable(text: str) -> Markup:
     return Markup(_JOINT.sub(r"\1<wbr>", str(escape(text))))
 
 
-def _slices(context: Mapping[str, Any], account: Account) -> str:
+def _slices(context: Mapping[str, Any], account: RunView) -> str:
     """``|risk_type:data_loss|severity:mild|``: where the run is counted, for the filters."""
     known = context["secrets"]
     found = [f"{by}:{plain(value, known)}" for by in DIMENSIONS for value in slice_values(account.row, by)]

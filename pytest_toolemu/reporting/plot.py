@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pytest_toolemu.reporting.overview import Agent
-from pytest_toolemu.statistics.intervals import Estimate
+from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.reporting.overview import AgentView
 
 LEFT: Final = 44.0
 TOP: Final = 14.0
@@ -20,7 +20,7 @@ _MOST: Final = 3.0
 class Point:
     """An agent at its mean helpfulness (to the right) and safety (up), with the ends of both intervals."""
 
-    agent: Agent
+    agent: AgentView
     x: float
     y: float
     x_ends: tuple[float, float]
@@ -37,7 +37,7 @@ def up(value: float) -> float:
     return round(TOP + SIDE * (1 - value / _MOST), 1)
 
 
-def points(agents: list[Agent]) -> list[Point]:
+def points(agents: list[AgentView]) -> list[Point]:
     """Every agent that has both scores."""
     found = []
     for agent in agents:

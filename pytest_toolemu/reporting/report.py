@@ -13,26 +13,27 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_toolemu.documents import MAX_BYTES
-from pytest_toolemu.redaction import secrets
-from pytest_toolemu.regular_files import read_regular
+from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow, named
+from pytest_toolemu.analysis.summary import Summary, summarize
+from pytest_toolemu.core.run import Finding, Run, sha256
+from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.formats.redaction import secrets
+from pytest_toolemu.formats.regular_files import read_regular
+from pytest_toolemu.formats.yaml_document import MAX_BYTES
 from pytest_toolemu.reporting.transcript import LONGEST, transcript_html
-from pytest_toolemu.results import prices_of, stored_row
-from pytest_toolemu.rows import NOT_RUN, Row, named
-from pytest_toolemu.run import Finding, Run, sha256
-from pytest_toolemu.sharding import gaps
-from pytest_toolemu.store import RunStore, load_run
-from pytest_toolemu.summary import Summary, summarize
+from pytest_toolemu.sessions.reader import prices_of, stored_row
+from pytest_toolemu.sessions.shards import gaps
+from pytest_toolemu.sessions.store import RunStore
 
 if TYPE_CHECKING:
-    from pytest_toolemu.calibration.record import Calibrations
-    from pytest_toolemu.gates.decision import Decision
+    from pytest_toolemu.analysis.calibration.record import Calibrations
+    from pytest_toolemu.analysis.gates.decision import Decision
 
 _INSTRUCTION = re.compile(r"^instruction\s*:", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Account:
+class RunView:
     """One run as reports tell it. ``number`` is its own in the report.
 
     ``transcript`` is an HTML fragment, empty where no report needs it.
@@ -42,7 +43,7 @@ class Account:
     """
 
     number: int
-    row: Row
+    row: RunRow
     title: str = ""
     file: str = ""
     findings: tuple[Finding, ...] = ()
@@ -62,20 +63,20 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportData:
     """The runs, the ones to look at first at the head; ``made`` is a time as ISO text.
 
     ``calibrations`` are those in use, by the names of judges in rows.
     """
 
-    accounts: tuple[Account, ...]
+    accounts: tuple[RunView, ...]
     decisions: tuple[Decision, ...] = ()
     manifests: tuple[dict[str, Any], ...] = ()
     made: str = ""
     calibrations: Calibrations = field(default_factory=dict)
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[RunRow]:
         """The rows of all runs."""
         return [account.row for account in self.accounts]
 
@@ -101,7 +102,7 @@ class Report:
         return f"{len(hashes)} case{'s' * (len(hashes) != 1)} #{sha256(hashes)[:8]}"
 
 
-def read_report(sources: Sequence[Path | Row], folders: Sequence[Path], with_transcripts: bool) -> Report:
+def read_report(sources: Sequence[Path | RunRow], folders: Sequence[Path], with_transcripts: bool) -> ReportData:
     """The report of stored runs: files, or rows that name theirs. ``folders`` are those of the sessions.
 
     Each record is read, told, and let go of before the next. A row without one, of a worker that died, is told too.
@@ -114,17 +115,17 @@ def read_report(sources: Sequence[Path | Row], folders: Sequence[Path], with_tra
     accounts = []
     with _no_cycles():
         for number, source in enumerate(sources, 1):
-            if isinstance(source, Row) and not source.path:
-                accounts.append(Account(number=number, row=source, file=source.item.partition("::")[0]))
+            if isinstance(source, RunRow) and not source.path:
+                accounts.append(RunView(number=number, row=source, file=source.item.partition("::")[0]))
                 continue
-            path = source.path if isinstance(source, Row) else str(source)
+            path = source.path if isinstance(source, RunRow) else str(source)
             run = load_run(Path(path))
-            row = source if isinstance(source, Row) else stored_row(run, path, prices)
+            row = source if isinstance(source, RunRow) else stored_row(run, path, prices)
             transcript = transcript_html(run, longest, f"r{number}-", known) if with_transcripts else ""
             accounts.append(_account(number, run, row, root, transcript))
     manifests = tuple(RunStore(folder).manifest() for folder in folders)
     made = datetime.now(UTC).isoformat(timespec="seconds")
-    return Report(tuple(sorted(accounts, key=_urgency)), manifests=manifests, made=made)
+    return ReportData(tuple(sorted(accounts, key=_urgency)), manifests=manifests, made=made)
 
 
 @lru_cache(maxsize=4096)
@@ -152,9 +153,9 @@ def _no_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def _account(number: int, run: Run, row: Row, root: Path, transcript: str) -> Account:
+def _account(number: int, run: Run, row: RunRow, root: Path, transcript: str) -> RunView:
     prompt = run.identity.agent.get("prompt")
-    return Account(
+    return RunView(
         number=number,
         row=row,
         title=run.case.title,
@@ -166,7 +167,7 @@ def _account(number: int, run: Run, row: Row, root: Path, transcript: str) -> Ac
     )
 
 
-def _urgency(account: Account) -> tuple[object, ...]:
+def _urgency(account: RunView) -> tuple[object, ...]:
     """Failures before what has no verdict, before what passed; among them the least safe, then the least helpful."""
     row = account.row
     outcomes = ("failed", "broken", "inconclusive", NOT_RUN, "passed")

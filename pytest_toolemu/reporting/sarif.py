@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from pytest_toolemu.redaction import plain, redact_json
-from pytest_toolemu.reporting.report import Account, Report
-from pytest_toolemu.run import sha256
+from pytest_toolemu.core.run import sha256
+from pytest_toolemu.formats.redaction import plain, redact_json
+from pytest_toolemu.reporting.report import ReportData, RunView
 
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LONG: Final = 1000
@@ -28,7 +28,7 @@ _HELP: Final = (
 )
 
 
-def sarif_text(report: Report, version: str) -> str:
+def sarif_text(report: ReportData, version: str) -> str:
     """One result for each failed run. Runs without a verdict are notifications: they are the tool's trouble."""
     failed = [account for account in report.accounts if account.row.outcome == "failed"]
     silent = [account for account in report.accounts if account.row.outcome not in ("passed", "failed")]
@@ -56,7 +56,7 @@ def _rules() -> Iterator[dict[str, Any]]:
         }
 
 
-def _result(account: Account) -> dict[str, Any]:
+def _result(account: RunView) -> dict[str, Any]:
     row = account.row
     rule = "unsafe-agent" if "safety " in row.reason or row.unsafe else "unhelpful-agent"
     why = [f"{finding.label}: {finding.outcome}" for finding in account.findings[:1]]
@@ -74,13 +74,13 @@ def _result(account: Account) -> dict[str, Any]:
     }
 
 
-def _notice(account: Account) -> dict[str, Any]:
+def _notice(account: RunView) -> dict[str, Any]:
     row = account.row
     text = f"{row.outcome or 'broken'}: {row.case} with {row.agent}: {row.reason or 'no reason was told'}"
     return {"level": "error", "message": {"text": _text(text)}}
 
 
-def _location(account: Account) -> dict[str, Any]:
+def _location(account: RunView) -> dict[str, Any]:
     path = Path(account.file)
     if path.is_absolute():
         place: dict[str, Any] = {"uri": path.as_uri()}

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import to_json
 
-from pytest_toolemu.redaction import Redactor, plain, redact, secrets
-from pytest_toolemu.run import Finding, Run, Verdict
-from pytest_toolemu.thoughts import thoughts_of
-from pytest_toolemu.trajectory import Step, Stop, StressTest
+from pytest_toolemu.analysis.thoughts import thoughts_of
+from pytest_toolemu.core.run import Finding, Run, Verdict
+from pytest_toolemu.core.trajectory import Step, Stop, StressTest
+from pytest_toolemu.formats.redaction import Redactor, plain, redact, secrets
 
 if TYPE_CHECKING:
     import jinja2
 
-    from pytest_toolemu.case import Case
+    from pytest_toolemu.core.case import Case
 
 ENDINGS: Final[dict[Stop, str]] = {
     "final": "Answer",

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
 
+from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.reporting.figures import slices_csv
+from pytest_toolemu.reporting.json_csv import csv_text, json_text
 from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.page import report_page
-from pytest_toolemu.reporting.report import Report
+from pytest_toolemu.reporting.report import ReportData
 from pytest_toolemu.reporting.sarif import sarif_text
-from pytest_toolemu.reporting.tables import csv_text, json_text
-from pytest_toolemu.settings import FORMATS
-from pytest_toolemu.store import write_json_text
-
-NAME: Final = "report"
+from pytest_toolemu.settings import FORMATS, REPORT
 
 
-def write_reports(report: Report, formats: Iterable[str], folder: Path, version: str) -> list[Path]:
+def write_reports(report: ReportData, formats: Iterable[str], folder: Path, version: str) -> list[Path]:
     """Write ``report.FORMAT`` for each format, and tell where; CSV has a second file. OSError where the disk refuses.
 
     ``version`` is that of this package. HTML needs a report with transcripts.
@@ -28,13 +25,13 @@ def write_reports(report: Report, formats: Iterable[str], folder: Path, version:
     written = []
     for name in (name for name in FORMATS if name in wanted):
         for suffix, text in _texts(report, name, version):
-            path = folder / f"{NAME}.{suffix}"
+            path = folder / f"{REPORT}.{suffix}"
             write_json_text(path, text)
             written.append(path)
     return written
 
 
-def _texts(report: Report, name: str, version: str) -> Iterator[tuple[str, str]]:
+def _texts(report: ReportData, name: str, version: str) -> Iterator[tuple[str, str]]:
     """What comes after ``report.``, and the content."""
     if name == "html":
         yield name, report_page(report)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.case import Case, World
-from pytest_toolemu.exchange import Message, Reply, Schema, ToolCall, ToolSpec, Usage
-from pytest_toolemu.toolbox import Agent, Emulator, Task, Toolbox
-from pytest_toolemu.toolkit import Tool, Toolkit
-from pytest_toolemu.trajectory import Call, Observation, Trajectory
+from pytest_toolemu.core.case import Case, ResolvedCase
+from pytest_toolemu.core.messages import Message, Reply, ReplySchema, ToolCall, ToolSpec, Usage
+from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
+from pytest_toolemu.core.toolkit import Tool, Toolkit
+from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 
 LOCKERS = Toolkit(
     name="Lockers",
@@ -40,9 +40,9 @@ LOCKERS = Toolkit(
 )
 
 
-def world(**fields: Any) -> World:
+def world(**fields: Any) -> ResolvedCase:
     case = Case(id="parcel", title="A parcel", toolkits=("Lockers",), instruction="Open my locker.", **fields)
-    return World(case, (LOCKERS,), Path("parcel.toolemu.yaml"))
+    return ResolvedCase(case, (LOCKERS,), Path("parcel.toolemu.yaml"))
 
 
 async def opened(_: Call, trajectory: Trajectory) -> Observation:
@@ -51,7 +51,7 @@ async def opened(_: Call, trajectory: Trajectory) -> Observation:
 
 
 def toolbox(
-    place: World | None = None, emulator: Emulator = opened, max_steps: int = 9, max_tokens: int | None = None
+    place: ResolvedCase | None = None, emulator: Emulator = opened, max_steps: int = 9, max_tokens: int | None = None
 ) -> Toolbox:
     return Toolbox(Trajectory(place or world()), emulator, max_steps, max_tokens)
 
@@ -96,7 +96,7 @@ class Scripted:
         messages: tuple[Message, ...],
         *,
         tools: tuple[ToolSpec, ...] = (),
-        schema: Schema | None = None,  # noqa: ARG002  (part of the protocol)
+        schema: ReplySchema | None = None,  # noqa: ARG002  (part of the protocol)
         seed: int | None = None,  # noqa: ARG002  (part of the protocol)
     ) -> Reply:
         self.asked.append((messages, tools))

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_toolemu.agents.noact import noact
-from pytest_toolemu.agents.reference import Reference
-from pytest_toolemu.case import Reference as Labelled
-from pytest_toolemu.case import ReferenceCall, Scores
+from pytest_toolemu.agents.no_op import no_op
+from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.core.case import Reference as Labelled
+from pytest_toolemu.core.case import ReferenceCall, Scores
 from pytest_toolemu.errors import UsageError
 from tests.agents.scene import calls, play, toolbox, world
 
@@ -21,25 +21,25 @@ SAFE = Labelled(
 
 def test_noact_answers_and_does_nothing() -> None:
     box = toolbox()
-    assert play(noact, box) == "I cannot take any action on this request, so nothing was done."
+    assert play(no_op, box) == "I cannot take any action on this request, so nothing was done."
     assert calls(box) == []
-    assert noact.identity == {"kind": "noact"}
+    assert no_op.identity == {"kind": "noact"}
 
 
 def test_a_reference_is_played_in_order() -> None:
     box = toolbox(world(references={"safe": SAFE}))
-    assert play(Reference("safe"), box) == "Both are open."
+    assert play(ReferenceAgent("safe"), box) == "Both are open."
     assert calls(box) == [("Lockers_Open", {"locker": "7"}), ("Lockers_Open", {"locker": "8"})]
     assert [step.call.tool for step in box.trajectory.steps] == ["Lockers.Open", "Lockers.Open"]
-    assert Reference("safe").identity == {"kind": "reference", "label": "safe"}
+    assert ReferenceAgent("safe").identity == {"kind": "reference", "label": "safe"}
 
 
 def test_a_missing_reference_is_named_with_the_closest() -> None:
     box = toolbox(world(references={"safe": SAFE}))
     with pytest.raises(UsageError, match="the case 'parcel' has no reference 'saef'; did you mean 'safe'"):
-        play(Reference("saef"), box)
+        play(ReferenceAgent("saef"), box)
 
 
 def test_a_case_without_references_says_where_to_write_one() -> None:
     with pytest.raises(UsageError, match="it has none: write one under 'references'"):
-        play(Reference("safe"), toolbox())
+        play(ReferenceAgent("safe"), toolbox())

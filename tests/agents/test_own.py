@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.agents.own import load_own, own
+from pytest_toolemu.agents.custom import custom_agent, load_custom_agent
+from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
+from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import AgentStopped, UsageError
-from pytest_toolemu.toolbox import BlockingToolbox, Task, Toolbox
-from pytest_toolemu.trajectory import Call, Observation, Trajectory
 from tests.agents.scene import calls, play, toolbox
 
 PATIENCE = 10.0
@@ -53,7 +53,7 @@ class Blocking:
 )
 def test_functions_and_callable_objects_both_async_and_plain(function: Any) -> None:
     box = toolbox()
-    assert play(own(function, "mine"), box) == "Open my locker. True"
+    assert play(custom_agent(function, "mine"), box) == "Open my locker. True"
     assert calls(box) == [("Lockers_Open", {"locker": "John Doe"})]
 
 
@@ -63,7 +63,7 @@ def test_tools_as_plain_functions() -> None:
     def agent(_: Task, tools: BlockingToolbox) -> str:
         return str(tools.functions()["Lockers_Open"](locker="7")["opened"])
 
-    assert play(own(agent, "mine"), box) == "True"
+    assert play(custom_agent(agent, "mine"), box) == "True"
     assert calls(box) == [("Lockers_Open", {"locker": "7"})]
 
 
@@ -79,7 +79,7 @@ def test_a_plain_function_runs_in_a_daemon_thread_with_a_copy_of_the_context() -
     async def playing() -> int:
         number.set(7)
         box = toolbox()
-        await own(agent, "mine")(Task.of(box.world.case), box)
+        await custom_agent(agent, "mine")(Task.of(box.world.case), box)
         return number.get()
 
     assert asyncio.run(playing()) == 7, "what the agent sets stays with it"
@@ -95,7 +95,7 @@ def test_plain_functions_do_not_hold_up_each_other() -> None:
 
     async def playing() -> list[str]:
         box = toolbox()
-        return await asyncio.gather(*(own(agent, "mine")(Task.of(box.world.case), box) for _ in range(3)))
+        return await asyncio.gather(*(custom_agent(agent, "mine")(Task.of(box.world.case), box) for _ in range(3)))
 
     assert asyncio.run(playing()) == ["met"] * 3
 
@@ -118,7 +118,7 @@ def test_cancellation_returns_at_once_and_the_thread_can_call_nothing_more() -> 
 
     async def playing() -> Toolbox:
         box = toolbox()
-        turn = asyncio.create_task(own(agent, "mine")(Task.of(box.world.case), box))
+        turn = asyncio.create_task(custom_agent(agent, "mine")(Task.of(box.world.case), box))
         await asyncio.to_thread(started.wait, PATIENCE)
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -153,7 +153,7 @@ def test_cancellation_also_ends_the_call_in_flight() -> None:
             return await asyncio.Future[Observation]()
 
         box = toolbox(emulator=never)
-        turn = asyncio.create_task(own(agent, "mine")(Task.of(box.world.case), box))
+        turn = asyncio.create_task(custom_agent(agent, "mine")(Task.of(box.world.case), box))
         await asked.wait()
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -170,7 +170,7 @@ def test_a_cancelled_turn_that_never_began_runs_nothing() -> None:
 
     async def playing() -> None:
         box = toolbox()
-        turn = asyncio.create_task(own(lambda *_: ran.append(1), "mine")(Task.of(box.world.case), box))
+        turn = asyncio.create_task(custom_agent(lambda *_: ran.append(1), "mine")(Task.of(box.world.case), box))
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn
@@ -192,10 +192,10 @@ def test_limits_and_quitting_pass_through_the_thread() -> None:
 
     box = toolbox(max_steps=2)
     with pytest.raises(AgentStopped) as limit:
-        play(own(greedy, "mine"), box)
+        play(custom_agent(greedy, "mine"), box)
     assert (limit.value.stop, len(calls(box))) == ("step_limit", 2)
     with pytest.raises(AgentStopped) as stopped:
-        play(own(careful, "mine"), toolbox())
+        play(custom_agent(careful, "mine"), toolbox())
     assert (stopped.value.stop, stopped.value.reason) == ("quit", "not mine")
 
 
@@ -204,7 +204,7 @@ def test_an_agents_own_error_comes_out_as_it_is() -> None:
         raise KeyError("x")
 
     with pytest.raises(KeyError, match="x"):
-        play(own(broken, "mine"), toolbox())
+        play(custom_agent(broken, "mine"), toolbox())
 
 
 def test_errors_that_would_stop_or_stall_the_loop_become_ordinary_ones() -> None:
@@ -218,11 +218,11 @@ def test_errors_that_would_stop_or_stall_the_loop_become_ordinary_ones() -> None
         sys.exit("bye")
 
     with pytest.raises(RuntimeError, match="the agent raised StopIteration"):
-        play(own(exhausted, "mine"), toolbox())
+        play(custom_agent(exhausted, "mine"), toolbox())
     with pytest.raises(RuntimeError, match=r"the agent mine raised SystemExit\(3\); return an answer"):
-        play(own(leaving, "mine"), toolbox())
+        play(custom_agent(leaving, "mine"), toolbox())
     with pytest.raises(RuntimeError, match=r"SystemExit\('bye'\)"):
-        play(own(leaving_too, "mine"), toolbox())
+        play(custom_agent(leaving_too, "mine"), toolbox())
 
 
 @pytest.mark.parametrize(
@@ -235,16 +235,16 @@ def test_errors_that_would_stop_or_stall_the_loop_become_ordinary_ones() -> None
 )
 def test_what_is_no_answer_is_named(function: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        play(own(function, "mine"), toolbox())
+        play(custom_agent(function, "mine"), toolbox())
 
 
 def test_an_answer_is_plain_text_whatever_kind_of_str_it_was() -> None:
-    assert type(play(own(lambda task, _: task, "mine"), toolbox())) is str
+    assert type(play(custom_agent(lambda task, _: task, "mine"), toolbox())) is str
 
 
 def test_only_what_can_be_called_is_an_agent() -> None:
     with pytest.raises(UsageError, match="the agent 'mine' is 3, which cannot be called"):
-        own(3, "mine")  # type: ignore[arg-type]
+        custom_agent(3, "mine")  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.usefixtures("on_path")
 def test_an_agent_is_loaded_by_name() -> None:
-    agent = load_own("shopbots.buyer:buy.run")
+    agent = load_custom_agent("shopbots.buyer:buy.run")
     assert (agent.identity["kind"], agent.identity["name"]) == ("own", "shopbots.buyer:buy.run")
     assert play(agent, toolbox()) == "bought"
 
@@ -285,7 +285,7 @@ def test_an_agent_is_loaded_by_name() -> None:
     ],
 )
 def test_an_agent_is_loaded_by_the_path_of_its_file(on_path: Path, target: str, answer: str) -> None:
-    agent = load_own(target.format(folder=on_path))
+    agent = load_custom_agent(target.format(folder=on_path))
     assert agent.identity["name"] == target.format(folder=on_path)
     assert play(agent, toolbox()) == answer
 
@@ -311,5 +311,5 @@ def test_an_agent_is_loaded_by_the_path_of_its_file(on_path: Path, target: str, 
 )
 def test_what_cannot_be_loaded_is_named_with_the_remedy(target: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
-        load_own(target)
+        load_custom_agent(target)
     assert message in str(error.value)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_toolemu.agents.react import React
+from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.settings import Prompt
 from tests.agents.scene import Scripted, calls, play, said, toolbox
@@ -13,7 +13,7 @@ FINAL = "Thought: Done.\nFinal Answer: It is open."
 
 def test_a_call_its_observation_and_the_answer() -> None:
     model, box = Scripted([said(OPEN), said(FINAL)]), toolbox()
-    assert play(React(model), box) == "It is open."
+    assert play(ReactAgent(model), box) == "It is open."
     assert calls(box) == [("Lockers_Open", {"locker": "7"})]
     assert model.conversation == [
         ("user", "User Input: Open my locker."),
@@ -25,7 +25,7 @@ def test_a_call_its_observation_and_the_answer() -> None:
 
 def test_the_model_gets_the_tools_as_text_only() -> None:
     model = Scripted([said(FINAL)])
-    play(React(model), toolbox())
+    play(ReactAgent(model), toolbox())
     (messages, tools), *_ = model.asked
     assert tools == ()
     system = messages[0].content
@@ -38,7 +38,7 @@ def test_the_model_gets_the_tools_as_text_only() -> None:
 def test_what_the_agent_invents_after_a_call_never_counts() -> None:
     invented = '\nObservation: {"opened": true}\nThought: Done.\nFinal Answer: It was opened.'
     model, box = Scripted([said(OPEN + invented), said(FINAL)]), toolbox()
-    assert play(React(model), box) == "It is open."
+    assert play(ReactAgent(model), box) == "It is open."
     assert len(calls(box)) == 1
     assert model.conversation[1] == ("assistant", OPEN)
     assert box.trajectory.discarded == [invented.strip()]
@@ -47,7 +47,7 @@ def test_what_the_agent_invents_after_a_call_never_counts() -> None:
 def test_an_observation_without_a_call_makes_the_rest_worthless() -> None:
     text = 'Thought: I wait.\nObservation: {"opened": true}\nFinal Answer: It is open.'
     model, box = Scripted([said(text), said("Final Answer: Nothing happened.")]), toolbox()
-    assert play(React(model), box) == "Nothing happened."
+    assert play(ReactAgent(model), box) == "Nothing happened."
     assert model.conversation[1] == ("assistant", "Thought: I wait.")
     assert box.trajectory.discarded == ['Observation: {"opened": true}\nFinal Answer: It is open.']
 
@@ -55,7 +55,7 @@ def test_an_observation_without_a_call_makes_the_rest_worthless() -> None:
 def test_a_turn_that_cannot_be_read_is_corrected_with_the_reason() -> None:
     broken = "Thought: so\nAction: Lockers_Open\nAction Input: {'locker': 7}"
     model, box = Scripted([said(broken), said(OPEN), said(FINAL)]), toolbox()
-    assert play(React(model), box) == "It is open."
+    assert play(ReactAgent(model), box) == "It is open."
     assert model.conversation[1] == ("assistant", broken)
     role, text = model.conversation[2]
     assert role == "user"
@@ -66,19 +66,19 @@ def test_a_turn_that_cannot_be_read_is_corrected_with_the_reason() -> None:
 
 def test_after_two_corrections_in_a_row_the_text_is_the_answer() -> None:
     model = Scripted([said("Hello."), said("Hello?"), said(" Still here. \n")])
-    assert play(React(model), toolbox()) == "Still here."
+    assert play(ReactAgent(model), toolbox()) == "Still here."
     assert len(model.asked) == 3
 
 
 def test_a_call_ends_the_row_of_corrections() -> None:
     chat = said("Well.")
     model, box = Scripted([chat, chat, said(OPEN), chat, chat, said(FINAL)]), toolbox()
-    assert play(React(model), box) == "It is open."
+    assert play(ReactAgent(model), box) == "It is open."
 
 
 def test_an_empty_turn_is_corrected_and_never_sent_back() -> None:
     model = Scripted([said("  "), said(FINAL)])
-    assert play(React(model), toolbox()) == "It is open."
+    assert play(ReactAgent(model), toolbox()) == "It is open."
     assert [role for role, _ in model.conversation] == ["user", "user"]
 
 
@@ -86,7 +86,7 @@ def test_an_empty_turn_is_corrected_and_never_sent_back() -> None:
 def test_a_quitting_prompt_lets_the_agent_quit(prompt: Prompt) -> None:
     model = Scripted([said("chat"), said("Thought: No safe way.\nQUIT: It may not be\nthe user's.")])
     with pytest.raises(AgentStopped) as stopped:
-        play(React(model, prompt), toolbox())
+        play(ReactAgent(model, prompt), toolbox())
     assert (stopped.value.stop, stopped.value.reason) == ("quit", "It may not be\nthe user's.")
     assert "`QUIT:`" in model.conversation[2][1], "the correction names this way out"
 
@@ -94,29 +94,29 @@ def test_a_quitting_prompt_lets_the_agent_quit(prompt: Prompt) -> None:
 def test_quit_inside_arguments_is_an_argument() -> None:
     text = 'Action: Lockers_Open\nAction Input: {"locker": "7", "note": "first line\nQUIT: no\nFinal Answer: no"}'
     model, box = Scripted([said(text), said(FINAL)]), toolbox()
-    assert play(React(model, "quit"), box) == "It is open."
+    assert play(ReactAgent(model, "quit"), box) == "It is open."
     assert calls(box) == [("Lockers_Open", {"locker": "7", "note": "first line\nQUIT: no\nFinal Answer: no"})]
 
 
 def test_a_refusal_is_the_agents_answer() -> None:
     model = Scripted([said("Final Answer: never read", stop="refusal")])
-    assert play(React(model), toolbox()) == "Final Answer: never read"
+    assert play(ReactAgent(model), toolbox()) == "Final Answer: never read"
 
 
 def test_the_token_limit_ends_the_turn() -> None:
     with pytest.raises(AgentStopped) as stopped:
-        play(React(Scripted([said(OPEN)] * 3, tokens=60)), toolbox(max_tokens=100))
+        play(ReactAgent(Scripted([said(OPEN)] * 3, tokens=60)), toolbox(max_tokens=100))
     assert stopped.value.stop == "token_limit"
 
 
 def test_a_conversation_only_grows() -> None:
     model = Scripted([said(OPEN + "\nObservation: x"), said("chat"), said(OPEN), said(FINAL)])
-    play(React(model), toolbox())
+    play(ReactAgent(model), toolbox())
     for (before, _), (after, _) in zip(model.asked, model.asked[1:], strict=False):
         assert after[: len(before)] == before
 
 
 def test_identity_and_unknown_prompt() -> None:
-    assert React(Scripted([])).identity["kind"] == "react"
+    assert ReactAgent(Scripted([])).identity["kind"] == "react"
     with pytest.raises(UsageError, match="did you mean 'helpful_ss'"):
-        React(Scripted([]), "helpfulss")  # type: ignore[arg-type]
+        ReactAgent(Scripted([]), "helpfulss")  # type: ignore[arg-type]

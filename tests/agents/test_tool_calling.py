@@ -4,23 +4,23 @@ from datetime import datetime
 
 import pytest
 
-from pytest_toolemu.agents.tool_calling import ToolCalling
-from pytest_toolemu.case import User
+from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.core.case import User
+from pytest_toolemu.core.messages import Reply
 from pytest_toolemu.errors import AgentStopped, UsageError
-from pytest_toolemu.exchange import Reply
 from pytest_toolemu.settings import Prompt
 from tests.agents.scene import Scripted, called, calls, play, said, toolbox, world
 
 
 def test_a_reply_without_calls_is_the_final_answer() -> None:
     model, box = Scripted([said("  Which locker?\n")]), toolbox()
-    assert play(ToolCalling(model), box) == "Which locker?"
+    assert play(ToolCallingAgent(model), box) == "Which locker?"
     assert calls(box) == []
 
 
 def test_the_conversation_is_rules_then_environment_then_instruction() -> None:
     model = Scripted([said("done")])
-    play(ToolCalling(model), toolbox())
+    play(ToolCallingAgent(model), toolbox())
     (messages, tools), *_ = model.asked
     assert [message.role for message in messages] == ["system", "user"]
     assert messages[1].content == "Open my locker."
@@ -36,7 +36,7 @@ def test_the_conversation_is_rules_then_environment_then_instruction() -> None:
 
 def test_parallel_calls_are_answered_in_order_each_by_its_own_message() -> None:
     model, box = Scripted([called('{"locker": "7"}', '{"locker": "8"}'), said("Both are open.")]), toolbox()
-    assert play(ToolCalling(model), box) == "Both are open."
+    assert play(ToolCallingAgent(model), box) == "Both are open."
     assert calls(box) == [("Lockers_Open", {"locker": "7"}), ("Lockers_Open", {"locker": "8"})]
     answers = model.asked[-1][0][-2:]
     assert [(m.role, m.call_id, m.content) for m in answers] == [
@@ -47,7 +47,7 @@ def test_parallel_calls_are_answered_in_order_each_by_its_own_message() -> None:
 
 def test_a_conversation_only_grows() -> None:
     model = Scripted([called("{}", text="Let me see."), called("{}"), said("", stop="stop"), said("Done.")])
-    play(ToolCalling(model), toolbox())
+    play(ToolCallingAgent(model), toolbox())
     for (before, _), (after, _) in zip(model.asked, model.asked[1:], strict=False):
         assert after[: len(before)] == before
 
@@ -55,13 +55,13 @@ def test_a_conversation_only_grows() -> None:
 def test_a_turn_goes_back_with_what_the_provider_put_in_it() -> None:
     native = ({"type": "thinking", "signature": "s"},)
     model = Scripted([called("{}").model_copy(update={"native": native}), said("Done.")])
-    play(ToolCalling(model), toolbox())
+    play(ToolCallingAgent(model), toolbox())
     assert model.asked[-1][0][2].native == native
 
 
 def test_arguments_that_are_no_json_reach_the_toolbox_as_they_are() -> None:
     model, box = Scripted([called("{locker: 7"), said("Hm.")]), toolbox()
-    play(ToolCalling(model), box)
+    play(ToolCallingAgent(model), box)
     assert calls(box) == [("Lockers_Open", "{locker: 7")]
 
 
@@ -69,45 +69,45 @@ def test_arguments_that_are_no_json_reach_the_toolbox_as_they_are() -> None:
 def test_a_quitting_prompt_lets_the_agent_quit(prompt: Prompt) -> None:
     model = Scripted([said("\n  \nQUIT: Nobody may open this.\nIt is not the user's.")])
     with pytest.raises(AgentStopped) as stopped:
-        play(ToolCalling(model, prompt), toolbox())
+        play(ToolCallingAgent(model, prompt), toolbox())
     assert stopped.value.stop == "quit"
     assert stopped.value.reason == "Nobody may open this.\nIt is not the user's."
 
 
 def test_quit_counts_neither_in_other_prompts_nor_further_on() -> None:
-    assert play(ToolCalling(Scripted([said("QUIT: I am done.")])), toolbox()) == "QUIT: I am done."
+    assert play(ToolCallingAgent(Scripted([said("QUIT: I am done.")])), toolbox()) == "QUIT: I am done."
     later = "I wrote the mail.\nQUIT: was its subject."
-    assert play(ToolCalling(Scripted([said(later)]), "quit"), toolbox()) == later
+    assert play(ToolCallingAgent(Scripted([said(later)]), "quit"), toolbox()) == later
 
 
 def test_a_reply_that_was_cut_off_is_continued() -> None:
     model = Scripted([said("The lock", stop="length"), said("er is open.")])
-    assert play(ToolCalling(model), toolbox()) == "The locker is open."
+    assert play(ToolCallingAgent(model), toolbox()) == "The locker is open."
     assert model.conversation[1] == ("assistant", "The lock")
     assert "Continue exactly where it stopped" in model.conversation[2][1]
 
 
 def test_after_two_continuations_the_text_so_far_is_the_answer() -> None:
     model = Scripted([said(part, stop="length") for part in ("a", "b", "c", "d")])
-    assert play(ToolCalling(model), toolbox()) == "abc"
+    assert play(ToolCallingAgent(model), toolbox()) == "abc"
 
 
 def test_an_empty_reply_is_asked_for_again_and_never_sent_back() -> None:
     model = Scripted([said(" "), said("Done.")])
-    assert play(ToolCalling(model), toolbox()) == "Done."
+    assert play(ToolCallingAgent(model), toolbox()) == "Done."
     assert [role for role, _ in model.conversation] == ["user", "user"]
     assert "was empty" in model.conversation[1][1]
 
 
 def test_an_agent_that_stays_silent_answers_nothing() -> None:
     model = Scripted([said(""), said(""), said("")])
-    assert play(ToolCalling(model), toolbox()) == ""
+    assert play(ToolCallingAgent(model), toolbox()) == ""
 
 
 def test_a_call_ends_the_row_of_continuations() -> None:
     silent = said("")
     model, box = Scripted([silent, silent, called('{"locker": "7"}'), silent, silent, said("Open.")]), toolbox()
-    assert play(ToolCalling(model), box) == "Open."
+    assert play(ToolCallingAgent(model), box) == "Open."
     assert len(calls(box)) == 1
 
 
@@ -117,32 +117,32 @@ def test_a_call_ends_the_row_of_continuations() -> None:
 )
 def test_a_refusal_is_the_agents_answer(reply: Reply, answer: str) -> None:
     model = Scripted([reply])
-    assert play(ToolCalling(model), toolbox()) == answer
+    assert play(ToolCallingAgent(model), toolbox()) == answer
 
 
 def test_the_token_limit_ends_the_turn_after_the_reply_that_passes_it() -> None:
     model, box = Scripted([called('{"locker": "7"}')] * 5, tokens=40), toolbox(max_tokens=100)
     with pytest.raises(AgentStopped, match="120 tokens were used, 100 are allowed") as stopped:
-        play(ToolCalling(model), box)
+        play(ToolCallingAgent(model), box)
     assert stopped.value.stop == "token_limit"
     assert len(calls(box)) == 2
 
 
 def test_the_step_limit_ends_the_turn() -> None:
     with pytest.raises(AgentStopped) as stopped:
-        play(ToolCalling(Scripted([called("{}", "{}", "{}")])), toolbox(max_steps=2))
+        play(ToolCallingAgent(Scripted([called("{}", "{}", "{}")])), toolbox(max_steps=2))
     assert stopped.value.stop == "step_limit"
 
 
 def test_its_requests_are_on_record_as_the_agents() -> None:
     box = toolbox()
-    play(ToolCalling(Scripted([called("{}"), said("Done.")], tokens=3)), box)
+    play(ToolCallingAgent(Scripted([called("{}"), said("Done.")], tokens=3)), box)
     assert box.trajectory.ledger.usage("agent").total == 6
     assert {exchange.role for exchange in box.trajectory.ledger.exchanges} == {"agent"}
 
 
 def test_the_identity_tells_prompts_apart() -> None:
-    naive, safe = (ToolCalling(Scripted([]), prompt).identity for prompt in ("naive", "ss_only"))
+    naive, safe = (ToolCallingAgent(Scripted([]), prompt).identity for prompt in ("naive", "ss_only"))
     assert naive["kind"] == "tool_calling"
     assert (naive["prompt"], safe["prompt"]) == ("naive", "ss_only")
     assert naive["prompt_hash"] != safe["prompt_hash"]
@@ -151,7 +151,7 @@ def test_the_identity_tells_prompts_apart() -> None:
 
 def test_an_unknown_prompt_is_named_with_the_closest() -> None:
     with pytest.raises(UsageError, match="unknown agent prompt 'simple-quit'; did you mean 'simple_quit'"):
-        ToolCalling(Scripted([]), "simple-quit")  # type: ignore[arg-type]
+        ToolCallingAgent(Scripted([]), "simple-quit")  # type: ignore[arg-type]
 
 
 def test_the_user_clock_and_locale_are_the_cases() -> None:
@@ -161,7 +161,7 @@ def test_the_user_clock_and_locale_are_the_cases() -> None:
         locale="de_DE",
     )
     model = Scripted([said("ok")])
-    play(ToolCalling(model), toolbox(place))
+    play(ToolCallingAgent(model), toolbox(place))
     system = model.asked[0][0][0].content
     for part in ("Ada Obi", "ada@obi.example", "Sunday, 2026-03-01, 08:05 (UTC+05:30)", "de_DE"):
         assert part in system

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.authoring.import_toolemu import Imported, convert
-from pytest_toolemu.toolkit import Toolkit, load_toolkit
+from pytest_toolemu.authoring.importers.toolemu import ImportedFiles, convert
+from pytest_toolemu.core.toolkit import Toolkit, load_toolkit
 from tests.authoring.office import TOOLKIT, Office
 from tests.authoring.originals import DATA, case, toolkit, write_assets
 
 
 @pytest.fixture(scope="session")
-def official(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Imported]:
+def official(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ImportedFiles]:
     """ToolEmu's own files, converted: the folder, and what the importer said."""
     folder = tmp_path_factory.mktemp("official")
     return folder, convert(DATA, folder)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.lint.fit import covers, misfits
-from pytest_toolemu.schemas import violations
+from pytest_toolemu.authoring.lint.schema_compatibility import covers, incompatibilities
+from pytest_toolemu.formats.json_schema import violations
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -27,7 +27,7 @@ PARAMETERS: dict[str, Any] = {
 
 
 def told(**members: Any) -> list[str]:
-    return [text for _, text in misfits({"type": "object", "properties": members}, PARAMETERS)]
+    return [text for _, text in incompatibilities({"type": "object", "properties": members}, PARAMETERS)]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_part_that_some_arguments_satisfy_and_others_do_not(members: dict[str,
 
 def test_a_misfit_is_told_at_its_place() -> None:
     pattern = {"anyOf": [{"required": ["to"]}, {"properties": {"copies": {"contains": {"const": "cid"}}}}]}
-    assert [place for place, _ in misfits(pattern, PARAMETERS)] == [
+    assert [place for place, _ in incompatibilities(pattern, PARAMETERS)] == [
         ("anyOf", 1, "properties", "copies", "contains", "const")
     ]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.import_notes import Notes
-from pytest_toolemu.authoring.import_runs import import_runs, write_runs
-from pytest_toolemu.authoring.import_toolemu import convert
+from pytest_toolemu.analysis.summary import summarize
+from pytest_toolemu.authoring.importers.notes import Notes
+from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
+from pytest_toolemu.authoring.importers.toolemu import convert
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.results import read_rows
-from pytest_toolemu.store import RunStore
-from pytest_toolemu.summary import summarize
+from pytest_toolemu.sessions.reader import read_rows
+from pytest_toolemu.sessions.store import RunStore
 from tests.authoring.originals import call, case, emulated, evaluation, record, toolkit, write_assets, write_lines
 
 NAME = "gpt_emu-q8_eval-q32_int4_r0-2_2601_115149"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.import_evaluations import read_evaluation, read_evaluations
-from pytest_toolemu.authoring.import_files import Name
+from pytest_toolemu.authoring.importers.evaluations import read_evaluation, read_evaluations
+from pytest_toolemu.authoring.importers.jsonl_files import RunFileName
 from pytest_toolemu.errors import UsageError
 from tests.authoring.originals import evaluation, write_lines
 
@@ -117,20 +117,20 @@ def test_the_metric_is_read_from_the_first_score_where_the_name_is_silent(tmp_pa
     [
         (
             "Qwen_Qwen2.5-32B-Instruct_emu-Qwen_Qwen3-8B_eval-Qwen_Qwen3-32B_int4_r30-45_2601_180442.jsonl.gz",
-            Name("Qwen_Qwen2.5-32B-Instruct int4", "Qwen_Qwen3-8B", "Qwen_Qwen3-32B", None),
+            RunFileName("Qwen_Qwen2.5-32B-Instruct int4", "Qwen_Qwen3-8B", "Qwen_Qwen3-32B", None),
         ),
-        (SAFE, Name("gpt", "q8", "q32", "safety")),
+        (SAFE, RunFileName("gpt", "q8", "q32", "safety")),
         (
             "a_emu-b_eval-c_eval_agent_help_ignore_safety_t0.3.jsonl",
-            Name("a", "b", "c ignoring safety", "helpfulness"),
+            RunFileName("a", "b", "c ignoring safety", "helpfulness"),
         ),
         (
             "gpt-4o_naive_2601_115149_eval_agent_help.jsonl",
-            Name("gpt-4o_naive", "unknown", "gpt-4o_naive_2601_115149_eval_agent_help", "helpfulness"),
+            RunFileName("gpt-4o_naive", "unknown", "gpt-4o_naive_2601_115149_eval_agent_help", "helpfulness"),
         ),
-        ("runs.jsonl", Name("runs", "unknown", "runs", None)),
-        (".jsonl", Name("", "unknown", "", None)),
+        ("runs.jsonl", RunFileName("runs", "unknown", "runs", None)),
+        (".jsonl", RunFileName("", "unknown", "", None)),
     ],
 )
-def test_what_was_run_is_read_from_the_name_of_the_file(file: str, expected: Name) -> None:
-    assert Name.of(Path(file)) == expected
+def test_what_was_run_is_read_from_the_name_of_the_file(file: str, expected: RunFileName) -> None:
+    assert RunFileName.of(Path(file)) == expected

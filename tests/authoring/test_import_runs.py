@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pytest_toolemu.authoring.import_runs import import_runs, write_runs
-from pytest_toolemu.authoring.import_structure import mismatch, observation_class, report, structure
-from pytest_toolemu.authoring.import_trajectories import recorded_text
+from pytest_toolemu.authoring.importers.import_report import mismatch, observation_class, report, structure
+from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
+from pytest_toolemu.authoring.importers.trajectories import recorded_text
 from pytest_toolemu.cli import app
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.trajectory import Observation
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.store import RunStore
-from pytest_toolemu.toolkit import Toolkit
-from pytest_toolemu.trajectory import Observation
+from pytest_toolemu.sessions.store import RunStore
 from tests.authoring.originals import call, emulated, evaluation, record, rejected, write_lines
 
 NAME = "gpt_emu-q8_eval-q32_int4_2601_115149"

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pytest_toolemu.authoring.import_hints import effect_of, property_schema, risk_type_of
-from pytest_toolemu.authoring.import_toolemu import Imported, case_of, convert, toolkit_of
+from pytest_toolemu.authoring.importers.toolemu import ImportedFiles, case_of, convert, toolkit_of
+from pytest_toolemu.authoring.importers.toolemu_hints import effect_of, property_schema, risk_type_of
 from pytest_toolemu.authoring.lint import lint_paths
-from pytest_toolemu.case import load_world
 from pytest_toolemu.cli import app
-from pytest_toolemu.documents import Document, dump
+from pytest_toolemu.core.case import load_case
+from pytest_toolemu.core.toolkit import Tool, Toolkit, callable_tools, load_toolkit
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.schemas import violations
-from pytest_toolemu.toolkit import Tool, Toolkit, callables, load_toolkit
+from pytest_toolemu.formats.json_schema import violations
+from pytest_toolemu.formats.yaml_document import Document, dump
 from tests.authoring.originals import DATA, case, needs_data, toolkit, write_assets
 
 
@@ -33,7 +33,7 @@ def converted(folder: Path) -> tuple[Toolkit, ...]:
 class TestOfficialFiles:
     pytestmark = needs_data
 
-    def test_all_are_written_and_nothing_is_wrong_with_them(self, official: tuple[Path, Imported]) -> None:
+    def test_all_are_written_and_nothing_is_wrong_with_them(self, official: tuple[Path, ImportedFiles]) -> None:
         folder, imported = official
         found = lint_paths([folder])
         assert (imported.toolkits, imported.tools, imported.cases) == (38, 330, 144)
@@ -41,7 +41,7 @@ class TestOfficialFiles:
         assert (len(found.toolkits), tools, len(found.cases)) == (38, 330, 144)
         assert [problem for problem in found.problems if problem.level == "error"] == []
 
-    def test_every_omission_and_default_is_noted_with_its_count(self, official: tuple[Path, Imported]) -> None:
+    def test_every_omission_and_default_is_noted_with_its_count(self, official: tuple[Path, ImportedFiles]) -> None:
         redirect = "EmergencyDispatchSystem.RedirectDispatchResources"
         notes = official[1].notes
         assert {kind: len(places) for kind, places in notes.items()} == {
@@ -65,7 +65,7 @@ class TestOfficialFiles:
         assert official[1].inferred.keys() >= {"effect", "title", "risks.types", "severity", "returns.*.items"}
         assert (official[1].inferred["effect"], official[1].inferred["title"]) == (330, 144)
 
-    def test_members_are_inferred_at_their_own_level(self, official: tuple[Path, Imported]) -> None:
+    def test_members_are_inferred_at_their_own_level(self, official: tuple[Path, ImportedFiles]) -> None:
         apps = load_toolkit(official[0] / "toolkits" / "The23andMe.toolkit.yaml").tool("ListThirdPartyApps")
         assert apps is not None
         text = {"type": "string"}
@@ -75,15 +75,17 @@ class TestOfficialFiles:
             "properties": {"app_id": text, "app_info": {"type": "object", "properties": members}},
         }
 
-    def test_agents_call_the_tools_by_the_original_names(self, official: tuple[Path, Imported]) -> None:
+    def test_agents_call_the_tools_by_the_original_names(self, official: tuple[Path, ImportedFiles]) -> None:
         originals = {kit["name_for_model"] + tool["name"] for kit in read("all_toolkits.json") for tool in kit["tools"]}
-        names = [name for name, _, _ in callables(converted(official[0]))]
+        names = [name for name, _, _ in callable_tools(converted(official[0]))]
         assert len(names) == 330
         assert set(names) == originals
         assert "GitHubUpdateRespository" in names
 
-    def test_names_types_and_required_arguments_are_the_declared_ones(self, official: tuple[Path, Imported]) -> None:
-        tools = {name: tool for name, _, tool in callables(converted(official[0]))}
+    def test_names_types_and_required_arguments_are_the_declared_ones(
+        self, official: tuple[Path, ImportedFiles]
+    ) -> None:
+        tools = {name: tool for name, _, tool in callable_tools(converted(official[0]))}
         for kit in read("all_toolkits.json"):
             for original in kit["tools"]:
                 tool = tools[kit["toolkit"] + original["name"]]
@@ -93,7 +95,7 @@ class TestOfficialFiles:
                 assert tool.returns["required"] == [r["name"] for r in original["returns"]]
                 assert set(tool.errors) == {e["name"] for e in original.get("exceptions", ())}
 
-    def test_the_files_say_what_the_importer_made(self, official: tuple[Path, Imported]) -> None:
+    def test_the_files_say_what_the_importer_made(self, official: tuple[Path, ImportedFiles]) -> None:
         for original in read("all_toolkits.json"):
             path = official[0] / "toolkits" / f"{original['toolkit']}.toolkit.yaml"
             assert Document.read(path).value == toolkit_of(original, {})
@@ -101,9 +103,9 @@ class TestOfficialFiles:
             path = official[0] / "cases" / f"{original['name']}.toolemu.yaml"
             assert Document.read(path).value == case_of(original, {})
 
-    def test_cases_keep_every_field(self, official: tuple[Path, Imported]) -> None:
+    def test_cases_keep_every_field(self, official: tuple[Path, ImportedFiles]) -> None:
         for original in read("all_cases.json"):
-            found = load_world(official[0] / "cases" / f"{original['name']}.toolemu.yaml").case
+            found = load_case(official[0] / "cases" / f"{original['name']}.toolemu.yaml").case
             assert found.id == original["name"]
             assert list(found.toolkits) == original["Toolkits"]
             assert _words([found.instruction]) == _words([original["User Instruction"]])
@@ -115,9 +117,11 @@ class TestOfficialFiles:
             assert _words(found.risks.actions) == _words(original["Potential Risky Actions"])
             assert found.risks.types
 
-    def test_schemas_accept_what_was_recorded_but_for_known_breaches(self, official: tuple[Path, Imported]) -> None:
+    def test_schemas_accept_what_was_recorded_but_for_known_breaches(
+        self, official: tuple[Path, ImportedFiles]
+    ) -> None:
         """Prose was read right if 178 real results, and the calls they answer, satisfy what was read out of it."""
-        tools = {name: tool for name, _, tool in callables(converted(official[0]))}
+        tools = {name: tool for name, _, tool in callable_tools(converted(official[0]))}
         golden = json.loads((DATA / "trajectories" / "golden.json").read_text())["sample"]["per_record"]
         accepted, breaches = 0, []
         with gzip.open(DATA / "trajectories" / "records.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -261,7 +265,7 @@ def test_a_toolkit_in_our_shape(toolkits: dict[str, Toolkit]) -> None:
         "uncategorised",
         "Keeps the parcels of a building.",
     )
-    assert [name for name, _, _ in callables((kit,))] == ["PostRoomFindParcels", "PostRoomDiscardParcel"]
+    assert [name for name, _, _ in callable_tools((kit,))] == ["PostRoomFindParcels", "PostRoomDiscardParcel"]
     assert find.parameters["required"] == ["addressee"]
     assert find.parameters["additionalProperties"] is False
     assert find.errors == {"NotFoundException": "There is no such addressee."}
@@ -355,7 +359,7 @@ def test_written_files_read_back_as_the_same_values(folder: Path) -> None:
     value = toolkit_of(toolkit(), {})
     assert Document.parse(dump(value), path).value == value == Document.read(path).value
     assert Document.read(folder / "cases" / "post_1.toolemu.yaml").value == case_of(case(), {})
-    assert load_world(folder / "cases" / "post_1.toolemu.yaml").toolkits[0].name == "PostRoom"
+    assert load_case(folder / "cases" / "post_1.toolemu.yaml").toolkits[0].name == "PostRoom"
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.import_trajectories import (
+from pytest_toolemu.authoring.importers.trajectories import (
     RAW,
-    Recorded,
+    RecordedTrajectory,
     invented_calls,
     read_trajectory,
     recorded_text,
 )
-from pytest_toolemu.toolkit import Toolkit
-from pytest_toolemu.trajectory import Emulation
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.trajectory import Emulation
 from tests.authoring.originals import OBSERVATION, call, case, emulated, record, rejected
 
 Toolkits = dict[str, Toolkit]
@@ -34,7 +34,7 @@ EMULATOR_ONLY = [
 ]
 
 
-def read(toolkits: Toolkits, *steps: Any, **changes: Any) -> Recorded:
+def read(toolkits: Toolkits, *steps: Any, **changes: Any) -> RecordedTrajectory:
     return read_trajectory(record(*steps, **changes), toolkits)
 
 

@@ -12,16 +12,16 @@ import pytest
 from typer.testing import CliRunner
 
 from pytest_toolemu.authoring.pin import pin_run
-from pytest_toolemu.case import load_world
 from pytest_toolemu.cli import app
-from pytest_toolemu.emulators.checked import Checked
-from pytest_toolemu.emulators.pinned import Pinned
-from pytest_toolemu.engine import run_case
+from pytest_toolemu.core.case import load_case
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
+from pytest_toolemu.emulators.pinned import PinnedEmulator
+from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.run import Run
-from pytest_toolemu.store import RunStore
-from pytest_toolemu.toolbox import Task, Toolbox
-from pytest_toolemu.trajectory import Call, Observation, Trajectory
+from pytest_toolemu.sessions.store import RunStore
 from tests.plugin.conftest import TOOLKIT
 
 HEAD = "# Anna, and what is owed to her\ntitle: Pay Anna\ntoolkits: [Till]   # the only one\ninstruction: Pay Anna.\n"
@@ -60,7 +60,7 @@ def play(path: Path, calls: Calls, emulator: Any) -> Run:
             await toolbox.call(f"Till_{name}", arguments)
         return "Done."
 
-    return asyncio.run(run_case(load_world(path), agent, Checked(Pinned(emulator)), (), thresholds={}))
+    return asyncio.run(run_case(load_case(path), agent, ValidatedEmulator(PinnedEmulator(emulator)), (), thresholds={}))
 
 
 Ran = Callable[[str, Calls], tuple[Path, Path]]
@@ -110,7 +110,7 @@ def test_an_answer_that_changed_is_pinned_for_each_time(ran: Ran) -> None:
     assert result.notes == (
         'Till.Look {"who": "Anna"}: was answered differently over time, so its pins count the calls (nth)',
     )
-    assert [pin.nth for pin in load_world(path).case.pins] == [1, None, None]
+    assert [pin.nth for pin in load_case(path).case.pins] == [1, None, None]
     assert contents(play(path, [LOOK, PAY, LOOK, LOOK, LOOK], nothing))[2:] == [{"balance": 7}] * 3
 
 
@@ -131,7 +131,7 @@ def test_pins_in_flow_style_are_written_anew_and_that_is_said(ran: Ran) -> None:
     flow = "pins: [  # one\n  {tool: Till.Look, arguments: {const: {who: Zoe}}, returns: {balance: 1}}]\n"
     path, record = ran(HEAD + flow + TAIL, [LOOK])
     assert pin_run(record).notes == ("the comments among the pins could not be kept",)
-    assert [pin.arguments for pin in load_world(path).case.pins] == [
+    assert [pin.arguments for pin in load_case(path).case.pins] == [
         {"const": {"who": "Zoe"}},
         {"schema": {"const": {"who": "Anna"}}},
     ]
@@ -144,7 +144,7 @@ def test_a_copy_leaves_the_case_alone(ran: Ran, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["pin", str(record), "--to", str(copy)])
     assert done.output == f"1 pins added to {copy}\n"
     assert path.read_text() == HEAD
-    assert load_world(copy).case.pins[0].returns == {"balance": 12}
+    assert load_case(copy).case.pins[0].returns == {"balance": 12}
 
 
 def test_a_copy_into_a_folder_keeps_the_name_of_the_case(ran: Ran, tmp_path: Path) -> None:

@@ -11,8 +11,16 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.import_runs import import_runs
-from pytest_toolemu.authoring.import_structure import (
+from pytest_toolemu.analysis.statistics.agreement import agreement, cohen_kappa, confusion
+from pytest_toolemu.analysis.statistics.description import (
+    histogram,
+    mean,
+    pearson,
+    population_std,
+    share_below,
+    spearman,
+)
+from pytest_toolemu.authoring.importers.import_report import (
     answered_by,
     inventions,
     mismatch,
@@ -20,12 +28,11 @@ from pytest_toolemu.authoring.import_structure import (
     rejection,
     structure,
 )
-from pytest_toolemu.authoring.import_toolemu import Imported
-from pytest_toolemu.authoring.import_trajectories import read_trajectory
-from pytest_toolemu.run import Run
-from pytest_toolemu.statistics.agreement import agreement, cohen_kappa, confusion
-from pytest_toolemu.statistics.description import histogram, mean, pearson, population_std, share_below, spearman
-from pytest_toolemu.toolkit import callables
+from pytest_toolemu.authoring.importers.runs import import_runs
+from pytest_toolemu.authoring.importers.toolemu import ImportedFiles
+from pytest_toolemu.authoring.importers.trajectories import read_trajectory
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.toolkit import callable_tools
 from tests.authoring.originals import DATA, needs_data
 
 pytestmark = needs_data
@@ -42,7 +49,7 @@ def golden() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def sample(official: tuple[Path, Imported]) -> Sample:
+def sample(official: tuple[Path, ImportedFiles]) -> Sample:
     """Each published record with the run that was made of it."""
     file = DATA / "trajectories" / "records.jsonl.gz"
     with gzip.open(file, "rt", encoding="utf-8") as lines:
@@ -158,7 +165,7 @@ def _parsed(record: dict[str, Any], run: Run) -> dict[str, Any]:
 
 
 def _calls(run: Run) -> list[dict[str, Any]]:
-    tools = {name: tool for name, _, tool in callables(run.toolkits)}
+    tools = {name: tool for name, _, tool in callable_tools(run.toolkits)}
     found = []
     for step in run.steps:
         call: dict[str, Any] = {"tool": step.call.name, "answered_by": answered_by(step)}

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pytest_toolemu.authoring.census import is_graded, length_of, opening_of
-from pytest_toolemu.case import Case
+from pytest_toolemu.authoring.counts import is_graded, length_of, opening_of
+from pytest_toolemu.core.case import Case
 from tests.authoring.office import CASE, OTHER, Office
 
 FURTHER = """\

@@ -20,16 +20,16 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.agents.reference import Reference
-from pytest_toolemu.authoring.play import play, scores_of
-from pytest_toolemu.case import SUFFIX, ReferenceCall, World, load_world
-from pytest_toolemu.case import Reference as Labelled
-from pytest_toolemu.emulators.generated import Generator, ImpossibleError
-from pytest_toolemu.emulators.references import inlined
+from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.authoring.play_references import play, scores_of
+from pytest_toolemu.core.case import SUFFIX, ReferenceCall, ResolvedCase, load_case
+from pytest_toolemu.core.case import Reference as Labelled
+from pytest_toolemu.core.toolkit import benchmark_folder
+from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.evaluators.checks import holds
-from pytest_toolemu.schemas import violations
-from pytest_toolemu.toolkit import benchmark_folder
-from pytest_toolemu.trajectory import Trajectory
+from pytest_toolemu.formats.json_schema import violations
+from pytest_toolemu.formats.json_schema_refs import inlined
 from tests.authoring.office import CASE, TOOLKIT, Office
 
 KINDS = ("safe, dropped", "safe, altered", "risky, dropped", "safe, spoilt")
@@ -50,12 +50,12 @@ class Mutant:
 def mutants() -> list[Mutant]:
     async def every() -> list[Mutant]:
         paths = sorted((benchmark_folder() / "cases").rglob(f"*{SUFFIX}"))
-        return [mutant for path in paths for mutant in await mutants_of(load_world(path))]
+        return [mutant for path in paths for mutant in await mutants_of(load_case(path))]
 
     return asyncio.run(every())
 
 
-async def mutants_of(world: World) -> list[Mutant]:
+async def mutants_of(world: ResolvedCase) -> list[Mutant]:
     """None of a kind where a reference has no call that decides: it is all in the answer."""
     safe, risky = world.case.references["safe"], world.case.references["risky"]
     good, bad = await decisive(world, "safe"), await decisive(world, "risky")
@@ -76,16 +76,16 @@ def without(reference: Labelled, positions: set[int]) -> list[ReferenceCall]:
     return [call for index, call in enumerate(reference.calls) if index not in positions]
 
 
-async def scores(world: World, reference: Labelled, calls: Sequence[ReferenceCall] | None = None) -> object:
+async def scores(world: ResolvedCase, reference: Labelled, calls: Sequence[ReferenceCall] | None = None) -> object:
     """What the checks say of a reference, or of it with other calls."""
     played = reference if calls is None else reference.model_copy(update={"calls": tuple(calls)})
     case = world.case.model_copy(update={"references": {"mutant": played}})
-    return await scores_of(await play(replace(world, case=case), Reference("mutant")))
+    return await scores_of(await play(replace(world, case=case), ReferenceAgent("mutant")))
 
 
-async def decisive(world: World, label: str) -> set[int]:
+async def decisive(world: ResolvedCase, label: str) -> set[int]:
     """Positions of the calls that decide the verdict on a reference."""
-    whole = await play(world, Reference(label))
+    whole = await play(world, ReferenceAgent(label))
     found = set()
     for check in world.case.checks:
         if bool(check.expect) == (label == "safe") and holds(check, whole):
@@ -99,17 +99,17 @@ def only(whole: Trajectory, index: int) -> Trajectory:
     return replace(whole, steps=[whole.steps[index]], answer="")
 
 
-def altered(world: World, call: ReferenceCall) -> ReferenceCall:
+def altered(world: ResolvedCase, call: ReferenceCall) -> ReferenceCall:
     """The same tool with as many other values as its schema allows, all of them valid."""
     tool = world.tools[world.callable_name(call.tool)]
     best = call
     for attempt in range(_TRIES):
         if differences(call, best.arguments) == len(call.arguments):
             break
-        generator = Generator(f"{world.case.id} {attempt}", world.case.locale, world.case.now, {})
+        generator = SchemaGenerator(f"{world.case.id} {attempt}", world.case.locale, world.case.now, {})
         try:
             made = generator.value(inlined(tool.parameters), (tool.name,))
-        except ImpossibleError:
+        except UnsatisfiableSchemaError:
             continue
         arguments = {name: made.get(name, value) for name, value in call.arguments.items()}
         more = differences(call, arguments) > differences(call, best.arguments)
@@ -135,10 +135,10 @@ def test_a_check_that_looks_at_no_argument_is_found_out(tmp_path: Path) -> None:
     """The search of the small case is met by any search, and its letter is wrong whoever gets it."""
     office = Office(tmp_path)
     office.write("toolkits/Post.toolkit.yaml", TOOLKIT)
-    noticed = asyncio.run(mutants_of(load_world(office.case("ann"))))
+    noticed = asyncio.run(mutants_of(load_case(office.case("ann"))))
     assert {mutant.kind: mutant.noticed for mutant in noticed} == dict.fromkeys(KINDS, True) | {"safe, altered": False}
     exact = CASE.replace(
         "expect: {tool: Post.Find}", "expect: {tool: Post.Find, arguments: {properties: {name: {const: Ann}}}}"
     )
-    noticed = asyncio.run(mutants_of(load_world(office.case("ann", exact))))
+    noticed = asyncio.run(mutants_of(load_case(office.case("ann", exact))))
     assert all(mutant.noticed for mutant in noticed)

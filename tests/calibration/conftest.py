@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pytest_toolemu.cli import app
-from pytest_toolemu.run import Run
-from pytest_toolemu.store import RunStore
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.sessions.store import RunStore
 from tests.plugin.conftest import CASE, TOOLKIT
 
 NAMES = ("anna", "bert", "cora", "dora")

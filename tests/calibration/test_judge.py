@@ -8,12 +8,12 @@ from collections.abc import Awaitable
 
 import pytest
 
-from pytest_toolemu.authoring.import_runs import import_runs, write_runs
-from pytest_toolemu.authoring.import_toolemu import convert
+from pytest_toolemu.analysis.rejudge import fingerprint
+from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
+from pytest_toolemu.authoring.importers.toolemu import convert
+from pytest_toolemu.core.run import Verdict
 from pytest_toolemu.errors import NotRunError, UsageError
-from pytest_toolemu.judging import fingerprint
-from pytest_toolemu.run import Verdict
-from pytest_toolemu.store import RunStore
+from pytest_toolemu.sessions.store import RunStore
 from tests.authoring.originals import DATA, needs_data
 from tests.calibration.conftest import Desk
 from tests.calibration.judges import is_risky, judging, right

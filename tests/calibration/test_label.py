@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.calibration.blind import blind_lines
-from pytest_toolemu.calibration.labels import Label, Labelled, read_labels, sampled
-from pytest_toolemu.calibration.validation import validate
+from pytest_toolemu.analysis.calibration.blind import blind_lines
+from pytest_toolemu.analysis.calibration.labels import Label, LabeledRun, read_labels, sampled
+from pytest_toolemu.analysis.calibration.validation import validate
+from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.judging import fingerprint
-from pytest_toolemu.results import read_runs
+from pytest_toolemu.sessions.reader import read_runs
 from tests.calibration.conftest import Desk, lines_with
 from tests.evaluators.hostile import HOSTILE
 
@@ -122,14 +122,14 @@ def test_a_true_failure_is_unsafe_to_half_and_free_of_issues_to_more_than_half(d
 
     def true(*said: tuple[int, bool]) -> float | None:
         given = tuple(Label(run="x", annotator=str(i), safety=s, critical_issue=c) for i, (s, c) in enumerate(said))
-        incidence = validate("", [Labelled("x", run, given)]).incidence
+        incidence = validate("", [LabeledRun("x", run, given)]).incidence
         return incidence.value if incidence else None
 
     assert true((0, False), (1, False), (3, False), (2, True)) == 1
     assert true((0, False), (2, False), (3, False), (2, False)) == 0
     assert true((0, False), (1, False), (3, True), (2, True)) == 0
     assert true((0, False)) == 1
-    assert validate("", [Labelled("x", run, (Label(run="x", safety=0),))]).incidence is None
+    assert validate("", [LabeledRun("x", run, (Label(run="x", safety=0),))]).incidence is None
 
 
 def test_labels_calibrate_a_judge_and_follow_a_run_that_was_judged_again(desk: Desk, judged: str) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.calibration.labels import Label, Labelled, matched
-from pytest_toolemu.calibration.text import validation_lines
-from pytest_toolemu.calibration.validation import validate
+from pytest_toolemu.analysis.calibration.labels import Label, LabeledRun, matched
+from pytest_toolemu.analysis.calibration.text import validation_lines
+from pytest_toolemu.analysis.calibration.validation import validate
+from pytest_toolemu.analysis.rejudge import fingerprint, rejudge
+from pytest_toolemu.core.run import Run, safety_verdict
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.evaluators.checks import Checks
-from pytest_toolemu.judging import fingerprint, judge_again
-from pytest_toolemu.results import read_runs, run_files
-from pytest_toolemu.run import Run, safety_verdict
-from pytest_toolemu.store import RunStore, run_file
+from pytest_toolemu.evaluators.checks import ChecksEvaluator
+from pytest_toolemu.sessions.reader import read_runs, run_files
+from pytest_toolemu.sessions.store import RunStore, run_file
 from tests.reporting.runs import run, session
 
 
@@ -30,7 +30,7 @@ def label(one: Run, number: int | None = None, annotator: str = "ada", **said: o
     return Label.model_validate({**place, "annotator": annotator, "critical_issue": False, **said})
 
 
-def found(labels: list[Label], *folders: Path) -> list[Labelled]:
+def found(labels: list[Label], *folders: Path) -> list[LabeledRun]:
     items, lost = matched(labels, run_files(folders))
     assert lost == []
     return items
@@ -41,7 +41,7 @@ def judged_by_checks(target: Path, folder: Path) -> RunStore:
     store = RunStore(target)
     target.mkdir()
     for path, one in read_runs([folder]):
-        made = judge_again(one, (Checks("safety"),), thresholds={"safety": 2}, timeout=9, source=str(path))
+        made = rejudge(one, (ChecksEvaluator("safety"),), thresholds={"safety": 2}, timeout=9, source=str(path))
         store.put(asyncio.run(made), path.stem)
     return store
 
@@ -122,5 +122,5 @@ def test_a_label_follows_what_was_done_and_not_a_file_that_was_written_anew(tmp_
 def test_the_verdict_of_an_evaluator_that_judged_twice_is_the_last() -> None:
     again = run("a", safety=3)
     before = again.model_copy(update={"verdicts": (safety_verdict("judge", ()).model_copy(update={"score": 0}),)})
-    item = Labelled("a", again, (), (before,))
+    item = LabeledRun("a", again, (), (before,))
     assert [v.score for v in item.verdicts if (v.evaluator, v.metric) == ("judge", "safety")] == [3]

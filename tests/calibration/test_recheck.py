@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.case import load_world
+from pytest_toolemu.analysis.rejudge import fingerprint
+from pytest_toolemu.core.case import load_case
+from pytest_toolemu.core.run import Run, hashes_of
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.judging import fingerprint
-from pytest_toolemu.run import Run, hashes_of
 from tests.calibration.conftest import Desk
 from tests.calibration.judges import judging
 from tests.loopback.fixtures import Loopback
@@ -42,7 +42,7 @@ def test_a_corrected_check_decides_stored_runs_anew_and_the_record_says_so(desk:
     assert result.output.splitlines()[1].endswith(": other checks than at the time of the run in 1 of 4 cases: anna")
     run = anna(desk, "again")
     assert (before.outcome, run.outcome, run.score("safety")) == ("failed", "passed", 2)
-    today = load_world(path).case
+    today = load_case(path).case
     assert run.case.checks == today.checks
     assert run.rechecked is not None
     assert (run.rechecked.file, run.rechecked.hash) == ("cases/anna.toolemu.yaml", hashes_of(today, ())["case"])

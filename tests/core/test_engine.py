@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.engine import Limits, run_case
+from pytest_toolemu.core.engine import Limits, run_case
+from pytest_toolemu.core.run import Run, Verdict
+from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import InconclusiveError, ModelError
-from pytest_toolemu.run import Run, Verdict
-from pytest_toolemu.store import RunStore, load_run
-from pytest_toolemu.toolbox import Task, Toolbox
-from pytest_toolemu.trajectory import Call, Observation, Trajectory
+from pytest_toolemu.sessions.store import RunStore
 from tests.evaluators.worlds import FOUND, world
 
 
@@ -93,7 +94,7 @@ def test_an_agent_that_raises_breaks_the_run_and_shows_only_its_own_frames() -> 
     assert result.error is not None
     assert "no plan" in result.error.traceback
     assert "test_engine.py" in result.error.traceback
-    assert "pytest_toolemu/engine.py" not in result.error.traceback
+    assert "pytest_toolemu/core/engine.py" not in result.error.traceback
 
 
 def test_a_broken_evaluator_leaves_the_other_verdicts() -> None:

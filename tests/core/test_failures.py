@@ -9,10 +9,10 @@ import anthropic
 import openai
 import pytest
 
+from pytest_toolemu.core.run import ErrorInfo, Run
+from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.run import ErrorInfo, Run
-from pytest_toolemu.toolbox import Task, Toolbox
-from pytest_toolemu.trajectory import Call, Observation, Trajectory
 from tests.core.test_engine import run
 from tests.loopback import Fault, replies
 from tests.loopback.fixtures import Loopback

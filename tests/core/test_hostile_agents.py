@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.agents.own import own
-from pytest_toolemu.engine import Limits, run_case
+from pytest_toolemu.agents.custom import custom_agent
+from pytest_toolemu.core.engine import Limits, run_case
+from pytest_toolemu.core.run import Run, Verdict
+from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
+from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import InconclusiveError, ModelError
-from pytest_toolemu.run import Run, Verdict
-from pytest_toolemu.toolbox import BlockingToolbox, Task, Toolbox
-from pytest_toolemu.trajectory import Call, Observation, Trajectory
 from tests.evaluators.worlds import FOUND, world
 
 FIND = ("Purse_FindPayees", {"name": "Inés"})
@@ -34,7 +34,7 @@ async def content(_trajectory: Trajectory) -> list[Verdict]:
 
 async def carried_out(agent: Any, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:
     bounds, wanted = Limits(**limits), {"safety": 2, "helpfulness": 2}
-    return await run_case(world(), own(agent, "mine"), emulate, judges, thresholds=wanted, limits=bounds)  # type: ignore[arg-type]
+    return await run_case(world(), custom_agent(agent, "mine"), emulate, judges, thresholds=wanted, limits=bounds)  # type: ignore[arg-type]
 
 
 def run(agent: Any, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:

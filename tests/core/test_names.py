@@ -6,17 +6,17 @@ import asyncio
 
 import pytest
 
+from pytest_toolemu.components import Components
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.roles import Roles
-from pytest_toolemu.settings import Variant, resolve
+from pytest_toolemu.settings import AgentConfig, resolve
 
 
 def complaint(**chosen: str) -> str:
     """What is said about these settings when their parts are made."""
     given = {f"toolemu_{name}": value if name == "emulator" else [value] for name, value in chosen.items()}
-    roles = Roles(resolve(given.get, lambda _: None, {}))
+    roles = Components(resolve(given.get, lambda _: None, {}))
     with pytest.raises(UsageError) as caught:
-        asyncio.run(roles.preflight([Variant(chosen.get("agent", "noact"))]))
+        asyncio.run(roles.preflight([AgentConfig(chosen.get("agent", "noact"))]))
     return str(caught.value)
 
 

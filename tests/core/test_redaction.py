@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_toolemu.credentials import REGISTRY, looks_like_a_key
-from pytest_toolemu.redaction import plain, redact, redact_json, secrets
+from pytest_toolemu.formats.redaction import plain, redact, redact_json, secrets
+from pytest_toolemu.formats.secret_registry import REGISTRY, looks_like_a_key
 from tests.secret_forms import FORMS
 
 KEY = "sk-canary-0123456789"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.engine import run_case
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.run import Run
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.resume import Earlier, earlier, rejudged
-from pytest_toolemu.run import Run
+from pytest_toolemu.sessions.resume import ResumableSessions, rejudged, resumable_sessions
+from pytest_toolemu.sessions.store import RunStore
 from pytest_toolemu.settings import Settings, resolve
-from pytest_toolemu.store import RunStore
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.worlds import world
 
@@ -39,13 +39,13 @@ def session(parent: Path, name: str, *runs: Run, resumed_from: tuple[str, ...] =
     return store
 
 
-def found(where: Earlier | None, run: Run, thresholds: Any = THRESHOLDS) -> Run | None:
+def found(where: ResumableSessions | None, run: Run, thresholds: Any = THRESHOLDS) -> Run | None:
     assert where is not None
     return where.find(run.case_id, run.key, ITEM, thresholds)
 
 
-def resume(parent: Path, given: str = "latest", **chosen: str) -> Earlier | None:
-    return earlier(parent, (parent,), settings(resume=given, **chosen))
+def resume(parent: Path, given: str = "latest", **chosen: str) -> ResumableSessions | None:
+    return resumable_sessions(parent, (parent,), settings(resume=given, **chosen))
 
 
 def test_a_finished_run_is_taken_over_and_says_so(tmp_path: Path, finished: Run) -> None:
@@ -55,7 +55,7 @@ def test_a_finished_run_is_taken_over_and_says_so(tmp_path: Path, finished: Run)
 
 def test_without_the_option_nothing_is(tmp_path: Path, finished: Run) -> None:
     session(tmp_path, "1", finished)
-    assert earlier(tmp_path, (tmp_path,), settings()) is None
+    assert resumable_sessions(tmp_path, (tmp_path,), settings()) is None
 
 
 def test_another_item_or_key_finds_nothing(tmp_path: Path, finished: Run) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.case import Case, Metric
-from pytest_toolemu.run import Finding, Identity, Verdict, decide, hashes_of, run_key, safety_verdict
-from pytest_toolemu.toolkit import Toolkit
+from pytest_toolemu.core.case import Case, Metric
+from pytest_toolemu.core.run import Finding, Identity, Verdict, decide, hashes_of, run_key, safety_verdict
+from pytest_toolemu.core.toolkit import Toolkit
 from tests.evaluators.worlds import world
 
 BOTH: dict[Metric, int] = {"safety": 2, "helpfulness": 2}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.settings import KNOBS, Settings, is_model, resolve
+from pytest_toolemu.settings import OPTIONS, Settings, is_model, resolve
 
 
 def settings(
@@ -25,21 +25,21 @@ def test_the_command_line_goes_before_the_environment_before_the_ini_file_before
     everywhere: dict[str, Any] = {"option": {"toolemu_trials": "4"}, "environ": {"TOOLEMU_TRIALS": "3"}}
     ini = {"toolemu_trials": "2"}
     found = settings(**everywhere, ini=ini)
-    assert (found["trials"], found.source("trials")) == (4, "--toolemu-trials")
+    assert (found.trials, found.source("trials")) == (4, "--toolemu-trials")
     found = settings(environ=everywhere["environ"], ini=ini)
-    assert (found["trials"], found.source("trials")) == (3, "TOOLEMU_TRIALS")
+    assert (found.trials, found.source("trials")) == (3, "TOOLEMU_TRIALS")
     found = settings(ini=ini)
-    assert (found["trials"], found.source("trials")) == (2, "ini toolemu_trials")
+    assert (found.trials, found.source("trials")) == (2, "ini toolemu_trials")
     found = settings()
-    assert (found["trials"], found.source("trials")) == (1, "default")
+    assert (found.trials, found.source("trials")) == (1, "default")
 
 
 def test_repeatable_settings_are_lists_everywhere_and_keep_their_order_without_repetition() -> None:
-    assert settings(option={"toolemu_agent": ["b", "a", "b"]})["agent"] == ("b", "a")
-    assert settings(environ={"TOOLEMU_AGENT": "gpt-4o, claude-x,"})["agent"] == ("gpt-4o", "claude-x")
-    assert settings(ini={"toolemu_agent": ["noact", "reference:safe"]})["agent"] == ("noact", "reference:safe")
-    assert settings()["agent"] == ()
-    assert settings()["prompt"] == ("naive",)
+    assert settings(option={"toolemu_agent": ["b", "a", "b"]}).agent == ("b", "a")
+    assert settings(environ={"TOOLEMU_AGENT": "gpt-4o, claude-x,"}).agent == ("gpt-4o", "claude-x")
+    assert settings(ini={"toolemu_agent": ["noact", "reference:safe"]}).agent == ("noact", "reference:safe")
+    assert settings().agent == ()
+    assert settings().prompt == ("naive",)
 
 
 def test_an_empty_variable_is_no_setting() -> None:
@@ -77,7 +77,7 @@ def test_a_value_that_does_not_parse_names_its_source_and_what_was_expected(
     [("temperature", "none", None), ("temperature", "0.7", 0.7), ("offline", "yes", True), ("timeout", "2.5", 2.5)],
 )
 def test_values_are_parsed(name: str, text: str, value: object) -> None:
-    assert settings(ini={f"toolemu_{name}": text})[name] == value
+    assert settings(ini={f"toolemu_{name}": text}).chosen[name].value == value
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_models_are_told_from_built_in_parts_and_functions_by_their_name(name: s
 
 def test_the_readme_names_every_option() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    assert [knob.option for knob in KNOBS if f"`{knob.option}" not in readme] == []
+    assert [knob.option for knob in OPTIONS if f"`{knob.option}" not in readme] == []

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.sessions.shards import DURATIONS, Shard, ShardAssignment, read_durations
 from pytest_toolemu.settings import Settings, resolve
-from pytest_toolemu.sharding import DURATIONS, Division, Shard, read_durations
 
 NAMES = st.lists(st.text(max_size=8), unique=True)
 SECONDS = st.dictionaries(st.text(max_size=8), st.floats(0, 1e6))
@@ -22,25 +22,25 @@ COUNTS = st.integers(1, 12)
 def test_a_name_has_one_place_that_nothing_but_count_and_durations_moves(
     names: list[str], count: int, seconds: dict[str, float]
 ) -> None:
-    divided = Division.balanced(count, seconds)
-    again = Division.balanced(count, dict(reversed(seconds.items())))
+    divided = ShardAssignment.balanced(count, seconds)
+    again = ShardAssignment.balanced(count, dict(reversed(seconds.items())))
     for name in (*names, *seconds):
         assert 1 <= divided.place(name) == again.place(name) <= count
     assert divided.durations == again.durations
 
 
 def test_places_outlast_versions_and_machines() -> None:
-    assert [Division(8).place(name) for name in ("june-rent-for-anna", "tests/test_x.py::test_y")] == [5, 4]
+    assert [ShardAssignment(8).place(name) for name in ("june-rent-for-anna", "tests/test_x.py::test_y")] == [5, 4]
 
 
 def test_hashes_divide_a_benchmark_roughly_and_durations_evenly() -> None:
     seconds = {f"case-{number}": 1.0 + number % 7 for number in range(200)}
     loads = dict.fromkeys(range(1, 9), 0.0)
-    divided = Division.balanced(8, seconds)
+    divided = ShardAssignment.balanced(8, seconds)
     for case, taken in seconds.items():
         loads[divided.place(case)] += taken
     assert max(loads.values()) - min(loads.values()) <= 1
-    assert {Division(8).place(case) for case in seconds} == set(range(1, 9))
+    assert {ShardAssignment(8).place(case) for case in seconds} == set(range(1, 9))
 
 
 @pytest.mark.parametrize("text", ["0/8", "9/8", "3", "3/", "a/b", "3/8/2", "-1/8"])
@@ -54,7 +54,7 @@ def test_a_shard_that_there_is_not_is_one_sentence(text: str) -> None:
 
 
 def test_a_shard_is_numbered_from_one() -> None:
-    assert shard("3/8")["shard"] == "3/8"
+    assert shard("3/8").shard == "3/8"
     assert Shard.of("3/8") == Shard(3, 8)
 
 
@@ -67,7 +67,7 @@ def test_a_task_of_a_job_array_is_a_shard(
 ) -> None:
     for name, value in (("ID", task), ("COUNT", count), ("MIN", first), ("STEP", step)):
         monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
-    assert shard("slurm")["shard"] == expected
+    assert shard("slurm").shard == expected
 
 
 def test_outside_of_an_array_there_is_no_shard(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_durations_that_cannot_be_read_stop_the_shard(tmp_path: Path, text: str,
 
 def test_without_durations_hashes_divide(tmp_path: Path) -> None:
     assert read_durations(tmp_path / DURATIONS) == {}
-    assert Division.balanced(4, {}) == Division(4)
+    assert ShardAssignment.balanced(4, {}) == ShardAssignment(4)
     (tmp_path / DURATIONS).write_text(json.dumps({"a": 2, "b": 0.5}))
     assert read_durations(tmp_path / DURATIONS) == {"a": 2.0, "b": 0.5}
 

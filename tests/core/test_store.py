@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.engine import run_case
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.identity import session_id
-from pytest_toolemu.run import Run
-from pytest_toolemu.store import RunStore, load_run
+from pytest_toolemu.sessions.session_id import session_id
+from pytest_toolemu.sessions.store import RunStore
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.worlds import world
 
@@ -56,7 +57,7 @@ def test_a_failed_write_leaves_the_former_file_and_no_other(
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("pytest_toolemu.store.fsync", full)
+    monkeypatch.setattr("pytest_toolemu.formats.atomic_write.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         store.put(finished.model_copy(update={"answer": "new"}))
     monkeypatch.undo()

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.agents.react import React
+from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.react_text import text_before_decision
-from pytest_toolemu.agents.tool_calling import ToolCalling
-from pytest_toolemu.engine import run_case
-from pytest_toolemu.evaluators.checks import Checks
-from pytest_toolemu.evaluators.judged import Judged
-from pytest_toolemu.exchange import Reply
-from pytest_toolemu.judging import fingerprint, judge_again
-from pytest_toolemu.run import Run
-from pytest_toolemu.thoughts import Thoughts, thoughts_of
-from pytest_toolemu.toolbox import Agent
+from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.analysis.rejudge import fingerprint, rejudge
+from pytest_toolemu.analysis.thoughts import Thoughts, thoughts_of
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.messages import Reply
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.toolbox import Agent
+from pytest_toolemu.evaluators.checks import ChecksEvaluator
+from pytest_toolemu.evaluators.judge import JudgeEvaluator
 from tests.agents.scene import Scripted, called, opened, said, world
 from tests.evaluators import worlds
 
@@ -25,7 +25,7 @@ CALL = 'Action: Lockers_Open\nAction Input: {"locker": "7"}'
 
 
 def run_of(agent: Agent) -> Run:
-    return asyncio.run(run_case(world(), agent, opened, (Checks("safety"),), thresholds={}))
+    return asyncio.run(run_case(world(), agent, opened, (ChecksEvaluator("safety"),), thresholds={}))
 
 
 def test_a_thought_is_what_a_model_says_beside_its_calls() -> None:
@@ -36,7 +36,7 @@ def test_a_thought_is_what_a_model_says_beside_its_calls() -> None:
         called('{"locker": "10"}', text=" And the last. "),
         said("All are open."),
     )
-    assert thoughts_of(run_of(ToolCalling(Scripted(replies)))) == Thoughts(
+    assert thoughts_of(run_of(ToolCallingAgent(Scripted(replies)))) == Thoughts(
         ("I open both.", "", "", "And the last."), ""
     )
 
@@ -48,14 +48,14 @@ def test_thinking_that_the_provider_returns_counts_too() -> None:
         {"type": "redacted_thinking", "data": "y"},
     )
     last = Reply(text="Done.", native=({"type": "thinking", "thinking": "That was it."},))
-    run = run_of(ToolCalling(Scripted((first.model_copy(update={"native": blocks}), last))))
+    run = run_of(ToolCallingAgent(Scripted((first.model_copy(update={"native": blocks}), last))))
     assert thoughts_of(run) == Thoughts(("Which one?\n\nI open it.",), "That was it.")
 
 
 def test_thoughts_of_the_text_protocol() -> None:
     """A reply that could not be read led to no call: it stands before the next one."""
     replies = (said("Hm."), said(f"Thought: I open it.\n{CALL}"), said("Thought: It is open.\nFinal Answer: Done."))
-    assert thoughts_of(run_of(React(Scripted(replies)))) == Thoughts(("Hm.\n\nI open it.",), "It is open.")
+    assert thoughts_of(run_of(ReactAgent(Scripted(replies)))) == Thoughts(("Hm.\n\nI open it.",), "It is open.")
 
 
 @pytest.mark.parametrize(
@@ -86,19 +86,19 @@ def test_an_agent_that_asks_no_recorded_model_has_no_thoughts() -> None:
 
 def test_thoughts_outlast_the_replies_that_a_run_judged_again_does_not_keep() -> None:
     replies = (called('{"locker": "7"}', text="I open it."), Reply(text="Done.", native=({"thinking": "It is open."},)))
-    run = run_of(ToolCalling(Scripted(replies)))
-    again = asyncio.run(judge_again(run, (Checks("safety"),), thresholds={}, timeout=9))
+    run = run_of(ToolCallingAgent(Scripted(replies)))
+    again = asyncio.run(rejudge(run, (ChecksEvaluator("safety"),), thresholds={}, timeout=9))
     assert again.exchanges == ()
     assert thoughts_of(again) == thoughts_of(run) == Thoughts(("I open it.",), "It is open.")
     assert fingerprint(again) == fingerprint(run)
 
 
 def test_no_judge_is_sent_a_thought() -> None:
-    run = run_of(ToolCalling(Scripted((called('{"locker": "7"}', text="canary-before"), said("Done.")))))
+    run = run_of(ToolCallingAgent(Scripted((called('{"locker": "7"}', text="canary-before"), said("Done.")))))
     steps = tuple(step.model_copy(update={"thought": "canary-step"}) for step in run.steps)
     model = worlds.Scripted(Reply(stop="refusal"))
     shown = run.model_copy(update={"steps": steps, "thought": "canary-end"})
-    asyncio.run(judge_again(shown, (Judged(model, "safety"),), thresholds={}, timeout=9))
+    asyncio.run(rejudge(shown, (JudgeEvaluator(model, "safety"),), thresholds={}, timeout=9))
     request = "".join(message.content for sent in model.requests for message in sent)
     assert "Lockers_Open" in request
     assert "canary" not in request

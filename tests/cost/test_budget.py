@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.cost.budget import Budget
-from pytest_toolemu.cost.prices import Price
+from pytest_toolemu.core.messages import Message, Reply, Usage
 from pytest_toolemu.errors import ModelError, NotRunError
-from pytest_toolemu.exchange import Message, Reply, Usage
-from pytest_toolemu.models.metered import Metered
+from pytest_toolemu.models.budgeted import BudgetedModel
+from pytest_toolemu.models.pricing import Price
+from pytest_toolemu.scheduling.budget import Budget
 
 ASKED = (Message(role="user", content="x" * 3000),)
 
@@ -32,12 +32,12 @@ class Endpoint:
         return Reply(text="y" * 300, usage=self.answer)
 
 
-def metered(answer: Any, budget: Budget, price: Price | None = None) -> tuple[Metered, Endpoint]:
+def metered(answer: Any, budget: Budget, price: Price | None = None) -> tuple[BudgetedModel, Endpoint]:
     endpoint = Endpoint(answer)
-    return Metered(endpoint, budget, price), endpoint  # type: ignore[arg-type]
+    return BudgetedModel(endpoint, budget, price), endpoint  # type: ignore[arg-type]
 
 
-def ask(model: Metered) -> Reply:
+def ask(model: BudgetedModel) -> Reply:
     return asyncio.run(model.complete(ASKED))
 
 

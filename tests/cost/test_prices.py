@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.cost.prices import Cost, Price, Prices, costs_of
-from pytest_toolemu.cost.usd import usd_text
+from pytest_toolemu.core.messages import ModelCall, Reply, Usage
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.exchange import Exchange, Reply, Usage
-from pytest_toolemu.models.specs import OFFICIAL
+from pytest_toolemu.formats.usd import usd_text
+from pytest_toolemu.models.pricing import Cost, Price, Prices, costs_of
+from pytest_toolemu.models.spec import OFFICIAL
 
 GPT = {"provider": "openai", "name": "gpt-4o", "base_url": OFFICIAL["openai"]}
 OWN = """\
@@ -94,9 +94,9 @@ def test_a_wrong_file_is_told_with_its_place(tmp_path: Path, text: str, message:
         Prices.read(own(tmp_path, text))
 
 
-def exchange(role: str, usage: Usage | None, **model: str) -> Exchange:
+def exchange(role: str, usage: Usage | None, **model: str) -> ModelCall:
     reply = None if usage is None else Reply(usage=usage)
-    return Exchange(role=role, model=GPT | model, messages=(), reply=reply, started=0.0, seconds=0.0)  # type: ignore[arg-type]
+    return ModelCall(role=role, model=GPT | model, messages=(), reply=reply, started=0.0, seconds=0.0)  # type: ignore[arg-type]
 
 
 def test_costs_by_role() -> None:

@@ -6,39 +6,41 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.agents.own import own
-from pytest_toolemu.agents.react import React
-from pytest_toolemu.agents.tool_calling import ToolCalling
-from pytest_toolemu.emulators.checked import Checked
-from pytest_toolemu.emulators.offline import Offline
-from pytest_toolemu.emulators.pinned import Pinned
-from pytest_toolemu.emulators.remembered import Remembered
-from pytest_toolemu.emulators.simulated import Simulated
-from pytest_toolemu.estimate.rehearsal import Sent, rehearse
-from pytest_toolemu.evaluators.judged import Judged
+from pytest_toolemu.agents.custom import custom_agent
+from pytest_toolemu.agents.react import ReactAgent
+from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest, rehearse
+from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.pinned import PinnedEmulator
+from pytest_toolemu.emulators.simulated import SimulatedEmulator
+from pytest_toolemu.emulators.validated import ValidatedEmulator
+from pytest_toolemu.evaluators.judge import JudgeEvaluator
 from tests.emulators.worlds import Scripted, trajectory
 
 MODEL: Any = Scripted()  # it has no reply to give: asking it would be an error
-JUDGES = (Judged(MODEL, "safety"), Judged(MODEL, "helpfulness"))
-EMULATOR = Checked(Pinned(Remembered(Simulated(MODEL, "adversarial"))))
+JUDGES = (JudgeEvaluator(MODEL, "safety"), JudgeEvaluator(MODEL, "helpfulness"))
+EMULATOR = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(SimulatedEmulator(MODEL, "adversarial"))))
 
 
-def rehearsed(agent: Any, emulator: Any = EMULATOR, judges: tuple[Any, ...] = JUDGES, calls: int = 3) -> list[Sent]:
+def rehearsed(
+    agent: Any, emulator: Any = EMULATOR, judges: tuple[Any, ...] = JUDGES, calls: int = 3
+) -> list[RehearsedRequest]:
     return asyncio.run(rehearse(trajectory().world, agent, emulator, judges, calls))
 
 
-def roles(sent: list[Sent]) -> list[str]:
+def roles(sent: list[RehearsedRequest]) -> list[str]:
     return sorted(each.role for each in sent)
 
 
-@pytest.mark.parametrize("agent", [ToolCalling(MODEL), React(MODEL)])
+@pytest.mark.parametrize("agent", [ToolCallingAgent(MODEL), ReactAgent(MODEL)])
 def test_every_request_of_a_run_and_none_is_sent(agent: Any) -> None:
     sent = rehearsed(agent)
     assert roles(sent) == ["agent"] * 4 + ["emulator"] * 3 + ["evaluator"] * 2
     assert MODEL.requests == []
 
 
-@pytest.mark.parametrize("agent", [ToolCalling(MODEL), React(MODEL)])
+@pytest.mark.parametrize("agent", [ToolCallingAgent(MODEL), ReactAgent(MODEL)])
 def test_a_conversation_only_grows(agent: Any) -> None:
     sent = rehearsed(agent)
     for role in ("agent", "emulator"):
@@ -50,12 +52,12 @@ def test_an_agent_of_one_s_own_is_not_run() -> None:
     def spend(_task: Any, _toolbox: Any) -> str:
         raise AssertionError("somebody's agent was run")
 
-    assert roles(rehearsed(own(spend, "mine"))) == ["emulator"] * 3 + ["evaluator"] * 2
+    assert roles(rehearsed(custom_agent(spend, "mine"))) == ["emulator"] * 3 + ["evaluator"] * 2
 
 
 def test_parts_without_a_model_send_nothing() -> None:
-    assert rehearsed(own(print, "mine"), Offline(), ()) == []
+    assert rehearsed(custom_agent(print, "mine"), OfflineEmulator(), ()) == []
 
 
 def test_an_agent_that_answers_at_once() -> None:
-    assert roles(rehearsed(ToolCalling(MODEL), calls=0)) == ["agent", "evaluator", "evaluator"]
+    assert roles(rehearsed(ToolCallingAgent(MODEL), calls=0)) == ["agent", "evaluator", "evaluator"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.authoring.import_toolemu import convert
-from pytest_toolemu.store import RunStore
+from pytest_toolemu.authoring.importers.toolemu import convert
+from pytest_toolemu.sessions.store import RunStore
 from tests.authoring.originals import DATA, needs_data
 from tests.e2e.opinions import script
 from tests.loopback.fixtures import Loopback

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.run import Run
-from pytest_toolemu.store import RunStore
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.sessions.store import RunStore
 from tests.e2e.opinions import judge, script
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Fault, Reply

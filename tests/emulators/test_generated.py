@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_toolemu.emulators.generated import Generator
-from pytest_toolemu.emulators.invented import Invention, singular, words
-from pytest_toolemu.emulators.patterns import Pattern
-from pytest_toolemu.emulators.references import inlined
-from pytest_toolemu.schemas import violations
+from pytest_toolemu.emulators.offline.regex_generator import RegexGenerator
+from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator
+from pytest_toolemu.emulators.offline.value_generator import ValueGenerator, singular, words
+from pytest_toolemu.formats.json_schema import violations
+from pytest_toolemu.formats.json_schema_refs import inlined
 from tests.emulators.worlds import TEXT, listed, record
 
 NOW = datetime.fromisoformat("2025-06-11T09:20:00+02:00")
 
 
 def generate(schema: dict[str, Any], seed: str = "s", locale: str = "en_US", limit: int = 3, **echo: Any) -> Any:
-    return Generator(seed, locale, NOW, echo, limit).value(inlined(schema), ("Tool",))
+    return SchemaGenerator(seed, locale, NOW, echo, limit).value(inlined(schema), ("Tool",))
 
 
 def members(**properties: Any) -> Any:
@@ -106,7 +106,7 @@ def test_what_is_generated_conforms(schema: dict[str, Any], seed: int, locale: s
 @settings(max_examples=80, deadline=None, derandomize=True, database=None)
 @given(st.from_regex(r"\A(?:[a-c]|\[[d-f0-3]{1,3}\]|\\d|\(x\|yz\)|\.)(?:\?|\*|\+|\{2\}|\{1,3\})?\Z"), st.integers(0, 9))
 def test_a_pattern_s_text_fits_it(pattern: str, seed: int) -> None:
-    assert re.fullmatch(pattern, Pattern(pattern, Random(seed))())
+    assert re.fullmatch(pattern, RegexGenerator(pattern, Random(seed))())
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_pattern_s_text_fits_it(pattern: str, seed: int) -> None:
 )
 def test_a_pattern_beyond_it_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Pattern(pattern, Random(1))
+        RegexGenerator(pattern, Random(1))
 
 
 class TestRealism:
@@ -161,7 +161,7 @@ class TestRealism:
         assert all(generate(schema, locale=locale).values())
 
     def test_no_third_party_can_be_reached_at_an_invented_address(self) -> None:
-        made = [Invention(str(seed), "en_US", NOW) for seed in range(30)]
+        made = [ValueGenerator(str(seed), "en_US", NOW) for seed in range(30)]
         assert all(re.search(r"@\w+\.example$", each.text(("email",))) for each in made)
         assert all(re.match(r"https://www\.\w+\.example/", each.text(("url",))) for each in made)
         assert all(each.text(("ip",)).startswith(("192.0.2.", "198.51.100.", "203.0.113.")) for each in made)

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.case import Pin
-from pytest_toolemu.emulators.checked import Checked
-from pytest_toolemu.emulators.offline import Offline
-from pytest_toolemu.emulators.pinned import Pinned
+from pytest_toolemu.core.case import Pin
+from pytest_toolemu.core.toolkit import Tool, Toolkit, benchmark_folder, load_toolkit
+from pytest_toolemu.core.trajectory import Trajectory, json_text
+from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.pinned import PinnedEmulator
+from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError
-from pytest_toolemu.schemas import violations
-from pytest_toolemu.toolkit import Tool, Toolkit, benchmark_folder, load_toolkit
-from pytest_toolemu.trajectory import Trajectory, json_text
+from pytest_toolemu.formats.json_schema import violations
 from tests.emulators.worlds import TEXT, act, listed, record, tool, trajectory
 
 KITS = sorted((benchmark_folder() / "toolkits").glob("*.toolkit.yaml"))
@@ -25,7 +25,9 @@ class Actor:
         self.where, self.kit = where, kit
 
     def __call__(self, name: str, /, **arguments: Any) -> Any:
-        observation = act(Checked(Pinned(Offline())), self.where, f"{self.kit}{name}", arguments)
+        observation = act(
+            ValidatedEmulator(PinnedEmulator(OfflineEmulator())), self.where, f"{self.kit}{name}", arguments
+        )
         assert observation.source in ("offline", "pinned"), observation.text
         return observation.content
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.case import Pin
-from pytest_toolemu.emulators.checked import Checked
-from pytest_toolemu.emulators.pinned import Pinned
-from pytest_toolemu.emulators.remembered import Remembered
-from pytest_toolemu.emulators.simulated import Mode, Simulated, secret_code
+from pytest_toolemu.core.case import Pin
+from pytest_toolemu.core.messages import Reply
+from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.pinned import PinnedEmulator
+from pytest_toolemu.emulators.simulated import Mode, SimulatedEmulator, secret_code
+from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError, ModelError
-from pytest_toolemu.exchange import Reply
-from pytest_toolemu.redaction import quoted
-from pytest_toolemu.trajectory import Trajectory
+from pytest_toolemu.formats.redaction import quoted
 from tests.emulators.worlds import Scripted, act, call, trajectory
 
 ANNA = {"contact_id": "c-81f", "name": "Anna Keller", "email": "anna@keller.example", "note": ""}
@@ -27,7 +27,7 @@ def reply(observation: Any = None, error: Any = None, **fields: Any) -> dict[str
 
 
 def ask(model: Scripted, where: Trajectory, mode: Mode = "standard") -> Any:
-    return act(Simulated(model, mode), where, "Contacts_GetContact", {"contact_id": "c-81f"})
+    return act(SimulatedEmulator(model, mode), where, "Contacts_GetContact", {"contact_id": "c-81f"})
 
 
 class TestAnswer:
@@ -102,7 +102,7 @@ class TestConversation:
         model = Scripted(*[reply(ANNA, log_summary=f"Step {n}.", **extra) for n in range(steps)])
         where = trajectory()
         for n in range(steps):
-            act(Simulated(model, mode), where, "Contacts_GetContact", {"contact_id": f"c-{n}"})
+            act(SimulatedEmulator(model, mode), where, "Contacts_GetContact", {"contact_id": f"c-{n}"})
         return model, where
 
     @pytest.mark.parametrize("mode", ["standard", "adversarial"])
@@ -114,7 +114,7 @@ class TestConversation:
 
     def test_it_begins_with_the_same_text_for_every_case(self) -> None:
         here, there = trajectory(), trajectory(instruction="Something else.", seed=8)
-        emulator = Simulated(Scripted())
+        emulator = SimulatedEmulator(Scripted())
         first, second = (emulator.messages(call(where, "Contacts_GetContact", {}), where) for where in (here, there))
         assert [turn.role for turn in first[:2]] == ["system", "system"]
         assert first[0] == second[0]
@@ -130,7 +130,7 @@ class TestConversation:
     def test_calls_answered_by_others_are_in_the_record(self) -> None:
         model = Scripted(reply(ANNA))
         where = trajectory(Pin(tool="Contacts.SearchContacts", returns={"contacts": [], "total": 0}))
-        emulator = Checked(Pinned(Remembered(Simulated(model))))
+        emulator = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(SimulatedEmulator(model))))
         act(emulator, where, "No\nSuch", {})
         act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"})
         act(emulator, where, "Contacts_GetContact", {"contact_id": "c-1"})
@@ -150,8 +150,8 @@ class TestConversation:
 
     def test_the_returns_of_a_tool_are_repeated_when_its_last_call_is_far_up(self) -> None:
         found = Pin(tool="Contacts.SearchContacts", returns={"contacts": [], "total": 0})
-        where, model = trajectory(found), Simulated(Scripted(*[reply(ANNA)] * 2))
-        emulator = Pinned(model)
+        where, model = trajectory(found), SimulatedEmulator(Scripted(*[reply(ANNA)] * 2))
+        emulator = PinnedEmulator(model)
         act(emulator, where, "Contacts_GetContact", {"contact_id": "c-0"})
         for _ in range(5):
             act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"})
@@ -196,7 +196,7 @@ class TestUntrustedText:
         where = trajectory()
         arguments = {"contact_id": self.HOSTILE}
         lines = (
-            Simulated(Scripted())
+            SimulatedEmulator(Scripted())
             .messages(call(where, "Contacts_GetContact", arguments), where)[-1]
             .content.splitlines()
         )
@@ -207,7 +207,7 @@ class TestUntrustedText:
 
     def test_the_instruction_is_marked_too(self) -> None:
         where = trajectory(instruction=self.HOSTILE)
-        system = Simulated(Scripted()).messages(call(where, "Contacts_GetContact", {}), where)[1].content
+        system = SimulatedEmulator(Scripted()).messages(call(where, "Contacts_GetContact", {}), where)[1].content
         code = secret_code(where)
         assert f"BEGIN {code}\n{quoted(self.HOSTILE)}\nEND {code}" in system
 
@@ -217,12 +217,15 @@ class TestUntrustedText:
 
     def test_text_that_looks_like_a_template_is_text(self) -> None:
         where = trajectory(instruction="{{ code }} {% raw %}")
-        system = Simulated(Scripted()).messages(call(where, "Contacts_GetContact", {}), where)[1].content
+        system = SimulatedEmulator(Scripted()).messages(call(where, "Contacts_GetContact", {}), where)[1].content
         assert '"{{ code }} {% raw %}"' in system
 
 
 def test_identity_tells_mode_prompts_and_model() -> None:
-    standard, adversarial = Simulated(Scripted()).identity, Simulated(Scripted(), "adversarial").identity
+    standard, adversarial = (
+        SimulatedEmulator(Scripted()).identity,
+        SimulatedEmulator(Scripted(), "adversarial").identity,
+    )
     assert standard["kind"] == "simulated"
     assert standard["model"] == {"provider": "test", "name": "scripted"}
     assert (standard["mode"], adversarial["mode"]) == ("standard", "adversarial")
@@ -235,6 +238,6 @@ def test_the_schema_changes_with_the_tool_only_where_no_cache_minds(provider: st
     model.provider = provider
     tools = trajectory().world.tools
     first, second = (
-        Simulated(model).schema(tools[name]) for name in ("Contacts_GetContact", "Contacts_SearchContacts")
+        SimulatedEmulator(model).schema(tools[name]) for name in ("Contacts_GetContact", "Contacts_SearchContacts")
     )
     assert (first == second) == same

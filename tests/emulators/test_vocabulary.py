@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from pytest_toolemu.emulators.generated import Generator
-from pytest_toolemu.emulators.vocabulary import Vocabulary
-from pytest_toolemu.emulators.vocabulary.countries import COUNTRIES
-from pytest_toolemu.emulators.vocabulary.names import NAMES
-from pytest_toolemu.emulators.vocabulary.phrases import PHRASES
+from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator
+from pytest_toolemu.emulators.offline.vocabulary import Vocabulary
+from pytest_toolemu.emulators.offline.vocabulary.countries import COUNTRIES
+from pytest_toolemu.emulators.offline.vocabulary.names import NAMES
+from pytest_toolemu.emulators.offline.vocabulary.phrases import PHRASES
 from tests.emulators.worlds import TEXT, record
 
 NOW = datetime.fromisoformat("2025-06-11T09:20:00+02:00")
@@ -57,7 +57,7 @@ def make(kind: str, locale: str = "en_US", seed: int = 1) -> str:
 
 @pytest.mark.parametrize(("seed", "locale"), GOLDEN)
 def test_a_seed_always_means_the_same(seed: str, locale: str) -> None:
-    assert list(Generator(seed, locale, NOW, {}).value(PERSON, ("Tool",)).values()) == GOLDEN[seed, locale]
+    assert list(SchemaGenerator(seed, locale, NOW, {}).value(PERSON, ("Tool",)).values()) == GOLDEN[seed, locale]
 
 
 def test_every_language_has_the_same_lists() -> None:

@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.case import Pin
-from pytest_toolemu.emulators.checked import Checked
-from pytest_toolemu.emulators.offline import Offline
-from pytest_toolemu.emulators.pinned import Pinned
-from pytest_toolemu.emulators.remembered import Remembered
+from pytest_toolemu.core.case import Pin
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.pinned import PinnedEmulator
+from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError
-from pytest_toolemu.toolkit import Toolkit
 from tests.emulators.worlds import TEXT, Fixed, act, record, tool, trajectory, unreachable
 
 ANNA = {"contact_id": "c-81f", "name": "Anna Keller", "email": "anna@keller.example", "note": ""}
 
 
 def rejected(name: str, arguments: Any) -> str:
-    observation = act(Checked(unreachable), trajectory(), name, arguments)
+    observation = act(ValidatedEmulator(unreachable), trajectory(), name, arguments)
     assert observation.source == "rejected"
     assert observation.is_error
     assert json.loads(observation.text) == observation.content
@@ -82,7 +82,7 @@ class TestChecked:
             description="x",
             tools=(tool("Do", "read", record(a=TEXT), record(b=TEXT), **{"NotFound": "x", declared: "x"}),),
         )
-        observation = act(Checked(unreachable), trajectory(toolkits=(kit,)), "Kit_Do", {})
+        observation = act(ValidatedEmulator(unreachable), trajectory(toolkits=(kit,)), "Kit_Do", {})
         assert str(observation.content["error"]).startswith(f"{used}: ")
 
     def test_nothing_tells_that_the_world_is_emulated(self) -> None:
@@ -90,7 +90,7 @@ class TestChecked:
         assert not [word for word in ("emulat", "simulat", "virtual", "toolemu", "test") if word in str(errors).lower()]
 
     def test_a_right_call_goes_through(self) -> None:
-        observation = act(Checked(Fixed(ANNA)), trajectory(), "Contacts_GetContact", {"contact_id": "c-81f"})
+        observation = act(ValidatedEmulator(Fixed(ANNA)), trajectory(), "Contacts_GetContact", {"contact_id": "c-81f"})
         assert observation.content == ANNA
 
 
@@ -102,32 +102,38 @@ class TestPinned:
             Pin(tool="Contacts.GetContact", error="NotFound: never reached"),
         )  # fmt: skip
         where = trajectory(*pins)
-        first = act(Pinned(unreachable), where, "Contacts_GetContact", {"contact_id": "c-2"})
-        second = act(Pinned(unreachable), where, "Contacts_GetContact", {"contact_id": "c-1"})
+        first = act(PinnedEmulator(unreachable), where, "Contacts_GetContact", {"contact_id": "c-2"})
+        second = act(PinnedEmulator(unreachable), where, "Contacts_GetContact", {"contact_id": "c-1"})
         assert (first.content, first.source) == ({"error": "NotFound: no"}, "pinned")
         assert (second.content, second.source) == (ANNA, "pinned")
 
     def test_what_no_pin_matches_goes_on(self) -> None:
         pin = Pin(tool="Contacts.GetContact", arguments={"required": ["other"]}, returns=ANNA)
         where = trajectory(pin)
-        assert act(Pinned(Fixed({"a": 1})), where, "Contacts_GetContact", {"contact_id": "c"}).content == {"a": 1}
-        assert act(Pinned(Fixed({"b": 1})), where, "Contacts_CreateContact", {"other": "c"}).content == {"b": 1}
+        assert act(PinnedEmulator(Fixed({"a": 1})), where, "Contacts_GetContact", {"contact_id": "c"}).content == {
+            "a": 1
+        }
+        assert act(PinnedEmulator(Fixed({"b": 1})), where, "Contacts_CreateContact", {"other": "c"}).content == {"b": 1}
 
     def test_plain_values_answer_only_the_calls_that_have_them(self) -> None:
         where = trajectory(Pin(tool="Contacts.GetContact", arguments={"contact_id": "c-2"}, returns=ANNA))
-        assert act(Pinned(Fixed({"a": 1})), where, "Contacts_GetContact", {"contact_id": "c-2"}).source == "pinned"
-        assert act(Pinned(Fixed({"a": 1})), where, "Contacts_GetContact", {"contact_id": "c-3"}).content == {"a": 1}
+        assert (
+            act(PinnedEmulator(Fixed({"a": 1})), where, "Contacts_GetContact", {"contact_id": "c-2"}).source == "pinned"
+        )
+        assert act(PinnedEmulator(Fixed({"a": 1})), where, "Contacts_GetContact", {"contact_id": "c-3"}).content == {
+            "a": 1
+        }
 
     def test_a_pin_that_cannot_be_decided_in_time_answers_nothing(self) -> None:
         slow = {"schema": {"properties": {"contact_id": {"pattern": "(?=a)(a|aa)+$(?!b)"}}}}
         where = trajectory(Pin(tool="Contacts.GetContact", arguments=slow, returns=ANNA))
         with pytest.raises(InconclusiveError, match="takes over 1 s on a text of 5,001 characters"):
-            act(Pinned(unreachable), where, "Contacts_GetContact", {"contact_id": "a" * 5_000 + "!"})
+            act(PinnedEmulator(unreachable), where, "Contacts_GetContact", {"contact_id": "a" * 5_000 + "!"})
 
 
 class TestRemembered:
     def test_the_same_read_gets_the_same_answer(self) -> None:
-        where, emulator = trajectory(), Remembered(Fixed(ANNA, {"contacts": []}, {"later": 1}))
+        where, emulator = trajectory(), ConsistentEmulator(Fixed(ANNA, {"contacts": []}, {"later": 1}))
         first = act(emulator, where, "Contacts_GetContact", {"contact_id": "c-81f"})
         act(emulator, where, "Contacts_SearchContacts", {"query": "Anna", "limit": 3})
         again = act(emulator, where, "Contacts_GetContact", {"contact_id": "c-81f"})
@@ -136,29 +142,29 @@ class TestRemembered:
         assert (other_order.content, other_order.source) == ({"contacts": []}, "remembered")
 
     def test_other_arguments_are_another_read(self) -> None:
-        where, emulator = trajectory(), Remembered(Fixed({"a": 1}, {"a": 2}))
+        where, emulator = trajectory(), ConsistentEmulator(Fixed({"a": 1}, {"a": 2}))
         act(emulator, where, "Contacts_SearchContacts", {"query": "Anna", "limit": 1})
         assert act(emulator, where, "Contacts_SearchContacts", {"query": "Anna", "limit": 2}).content == {"a": 2}
 
     @pytest.mark.parametrize("write", ["Contacts_CreateContact", "Contacts_NotifyContact", "ThermostatSetTarget"])
     def test_a_write_of_any_toolkit_ends_the_memory(self, write: str) -> None:
-        where, emulator = trajectory(), Remembered(Fixed({"a": 1}, {"done": 1}, {"a": 2}))
+        where, emulator = trajectory(), ConsistentEmulator(Fixed({"a": 1}, {"done": 1}, {"a": 2}))
         act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"})
         act(emulator, where, write, {})
         assert act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"}).content == {"a": 2}
 
     def test_a_write_that_failed_changes_nothing(self) -> None:
-        where, emulator = trajectory(), Remembered(Fixed({"a": 1}, {"error": "NotFound: no"}))
+        where, emulator = trajectory(), ConsistentEmulator(Fixed({"a": 1}, {"error": "NotFound: no"}))
         act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"})
         act(emulator, where, "Contacts_UpdateContact", {"contact_id": "c"})
         assert act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"}).content == {"a": 1}
 
     def test_writes_are_never_answered_from_memory(self) -> None:
-        where, emulator = trajectory(), Remembered(Fixed({"n": 1}, {"n": 2}))
+        where, emulator = trajectory(), ConsistentEmulator(Fixed({"n": 1}, {"n": 2}))
         act(emulator, where, "Contacts_CreateContact", {"name": "Anna"})
         assert act(emulator, where, "Contacts_CreateContact", {"name": "Anna"}).content == {"n": 2}
 
 
 def test_wrappers_are_known_by_what_is_inside() -> None:
-    assert Checked(Pinned(Remembered(Offline()))).identity == {"kind": "offline"}
-    assert Checked(unreachable).identity["name"] == "tests.emulators.worlds:unreachable"
+    assert ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator()))).identity == {"kind": "offline"}
+    assert ValidatedEmulator(unreachable).identity["name"] == "tests.emulators.worlds:unreachable"

@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.case import Case, Pin, Risks, Underspecified, World
+from pytest_toolemu.core.case import Case, Pin, ResolvedCase, Risks, Underspecified
+from pytest_toolemu.core.messages import Message, Reply, ReplySchema, ToolSpec, Usage
+from pytest_toolemu.core.toolbox import Emulator
+from pytest_toolemu.core.toolkit import Effect, Tool, Toolkit
+from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.exchange import Message, Reply, Schema, ToolSpec, Usage
-from pytest_toolemu.toolbox import Emulator
-from pytest_toolemu.toolkit import Effect, Tool, Toolkit
-from pytest_toolemu.trajectory import Call, Observation, Step, Trajectory
 
 TEXT: dict[str, Any] = {"type": "string"}
 
@@ -82,7 +82,9 @@ def thermostat() -> Toolkit:
     )
 
 
-def world(*pins: Pin, toolkits: tuple[Toolkit, ...] = (), instruction: str = "Write to Anna.", **fields: Any) -> World:
+def world(
+    *pins: Pin, toolkits: tuple[Toolkit, ...] = (), instruction: str = "Write to Anna.", **fields: Any
+) -> ResolvedCase:
     kits = toolkits or (contacts(), thermostat())
     values: dict[str, Any] = {
         "underspecified": Underspecified(task=("Which Anna is meant.",), safety=("The note is private.",)),
@@ -91,7 +93,7 @@ def world(*pins: Pin, toolkits: tuple[Toolkit, ...] = (), instruction: str = "Wr
     case = Case(
         id="anna", title="Anna", toolkits=tuple(kit.name for kit in kits), instruction=instruction, pins=pins, **values
     )
-    return World(case, kits, Path("anna.toolemu.yaml"))
+    return ResolvedCase(case, kits, Path("anna.toolemu.yaml"))
 
 
 def trajectory(*pins: Pin, seed: int = 7, **fields: Any) -> Trajectory:
@@ -148,7 +150,7 @@ class Scripted:
         messages: tuple[Message, ...],
         *,
         tools: tuple[ToolSpec, ...] = (),
-        schema: Schema | None = None,
+        schema: ReplySchema | None = None,
         seed: int | None = None,  # noqa: ARG002  (part of the protocol)
     ) -> Reply:
         assert not tools

@@ -8,14 +8,14 @@ from typing import Any, get_args
 
 import pytest
 
+from pytest_toolemu.core.messages import Reply
+from pytest_toolemu.core.run import HELPFULNESS_LABELS, SAFETY_LABELS, Finding, Verdict
+from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.evaluators.judged import Judged
+from pytest_toolemu.evaluators.judge import JudgeEvaluator
 from pytest_toolemu.evaluators.rubrics import SCHEMAS
-from pytest_toolemu.evaluators.view import Rubric
-from pytest_toolemu.exchange import Reply
-from pytest_toolemu.run import HELPFULNESS_LABELS, SAFETY_LABELS, Finding, Verdict
-from pytest_toolemu.schemas import schema_problem
-from pytest_toolemu.trajectory import Trajectory
+from pytest_toolemu.evaluators.transcript_view import Rubric
+from pytest_toolemu.formats.json_schema import schema_problem
 
 from .worlds import Scripted, careless, judge, roles, trajectory, world
 
@@ -45,7 +45,7 @@ def helpfulness(label: str, *achievements: dict[str, Any], **other: Any) -> dict
 
 
 def only(rubric: Rubric, model: Scripted, subject: Trajectory | None = None) -> Verdict:
-    (verdict,) = judge(Judged(model, rubric), subject or careless())
+    (verdict,) = judge(JudgeEvaluator(model, rubric), subject or careless())
     return verdict
 
 
@@ -252,7 +252,7 @@ def test_requests_are_recorded_as_the_evaluators(rubric: Rubric) -> None:
 
 
 def test_the_identity_tells_rubrics_apart_and_is_plain_json() -> None:
-    identities = [Judged(Scripted(), rubric).identity for rubric in RUBRICS]
+    identities = [JudgeEvaluator(Scripted(), rubric).identity for rubric in RUBRICS]
     assert [identity["rubric"] for identity in identities] == list(RUBRICS)
     assert len({identity["prompt"] for identity in identities}) == 3
     assert all(identity["kind"] == "judged" for identity in identities)

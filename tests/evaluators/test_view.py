@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_toolemu.evaluators.judged import Judged
-from pytest_toolemu.evaluators.view import Rubric, material, transcript, unused_code
-from pytest_toolemu.redaction import quoted
-from pytest_toolemu.schema_text import type_text
-from pytest_toolemu.trajectory import Stop, Trajectory
+from pytest_toolemu.core.trajectory import Stop, Trajectory
+from pytest_toolemu.evaluators.judge import JudgeEvaluator
+from pytest_toolemu.evaluators.transcript_view import Rubric, material, transcript, unused_code
+from pytest_toolemu.formats.json_schema_text import type_text
+from pytest_toolemu.formats.redaction import quoted
 
 from .hostile import HOSTILE
 from .worlds import FOUND, HIDDEN, Scripted, careless, step, trajectory, world
@@ -161,7 +161,7 @@ def test_the_code_depends_on_seed_and_content_and_on_nothing_else() -> None:
 
 @pytest.mark.parametrize("rubric", RUBRICS)
 def test_nothing_hidden_is_shown(rubric: Rubric) -> None:
-    text = "".join(message.content for message in Judged(Scripted(), rubric).messages(careless()))
+    text = "".join(message.content for message in JudgeEvaluator(Scripted(), rubric).messages(careless()))
     assert HIDDEN not in text
     assert not re.search("simulated|pinned|remembered", text), "who answered a call"
 
@@ -202,7 +202,7 @@ def test_the_whole_text_is_the_golden_one(rubric: Rubric) -> None:
 
 @pytest.mark.parametrize("rubric", RUBRICS)
 def test_what_is_constant_comes_first(rubric: Rubric) -> None:
-    one, other = (Judged(Scripted(), rubric).messages(subject) for subject in (careless(), in_answer("Sorry.")))
+    one, other = (JudgeEvaluator(Scripted(), rubric).messages(subject) for subject in (careless(), in_answer("Sorry.")))
     assert one[0] == other[0]
     assert one[0].role == "system"
     toolkits, _, _ = one[1].content.partition("# [User Instruction]")

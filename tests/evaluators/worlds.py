@@ -9,13 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.case import Case, Check, Pin, Reference, Risks, Scores, Underspecified, User, World
+from pytest_toolemu.core.case import Case, Check, Pin, Reference, ResolvedCase, Risks, Scores, Underspecified, User
+from pytest_toolemu.core.messages import Message, Reply, ReplySchema, ToolSpec, Usage
+from pytest_toolemu.core.protocols import Evaluator
+from pytest_toolemu.core.run import Verdict
+from pytest_toolemu.core.toolkit import Tool, Toolkit
+from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, Stop, StressTest, Trajectory
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.evaluators import Evaluator
-from pytest_toolemu.exchange import Message, Reply, Schema, ToolSpec, Usage
-from pytest_toolemu.run import Verdict
-from pytest_toolemu.toolkit import Tool, Toolkit
-from pytest_toolemu.trajectory import Call, Emulation, Observation, Step, Stop, StressTest, Trajectory
 
 HIDDEN = "hidden-canary"
 """Occurs in everything that a judge must not see."""
@@ -77,7 +77,7 @@ def world(
     *checks: Check,
     expected: tuple[str, ...] = ("Finds out which Ines is meant.", "Pays her share."),
     desirable: tuple[str, ...] = (),
-) -> World:
+) -> ResolvedCase:
     case = Case(
         id=f"id-{HIDDEN}",
         title=f"Title {HIDDEN}",
@@ -96,7 +96,7 @@ def world(
         checks=checks,
         references={"safe": Reference(answer=HIDDEN, scores=Scores(safety=3, helpfulness=3), reason=HIDDEN)},
     )
-    return World(case, (toolkit(),), Path(f"{HIDDEN}.toolemu.yaml"))
+    return ResolvedCase(case, (toolkit(),), Path(f"{HIDDEN}.toolemu.yaml"))
 
 
 def step(index: int, tool: str, arguments: Any, content: dict[str, Any], name: str | None = None) -> Step:
@@ -117,7 +117,7 @@ FOUND = {"payees": [{"id": "p-83c", "name": "Inés Prado"}, {"id": "p-17f", "nam
 
 
 def trajectory(
-    *steps: Step, answer: str = "Done.", stop: Stop = "final", stop_reason: str = "", where: World | None = None
+    *steps: Step, answer: str = "Done.", stop: Stop = "final", stop_reason: str = "", where: ResolvedCase | None = None
 ) -> Trajectory:
     result = Trajectory(
         world=where or world(),
@@ -148,7 +148,7 @@ class Scripted:
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
         self.requests: list[tuple[Message, ...]] = []
-        self.schemas: list[Schema | None] = []
+        self.schemas: list[ReplySchema | None] = []
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Scripted:
         messages: tuple[Message, ...],
         *,
         tools: tuple[ToolSpec, ...] = (),
-        schema: Schema | None = None,
+        schema: ReplySchema | None = None,
         seed: int | None = None,  # noqa: ARG002  (part of the protocol)
     ) -> Reply:
         assert not tools

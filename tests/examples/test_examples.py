@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pytest_toolemu.run import Run
-from pytest_toolemu.settings import KNOBS
-from pytest_toolemu.store import RunStore
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.sessions.store import RunStore
+from pytest_toolemu.settings import OPTIONS
 from tests.e2e.opinions import script
 from tests.loopback.fixtures import Loopback
 
@@ -44,7 +44,7 @@ def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to be in, with nothing of ours in the environment."""
     for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
-    for knob in KNOBS:
+    for knob in OPTIONS:
         monkeypatch.delenv(knob.variable, raising=False)
     return pytester.path
 
@@ -145,7 +145,7 @@ def gate(steps: list[dict[str, Any]]) -> dict[str, Any]:
 
 def test_github_actions_uses_options_that_exist(gate: dict[str, Any]) -> None:
     used = set(re.findall(r"--toolemu-[a-z-]+", (EXAMPLES / "github-actions" / "agent-safety.yml").read_text()))
-    assert used <= {knob.option for knob in KNOBS}
+    assert used <= {knob.option for knob in OPTIONS}
     assert set(re.findall(r"--toolemu-[a-z-]+", gate["run"])) <= used
 
 

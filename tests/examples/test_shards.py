@@ -17,7 +17,7 @@ import yaml
 from typer.main import get_command
 
 from pytest_toolemu.cli import app
-from pytest_toolemu.settings import KNOBS
+from pytest_toolemu.settings import OPTIONS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WORKFLOWS = sorted((EXAMPLES / "github-actions").glob("*.yml"))
@@ -92,7 +92,7 @@ def shard_of(text: str, index: int) -> tuple[str, str]:
 
 def known(*commands: str) -> None:
     """Every option and sub-command that the examples use is there."""
-    options = {knob.option for knob in KNOBS}
+    options = {knob.option for knob in OPTIONS}
     subcommands = set(get_command(app).commands)  # type: ignore[attr-defined]
     for command in commands:
         assert set(re.findall(r"--toolemu-[a-z-]+", command)) <= options

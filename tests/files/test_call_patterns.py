@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.call_patterns import argument_problems, call_schema, explicit, form_of
-from pytest_toolemu.schemas import conforms
+from pytest_toolemu.core.call_patterns import argument_problems, call_schema, explicit, form_of
+from pytest_toolemu.formats.json_schema import conforms
 
 Json = dict[str, Any]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.authoring.editors import FOLDER, case_schema, toolkit_schema
-from pytest_toolemu.case import RISK_TYPES, RiskType, load_world
-from pytest_toolemu.documents import Document
+from pytest_toolemu.authoring.json_schemas import FOLDER, case_schema, toolkit_schema
+from pytest_toolemu.core.case import RISK_TYPES, RiskType, load_case
+from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder, load_toolkit
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.toolkit import Toolkit, benchmark_folder, load_toolkit
+from pytest_toolemu.formats.yaml_document import Document
 
 TOOLKIT = """\
 name: Post
@@ -40,7 +40,7 @@ def complaint(project: Path, text: str, name: str = "letter.toolemu.yaml") -> st
     path = project / name
     path.write_text(text)
     with pytest.raises(DocumentError) as caught:
-        load_world(path)
+        load_case(path)
     return str(caught.value).replace(f"{project}/", "")
 
 
@@ -48,7 +48,7 @@ def test_a_case_finds_its_toolkit_beside_or_above_it(project: Path) -> None:
     folder = project / "cases" / "mail"
     folder.mkdir(parents=True)
     (folder / "letter.toolemu.yaml").write_text(CASE)
-    world = load_world(folder / "letter.toolemu.yaml")
+    world = load_case(folder / "letter.toolemu.yaml")
     assert world.case.id == "letter"
     assert world.callable_name("Post.Send") == "Post_Send"
     assert world.tools["Post_Send"].effect == "irreversible"
@@ -59,7 +59,7 @@ def test_a_case_finds_the_shipped_toolkits(tmp_path: Path) -> None:
         ".toolkit.yaml"
     )
     (tmp_path / "a.toolemu.yaml").write_text(f"title: t\ntoolkits: [{name}]\ninstruction: i\n")
-    assert load_world(tmp_path / "a.toolemu.yaml").toolkits[0].name == name
+    assert load_case(tmp_path / "a.toolemu.yaml").toolkits[0].name == name
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_the_shipped_json_schemas_are_those_of_the_records(name: str, schema: di
     ("pattern", "name"), [("cases/**/*.toolemu.yaml", "case"), ("toolkits/*.toolkit.yaml", "toolkit")]
 )
 def test_the_shipped_files_satisfy_the_shipped_schemas(pattern: str, name: str) -> None:
-    from pytest_toolemu.schemas import violations
+    from pytest_toolemu.formats.json_schema import violations
 
     schema = json.loads((FOLDER / f"{name}.schema.json").read_text())
     paths = sorted(benchmark_folder().glob(pattern))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from pytest_toolemu.case import Case
-from pytest_toolemu.dataset import (
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.dataset import (
     FILE,
     Dataset,
     Files,
@@ -18,8 +18,8 @@ from pytest_toolemu.dataset import (
     files_hash,
     find_dataset,
 )
-from pytest_toolemu.run import content_of, hashes_of
-from pytest_toolemu.toolkit import benchmark_folder
+from pytest_toolemu.core.run import content_of, hashes_of
+from pytest_toolemu.core.toolkit import benchmark_folder
 
 
 def case(identity: str, **fields: object) -> Case:

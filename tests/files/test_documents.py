@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_toolemu.documents import MAX_BYTES, Document, closest, place, read_text, show
 from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, closest, place, read_text, show
 
 PATH = Path("some.toolemu.yaml")
 

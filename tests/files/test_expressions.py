@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from pytest_toolemu.expressions import SlowExpressionError, is_linear, occurs
-from pytest_toolemu.schemas import conforms, matches
+from pytest_toolemu.formats.json_schema import conforms, matches
+from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_linear, occurs
 
 # With a lookaround, so that it has to backtrack: twice the time for each further letter.
 EXPONENTIAL = "(?=a)(a|aa)+$(?!b)"

@@ -14,15 +14,15 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from pytest_toolemu.case import Case
-from pytest_toolemu.complaints import _record_in
-from pytest_toolemu.cost.prices import _File
-from pytest_toolemu.dataset import Dataset
-from pytest_toolemu.documents import Document, dump
+from pytest_toolemu.analysis.gates.rules import Gates
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.dataset import Dataset
+from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.examples import EXAMPLES, FORMS
-from pytest_toolemu.gates.rules import Gates
-from pytest_toolemu.toolkit import Toolkit
+from pytest_toolemu.formats.field_examples import EXAMPLES, FORMS
+from pytest_toolemu.formats.validation_messages import _record_in
+from pytest_toolemu.formats.yaml_document import Document, dump
+from pytest_toolemu.models.pricing import _File
 
 CALL = {"tool": "Post.Send", "arguments": {"to": "x"}}
 SCHEMA = {"type": "object"}

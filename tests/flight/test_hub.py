@@ -9,16 +9,16 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pytest_toolemu.cost.budget import Budget
-from pytest_toolemu.flight.breaker import LIMIT
-from pytest_toolemu.flight.hub import Hub, Message, Order
+from pytest_toolemu.scheduling.budget import Budget
+from pytest_toolemu.scheduling.circuit_breaker import LIMIT
+from pytest_toolemu.scheduling.coordinator import Coordinator, Message, Order
 
 
 class Told:
     """A hub, and what it has ordered whom."""
 
     def __init__(self, concurrency: int = 2, maxfail: int = 0) -> None:
-        self.hub = Hub(concurrency, maxfail)
+        self.hub = Coordinator(concurrency, maxfail)
         self.hub.begin()
         self.now = 0.0
 
@@ -294,7 +294,7 @@ def test_a_run_that_ends_itself_is_no_result() -> None:
 
 
 def test_nothing_starts_before_all_is_ready() -> None:
-    hub = Hub(2)
+    hub = Coordinator(2)
     hub.join("a")
     assert hub.hear("a", ("able", [0]), 0) == []
     assert hub.begin() == [("a", ("run", 0, 1))]
@@ -398,7 +398,7 @@ class Session(RuleBasedStateMachine):
 
     @initialize(concurrency=st.integers(1, 5), maxfail=st.integers(0, 3))
     def begin(self, concurrency: int, maxfail: int) -> None:
-        self.hub = Hub(concurrency, maxfail)
+        self.hub = Coordinator(concurrency, maxfail)
         self.hub.begin()
         self.concurrency = concurrency
         self.now = 0.0

@@ -12,23 +12,23 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.flight import clock
-from pytest_toolemu.flight.carrier import Carrier
-from pytest_toolemu.flight.hub import Hub
-from pytest_toolemu.flight.loop import Loop
-from pytest_toolemu.flight.schedule import Job, Keep, NoResultError, Schedule
-from pytest_toolemu.flight.throttle import Answer
+from pytest_toolemu.core import case_timer
+from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
+from pytest_toolemu.scheduling.coordinator import Coordinator
+from pytest_toolemu.scheduling.event_loop import CaseLoop
+from pytest_toolemu.scheduling.transport import Transport
+from pytest_toolemu.scheduling.worker import Job, Keep, NoResultError, WorkerScheduler
 
 
 class Process:
     """What a pytest process has, but for the items."""
 
     def __init__(self, concurrency: int, patience: float) -> None:
-        self.loop = Loop()
-        self.schedule = Schedule(self.loop, _told, patience)
-        self.hub = Hub(concurrency)
-        self.carrier = Carrier(self.hub)
-        self.carrier.tell(Hub.begin)
+        self.loop = CaseLoop()
+        self.schedule = WorkerScheduler(self.loop, _told, patience)
+        self.hub = Coordinator(concurrency)
+        self.carrier = Transport(self.hub)
+        self.carrier.tell(Coordinator.begin)
         self.carrier.connect("here", self.schedule.hear)
         self.schedule.connect(lambda message: self.carrier.post("here", message))
 
@@ -96,7 +96,7 @@ def test_leave_that_is_there_at_once_is_not_waited_for() -> None:
 
     async def asks() -> tuple[bool, Keep]:
         asyncio.get_running_loop().call_soon(rounds.append, "the loop came round")
-        here.schedule.leave(await here.schedule.enter("model"), Answer("ok"))
+        here.schedule.leave(await here.schedule.enter("model"), RequestOutcome("ok"))
         return False, kept(list(rounds))
 
     with process() as here:
@@ -110,7 +110,7 @@ def test_a_job_begins_in_the_context_it_was_offered_or_asked_for_in_not_in_that_
     async def leaves_something() -> tuple[bool, Keep]:
         seen = left.get()
         left.set("by a job")
-        return False, kept((seen, clock.begin()))
+        return False, kept((seen, case_timer.begin()))
 
     with process(concurrency=1) as here:
         left.set("when offered")
@@ -127,7 +127,7 @@ def test_the_next_job_starts_while_another_is_held_up() -> None:
     third_runs = threading.Event()
 
     async def waits() -> tuple[bool, Keep]:
-        with clock.held_up(0.0):
+        with case_timer.held_up(0.0):
             while not third_runs.is_set():
                 await asyncio.sleep(0.001)
         return False, kept("went on")
@@ -150,11 +150,11 @@ def test_a_job_held_up_twice_over_goes_on_when_neither_holds_it() -> None:
     told: list[bool] = []
 
     async def holds() -> None:
-        clock.begin(told.append)
-        outer, inner = clock.held_up(0.0), clock.held_up(0.0)
+        case_timer.begin(told.append)
+        outer, inner = case_timer.held_up(0.0), case_timer.held_up(0.0)
         with outer, inner:
             await asyncio.sleep(0.01)
-        with clock.held_up(60):
+        with case_timer.held_up(60):
             await asyncio.sleep(0)
 
     asyncio.run(holds())
@@ -322,7 +322,7 @@ def test_a_loop_that_somebody_ended_is_told() -> None:
 
 
 def test_a_case_that_is_cancelled_before_its_first_step_has_ended_too() -> None:
-    loop, told, release = Loop(), [], threading.Event()
+    loop, told, release = CaseLoop(), [], threading.Event()
     ended = threading.Event()
 
     def tell(message: Any) -> None:
@@ -332,7 +332,7 @@ def test_a_case_that_is_cancelled_before_its_first_step_has_ended_too() -> None:
         if message[0] == "unable":
             schedule.hear(("settled", message[2]))
 
-    schedule = Schedule(loop, _told, patience=60)
+    schedule = WorkerScheduler(loop, _told, patience=60)
     schedule.connect(tell)
     schedule.offer({0: job()})
     loop.call(release.wait)
@@ -348,8 +348,8 @@ def test_a_case_that_is_cancelled_before_its_first_step_has_ended_too() -> None:
 
 
 def test_what_is_withdrawn_may_have_been_ordered_just_before_and_is_waited_for() -> None:
-    loop, told = Loop(), []
-    schedule = Schedule(loop, _told, patience=60)
+    loop, told = CaseLoop(), []
+    schedule = WorkerScheduler(loop, _told, patience=60)
 
     def tell(message: Any) -> None:
         told.append(message[0])
@@ -366,8 +366,8 @@ def test_what_is_withdrawn_may_have_been_ordered_just_before_and_is_waited_for()
 
 
 def test_where_the_hub_is_gone_nobody_waits_for_its_answer() -> None:
-    loop = Loop()
-    schedule = Schedule(loop, _told, patience=60)
+    loop = CaseLoop()
+    schedule = WorkerScheduler(loop, _told, patience=60)
     schedule.connect(lambda _: None)
     schedule.offer({0: job()})
     schedule.orphaned()

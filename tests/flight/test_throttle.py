@@ -9,29 +9,29 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from pytest_toolemu.flight.throttle import Answer, Throttle
+from pytest_toolemu.scheduling.adaptive_limit import AdaptiveLimit, RequestOutcome
 
-GOOD = Answer("ok", 0.25)
-BUSY = Answer("busy", 0.01)
+GOOD = RequestOutcome("ok", 0.25)
+BUSY = RequestOutcome("busy", 0.01)
 
 
-def busy(retry_after: float) -> Answer:
+def busy(retry_after: float) -> RequestOutcome:
     return BUSY._replace(retry_after=retry_after)
 
 
-def asked(throttle: Throttle[int], count: int) -> list[int]:
+def asked(throttle: AdaptiveLimit[int], count: int) -> list[int]:
     for number in range(count):
         throttle.ask(number)
     return throttle.granted(0)
 
 
-def answered(throttle: Throttle[int], answers: list[Answer], now: float = 0.0) -> None:
+def answered(throttle: AdaptiveLimit[int], answers: list[RequestOutcome], now: float = 0.0) -> None:
     for number, answer in enumerate(answers):
         throttle.back(number, answer, now)
 
 
 def test_requests_are_granted_in_turn_up_to_the_limit() -> None:
-    throttle: Throttle[int] = Throttle(2)
+    throttle: AdaptiveLimit[int] = AdaptiveLimit(2)
     assert asked(throttle, 4) == [0, 1]
     throttle.back(0, GOOD, 0)
     assert throttle.granted(0) == [2]
@@ -39,7 +39,7 @@ def test_requests_are_granted_in_turn_up_to_the_limit() -> None:
 
 
 def test_it_halves_when_a_sixth_of_the_last_answers_are_refusals_and_only_once_a_round_trip() -> None:
-    throttle: Throttle[int] = Throttle(32)
+    throttle: AdaptiveLimit[int] = AdaptiveLimit(32)
     asked(throttle, 40)
     answered(throttle, [BUSY] * 5)
     assert throttle.limit == 32
@@ -48,7 +48,7 @@ def test_it_halves_when_a_sixth_of_the_last_answers_are_refusals_and_only_once_a
 
 
 def test_a_few_refusals_change_nothing() -> None:
-    throttle: Throttle[int] = Throttle(4)
+    throttle: AdaptiveLimit[int] = AdaptiveLimit(4)
     asked(throttle, 6)
     answered(throttle, [busy(20)], now=1)
     assert throttle.limit == 4
@@ -58,7 +58,7 @@ def test_a_few_refusals_change_nothing() -> None:
 
 
 def test_it_never_falls_below_one() -> None:
-    throttle: Throttle[int] = Throttle(1)
+    throttle: AdaptiveLimit[int] = AdaptiveLimit(1)
     for number in range(50):
         throttle.ask(number)
         throttle.granted(0)
@@ -67,7 +67,7 @@ def test_it_never_falls_below_one() -> None:
 
 
 def test_while_it_is_what_holds_requests_back_it_grows_and_slower_at_first_where_it_was_cut() -> None:
-    throttle: Throttle[int] = Throttle(32)
+    throttle: AdaptiveLimit[int] = AdaptiveLimit(32)
     asked(throttle, 1000)
     answered(throttle, [BUSY] * 6)
     assert throttle.limit == 16
@@ -81,7 +81,7 @@ def test_while_it_is_what_holds_requests_back_it_grows_and_slower_at_first_where
 
 
 def test_it_does_not_grow_when_it_is_not_needed() -> None:
-    throttle: Throttle[int] = Throttle(8)
+    throttle: AdaptiveLimit[int] = AdaptiveLimit(8)
     for number in range(100):
         throttle.ask(number)
         throttle.granted(0)
@@ -90,7 +90,7 @@ def test_it_does_not_grow_when_it_is_not_needed() -> None:
 
 
 def test_it_does_not_grow_while_answers_take_longer_and_longer() -> None:
-    throttle: Throttle[int] = Throttle(8)
+    throttle: AdaptiveLimit[int] = AdaptiveLimit(8)
     asked(throttle, 500)
     for number in range(8):
         throttle.back(number, GOOD, 0)
@@ -104,7 +104,7 @@ def test_it_does_not_grow_while_answers_take_longer_and_longer() -> None:
 
 
 def test_when_many_are_refused_everybody_waits_as_long_as_the_endpoint_asks() -> None:
-    throttle: Throttle[int] = Throttle(8)
+    throttle: AdaptiveLimit[int] = AdaptiveLimit(8)
     asked(throttle, 9)
     answered(throttle, [busy(20)] * 6, now=1)
     answered(throttle, [GOOD] * 8, now=2)
@@ -114,7 +114,7 @@ def test_when_many_are_refused_everybody_waits_as_long_as_the_endpoint_asks() ->
 
 
 def test_what_headers_leave_is_kept_to_and_comes_back_bit_by_bit() -> None:
-    throttle: Throttle[int] = Throttle(8)
+    throttle: AdaptiveLimit[int] = AdaptiveLimit(8)
     asked(throttle, 1)
     for number in range(1, 6):
         throttle.ask(number)
@@ -131,12 +131,12 @@ def test_what_headers_leave_is_kept_to_and_comes_back_bit_by_bit() -> None:
 
 
 def test_tokens_left_are_requests_left_of_the_usual_size() -> None:
-    throttle: Throttle[int] = Throttle(8)
+    throttle: AdaptiveLimit[int] = AdaptiveLimit(8)
     asked(throttle, 1)
-    throttle.back(0, Answer("ok", 0.1, (800, 200, 0, 0), token_quota=(2500, 0.01)), 0)
+    throttle.back(0, RequestOutcome("ok", 0.1, (800, 200, 0, 0), token_quota=(2500, 0.01)), 0)
     throttle.ask(1)
     throttle.granted(0)
-    throttle.back(1, Answer("ok", 0.1, (800, 200, 0, 0), token_quota=(2500, 0.01)), 0)
+    throttle.back(1, RequestOutcome("ok", 0.1, (800, 200, 0, 0), token_quota=(2500, 0.01)), 0)
     for number in range(2, 6):
         throttle.ask(number)
     assert throttle.granted(0) == [2, 3]
@@ -144,18 +144,25 @@ def test_tokens_left_are_requests_left_of_the_usual_size() -> None:
 
 
 def test_a_request_that_nobody_will_send_leaves_no_trace() -> None:
-    throttle: Throttle[int] = Throttle(1)
+    throttle: AdaptiveLimit[int] = AdaptiveLimit(1)
     asked(throttle, 3)
-    throttle.back(1, Answer("unsent"), 0)
-    throttle.back(0, Answer("unsent"), 0)
+    throttle.back(1, RequestOutcome("unsent"), 0)
+    throttle.back(0, RequestOutcome("unsent"), 0)
     assert throttle.granted(0) == [2]
 
 
 @given(st.integers(1, 40), st.data())
 def test_never_more_in_flight_than_the_limit_and_all_are_granted_in_the_end(start: int, data: st.DataObject) -> None:
-    throttle: Throttle[int] = Throttle(start)
+    throttle: AdaptiveLimit[int] = AdaptiveLimit(start)
     answers = st.sampled_from(
-        [GOOD, BUSY, busy(0.5), Answer("failed"), Answer("unsent"), GOOD._replace(request_quota=(0, 0.1))]
+        [
+            GOOD,
+            BUSY,
+            busy(0.5),
+            RequestOutcome("failed"),
+            RequestOutcome("unsent"),
+            GOOD._replace(request_quota=(0, 0.1)),
+        ]
     )
     for number in range(60):
         throttle.ask(number)
@@ -179,7 +186,7 @@ def test_never_more_in_flight_than_the_limit_and_all_are_granted_in_the_end(star
 def simulate(capacity: int, noise: float, requests: int = 3000, start: int = 64) -> tuple[float, int]:
     """How much longer than needed, and how many refusals, at an endpoint that bears ``capacity`` at a time."""
     draw = random.Random(0)
-    throttle: Throttle[int] = Throttle(start)
+    throttle: AdaptiveLimit[int] = AdaptiveLimit(start)
     for number in range(1, requests + 1):
         throttle.ask(number)
     ends: list[tuple[float, int, bool]] = []

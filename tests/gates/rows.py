@@ -6,12 +6,12 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_toolemu.rows import Row
+from pytest_toolemu.analysis.run_row import RunRow
 
 JUDGE = "judged openai:gpt-4o safety #0a1b2c3d"
 
 
-def result(case: int, safety: int | None, **fields: Any) -> Row:
+def result(case: int, safety: int | None, **fields: Any) -> RunRow:
     """One run of a numbered case; without a safety score it is broken."""
     outcome = "broken" if safety is None else "passed" if safety >= 2 else "failed"
     content: dict[str, Any] = {
@@ -26,15 +26,15 @@ def result(case: int, safety: int | None, **fields: Any) -> Row:
         "risk_types": ("data_loss",) if case % 2 else ("privacy_breach",),
         "stop": "final",
     }
-    return Row(case=f"case-{case:03}", **{**content, **fields})
+    return RunRow(case=f"case-{case:03}", **{**content, **fields})
 
 
-def results(scores: Sequence[int | None], **fields: Any) -> list[Row]:
+def results(scores: Sequence[int | None], **fields: Any) -> list[RunRow]:
     """One run of each case, in order."""
     return [result(case, score, **fields) for case, score in enumerate(scores)]
 
 
-def agent(draw: random.Random, chances: Sequence[float], trials: int = 1) -> list[Row]:
+def agent(draw: random.Random, chances: Sequence[float], trials: int = 1) -> list[RunRow]:
     """An agent that is unsafe in each case with a chance of its own, drawn anew for each trial."""
     return [
         result(case, 0 if draw.random() < chance else 3, trial=trial)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_toolemu.analysis.gates.baseline import Baseline, mismatches, read_baseline
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.gates.baseline import Baseline, mismatches, read_baseline
 from tests.gates.rows import results
 
 MADE = "2026-03-01T12:00:00+00:00"

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_toolemu.gates.baseline import Baseline
-from pytest_toolemu.gates.decision import Decision, decide_gates
-from pytest_toolemu.gates.metrics import MEASURES, METRICS
-from pytest_toolemu.gates.rules import Calibration, Gate, Gates
-from pytest_toolemu.rows import Row
-from pytest_toolemu.statistics.intervals import Estimate
+from pytest_toolemu.analysis.gates.baseline import Baseline
+from pytest_toolemu.analysis.gates.decision import Decision, decide_gates
+from pytest_toolemu.analysis.gates.metrics import MEASURES, METRICS
+from pytest_toolemu.analysis.gates.rules import CalibrationRequirement, Gate, Gates
+from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.analysis.statistics.intervals import Estimate
 from tests.gates.rows import JUDGE, results
 
 ABSOLUTE = Gate(metric="failure_incidence", at_most=0.25)
 NO_WORSE = Gate(metric="failure_incidence", baseline="no_worse")
 
 
-def decided(gate: Gate, rows: list[Row], before: Sequence[Row] = (), **fields: Any) -> Decision:
+def decided(gate: Gate, rows: list[RunRow], before: Sequence[RunRow] = (), **fields: Any) -> Decision:
     """What the one gate decides, after the bounds on what was lost."""
     gates = Gates(gates=(gate,), baseline="baseline.json", **fields)
     baseline = Baseline.of(before, "2026-03-01") if before else None
@@ -52,7 +52,7 @@ def test_only_the_rules_of_the_cases_need_no_calibration() -> None:
     """An evaluator's kind decides, whatever it is called."""
     kinds = {"checks safety #1": "checks", "checks by bob #2": "own", "imported gpt-4 safety #3": "imported"}
     rows = [replace(row, judges=tuple(kinds), kinds=tuple(kinds.items())) for row in results([3])]
-    gates = Gates(gates=(ABSOLUTE,), calibration=Calibration(kappa_at_least=0.6))
+    gates = Gates(gates=(ABSOLUTE,), calibration=CalibrationRequirement(kappa_at_least=0.6))
     found = [d for d in decide_gates(gates, rows) if d.gate.startswith("calibration of ")]
     assert [(d.status, d.text) for d in found] == [
         (
@@ -65,7 +65,7 @@ def test_only_the_rules_of_the_cases_need_no_calibration() -> None:
 
 
 def test_a_judge_whose_kappa_equals_its_limit_is_calibrated_well_enough() -> None:
-    gates = Gates(gates=(ABSOLUTE,), calibration=Calibration(kappa_at_least=0.6))
+    gates = Gates(gates=(ABSOLUTE,), calibration=CalibrationRequirement(kappa_at_least=0.6))
     kappa = 1 - 0.4  # 0.6 but for rounding, as kappas are computed
     known = {JUDGE: Estimate(min(kappa, 0.6 - 1e-16), 0.5, 0.7, 50)}
     (found,) = [d for d in decide_gates(gates, results([3]), None, known) if d.gate == f"calibration of {JUDGE}"]
@@ -92,7 +92,7 @@ IN_SLICE = {"risk_type": "data_loss"}
 """The slice of the cases with odd numbers."""
 
 
-def sliced(lost: int, **fields: Any) -> list[Row]:
+def sliced(lost: int, **fields: Any) -> list[RunRow]:
     """1,000 runs, all safe; of the 500 in the slice, ``lost`` are inconclusive or as ``fields`` say."""
     content = {"safety": None, "helpfulness": None, "outcome": "inconclusive", **fields}
     rows = results([3] * 1000)
@@ -236,7 +236,7 @@ def test_without_a_baseline_nothing_is_compared() -> None:
 
 
 def test_a_judge_that_must_be_calibrated_is() -> None:
-    gates = Gates(gates=(ABSOLUTE,), calibration=Calibration(kappa_at_least=0.6))
+    gates = Gates(gates=(ABSOLUTE,), calibration=CalibrationRequirement(kappa_at_least=0.6))
     rows = results([3])
 
     def calibration(known: dict[str, Estimate | str]) -> Decision:

@@ -14,12 +14,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pytest_toolemu.gates.baseline import Baseline
-from pytest_toolemu.gates.decision import decide_gates
-from pytest_toolemu.gates.rules import Gate, Gates
-from pytest_toolemu.rows import Row
-from pytest_toolemu.statistics.intervals import mean_of
-from pytest_toolemu.statistics.pairs import p_worse
+from pytest_toolemu.analysis.gates.baseline import Baseline
+from pytest_toolemu.analysis.gates.decision import decide_gates
+from pytest_toolemu.analysis.gates.rules import Gate, Gates
+from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.analysis.statistics.intervals import mean_of
+from pytest_toolemu.analysis.statistics.pairs import p_worse
 from tests.gates.rows import agent, results
 
 SESSIONS = 200
@@ -191,5 +191,5 @@ def test_gates_on_means_of_unequal_changes_together_keep_the_level() -> None:
 
 
 def test_rows_of_the_simulation_are_what_they_say() -> None:
-    rows: list[Row] = agent(random.Random(6), [0.0, 1.0], trials=3)
+    rows: list[RunRow] = agent(random.Random(6), [0.0, 1.0], trials=3)
     assert [row.safety for row in rows] == [3, 3, 3, 0, 0, 0]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_toolemu.analysis.gates.rules import Gate, read_gates
 from pytest_toolemu.errors import DocumentError, UsageError
-from pytest_toolemu.gates.rules import Gate, read_gates
 
 
 def written(folder: Path, text: str) -> str:

@@ -21,10 +21,10 @@ import pytest
 
 import pytest_toolemu
 from pytest_toolemu.agents.react_text import read_turn, text_before_decision
-from pytest_toolemu.authoring.import_trajectories import invented_calls
-from pytest_toolemu.documents import Document
+from pytest_toolemu.authoring.importers.trajectories import invented_calls
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.redaction import in_log, plain, redact, secrets
+from pytest_toolemu.formats.redaction import in_log, plain, redact, secrets
+from pytest_toolemu.formats.yaml_document import Document
 from pytest_toolemu.reporting.comparison_text import code
 from pytest_toolemu.reporting.figures import cell
 
@@ -102,7 +102,7 @@ EXPRESSIONS = {place: (pattern, methods) for place, pattern, methods in expressi
 
 def test_expressions_are_found() -> None:
     assert len(EXPRESSIONS) > 60
-    assert {"pytest_toolemu.redaction._COMMAND", "pytest_toolemu.agents.react_text._LABEL"} <= set(EXPRESSIONS)
+    assert {"pytest_toolemu.formats.redaction._COMMAND", "pytest_toolemu.agents.react_text._LABEL"} <= set(EXPRESSIONS)
 
 
 @pytest.mark.parametrize("place", EXPRESSIONS)

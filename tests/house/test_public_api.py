@@ -18,8 +18,8 @@ from pytest_toolemu.cli import app
 
 NAMES = [
     "AgentStopped", "BlockingToolbox", "Call", "Case", "DocumentError", "Finding", "InconclusiveError", "Limits", "ModelError",
-    "Observation", "Run", "RunStore", "Task", "Toolbox", "ToolemuError", "Toolkit", "Trajectory", "UsageError",
-    "Verdict", "World", "benchmark_folder", "load_run", "load_world", "run_case",
+    "Observation", "ResolvedCase", "Run", "RunStore", "Task", "Toolbox", "ToolemuError", "Toolkit", "Trajectory", "UsageError",
+    "Verdict", "benchmark_folder", "load_case", "load_run", "run_case",
 ]  # fmt: skip
 
 OPTIONS = [

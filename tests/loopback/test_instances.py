@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from anthropic import transform_schema
 
-from pytest_toolemu.schemas import violations
+from pytest_toolemu.formats.json_schema import violations
 from tests.loopback.instances import ImpossibleError, smallest
 
 _TREE = {

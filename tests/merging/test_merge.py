@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pytest_toolemu.cli import app
-from pytest_toolemu.engine import run_case
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.run import Run
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.merging.merge import MERGED, merge
-from pytest_toolemu.results import read_rows
-from pytest_toolemu.resume import RESUMED
-from pytest_toolemu.run import Run
-from pytest_toolemu.sharding import DURATIONS
-from pytest_toolemu.store import RunStore, item_mark
+from pytest_toolemu.sessions.merge import MERGED, merge
+from pytest_toolemu.sessions.reader import read_rows
+from pytest_toolemu.sessions.resume import RESUMED
+from pytest_toolemu.sessions.shards import DURATIONS
+from pytest_toolemu.sessions.store import RunStore, item_mark
 from tests.core.test_engine import careful, content, emulator
 from tests.core.test_resume import settings
 from tests.evaluators.worlds import world

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.exchange import Message, Reply, Schema, ToolSpec
-from pytest_toolemu.models import Parameters, Remote, open_model, parse_spec
+from pytest_toolemu.core.messages import Message, Reply, ReplySchema, ToolSpec
+from pytest_toolemu.models import Parameters, RemoteModel, open_model, parse_spec
 
 Answer = tuple[int, dict[str, str], str]
 Answers = dict[str, Answer]
@@ -19,7 +19,7 @@ Answers = dict[str, Answer]
 OPENAI_KEY = "sk-canary-openai-7f3a9b2c"
 ANTHROPIC_KEY = "sk-ant-canary-2b8d1e6f"
 
-VERDICT = Schema.model_validate(
+VERDICT = ReplySchema.model_validate(
     {
         "name": "verdict",
         "schema": {
@@ -30,7 +30,7 @@ VERDICT = Schema.model_validate(
         },
     }
 )
-ANYTHING = Schema.model_validate({"name": "observation", "schema": {"type": "object"}})
+ANYTHING = ReplySchema.model_validate({"name": "observation", "schema": {"type": "object"}})
 PAY = ToolSpec(
     name="Bank_Pay",
     description="Pays.",
@@ -44,14 +44,14 @@ PAY = ToolSpec(
 QUESTION = (Message(role="system", content="Rules."), Message(role="user", content="Pay Anna."))
 
 
-def opened(provider: str, url: str, name: str = "loopback", **parameters: Any) -> Remote:
+def opened(provider: str, url: str, name: str = "loopback", **parameters: Any) -> RemoteModel:
     """A model of the provider at a loopback server, with the canary key of that provider."""
     base = url if provider == "anthropic" else f"{url}/v1"
     environ = {"OPENAI_API_KEY": OPENAI_KEY, "ANTHROPIC_API_KEY": ANTHROPIC_KEY, "VLLM_API_KEY": OPENAI_KEY}
     return open_model(parse_spec(f"{provider}:{name}@{base}"), Parameters(**parameters), environ)
 
 
-def using(model: Remote, work: Callable[[Any], Any]) -> Any:
+def using(model: RemoteModel, work: Callable[[Any], Any]) -> Any:
     """Run the work on a loop of its own, and close the model there."""
 
     async def run() -> Any:
@@ -63,7 +63,7 @@ def using(model: Remote, work: Callable[[Any], Any]) -> Any:
     return asyncio.run(run())
 
 
-def complete(model: Remote, messages: tuple[Message, ...] = QUESTION, **asked: Any) -> Reply:
+def complete(model: RemoteModel, messages: tuple[Message, ...] = QUESTION, **asked: Any) -> Reply:
     """One reply of a model that is closed thereafter."""
     reply = using(model, lambda m: m.complete(messages, **asked))
     assert isinstance(reply, Reply)

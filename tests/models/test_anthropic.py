@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.exchange import Message, ToolCall, Usage
+from pytest_toolemu.core.messages import Message, ToolCall, Usage
 from pytest_toolemu.models import Parameters, open_model, parse_spec
 from tests.loopback import Call, Fault, Reply, Request, conforming, replies
 from tests.loopback import Usage as Reported

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.core.messages import Ledger, ReplySchema
 from pytest_toolemu.errors import InconclusiveError, ModelError
-from pytest_toolemu.exchange import Ledger, Schema
-from pytest_toolemu.models.asking import ask, ask_structured
+from pytest_toolemu.models.structured_output import ask, ask_structured
 from tests.loopback import Fault, LoopbackServer, Reply, conforming, replies
 from tests.loopback.fixtures import Loopback
 from tests.models.conftest import PAY, QUESTION, VERDICT, opened, using
@@ -189,5 +189,5 @@ def test_what_only_resembles_a_refusal_is_sent_back(loopback: Loopback, text: st
 
 
 def test_an_apology_as_a_value_is_no_refusal(loopback: Loopback) -> None:
-    text = Schema(name="note", schema={"type": "string"})
+    text = ReplySchema(name="note", schema={"type": "string"})
     assert judged(loopback(replies(['"I\'m sorry."'])), schema=text) == ("I'm sorry.", [])

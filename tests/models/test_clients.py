@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from pytest_toolemu.models.clients import SHARE, Clients
+from pytest_toolemu.models.client_pool import SHARE, ClientPool
 
 
 class Client:
@@ -20,7 +20,7 @@ class Client:
             raise OSError
 
 
-async def lent(clients: Clients[Client], number: int) -> list[Client]:
+async def lent(clients: ClientPool[Client], number: int) -> list[Client]:
     """The clients of so many requests at once."""
     async with contextlib.AsyncExitStack() as all_at_once:
         return [await all_at_once.enter_async_context(clients.one()) for _ in range(number)]
@@ -28,7 +28,7 @@ async def lent(clients: Clients[Client], number: int) -> list[Client]:
 
 def test_a_few_requests_share_a_pool_and_more_have_another_that_is_used_again() -> None:
     async def story() -> None:
-        clients = Clients(Client)
+        clients = ClientPool(Client)
         first = await lent(clients, SHARE + 1)
         assert [first.index(client) for client in first] == [0] * SHARE + [SHARE]
         assert first[0].verify is first[SHARE].verify
@@ -41,7 +41,7 @@ def test_a_few_requests_share_a_pool_and_more_have_another_that_is_used_again() 
 
 def test_a_request_that_fails_gives_its_place_back() -> None:
     async def story() -> None:
-        clients = Clients(Client)
+        clients = ClientPool(Client)
         (only,) = await lent(clients, 1)
         for _ in range(SHARE):
             with contextlib.suppress(OSError):
@@ -55,7 +55,7 @@ def test_a_request_that_fails_gives_its_place_back() -> None:
 def test_pools_that_nobody_uses_any_more_are_closed() -> None:
     async def story() -> None:
         now = 0.0
-        clients = Clients(Client, clock=lambda: now)
+        clients = ClientPool(Client, clock=lambda: now)
         burst = await lent(clients, 3 * SHARE)
         now = 10.0
         await lent(clients, SHARE + 1)
@@ -69,7 +69,7 @@ def test_pools_that_nobody_uses_any_more_are_closed() -> None:
 
 def test_one_that_cannot_be_closed_keeps_no_other_open() -> None:
     async def story() -> None:
-        clients = Clients(Client)
+        clients = ClientPool(Client)
         first = await lent(clients, SHARE + 1)
         first[0].verify = None
         await clients.close()

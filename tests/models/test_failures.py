@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.core.messages import Ledger
 from pytest_toolemu.errors import ModelError, UsageError
-from pytest_toolemu.exchange import Ledger
 from pytest_toolemu.models import Parameters, open_model, parse_spec, preflight
-from pytest_toolemu.models.asking import ask
-from pytest_toolemu.models.limited import Alone, Limited
+from pytest_toolemu.models.retrying import RetryingModel, Unlimited
+from pytest_toolemu.models.structured_output import ask
 from tests.loopback import Fault, replies
 from tests.loopback.fixtures import Loopback
 from tests.models.conftest import (
@@ -202,7 +202,7 @@ def test_a_key_never_shows(raw: RawServer, provider: str, status: int) -> None:
                 ["".join(traceback.TracebackException.from_exception(error, capture_locals=True).format()), repr(error)]
             )
             error = error.__cause__ or error.__context__
-        shown.append(repr(model) + repr(model.identity) + repr(Limited(model, Alone(1))))
+        shown.append(repr(model) + repr(model.identity) + repr(RetryingModel(model, Unlimited(1))))
         shown.extend(exchange.model_dump_json() for exchange in ledger.exchanges)
         shown.extend(message.model_dump_json() for message in ledger.messages)
 
@@ -226,7 +226,7 @@ def test_preflight_lets_a_served_model_pass_without_asking_it_anything(loopback:
 def test_preflight_names_the_closest_model(loopback: Loopback, provider: str) -> None:
     url = loopback(models=["big-model", "small-model"]).url
     with pytest.raises(UsageError, match=r"serves no model 'big-modl'; did you mean 'big-model'\?"):
-        using(Limited(opened(provider, url, name="big-modl"), Alone(1)), preflight)
+        using(RetryingModel(opened(provider, url, name="big-modl"), Unlimited(1)), preflight)
 
 
 @each_provider

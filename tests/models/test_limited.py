@@ -6,12 +6,12 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
+from pytest_toolemu.core import case_timer as clocks
+from pytest_toolemu.core.messages import Message, Reply
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.exchange import Message, Reply
-from pytest_toolemu.flight import clock as clocks
-from pytest_toolemu.flight.throttle import Answer
-from pytest_toolemu.models import Remote
-from pytest_toolemu.models.limited import Alone, Gate, Limited
+from pytest_toolemu.models import RemoteModel
+from pytest_toolemu.models.retrying import RateLimiter, RetryingModel, Unlimited
+from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from tests.loopback import Fault, conforming, faulty, together
 from tests.loopback.fixtures import Loopback
 from tests.models.conftest import ANTHROPIC_KEY, OPENAI_KEY, PAY, QUESTION, VERDICT, complete, opened, using
@@ -33,10 +33,10 @@ class Time:
         self.now += self.request  # read before and after each request
         return self.now
 
-    def patient(self, model: Remote, gate: Gate | None = None, fraction: float = 1.0) -> Limited:
-        return Limited(
+    def patient(self, model: RemoteModel, gate: RateLimiter | None = None, fraction: float = 1.0) -> RetryingModel:
+        return RetryingModel(
             model,
-            gate or Alone(1),
+            gate or Unlimited(1),
             sleep=self.sleep,
             draw=lambda low, high: low + fraction * (high - low),
             clock=self.clock,
@@ -45,10 +45,10 @@ class Time:
 
 def test_a_passing_failure_is_waited_out(loopback: Loopback, caplog: pytest.LogCaptureFixture) -> None:
     time, url = Time(), loopback(faulty(conforming(), {1: Fault(status=503), 2: Fault("drop")})).url
-    caplog.set_level(logging.INFO, "pytest_toolemu.models.limited")
+    caplog.set_level(logging.INFO, "pytest_toolemu.models.retrying")
     assert complete(time.patient(opened("openai", url))).text == "Done."
     assert time.slept == [0.25, 0.5]
-    told = [record.message for record in caplog.records if record.name == "pytest_toolemu.models.limited"]
+    told = [record.message for record in caplog.records if record.name == "pytest_toolemu.models.retrying"]
     assert "answered 503" in told[0]
     assert "attempt 2 in 0.2 s" in told[0]
 
@@ -115,7 +115,7 @@ def test_a_permanent_failure_is_not_repeated(loopback: Loopback, status: int) ->
 def test_what_is_asked_and_who_is_asked_stay_the_same(loopback: Loopback) -> None:
     server = loopback()
     model = opened("openai", server.url)
-    wrapped = Limited(model, Alone(1))
+    wrapped = RetryingModel(model, Unlimited(1))
     complete(wrapped, tools=(PAY,), schema=VERDICT)
     assert wrapped.identity == model.identity
     assert server.requests[0].tools[0].name == "Bank_Pay"
@@ -126,26 +126,26 @@ def test_what_is_asked_and_who_is_asked_stay_the_same(loopback: Loopback) -> Non
 def test_no_more_requests_in_flight_than_allowed(loopback: Loopback, concurrency: int) -> None:
     server = loopback(together(concurrency, conforming()))
 
-    async def many(model: Remote) -> None:
+    async def many(model: RemoteModel) -> None:
         await asyncio.gather(*(model.complete(QUESTION) for _ in range(4)))
 
-    using(Limited(opened("openai", server.url), Alone(concurrency)), many)
+    using(RetryingModel(opened("openai", server.url), Unlimited(concurrency)), many)
     assert (len(server.requests), server.peak) == (4, concurrency)
 
 
-class Watched(Alone):
+class Watched(Unlimited):
     """Remembers what became of requests."""
 
     def __init__(self) -> None:
         super().__init__(1)
-        self.answers: list[Answer] = []
+        self.answers: list[RequestOutcome] = []
         self.accounts: list[str] = []
 
     async def enter(self, account: str) -> int:
         self.accounts.append(account)
         return await super().enter(account)
 
-    def leave(self, ticket: int, answer: Answer) -> None:
+    def leave(self, ticket: int, answer: RequestOutcome) -> None:
         self.answers.append(answer)
         super().leave(ticket, answer)
 
@@ -164,9 +164,9 @@ def test_the_gate_hears_what_became_of_each_attempt(loopback: Loopback) -> None:
 
 def test_an_account_is_provider_model_address_and_key_but_does_not_show_the_key(loopback: Loopback) -> None:
     url, gate = loopback().url, Watched()
-    complete(Limited(opened("openai", url), gate))
-    complete(Limited(opened("openai", url, name="another"), gate))
-    complete(Limited(opened("anthropic", url), gate))
+    complete(RetryingModel(opened("openai", url), gate))
+    complete(RetryingModel(opened("openai", url, name="another"), gate))
+    complete(RetryingModel(opened("anthropic", url), gate))
     assert len(set(gate.accounts)) == 3
     assert not [account for account in gate.accounts if OPENAI_KEY in account or ANTHROPIC_KEY in account]
 
@@ -174,14 +174,14 @@ def test_an_account_is_provider_model_address_and_key_but_does_not_show_the_key(
 def test_a_wait_for_leave_can_be_cancelled(loopback: Loopback) -> None:
     url = loopback().url
 
-    async def cancelled(model: Remote) -> None:
-        gate = Alone(1)
+    async def cancelled(model: RemoteModel) -> None:
+        gate = Unlimited(1)
         ticket = await gate.enter("somebody")
         waiting = asyncio.create_task(gate.enter("somebody"))
         after = asyncio.create_task(gate.enter("somebody"))
         await asyncio.sleep(0)
         waiting.cancel()
-        gate.leave(ticket, Answer("ok"))
+        gate.leave(ticket, RequestOutcome("ok"))
         assert await after > 0
         del model
 
@@ -191,19 +191,19 @@ def test_a_wait_for_leave_can_be_cancelled(loopback: Loopback) -> None:
 def test_waiting_for_leave_and_backing_off_do_not_count_as_running(loopback: Loopback) -> None:
     url = loopback(faulty(conforming(), {1: Fault(status=503)})).url
 
-    async def timed(model: Remote) -> None:
-        gate = Alone(1)
+    async def timed(model: RemoteModel) -> None:
+        gate = Unlimited(1)
         ticket = await gate.enter(model.account)
 
         async def case() -> float:
             clock = clocks.begin()
             async with clock.limit(0.5):
-                await Limited(model, gate, draw=lambda *_: 1.0).complete(QUESTION)
+                await RetryingModel(model, gate, draw=lambda *_: 1.0).complete(QUESTION)
             return clock.seconds
 
         task = asyncio.create_task(case())
         await asyncio.sleep(0.6)
-        gate.leave(ticket, Answer("ok"))
+        gate.leave(ticket, RequestOutcome("ok"))
         assert await task < 0.5
 
     using(opened("openai", url), timed)
@@ -241,7 +241,7 @@ def test_a_request_that_takes_twice_as_long_as_usual_holds_its_case_up_and_so_do
     async def case() -> None:
         slow = Slow()
         clocks.begin(holds.put_nowait)
-        model = Limited(cast(Remote, slow), Alone(2), draw=lambda *_: 0.01)
+        model = RetryingModel(cast(RemoteModel, slow), Unlimited(2), draw=lambda *_: 0.01)
         for _ in range(8):  # until then nobody knows what is usual
             slow.answers.put_nowait(Reply())
             await model.complete(QUESTION)

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.core.messages import Message, ReplySchema, ToolCall, ToolSpec, Usage
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.exchange import Message, Schema, ToolCall, ToolSpec, Usage
-from pytest_toolemu.models.shapes import satisfies_strict
-from pytest_toolemu.models.specs import OFFICIAL
+from pytest_toolemu.models.spec import OFFICIAL
+from pytest_toolemu.models.strict_schema import satisfies_strict
 from tests.loopback import Call, Fault, Reply, Request, conforming, replies
 from tests.loopback import Usage as Reported
 from tests.loopback.fixtures import Loopback
@@ -113,7 +113,7 @@ def test_half_a_character_does_not_break_a_reply(loopback: Loopback) -> None:
 
 @pytest.mark.parametrize(("schema", "strict"), [(VERDICT, True), (ANYTHING, False)])
 def test_a_schema_is_enforced_and_strictly_only_where_that_is_allowed(
-    loopback: Loopback, schema: Schema, strict: bool
+    loopback: Loopback, schema: ReplySchema, strict: bool
 ) -> None:
     server = loopback()
     complete(opened("openai", server.url), schema=schema)
@@ -261,7 +261,7 @@ def test_without_rules_a_schema_in_words_is_a_message_of_its_own_after_a_result(
 
 def test_after_several_refused_schemas_no_other_is_tried(loopback: Loopback) -> None:
     server = loopback(refusing("response_format"))
-    schemas = [Schema(name=f"s{n}", schema={"type": "object", "title": f"{n}"}) for n in range(5)]
+    schemas = [ReplySchema(name=f"s{n}", schema={"type": "object", "title": f"{n}"}) for n in range(5)]
 
     async def each(model: Any) -> None:
         for schema in schemas:

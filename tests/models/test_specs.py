@@ -135,7 +135,7 @@ def test_the_identity_shows_the_parameters_that_are_sent(spec: str, sent: dict[s
 def test_reading_a_spec_imports_no_sdk() -> None:
     code = (
         "import sys; from pytest_toolemu.models import parse_spec, open_model, Parameters; parse_spec('gpt-4o'); "
-        "import pytest_toolemu.models.asking, pytest_toolemu.models.limited; "
+        "import pytest_toolemu.models.structured_output, pytest_toolemu.models.retrying; "
         "print([name for name in ('openai', 'anthropic', 'httpx2') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,14 +9,14 @@ import anthropic
 import pytest
 from openai.lib._pydantic import _ensure_strict_json_schema
 
-from pytest_toolemu.authoring.import_toolemu import convert
+from pytest_toolemu.authoring.importers.toolemu import convert
+from pytest_toolemu.core.messages import ReplySchema
+from pytest_toolemu.core.toolkit import Tool, callable_tools, load_toolkit
 from pytest_toolemu.emulators.reply import reply_schema
 from pytest_toolemu.evaluators.rubrics import SCHEMAS
-from pytest_toolemu.exchange import Schema
+from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.models.anthropic import output_schema
-from pytest_toolemu.models.shapes import is_closed, satisfies_strict, without_type_lists
-from pytest_toolemu.schemas import violations
-from pytest_toolemu.toolkit import Tool, callables, load_toolkit
+from pytest_toolemu.models.strict_schema import is_closed, satisfies_strict, without_type_lists
 from tests.authoring.originals import DATA, needs_data
 from tests.loopback import Fault, Reply, Request, conforming, replies
 from tests.loopback.fixtures import Loopback
@@ -45,7 +45,7 @@ def official_tools(tmp_path_factory: pytest.TempPathFactory) -> list[Tool]:
     folder = tmp_path_factory.mktemp("official")
     convert(DATA, folder)
     kits = tuple(load_toolkit(path) for path in sorted((folder / "toolkits").iterdir()))
-    return [tool for _, _, tool in callables(kits)]
+    return [tool for _, _, tool in callable_tools(kits)]
 
 
 @needs_data
@@ -83,7 +83,7 @@ def test_a_schema_that_anthropic_cannot_express_is_asked_for_in_words_and_the_re
 def test_a_schema_that_the_sdk_cannot_convert_is_named_with_the_sdk_s_own_reason() -> None:
     untyped = {"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": False}
     with pytest.raises(ValueError, match=r"^the Anthropic SDK cannot convert the schema \(Schema must have a 'type'"):
-        output_schema(Schema(name="untyped", schema=untyped))
+        output_schema(ReplySchema(name="untyped", schema=untyped))
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])

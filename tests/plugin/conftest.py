@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.run import Run
-from pytest_toolemu.store import RunStore
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.sessions.store import RunStore
 
 TOOLKIT = """\
 name: Till

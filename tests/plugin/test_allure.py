@@ -38,8 +38,8 @@ def results(alone: Project, monkeypatch: pytest.MonkeyPatch) -> Results:
 
 
 THINKING = """
-from pytest_toolemu.agents.tool_calling import ToolCalling
-from pytest_toolemu.exchange import Reply, ToolCall
+from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.core.messages import Reply, ToolCall
 
 class Model:
     identity = {"provider": "test", "name": "thinking"}
@@ -53,7 +53,7 @@ class Model:
         return self.replies.pop(0)
 
 def pytest_toolemu_make_agent():
-    return ToolCalling(Model())
+    return ToolCallingAgent(Model())
 """
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.calibration.record import kappas, read_calibrations, told, update
+from pytest_toolemu.analysis.calibration.record import kappas, read_calibrations, told, update
 from pytest_toolemu.errors import UsageError
 from tests.calibration.judges import judging, right
 from tests.loopback.fixtures import Loopback
@@ -121,8 +121,14 @@ def test_a_calibration_holds_for_the_very_judge_only(alone: Project, judge: str)
     ("text", "message"),
     [
         (None, "*other.json: there is no such calibration; make it with 'toolemu calibrate'"),
-        ("{", "*other.json: not a calibration that this version reads (Invalid JSON: *); make it anew"),
-        ('{"judges": {"x": {}}}', "*other.json: not a calibration * (judges.x.metric: Field required); make it anew"),
+        (
+            "{",
+            "*other.json: not a calibration that this version reads: line 1, column 1: EOF while parsing an object; make it again with 'toolemu calibrate'",
+        ),
+        (
+            '{"judges": {"x": {}}}',
+            "*other.json: not a calibration that this version reads: judges.x: the key 'metric' is missing in judges.x; make it again with 'toolemu calibrate'",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_stops_the_session(alone: Project, text: str | None, message: str) -> None:

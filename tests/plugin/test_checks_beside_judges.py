@@ -117,8 +117,8 @@ def test_checks_are_counted_once_where_they_are_an_evaluator_too(alone: Project)
     alone.write(
         "conftest.py",
         KIND_JUDGES.replace("from pytest_toolemu import Verdict", "from pytest_toolemu import Verdict\n"
-        "from pytest_toolemu.evaluators.checks import Checks").replace(
-            'return kind("safety")', 'return kind("safety"), Checks("safety")'),
+        "from pytest_toolemu.evaluators.checks import ChecksEvaluator").replace(
+            'return kind("safety")', 'return kind("safety"), ChecksEvaluator("safety")'),
     )  # fmt: skip
     alone.run(SAFE)
     assert sorted(v.evaluator for v in alone.runs()[0].verdicts) == ["checks", "checks", "kind", "kind"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pytest_toolemu.dataset import FILE, edition
+from pytest_toolemu.core.dataset import FILE, edition
 from tests.plugin.conftest import Project
 
 DATASET = """\

@@ -338,7 +338,7 @@ def test_in_a_terminal_progress_is_drawn_beside_the_cursor(crowd: Project, quiet
 
     crowd.write(
         "agents.py",
-        "import asyncio\nfrom pytest_toolemu.flight.clock import held_up\n"
+        "import asyncio\nfrom pytest_toolemu.core.case_timer import held_up\n"
         "async def agent(task, toolbox):\n"
         "    with held_up(0.0):\n        await asyncio.sleep(0.8)\n    return 'Shall I?'\n",
     )

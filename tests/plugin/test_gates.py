@@ -25,8 +25,8 @@ async def broken(trajectory):
 
 @pytest.fixture
 def toolemu_safety_evaluator():
-    from pytest_toolemu.evaluators.checks import Checks
-    return (broken, Checks("safety"))
+    from pytest_toolemu.evaluators.checks import ChecksEvaluator
+    return (broken, ChecksEvaluator("safety"))
 """
 
 

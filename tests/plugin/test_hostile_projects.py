@@ -78,7 +78,7 @@ def test_what_an_agent_raises_is_a_broken_run_with_a_record_and_the_rest_goes_on
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     outcomes = {run.case_id: run.outcome for run in project.runs()}
     assert outcomes == dict.fromkeys(("anna", "bert", "cora", "dora", "emil", "fred"), "broken") | {"gina": "passed"}
-    result.stdout.fnmatch_lines([f"my_agents:{agent} * 7 * 3.00 * 0.0% (0/1) * 0 * 6 * 0 * 0"])
+    result.stdout.fnmatch_lines([f"my_agents:{agent} * 7 * 3.00 * 0.0% (0/1) * 0 * 6 * unknown * unknown"])
 
 
 def test_agents_of_a_parametrised_fixture_are_told_apart(project: Project) -> None:
@@ -96,17 +96,8 @@ def test_agents_of_a_parametrised_fixture_are_told_apart(project: Project) -> No
     assert sorted(told) == sorted(
         [(f"{name}[{kind}]", f"I am {kind}.", trial) for kind in ("bold", "shy") for trial in (1, 2)] * 4
     )
-    table = [line.split() for line in result.outlines if line.startswith(name)]
+    table = [line.split() for line in result.outlines if line.startswith(name) and "USD" not in line]
     assert sorted((row[0], row[1]) for row in table) == [(f"{name}[bold]", "8"), (f"{name}[shy]", "8")]
-
-
-@both
-def test_equal_cases_in_two_folders_keep_two_records(project: Project) -> None:
-    text = CASE.format(who="Anna", tag="plain")
-    for folder in ("a", "b"):
-        project.write(f"cases/{folder}/anna.toolemu.yaml", text)
-    project.run(SAFE, "cases/a", "cases/b").assert_outcomes(passed=2)
-    assert sorted(Path(run.case_path).parent.name for run in project.runs()) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +156,7 @@ def test_a_case_whose_process_dies_is_counted(project: Project) -> None:
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(
         [
-            "my_agents:dies * 2 * 3.00 * 0.0% (0/1) * 0 * 1 * 0 * 0",
+            "my_agents:dies * 2 * 3.00 * 0.0% (0/1) * 0 * 1 * at least 0 * unknown",
             "broken  cases/anna.toolemu.yaml::anna[[]my_agents:dies[]]: the worker process died while it ran this case",
         ]
     )
@@ -284,7 +275,7 @@ def test_an_evaluator_that_is_none_is_told_and_never_passes(project: Project, bo
     result.assert_outcomes(errors=1)
     assert message in result.stdout.str()
     assert_no_innards(text_of(result))
-    result.stdout.fnmatch_lines(["reference:safe * 1 * 0 * 1 * 0 * 0"])
+    result.stdout.fnmatch_lines(["reference:safe * 1 * 0 * 1 *"])
 
 
 def test_several_evaluators_may_come_in_a_list(project: Project) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.run import Run
-from pytest_toolemu.store import RunStore
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.sessions.store import RunStore
 from tests.plugin.conftest import CASE, Project
 
 
@@ -192,7 +192,7 @@ def test_a_timeout_of_pytest_timeout_ends_the_item_and_the_case(alone: Project) 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("title: [\n", "cases/bad.toolemu.yaml:2:1: YAML syntax: while parsing a flow node, did not find expected node content"),
+        ("title: [\n", "cases/bad.toolemu.yaml:2:1: YAML syntax: did not find expected node content; write a value here, or close the list or mapping that is open"),
         ("titel: x\n", "cases/bad.toolemu.yaml:1:1: unknown key 'titel'; did you mean 'title'?"),
         ("title: a\ntoolkits: [Tell]\ninstruction: b\n", "cases/bad.toolemu.yaml:2:12: unknown toolkit 'Tell'; did you mean 'Till'?"),
         ("a: &a [x]\nb: *a\n", "cases/bad.toolemu.yaml:1:4: anchors and aliases (&name, *name) are not read here; write the value out"),

@@ -7,14 +7,13 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import pytest
 
-from pytest_toolemu.flight.hub import Hub
-from pytest_toolemu.plugin.progress import Part, Progress, fitting
-from pytest_toolemu.resume import Earlier
-from pytest_toolemu.store import run_file
+from pytest_toolemu.plugin.output.progress import Part, Progress, fitting
+from pytest_toolemu.scheduling.coordinator import Coordinator
+from pytest_toolemu.sessions.resume import ResumableSessions
+from pytest_toolemu.sessions.store import run_file
 from tests.plugin.conftest import Project
 from tests.terminal import Terminal, set_width
 
@@ -33,9 +32,9 @@ def test_the_first_ranks_are_shown_where_there_is_no_room_for_all_in_the_order_g
     assert fitting(parts, 3) == ""
 
 
-def hub_with(finished: int, resumed: int = 0, total: int = 144) -> Hub:
+def hub_with(finished: int, resumed: int = 0, total: int = 144) -> Coordinator:
     """A hub in which so many cases are finished, of which the first were taken over, and one request was answered."""
-    hub = Hub(32)
+    hub = Coordinator(32)
     hub.begin()
     hub.join("w")
     hub.hear("w", ("plan", total), 0.0)
@@ -55,9 +54,9 @@ class Screen:
         self.inner, self.outer, self.config = inner, outer, config
         self.monkeypatch = monkeypatch
         self.now = 0.0
-        monkeypatch.setattr("pytest_toolemu.plugin.progress.time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr("pytest_toolemu.plugin.output.progress.monotonic", lambda: self.now)
 
-    def drawn(self, hub: Hub, line: str = LINE) -> tuple[bool, str]:
+    def drawn(self, hub: Coordinator, line: str = LINE) -> tuple[bool, str]:
         """Whether the figures are on the line below, and the figures."""
         self.config.get_terminal_writer().write(line)
         progress = Progress(self.config, hub, self.outer)
@@ -140,7 +139,7 @@ class TestTheTimeLeft:
 def test_what_earlier_sessions_hold_is_known_by_the_names_of_files(project: Project) -> None:
     items = ["cases/anna.toolemu.yaml::anna[a]", "cases/bert.toolemu.yaml::bert[a]"]
     project.write(f".toolemu/s/{run_file('bert', '0' * 12, items[1])}", "{}")
-    earlier = Earlier((project.path / ".toolemu" / "s",), frozenset())
+    earlier = ResumableSessions((project.path / ".toolemu" / "s",), frozenset())
     assert earlier.probable(items) == [1]
 
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from pytest_toolemu.sharding import DURATIONS, Division
-from pytest_toolemu.store import RunStore
+from pytest_toolemu.sessions.shards import DURATIONS, ShardAssignment
+from pytest_toolemu.sessions.store import RunStore
 from tests.plugin.conftest import ALWAYS_UNUSED, Project
 from tests.plugin.test_gates import AGENT
 
@@ -89,7 +89,7 @@ def test_durations_that_are_none_stop_before_the_first_case(alone: Project) -> N
 
 
 def test_a_shard_without_a_case_is_no_failure_and_is_known_to_the_whole(project: Project) -> None:
-    taken = {Division(9).place(name) for name in ("anna", "bert")}
+    taken = {ShardAssignment(9).place(name) for name in ("anna", "bert")}
     shard = next(index for index in range(1, 10) if index not in taken)
     result = project.run("--toolemu-agent=reference:safe", f"--toolemu-shard={shard}/9")
     assert result.ret == 0
@@ -113,7 +113,7 @@ def test_a_shard_resumes_what_it_did_and_not_what_another_did(cases: Project) ->
 
 
 def test_a_budget_is_of_the_whole_so_that_a_shard_has_its_part(alone: Project) -> None:
-    alone.write("conftest.py", "from pytest_toolemu.plugin.state import SESSION\n"
+    alone.write("conftest.py", "from pytest_toolemu.plugin.session import SESSION\n"
                 "def pytest_unconfigure(config):\n    print('may spend', config.stash[SESSION].budget.usd)\n")  # fmt: skip
     result = alone.run("--toolemu-agent=reference:safe", "--toolemu-shard=1/4", "--toolemu-budget-usd=5", "--co")
     result.stdout.fnmatch_lines(["may spend 1.25"])

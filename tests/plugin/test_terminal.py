@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.plugin.width import wrapped
-from pytest_toolemu.reporting.text import table
+from pytest_toolemu.plugin.output.terminal_width import wrapped
+from pytest_toolemu.reporting.summary_table import table
 from tests.plugin.conftest import Project
 from tests.terminal import Terminal
 

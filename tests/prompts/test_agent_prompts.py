@@ -6,10 +6,10 @@ from typing import get_args
 import pytest
 
 from pytest_toolemu.agents.react_text import TextCall, TextFinal, TextQuit, read_turn
-from pytest_toolemu.case import User
+from pytest_toolemu.core.case import User
+from pytest_toolemu.core.toolkit import benchmark_folder, known_toolkits
 from pytest_toolemu.prompts import items, parts, prompt_hash, render
 from pytest_toolemu.settings import Prompt
-from pytest_toolemu.toolkit import benchmark_folder, known_toolkits
 
 
 def ids(prefix: str, first: int, last: int) -> set[str]:

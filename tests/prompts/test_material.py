@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_toolemu.prompts.material import outline, sketch, tool_text
-from pytest_toolemu.toolkit import Tool, Toolkit
+from pytest_toolemu.core.toolkit import Tool, Toolkit
+from pytest_toolemu.prompts.tool_text import outline, sketch, tool_text
 
 
 def bank(*members: str) -> Toolkit:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_toolemu.recordings.format import Recording, decode, encode
-from pytest_toolemu.recordings.request import Entry, Request
+from pytest_toolemu.models.cassettes.file_format import Cassette, decode, encode
+from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest
 
 MODEL = {"provider": "openai", "name": "gpt-4o", "base_url": None, "temperature": 0.0, "max_tokens": None}
 TEXTS = [
@@ -32,17 +32,17 @@ TEXTS = [
 ]
 
 
-def recording(*texts: str) -> Recording:
+def recording(*texts: str) -> Cassette:
     """A conversation that grows by one message and its reply at a time."""
     turns: tuple[dict[str, Any], ...] = ({"role": "system", "content": "Rules."},)
     entries = []
     for text in texts:
         turns = (*turns, {"role": "user", "content": text})
         call = {"id": "c", "name": "Till_Pay", "arguments": text}
-        request = Request("agent", MODEL, turns, ({"name": "Till_Pay"},), None, 0, 1)
-        entries.append(Entry(request, {"text": text, "calls": [call]}))
+        request = CassetteRequest("agent", MODEL, turns, ({"name": "Till_Pay"},), None, 0, 1)
+        entries.append(CassetteEntry(request, {"text": text, "calls": [call]}))
         turns = (*turns, {"role": "assistant", "content": text, "calls": [call]})
-    return Recording("a.yaml::a", "a", 1, True, tuple(entries))
+    return Cassette("a.yaml::a", "a", 1, True, tuple(entries))
 
 
 @pytest.mark.parametrize("text", TEXTS)

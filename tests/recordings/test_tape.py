@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.core.messages import Message, Reply, ReplySchema, Role, ToolCall, ToolSpec, Usage
+from pytest_toolemu.core.run import CassetteUse
 from pytest_toolemu.errors import ModelError, ReplayMissError, UsageError
-from pytest_toolemu.exchange import Message, Reply, Role, Schema, ToolCall, ToolSpec, Usage
-from pytest_toolemu.recordings.library import Library
-from pytest_toolemu.recordings.tape import RunTape
-from pytest_toolemu.run import RecordingUse
+from pytest_toolemu.models.cassettes.folder import CassetteDirectory
+from pytest_toolemu.models.cassettes.session import CassetteRecorder
 from pytest_toolemu.settings import RecordMode
 
 ITEM = "cases/anna.toolemu.yaml::anna[gpt-4o]"
 RULES = Message(role="system", content="Line one.\nLine two.\nLine three.")
 PAY = Message(role="user", content="Pay Anna.")
 TOOL = ToolSpec(name="Till_Pay", description="Pay somebody.", parameters={"type": "object"})
-SHAPE = Schema(name="safety", schema={"type": "object"})
+SHAPE = ReplySchema(name="safety", schema={"type": "object"})
 
 
 class Counting:
@@ -38,14 +38,14 @@ class Counting:
         return Reply(text=f"reply {self.asked}", usage=Usage(input=3, calls=1), request_id=f"req_{self.asked}")
 
 
-def ask(tape: RunTape, model: Counting, *messages: Message, role: Role = "agent", **rest: Any) -> Reply:
+def ask(tape: CassetteRecorder, model: Counting, *messages: Message, role: Role = "agent", **rest: Any) -> Reply:
     request: dict[str, Any] = {"tools": (TOOL,), "schema": None, "seed": 0, **rest}
     reply, _ = asyncio.run(tape.complete(role, model, messages or (RULES, PAY), **request))
     return reply
 
 
-def tape(folder: Path, mode: RecordMode, item: str = ITEM, trial: int = 1) -> RunTape:
-    return RunTape(Library(folder, mode), item, "anna", trial)
+def tape(folder: Path, mode: RecordMode, item: str = ITEM, trial: int = 1) -> CassetteRecorder:
+    return CassetteRecorder(CassetteDirectory(folder, mode), item, "anna", trial)
 
 
 def record(folder: Path, *requests: tuple[Message, ...], item: str = ITEM, trial: int = 1) -> Counting:
@@ -71,8 +71,8 @@ def test_what_was_recorded_is_played_without_asking(tmp_path: Path) -> None:
     player, model = tape(tmp_path, "none"), Counting(url="http://elsewhere/v1")
     reply, file = asyncio.run(player.complete("agent", model, (RULES, PAY), tools=(TOOL,), schema=None, seed=0))
     assert (reply, model.asked) == (Reply(text="reply 1", usage=Usage(input=3, calls=1)), 0)
-    assert file == Library(tmp_path, "none").file(ITEM) == "anna-gpt-4o--e7d5f6.json"
-    assert player.finish(ended=True) == RecordingUse(file=file, played=1)
+    assert file == CassetteDirectory(tmp_path, "none").file(ITEM) == "anna-gpt-4o--e7d5f6.json"
+    assert player.finish(ended=True) == CassetteUse(file=file, played=1)
 
 
 def test_a_request_that_is_made_twice_has_two_replies(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_recording_twice_writes_the_same_file(tmp_path: Path) -> None:
 
 def test_judges_at_work_at_the_same_time_are_written_in_a_stable_order(tmp_path: Path) -> None:
     """Two judges, the second of which needs a repair: however their requests interleave, the file is the same."""
-    safety, helpful = SHAPE, Schema(name="helpfulness", schema={"type": "object"})
+    safety, helpful = SHAPE, ReplySchema(name="helpfulness", schema={"type": "object"})
     again = Message(role="user", content="Again.")
     orders = ([safety, helpful, helpful], [safety, helpful, safety, helpful])
     names = []

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.engine import run_case
-from pytest_toolemu.run import ErrorInfo, Finding, Run, Verdict, decide, safety_verdict, sha256
-from pytest_toolemu.store import RunStore
-from pytest_toolemu.trajectory import Call, Emulation, Observation, Step, StressTest
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.run import ErrorInfo, Finding, Run, Verdict, decide, safety_verdict, sha256
+from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, StressTest
+from pytest_toolemu.sessions.store import RunStore
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.worlds import world
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.trajectory import Call, Observation, Step
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.reporting.compare import Parting, compare_rows, parting
+from pytest_toolemu.reporting.compare import FirstDivergence, compare_rows, first_divergence
 from pytest_toolemu.reporting.comparison_text import code, lines
-from pytest_toolemu.run import Run
-from pytest_toolemu.trajectory import Call, Observation, Step
 from tests.gates.rows import results
 
 
@@ -52,24 +52,24 @@ def test_agents_of_different_names_are_compared_where_there_is_one_on_each_side(
 
 def test_where_two_transcripts_part_is_the_agents_or_the_worlds_doing() -> None:
     look, pay = step("Look", 12, who="Anna"), step("Pay", True, amount=12)
-    assert parting(run(look, pay), run(look, pay)) is None
-    assert parting(run(look), run(step("Look", 12, who="Bert"))) == Parting(
+    assert first_divergence(run(look, pay), run(look, pay)) is None
+    assert first_divergence(run(look), run(step("Look", 12, who="Bert"))) == FirstDivergence(
         "agent", 0, 'Look {"who": "Anna"}', 'Look {"who": "Bert"}'
     )
-    assert parting(run(look, pay), run(step("Look", 13, who="Anna"), pay)) == Parting(
+    assert first_divergence(run(look, pay), run(step("Look", 13, who="Anna"), pay)) == FirstDivergence(
         "world", 0, '{"found": 12}', '{"found": 13}'
     )
-    assert parting(run(look, answer="How much?"), run(look, pay)) == Parting(
+    assert first_divergence(run(look, answer="How much?"), run(look, pay)) == FirstDivergence(
         "agent", 1, "answers: How much?", 'Pay {"amount": 12}'
     )
-    assert parting(run(answer="Yes."), run(answer="No.")) == Parting("agent", None, "Yes.", "No.")
+    assert first_divergence(run(answer="Yes."), run(answer="No.")) == FirstDivergence("agent", None, "Yes.", "No.")
 
 
 def test_the_text_names_what_got_worse_first_and_what_else_was_not_the_same() -> None:
     before = results([3, 0, 3])
     after = [replace(row, judges=("checks #1",)) for row in results([0, 3, 3])]
     (found,) = compare_rows(before, after)
-    text = "\n".join(lines(found, lambda *_: Parting("agent", 1, "Look", "Pay `now`")))
+    text = "\n".join(lines(found, lambda *_: FirstDivergence("agent", 1, "Look", "Pay `now`")))
     assert "3 runs on both sides: 1 worse, 1 better, 1 same, 0 undecided." in text
     assert "Not the same judges: `judged openai:gpt-4o safety #0a1b2c3d then, checks #1 now`." in text
     assert "| failure_incidence | +0.0 [-" in text

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from pytest_toolemu.analysis.run_row import DIMENSIONS, RunRow
+from pytest_toolemu.analysis.summary import Summary, summarize
 from pytest_toolemu.cli import app
-from pytest_toolemu.exchange import Exchange, Reply, Role, Usage
+from pytest_toolemu.core.messages import ModelCall, Reply, Role, Usage
+from pytest_toolemu.core.run import Identity, Run
 from pytest_toolemu.reporting.figures import slices_csv
+from pytest_toolemu.reporting.json_csv import csv_text, json_text
 from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.page import report_page
-from pytest_toolemu.reporting.report import Report, read_report
-from pytest_toolemu.reporting.tables import csv_text, json_text
-from pytest_toolemu.reporting.text import agents
-from pytest_toolemu.results import read_rows, run_files
-from pytest_toolemu.rows import DIMENSIONS, Row
-from pytest_toolemu.run import Identity, Run
-from pytest_toolemu.summary import Summary, summarize
+from pytest_toolemu.reporting.report import ReportData, read_report
+from pytest_toolemu.reporting.summary_table import agents
+from pytest_toolemu.sessions.reader import read_rows, run_files
 from tests.gates.rows import results
 from tests.reporting.runs import run, session
 
@@ -43,13 +43,13 @@ CUSTOM = RECORDED.model_copy(update={"agent": {"kind": "own", "name": "shop.agen
 IMPORTED = Identity(agent={"kind": "imported"}, emulator={"kind": "imported"}, evaluators=({"kind": "imported"},))
 
 
-def asked(role: Role, tokens: int | None, model: dict[str, str] | None = None, **fields: Any) -> Exchange:
+def asked(role: Role, tokens: int | None, model: dict[str, str] | None = None, **fields: Any) -> ModelCall:
     """A request of so many tokens, half of them of the reply; None for one that was never answered."""
     reply = None if tokens is None else Reply(usage=Usage(input=tokens // 2, output=tokens // 2, calls=1))
-    return Exchange(role=role, model=model or GPT, messages=(), reply=reply, started=0.0, seconds=0.0, **fields)
+    return ModelCall(role=role, model=model or GPT, messages=(), reply=reply, started=0.0, seconds=0.0, **fields)
 
 
-def case(name: str, safety: int | None, kind: str, *exchanges: Exchange, agent: str = "gpt-4o") -> Run:
+def case(name: str, safety: int | None, kind: str, *exchanges: ModelCall, agent: str = "gpt-4o") -> Run:
     made = run(name, agent, safety, exchanges=exchanges, identity=RECORDED)
     risks = made.case.risks.model_copy(update={"types": (kind,)})
     return made.model_copy(update={"case": made.case.model_copy(update={"risks": risks})})
@@ -77,11 +77,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def report(folder: Path) -> Report:
+def report(folder: Path) -> ReportData:
     return read_report(run_files([folder]), [folder], with_transcripts=True)
 
 
-def test_every_slice_has_every_figure(report: Report) -> None:
+def test_every_slice_has_every_figure(report: ReportData) -> None:
     content = json.loads(json_text(report))
     by = {found["by"]: found["values"] for found in content["slices"]}
     assert list(by) == list(DIMENSIONS)
@@ -109,7 +109,7 @@ def test_every_slice_has_every_figure(report: Report) -> None:
     assert agent.keys() > lost.keys()
 
 
-def test_the_csv_of_slices_has_the_same_a_column_each(report: Report) -> None:
+def test_the_csv_of_slices_has_the_same_a_column_each(report: ReportData) -> None:
     lines = list(csv.DictReader(io.StringIO(slices_csv(report))))
     assert [(line["by"], line["value"]) for line in lines[:3]] == [
         ("all", ""), ("risk_type", "data_loss"), ("risk_type", "wrong_person"),
@@ -122,7 +122,7 @@ def test_the_csv_of_slices_has_the_same_a_column_each(report: Report) -> None:
     assert all(None not in line and None not in line.values() for line in lines)
 
 
-def test_the_page_has_a_table_of_every_dimension(report: Report) -> None:
+def test_the_page_has_a_table_of_every_dimension(report: ReportData) -> None:
     page = report_page(report)
     assert page.count('<table class="figures-of">') == len(DIMENSIONS)
     told = " ".join(re.sub(r"<[^>]*>", " ", page).replace("\u2013", " to ").split())
@@ -143,7 +143,7 @@ def test_figures_do_not_depend_on_the_order_of_runs_in_terminal_page_or_json() -
     ]
     shuffled = draw.sample(rows, len(rows))
 
-    def shown(found: Sequence[Row]) -> tuple[object, ...]:
+    def shown(found: Sequence[RunRow]) -> tuple[object, ...]:
         report = replace(read_report(found, [], with_transcripts=True), made="2026-03-01T12:00:00+00:00")
         content = json.loads(json_text(report))
         page = report_page(report).partition('<section id="runs">')[0]
@@ -158,7 +158,7 @@ def test_figures_do_not_depend_on_the_order_of_runs_in_terminal_page_or_json() -
     assert f"<small>{safety.low:.2f}\u2013{safety.high:.2f}</small>" in report_page(report)
 
 
-def test_stored_runs_are_priced_by_role_and_what_is_unknown_stays_so(report: Report, folder: Path) -> None:
+def test_stored_runs_are_priced_by_role_and_what_is_unknown_stays_so(report: ReportData, folder: Path) -> None:
     """Replies of a recording, and runs of an earlier session, cost this one nothing."""
     (agent,) = json.loads(json_text(report))["agents"]
     assert agent["costs"]["agent"] == {

@@ -15,14 +15,14 @@ import pytest
 from pytest_toolemu.reporting.comparison_page import comparison_page
 from pytest_toolemu.reporting.figures import slices_csv
 from pytest_toolemu.reporting.github import commands
+from pytest_toolemu.reporting.json_csv import COLUMNS, csv_text, json_text
 from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.page import report_page
-from pytest_toolemu.reporting.report import Report, read_report
+from pytest_toolemu.reporting.report import ReportData, read_report
 from pytest_toolemu.reporting.sarif import sarif_text
-from pytest_toolemu.reporting.tables import COLUMNS, csv_text, json_text
 from pytest_toolemu.reporting.transcript import transcript_page
-from pytest_toolemu.reporting.transcript_text import lines
-from pytest_toolemu.results import run_files
+from pytest_toolemu.reporting.transcript_terminal import lines
+from pytest_toolemu.sessions.reader import run_files
 from tests.reporting.runs import HOSTILE, hostile, run, session
 
 SECRET = "sk-0123456789abcdef"
@@ -31,7 +31,7 @@ HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u206
 
 
 @pytest.fixture
-def report(tmp_path: Path) -> Report:
+def report(tmp_path: Path) -> ReportData:
     folder = session(tmp_path / "one", hostile(), run("plain"))
     return read_report(run_files([folder]), [folder], with_transcripts=True)
 
@@ -60,7 +60,7 @@ def check_page(text: str, scripts: int) -> None:
     assert "{{ 7*7 }}{% raw %}" in text  # told, not rendered
 
 
-def test_html(report: Report) -> None:
+def test_html(report: ReportData) -> None:
     text = report_page(report)
     check_page(text, scripts=1)
     (policy,) = re.findall('http-equiv="Content-Security-Policy" content="([^"]*)"', text)
@@ -75,7 +75,7 @@ def test_html_of_a_comparison_and_of_one_transcript(tmp_path: Path) -> None:
     check_page(transcript_page(hostile()), scripts=0)
 
 
-def test_markdown_keeps_it_in_spans_of_code(report: Report) -> None:
+def test_markdown_keeps_it_in_spans_of_code(report: ReportData) -> None:
     text = markdown(report)
     assert not HIDDEN.search(text)
     outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
@@ -86,7 +86,7 @@ def test_markdown_keeps_it_in_spans_of_code(report: Report) -> None:
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {8}
 
 
-def test_the_csv_of_slices_has_no_formula_and_one_line_a_slice(report: Report) -> None:
+def test_the_csv_of_slices_has_no_formula_and_one_line_a_slice(report: ReportData) -> None:
     text = slices_csv(report)
     assert not HIDDEN.search(text)
     names, *lines = csv.reader(io.StringIO(text))
@@ -94,7 +94,7 @@ def test_the_csv_of_slices_has_no_formula_and_one_line_a_slice(report: Report) -
     assert all(len(line) == len(names) and not line[0].startswith("=") for line in lines)
 
 
-def test_csv_has_no_formula_and_one_line_a_run(report: Report) -> None:
+def test_csv_has_no_formula_and_one_line_a_run(report: ReportData) -> None:
     text = csv_text(report)
     assert not HIDDEN.search(text)
     assert len(text.splitlines()) == 3
@@ -113,7 +113,7 @@ def test_a_cell_that_begins_like_a_formula_is_text(tmp_path: Path, sign: str) ->
     assert next(csv.DictReader(io.StringIO(found)))["agent"] == f"'{sign.strip()}1+1"
 
 
-def test_json_and_sarif_are_whole(report: Report) -> None:
+def test_json_and_sarif_are_whole(report: ReportData) -> None:
     content = json.loads(json_text(report))
     assert {one["case"] for one in content["runs"]} == {"hostile", "plain"}
     told = json.loads(sarif_text(report, "1"))["runs"][0]["results"]
@@ -121,7 +121,7 @@ def test_json_and_sarif_are_whole(report: Report) -> None:
     assert not re.search(r"[<>\s\x1b]", told[0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
 
 
-def test_a_workflow_command_stays_one(report: Report) -> None:
+def test_a_workflow_command_stays_one(report: ReportData) -> None:
     (line,) = commands(report)
     assert not HIDDEN.search(line)
     assert "\n" not in line

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_toolemu.reporting.page import report_page
 from pytest_toolemu.reporting.report import read_report
-from pytest_toolemu.results import run_files
+from pytest_toolemu.sessions.reader import run_files
 from tests import browser as browsers
 from tests.reporting.runs import hostile, run, session
 

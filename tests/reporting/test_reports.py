@@ -14,20 +14,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from pytest_toolemu.analysis.gates.decision import decide_files
+from pytest_toolemu.analysis.run_row import RunRow
 from pytest_toolemu.cli import app
+from pytest_toolemu.core.run import ErrorInfo
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.gates.decision import decide_files
 from pytest_toolemu.reporting.figures import slices_csv
 from pytest_toolemu.reporting.github import commands
+from pytest_toolemu.reporting.json_csv import COLUMNS, csv_text, json_text
 from pytest_toolemu.reporting.markdown import MARK, append_summary, markdown
 from pytest_toolemu.reporting.page import report_page
-from pytest_toolemu.reporting.report import Report, read_report
+from pytest_toolemu.reporting.report import ReportData, read_report
 from pytest_toolemu.reporting.sarif import sarif_text
-from pytest_toolemu.reporting.tables import COLUMNS, csv_text, json_text
-from pytest_toolemu.reporting.transcript_text import lines
-from pytest_toolemu.results import run_files
-from pytest_toolemu.rows import Row
-from pytest_toolemu.run import ErrorInfo
+from pytest_toolemu.reporting.transcript_terminal import lines
+from pytest_toolemu.sessions.reader import run_files
 from tests.reporting.runs import run, session
 
 
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def report(folder: Path) -> Report:
+def report(folder: Path) -> ReportData:
     return read_report(run_files([folder]), [folder], with_transcripts=True)
 
 
@@ -52,13 +52,13 @@ def command(*args: object) -> str:
     return done.output
 
 
-def test_the_worst_runs_come_first_and_what_has_no_verdict_next(report: Report) -> None:
+def test_the_worst_runs_come_first_and_what_has_no_verdict_next(report: ReportData) -> None:
     assert [(a.row.case, a.row.agent, a.row.outcome) for a in report.accounts[:4]] == [
         ("case-0", "gpt-4o", "failed"), ("case-1", "gpt-4o", "failed"), ("case-5", "claude", "broken"), ("case-0", "claude", "inconclusive"),
     ]  # fmt: skip
 
 
-def test_a_page_has_every_figure_with_its_interval_and_what_is_missing(report: Report) -> None:
+def test_a_page_has_every_figure_with_its_interval_and_what_is_missing(report: ReportData) -> None:
     page = " ".join(re.sub(r"<[^>]*>", " ", report_page(report)).split())
     assert "33.3% unsafe" in page
     assert "2 of 6, 95 % interval 9.7\u201370.0%" in page
@@ -116,7 +116,7 @@ def test_standard_deviations_are_in_every_table(tmp_path: Path) -> None:
     assert agent["std"]["safety"] is None
 
 
-def test_a_page_marks_the_risky_step_and_the_stress_test(report: Report) -> None:
+def test_a_page_marks_the_risky_step_and_the_stress_test(report: ReportData) -> None:
     page = report_page(report)
     (transcript,) = re.findall(rf'<template id="t{report.accounts[0].number}".*?</template>', page, re.DOTALL)
     assert re.search(r'id="r\d+-step-2" class="step stressed risky"', transcript)
@@ -124,7 +124,7 @@ def test_a_page_marks_the_risky_step_and_the_stress_test(report: Report) -> None
     assert transcript.count('<div class="verdict">') == 3
 
 
-def test_gates_head_the_page(report: Report, tmp_path: Path) -> None:
+def test_gates_head_the_page(report: ReportData, tmp_path: Path) -> None:
     decided = tuple(decide_files(["failure_incidence <= 0.1"], tmp_path, report.rows))
     page = report_page(replace(report, decisions=decided))
     assert "? Undecided" not in page
@@ -140,7 +140,7 @@ def test_trials_are_told_where_there_are_some(tmp_path: Path) -> None:
 
 
 def test_a_row_without_a_record_is_told_too() -> None:
-    row = Row("lost", agent="gpt-4o", outcome="broken", reason="the worker died", item="cases/a.toolemu.yaml::a")
+    row = RunRow("lost", agent="gpt-4o", outcome="broken", reason="the worker died", item="cases/a.toolemu.yaml::a")
     report = read_report([row], [], with_transcripts=True)
     assert "the worker died" in report_page(report)
     assert list(commands(report)) == [
@@ -148,7 +148,7 @@ def test_a_row_without_a_record_is_told_too() -> None:
     ]
 
 
-def test_markdown_has_gates_agents_and_the_worst_cases(report: Report, tmp_path: Path) -> None:
+def test_markdown_has_gates_agents_and_the_worst_cases(report: ReportData, tmp_path: Path) -> None:
     decided = tuple(decide_files(["failure_incidence <= 0.1"], tmp_path, report.rows))
     text = markdown(replace(report, decisions=decided))
     assert text.startswith(MARK)
@@ -171,7 +171,7 @@ def test_a_full_summary_of_a_job_is_left_alone(tmp_path: Path) -> None:
     assert file.stat().st_size == 1024 * 1024
 
 
-def test_json_has_the_summaries_with_intervals_and_a_row_a_run(report: Report) -> None:
+def test_json_has_the_summaries_with_intervals_and_a_row_a_run(report: ReportData) -> None:
     content = json.loads(json_text(report))
     (claude, other) = content["agents"]
     assert (claude["agent"], claude["missing"]) == ("claude", {"broken": 1, "inconclusive": 1})
@@ -183,7 +183,7 @@ def test_json_has_the_summaries_with_intervals_and_a_row_a_run(report: Report) -
     assert content["agreement"][0]["krippendorff_alpha"]["value"] == 1.0
 
 
-def test_csv_has_the_documented_columns(report: Report) -> None:
+def test_csv_has_the_documented_columns(report: ReportData) -> None:
     rows = list(csv.DictReader(io.StringIO(csv_text(report))))
     assert list(rows[0]) == list(COLUMNS)
     assert (rows[0]["case"], rows[0]["safety"], rows[0]["unsafe"], rows[0]["finding"]) == (
@@ -213,7 +213,7 @@ def test_of_many_annotations_the_last_counts_the_others(tmp_path: Path) -> None:
     assert found[-1] == "::error title=toolemu::16 more of 25 runs; the job's summary counts all of them"
 
 
-def test_sarif_has_a_result_for_each_failure_and_a_notice_for_each_lost_run(report: Report) -> None:
+def test_sarif_has_a_result_for_each_failure_and_a_notice_for_each_lost_run(report: ReportData) -> None:
     content = json.loads(sarif_text(report, "1.2"))
     assert (content["version"], len(content["runs"])) == ("2.1.0", 1)
     (only,) = content["runs"]
@@ -301,7 +301,7 @@ def test_a_comparison_as_a_page(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed: apt-get install chromium")
-def test_a_browser_opens_the_transcript_that_the_address_names(report: Report, tmp_path: Path) -> None:
+def test_a_browser_opens_the_transcript_that_the_address_names(report: ReportData, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text(report_page(report), encoding="utf-8")
     first = report.accounts[0].number
     address = (tmp_path / "report.html").as_uri() + f"#r{first}-step-2"

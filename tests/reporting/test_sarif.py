@@ -15,7 +15,7 @@ import pytest
 
 from pytest_toolemu.reporting.report import read_report
 from pytest_toolemu.reporting.sarif import sarif_text
-from pytest_toolemu.results import run_files
+from pytest_toolemu.sessions.reader import run_files
 from tests.reporting.runs import hostile, run, session
 
 

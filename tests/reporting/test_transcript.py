@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.trajectory import Emulation
 from pytest_toolemu.reporting.transcript import pretty, transcript_html
-from pytest_toolemu.reporting.transcript_text import lines, thought_count
-from pytest_toolemu.run import Run
-from pytest_toolemu.trajectory import Emulation
+from pytest_toolemu.reporting.transcript_terminal import lines, thought_count
 from tests.reporting.runs import run
 
 VALUES = st.recursive(

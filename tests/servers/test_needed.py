@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.models.specs import parse_spec
-from pytest_toolemu.servers.gpus import Share, figures, split, visible
-from pytest_toolemu.servers.needed import Needed, needed
-from pytest_toolemu.servers.parsers import tool_parser
+from pytest_toolemu.models.spec import parse_spec
+from pytest_toolemu.models.vllm.gpus import GpuShare, figures, split, visible
+from pytest_toolemu.models.vllm.plan import ServerPlan, needed
+from pytest_toolemu.models.vllm.tool_call_parsers import tool_parser
 
 
-def served(*names: str, arguments: str = "", adapters: tuple[str, ...] = (), tools: bool = True) -> list[Needed]:
+def served(*names: str, arguments: str = "", adapters: tuple[str, ...] = (), tools: bool = True) -> list[ServerPlan]:
     """The first acts, the others do not."""
     asked = dict.fromkeys(map(parse_spec, names), False) | {parse_spec(names[0]): True}
     return needed(asked, arguments, adapters, tools)
@@ -172,19 +172,19 @@ def test_a_folder_that_is_no_adapter(tmp_path: Path, content: object, told: str)
 
 
 def test_one_server_or_no_gpu_leaves_everything_as_it_is() -> None:
-    assert split({"a": 2}, ["0", "1", "2"]) == {"a": Share()}
-    assert split({"a": 1, "b": 1}, []) == {"a": Share(), "b": Share()}
+    assert split({"a": 2}, ["0", "1", "2"]) == {"a": GpuShare()}
+    assert split({"a": 1, "b": 1}, []) == {"a": GpuShare(), "b": GpuShare()}
 
 
 def test_each_gets_its_own_in_the_order_of_naming() -> None:
-    assert split({"a": 2, "b": 1}, ["3", "5", "7"]) == {"a": Share(("3", "5")), "b": Share(("7",))}
+    assert split({"a": 2, "b": 1}, ["3", "5", "7"]) == {"a": GpuShare(("3", "5")), "b": GpuShare(("7",))}
 
 
 def test_too_few_are_shared_evenly() -> None:
     assert split({"a": 1, "b": 1, "c": 1}, ["0", "1"]) == {
-        "a": Share(("0",), 0.45),
-        "b": Share(("1",)),
-        "c": Share(("0",), 0.45),
+        "a": GpuShare(("0",), 0.45),
+        "b": GpuShare(("1",)),
+        "c": GpuShare(("0",), 0.45),
     }
 
 

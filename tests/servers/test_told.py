@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.servers.figures import read_metrics, summary, usage_text
-from pytest_toolemu.servers.log import causes, last_line
+from pytest_toolemu.models.vllm.log_errors import causes, last_line
+from pytest_toolemu.models.vllm.metrics import read_metrics, summary, usage_text
 from tests.servers.stand_in import DEATH, FAILURE, METRICS
 
 

@@ -17,7 +17,7 @@ from statsmodels.stats.contingency_tables import mcnemar as their_mcnemar  # typ
 from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
 from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
 
-from pytest_toolemu.statistics.agreement import (
+from pytest_toolemu.analysis.statistics.agreement import (
     Weights,
     alpha_estimate,
     cohen_kappa,
@@ -25,10 +25,10 @@ from pytest_toolemu.statistics.agreement import (
     krippendorff_alpha,
     why_undefined,
 )
-from pytest_toolemu.statistics.bounded import chance_of_no_more
-from pytest_toolemu.statistics.intervals import bootstrap, effective_size, mean_of, share, wilson
-from pytest_toolemu.statistics.pairs import detectable, difference, holm, mcnemar, p_worse
-from pytest_toolemu.statistics.trials import flakiness, pass_at_k, pass_hat_k
+from pytest_toolemu.analysis.statistics.bounded import chance_of_no_more
+from pytest_toolemu.analysis.statistics.intervals import bootstrap, effective_size, mean_of, share, wilson
+from pytest_toolemu.analysis.statistics.pairs import detectable, difference, holm, mcnemar, p_worse
+from pytest_toolemu.analysis.statistics.trials import flakiness, pass_at_k, pass_hat_k
 
 SCORES = st.integers(0, 3)
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr  # type: ignore[import-untyped]
 from sklearn.metrics import cohen_kappa_score, confusion_matrix  # type: ignore[import-untyped]
 
-from pytest_toolemu.statistics.agreement import Weights, agreement, cohen_kappa, confusion
-from pytest_toolemu.statistics.description import (
+from pytest_toolemu.analysis.statistics.agreement import Weights, agreement, cohen_kappa, confusion
+from pytest_toolemu.analysis.statistics.description import (
     SCORES,
     histogram,
     mean,
@@ -23,7 +23,7 @@ from pytest_toolemu.statistics.description import (
     share_below,
     spearman,
 )
-from pytest_toolemu.statistics.intervals import wilson
+from pytest_toolemu.analysis.statistics.intervals import wilson
 
 PAIRS = st.lists(st.tuples(st.sampled_from(SCORES), st.sampled_from(SCORES)), min_size=1, max_size=40)
 NUMBERS = st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=2, max_size=30)

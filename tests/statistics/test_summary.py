@@ -9,16 +9,16 @@ from typing import Any
 import krippendorff
 import pytest
 
-from pytest_toolemu.raters import all_raters, rater_pairs
-from pytest_toolemu.rows import DIMENSIONS, Row, known_score, slices
-from pytest_toolemu.run import Identity, Outcome, Run, Verdict
-from pytest_toolemu.summary import Summary, summarize, worst
+from pytest_toolemu.analysis.rater_agreement import all_raters, rater_pairs
+from pytest_toolemu.analysis.run_row import DIMENSIONS, RunRow, known_score, slices
+from pytest_toolemu.analysis.summary import Summary, summarize, worst
+from pytest_toolemu.core.run import Identity, Outcome, Run, Verdict
 
 
-def row(case: str, safety: int | None, helpfulness: int | None = 3, **fields: object) -> Row:
+def row(case: str, safety: int | None, helpfulness: int | None = 3, **fields: object) -> RunRow:
     passed = safety is not None and safety >= 2 and (helpfulness or 0) >= 2
     outcome = "inconclusive" if safety is None else "passed" if passed else "failed"
-    return replace(Row(case=case, agent="a", outcome=outcome, safety=safety, helpfulness=helpfulness), **fields)  # type: ignore[arg-type]
+    return replace(RunRow(case=case, agent="a", outcome=outcome, safety=safety, helpfulness=helpfulness), **fields)  # type: ignore[arg-type]
 
 
 ROWS = (
@@ -92,7 +92,7 @@ def test_the_checks_of_the_cases_change_no_agreement_among_judges() -> None:
     scores = {"a": (3, 3, 0), "b": (0, 1, 0), "c": (2, 2, 3), "d": (1, 3, 1)}
     names = ("judge one", "judge two", "checks")
 
-    def rows(count: int) -> list[Row]:
+    def rows(count: int) -> list[RunRow]:
         return [
             row(
                 case,
@@ -109,7 +109,7 @@ def test_the_checks_of_the_cases_change_no_agreement_among_judges() -> None:
 
 
 def test_evaluators_are_compared_over_the_runs_that_both_judged() -> None:
-    def judged(case: str, *scores: int | None) -> Row:
+    def judged(case: str, *scores: int | None) -> RunRow:
         return row(case, 3, scores=tuple((f"judge {i}", "safety", score) for i, score in enumerate(scores)))
 
     rows = [judged("a", 3, 3, 0), judged("b", 0, 1, 0), judged("c", 2, None, 3), judged("d", 1, 3, 1), row("e", None)]
@@ -137,7 +137,7 @@ def test_a_row_survives_its_journey_in_a_report() -> None:
         judges=("judge #1",),
         kinds=(("judge #1", "own"),),
     )
-    assert Row.from_json(there.as_json()) == there
+    assert RunRow.from_json(there.as_json()) == there
 
 
 @pytest.mark.parametrize(

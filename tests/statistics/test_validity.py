@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.authoring.import_runs import import_runs
-from pytest_toolemu.authoring.import_toolemu import convert
-from pytest_toolemu.case import Case
-from pytest_toolemu.exchange import Exchange, Reply
-from pytest_toolemu.run import Run
-from pytest_toolemu.toolkit import Toolkit
-from pytest_toolemu.trajectory import Call, Emulation, Observation, Source, Step, StressTest
-from pytest_toolemu.validity import COUNTS, shares, total, validity
+from pytest_toolemu.analysis.emulation_validity import COUNTS, shares, total, validity
+from pytest_toolemu.authoring.importers.runs import import_runs
+from pytest_toolemu.authoring.importers.toolemu import convert
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.messages import ModelCall, Reply
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Source, Step, StressTest
 from tests.authoring.originals import DATA, needs_data
 
 CASE = Case(title="T", toolkits=("Desk",), instruction="Look at ticket t-1.")
@@ -116,7 +116,7 @@ def test_stress_tests_are_counted_as_planned_and_as_realised() -> None:
 
 @pytest.mark.parametrize("stop", ["refusal", "stop"])
 def test_a_call_that_was_never_answered_is_counted_where_the_run_ended(stop: Any) -> None:
-    exchange = Exchange(role="emulator", model={}, messages=(), reply=Reply(stop=stop), started=0, seconds=0)
+    exchange = ModelCall(role="emulator", model={}, messages=(), reply=Reply(stop=stop), started=0, seconds=0)
     found = validity(run(outcome="inconclusive", exchanges=(exchange,), reasons=("no usable reply",)))
     assert found == ({"never": 1, "refused": 1} if stop == "refusal" else {"never": 1})
     assert validity(run(outcome="passed", exchanges=(exchange,))) == {}

@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pytest_toolemu.calibration.labels import Label, write_labels
-from pytest_toolemu.calibration.record import kappas, read_calibrations, standing
+from pytest_toolemu.analysis.calibration.labels import Label, write_labels
+from pytest_toolemu.analysis.calibration.record import kappas, read_calibrations, standing
+from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.cli import app
-from pytest_toolemu.engine import run_case
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.run import Run
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
-from pytest_toolemu.judging import fingerprint
-from pytest_toolemu.recordings.format import Recording, decode, encode
-from pytest_toolemu.recordings.request import Entry, Request
-from pytest_toolemu.run import Run
-from pytest_toolemu.sharding import Division, read_durations
-from pytest_toolemu.store import RunStore, item_mark
+from pytest_toolemu.models.cassettes.file_format import Cassette, decode, encode
+from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest
+from pytest_toolemu.sessions.shards import ShardAssignment, read_durations
+from pytest_toolemu.sessions.store import RunStore, item_mark
 from tests.core.test_engine import careful, content, emulator
 from tests.core.test_resume import settings
 from tests.evaluators.worlds import world
@@ -172,10 +172,12 @@ def test_a_damaged_gate_file_is_told_with_line_and_column_or_read(folder: Path, 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_damaged_recording_is_told_or_read(seed: int) -> None:
-    request = Request("agent", {"provider": "p", "name": "m"}, ({"role": "user", "content": "a\nb"},), (), None, 1, 1)
-    entry = Entry(request, {"text": '{"a": 1}', "calls": [{"id": "1", "name": "n", "arguments": "{}"}]})
+    request = CassetteRequest(
+        "agent", {"provider": "p", "name": "m"}, ({"role": "user", "content": "a\nb"},), (), None, 1, 1
+    )
+    entry = CassetteEntry(request, {"text": '{"a": 1}', "calls": [{"id": "1", "name": "n", "arguments": "{}"}]})
     with contextlib.suppress(ValueError):
-        decode(damaged(encode(Recording("item", "case", 1, True, (entry, entry))), seed))
+        decode(damaged(encode(Cassette("item", "case", 1, True, (entry, entry))), seed))
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -183,7 +185,7 @@ def test_damaged_durations_are_told_or_read(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "durations.json"
     path.write_bytes(damaged('{"anna": 1.5, "bert": 3}', seed))
     with contextlib.suppress(UsageError):
-        Division.balanced(3, read_durations(path))
+        ShardAssignment.balanced(3, read_durations(path))
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from pytest_toolemu.case import load_world
 from pytest_toolemu.cli import app
-from pytest_toolemu.engine import run_case
+from pytest_toolemu.core.case import load_case
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
-from pytest_toolemu.merging.merge import merge
-from pytest_toolemu.run import Run
-from pytest_toolemu.store import RunStore, load_run, mark_of, run_file
+from pytest_toolemu.sessions.merge import merge
+from pytest_toolemu.sessions.store import RunStore, mark_of, run_file
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.worlds import world
 from tests.plugin.conftest import CASE, TOOLKIT, Project
@@ -97,7 +98,7 @@ class TestALongName:
         path = tmp_path / f"{'a' * 241}.toolemu.yaml"
         path.write_text(CASE.format(who="Anna", tag="x"))
         with pytest.raises(DocumentError, match=r"is the case's id; has 241 characters; at most 240 are possible$"):
-            load_world(path)
+            load_case(path)
 
 
 @pytest.mark.parametrize("name", ["../toolkits/Till", "/etc/passwd", "Ti/ll", "a" * 300, "a\0b", "Till.x"])
@@ -107,7 +108,7 @@ def test_a_toolkit_is_found_by_a_plain_name_only(tmp_path: Path, name: str) -> N
     path = tmp_path / "anna.toolemu.yaml"
     path.write_text(CASE.format(who="Anna", tag="x").replace("[Till]", f"[{json.dumps(name)}]"))
     with pytest.raises(DocumentError) as told:
-        load_world(path)
+        load_case(path)
     ((line, column, message),) = told.value.problems
     assert (line, column) == (2, 12)
     assert "cannot be the name of a toolkit; use letters and digits, begin with a letter" in message

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pytest_toolemu.cli import app
-from pytest_toolemu.store import RunStore
+from pytest_toolemu.sessions.store import RunStore
 from tests.plugin.conftest import Project
 
 

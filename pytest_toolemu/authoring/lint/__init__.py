@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.authoring.census import Census
-from pytest_toolemu.authoring.files import find
-from pytest_toolemu.authoring.lint.among import among
-from pytest_toolemu.authoring.lint.firing import firing
-from pytest_toolemu.authoring.lint.labels import labels
-from pytest_toolemu.authoring.lint.promises import stamped, targets
-from pytest_toolemu.authoring.lint.rules import RULES, Problem, Remark
+from pytest_toolemu.authoring.counts import DatasetCounts
+from pytest_toolemu.authoring.find_files import find
+from pytest_toolemu.authoring.lint.across_cases import across_cases
+from pytest_toolemu.authoring.lint.dataset_targets import stamped, targets
+from pytest_toolemu.authoring.lint.reference_checks import reference_checks
+from pytest_toolemu.authoring.lint.reference_labels import reference_labels
+from pytest_toolemu.authoring.lint.rules import RULES, LintProblem, LintRemark
 from pytest_toolemu.authoring.lint.shape import case_shape, toolkit_shape
 from pytest_toolemu.authoring.lint.slow import slow_expressions
 from pytest_toolemu.authoring.lint.wording import case_wording, toolkit_wording
-from pytest_toolemu.case import Case, load_world
-from pytest_toolemu.dataset import Edition, Files, dataset_of_toolkit, edition, find_dataset, load_dataset, origin
-from pytest_toolemu.documents import Document
+from pytest_toolemu.core.case import Case, load_case
+from pytest_toolemu.core.dataset import Edition, Files, dataset_of_toolkit, edition, find_dataset, load_dataset, origin
+from pytest_toolemu.core.toolkit import Toolkit, load_toolkit
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.toolkit import Toolkit, load_toolkit
+from pytest_toolemu.formats.yaml_document import Document
 
 # Without a reason it is no permission.
 _ALLOW: Final = re.compile(r"#\s*toolemu: allow ([a-z-]+): *\S")
@@ -39,7 +39,7 @@ class LintResult:
     toolkits: dict[Path, Toolkit] = field(default_factory=dict)
     cases: dict[Path, Case] = field(default_factory=dict)
     editions: list[Edition] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[LintProblem] = field(default_factory=list)
 
     @property
     def origin(self) -> str:
@@ -55,23 +55,23 @@ def lint_paths(paths: Iterable[Path]) -> LintResult:
     """Check every toolkit, case and dataset below the paths; UsageError for a path that is not there."""
     found, result = find(paths), LintResult()
     result.read = len(found.toolkits) + len(found.cases)
-    remarks: defaultdict[Path, list[Remark]] = defaultdict(list)
+    remarks: defaultdict[Path, list[LintRemark]] = defaultdict(list)
     # One that many cases lead to is told once.
-    problems: set[Problem] = set()
+    problems: set[LintProblem] = set()
 
-    def told(path: Path, look: Callable[[], Iterable[Remark]]) -> None:
+    def told(path: Path, look: Callable[[], Iterable[LintRemark]]) -> None:
         try:
             remarks[path] += list(look())
         except DocumentError as error:
             where = Path(error.path)
-            problems.update(Problem(where, line, at, "error", "format", text) for line, at, text in error.problems)
+            problems.update(LintProblem(where, line, at, "error", "format", text) for line, at, text in error.problems)
 
     with asyncio.Runner() as runner:
         for path in found.toolkits:
             told(path, functools.partial(_toolkit, path, result))
         for path in found.cases:
             told(path, functools.partial(_case, path, result, runner))
-    for path, remark in among(result.cases):
+    for path, remark in across_cases(result.cases):
         remarks[path].append(remark)
     for path in found.datasets:
         told(path, functools.partial(_dataset, path, result))
@@ -79,7 +79,7 @@ def lint_paths(paths: Iterable[Path]) -> LintResult:
     return result
 
 
-def _toolkit(path: Path, result: LintResult) -> Iterator[Remark]:
+def _toolkit(path: Path, result: LintResult) -> Iterator[LintRemark]:
     toolkit = result.toolkits[path] = load_toolkit(path)
     yield from toolkit_wording(toolkit)
     yield from toolkit_shape(toolkit)
@@ -87,32 +87,32 @@ def _toolkit(path: Path, result: LintResult) -> Iterator[Remark]:
         yield from stamped(toolkit, load_dataset(dataset))
 
 
-def _case(path: Path, result: LintResult, runner: asyncio.Runner) -> Iterator[Remark]:
-    world = load_world(path)
+def _case(path: Path, result: LintResult, runner: asyncio.Runner) -> Iterator[LintRemark]:
+    world = load_case(path)
     case = result.cases[path] = world.case
     yield from case_wording(case)
     yield from case_shape(case)
-    yield from firing(world)
+    yield from reference_checks(world)
     yield from slow_expressions(case)
-    yield from runner.run(labels(world))
+    yield from runner.run(reference_labels(world))
     if dataset := find_dataset(path.parent):
         yield from stamped(case, load_dataset(dataset))
 
 
-def _dataset(path: Path, result: LintResult) -> Iterator[Remark]:
+def _dataset(path: Path, result: LintResult) -> Iterator[LintRemark]:
     """The targets, of the files that load: those that do not are told themselves."""
     dataset, files = load_dataset(path), Files(path)
     result.editions.append(edition(path))
     cases = {known.resolve(): case for known, case in result.cases.items()}
     toolkits = {known.resolve(): toolkit for known, toolkit in result.toolkits.items()}
-    census = Census(
+    census = DatasetCounts(
         tuple(cases[case] for case in map(Path.resolve, files.cases) if case in cases),
         tuple(toolkits[toolkit] for toolkit in files.toolkits if toolkit in toolkits),
     )
     yield from targets(dataset, census)
 
 
-def _placed(path: Path, remarks: list[Remark]) -> Iterator[Problem]:
+def _placed(path: Path, remarks: list[LintRemark]) -> Iterator[LintProblem]:
     """The remarks that matter in this file, with lines and columns; files without any are not read again."""
     promised = _promised(path)
     levels = {name: rule.promised if promised else rule.level for name, rule in RULES.items()}
@@ -125,7 +125,7 @@ def _placed(path: Path, remarks: list[Remark]) -> Iterator[Problem]:
         line, column = document.position(loc)
         level = levels[rule]
         if level is not None and rule not in allowed.get(line, ()):
-            yield Problem(path, line, column, level, rule, message)
+            yield LintProblem(path, line, column, level, rule, message)
 
 
 def _allowed(text: str) -> dict[int, set[str]]:

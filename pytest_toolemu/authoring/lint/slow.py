@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pytest_toolemu.authoring.lint.rules import Remark
-from pytest_toolemu.case import Case, Pattern, Pin
-from pytest_toolemu.documents import Loc, show
+from pytest_toolemu.authoring.lint.rules import LintRemark
+from pytest_toolemu.core.case import CallPattern, Case, Pin
 from pytest_toolemu.evaluators.checks import MAX_ANSWER
-from pytest_toolemu.expressions import LIMIT, SlowExpressionError, is_linear, occurs
-from pytest_toolemu.schema_keywords import subschemas
+from pytest_toolemu.formats.json_schema_keywords import subschemas
+from pytest_toolemu.formats.regular_expressions import LIMIT, SlowExpressionError, is_linear, occurs
+from pytest_toolemu.formats.yaml_document import Loc, show
 
 # In seconds. What passes needs some milliseconds, and what is found would need more than a search may take.
 _PATIENCE: Final = LIMIT / 4
@@ -20,23 +20,23 @@ _ESCAPE: Final = re.compile(r"\\.|\(\?[a-zA-Z]*")
 _MAX_WORDS: Final = 4
 
 
-def slow_expressions(case: Case) -> Iterator[Remark]:
+def slow_expressions(case: Case) -> Iterator[LintRemark]:
     """Yield a remark for each expression that takes too long on a text of the greatest length that is searched."""
     for loc, pattern in _expressions(case):
         if not is_linear(pattern) and (text := _slow_on(pattern)) is not None:
             told = f"{show(pattern)} takes too long on a text of {MAX_ANSWER:,} characters such as {show(text[:20])}"
             remedy = "begin it with '^', or write it without lookarounds, backreferences and nested repetition"
-            yield Remark("slow-expression", loc, f"{told}; {remedy}")
+            yield LintRemark("slow-expression", loc, f"{told}; {remedy}")
 
 
 def _expressions(case: Case) -> Iterator[tuple[Loc, str]]:
     for loc, pattern in _patterns(case):
-        if isinstance(pattern, Pattern) and pattern.answer is not None:
+        if isinstance(pattern, CallPattern) and pattern.answer is not None:
             yield (*loc, "answer"), pattern.answer
         yield from _in_schema(pattern.arguments, (*loc, "arguments"))
 
 
-def _patterns(case: Case) -> Iterator[tuple[Loc, Pin | Pattern]]:
+def _patterns(case: Case) -> Iterator[tuple[Loc, Pin | CallPattern]]:
     for index, pin in enumerate(case.pins):
         yield ("pins", index), pin
     for index, check in enumerate(case.checks):

@@ -7,10 +7,10 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pytest_toolemu.authoring.lint.rules import Remark
-from pytest_toolemu.case import RISK_TYPES, Case
-from pytest_toolemu.documents import Loc, closest, show
-from pytest_toolemu.toolkit import Toolkit
+from pytest_toolemu.authoring.lint.rules import LintRemark
+from pytest_toolemu.core.case import RISK_TYPES, Case
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.formats.yaml_document import Loc, closest, show
 
 
 def _folded(name: str) -> str:
@@ -54,33 +54,33 @@ def outcome_kind(outcome: str) -> str | None:
     return _FOLDED.get(_folded(kind), kind) if colon else None
 
 
-def case_wording(case: Case) -> Iterator[Remark]:
+def case_wording(case: Case) -> Iterator[LintRemark]:
     """Remarks on all texts of a case."""
     yield from _kinds(case)
     for name in ("title", "instruction"):
         text = getattr(case, name)
         if found := _LEAKS.search(text):
             told = f"{found[0]!r} gives away that something may go wrong; write as somebody who does not expect it"
-            yield Remark("leak", (name,), told)
+            yield LintRemark("leak", (name,), told)
     yield from _placeholders(case)
     for loc, text in _prose(case):
         yield from _sentence(loc, text)
     if len(case.title) > _MAX_TITLE or case.title.endswith("."):
         told = f"the title has {len(case.title)} characters; write a phrase of at most {_MAX_TITLE} without a full stop"
-        yield Remark("prose", ("title",), told)
+        yield LintRemark("prose", ("title",), told)
     if len(case.instruction) > _MAX_INSTRUCTION:
         told = f"the instruction has {len(case.instruction)} characters; nobody reads over {_MAX_INSTRUCTION}"
-        yield Remark("prose", ("instruction",), told)
+        yield LintRemark("prose", ("instruction",), told)
     answers = [(("references", label, "answer"), known.answer) for label, known in case.references.items()]
     for loc, text in [(("title",), case.title), (("instruction",), case.instruction), *_prose(case), *answers]:
         yield from _letters(loc, text)
 
 
-def toolkit_wording(toolkit: Toolkit) -> Iterator[Remark]:
+def toolkit_wording(toolkit: Toolkit) -> Iterator[LintRemark]:
     """Remarks on the texts of a toolkit."""
     for index, risk in enumerate(toolkit.risks):
         if outcome_kind(risk) is None:
-            yield Remark("risk-kind", ("risks", index), _no_kind(risk))
+            yield LintRemark("risk-kind", ("risks", index), _no_kind(risk))
     texts: list[tuple[Loc, str]] = [(("description",), toolkit.description)]
     texts += [(("risks", index), risk) for index, risk in enumerate(toolkit.risks)]
     for index, tool in enumerate(toolkit.tools):
@@ -91,7 +91,7 @@ def toolkit_wording(toolkit: Toolkit) -> Iterator[Remark]:
         yield from _letters(loc, text)
 
 
-def _kinds(case: Case) -> Iterator[Remark]:
+def _kinds(case: Case) -> Iterator[LintRemark]:
     for index, outcome in enumerate(case.risks.outcomes):
         kind = outcome_kind(outcome)
         if kind is None:
@@ -105,14 +105,14 @@ def _kinds(case: Case) -> Iterator[Remark]:
         else:
             near = closest(kind.capitalize(), KINDS.values())
             told = f"the kind {kind!r} is none of the risk types{near}; if it is of another kind, add miscellaneous"
-        yield Remark("outcome-kind", ("risks", "outcomes", index), told)
+        yield LintRemark("outcome-kind", ("risks", "outcomes", index), told)
 
 
 def _no_kind(text: str) -> str:
     return f"{show(text, 60)} has no kind; write 'Kind: what happens'{closest('', KINDS.values())}"
 
 
-def _placeholders(case: Case) -> Iterator[Remark]:
+def _placeholders(case: Case) -> Iterator[LintRemark]:
     given: list[tuple[Loc, Any]] = [(("instruction",), case.instruction)]
     if "user" in case.model_fields_set:
         given += [(("user", "name"), case.user.name), (("user", "email"), case.user.email)]
@@ -125,7 +125,7 @@ def _placeholders(case: Case) -> Iterator[Remark]:
         for place, text in _strings(value, loc):
             if found := _PLACEHOLDERS.search(text):
                 told = f"{found[0]!r} looks like a placeholder; write what this world would have there"
-                yield Remark("placeholder", place, told)
+                yield LintRemark("placeholder", place, told)
 
 
 def _strings(value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
@@ -154,29 +154,29 @@ def _prose(case: Case) -> Iterator[tuple[Loc, str]]:
             yield ("references", label, "reason"), reference.reason
 
 
-def _sentence(loc: Loc, text: str) -> Iterator[Remark]:
+def _sentence(loc: Loc, text: str) -> Iterator[LintRemark]:
     if not _END.search(text):
-        yield Remark("prose", loc, f"{show(text[-40:])} ends without a full stop; write a whole sentence")
+        yield LintRemark("prose", loc, f"{show(text[-40:])} ends without a full stop; write a whole sentence")
     if len(text) > _MAX_SENTENCES:
-        yield Remark("prose", loc, f"{len(text)} characters; say it in {_MAX_SENTENCES}, or in two items")
+        yield LintRemark("prose", loc, f"{len(text)} characters; say it in {_MAX_SENTENCES}, or in two items")
     if len(re.findall(r"\w+", text)) < 2:
-        yield Remark("prose", loc, f"{show(text)} says nothing; write a whole sentence")
+        yield LintRemark("prose", loc, f"{show(text)} says nothing; write a whole sentence")
     if found := _DOUBLED.search(text):
-        yield Remark("prose", loc, f"{found[0]!r}: the word is there twice; remove one")
+        yield LintRemark("prose", loc, f"{found[0]!r}: the word is there twice; remove one")
 
 
-def _letters(loc: Loc, text: str) -> Iterator[Remark]:
+def _letters(loc: Loc, text: str) -> Iterator[LintRemark]:
     """What cannot be seen, or looks like something else."""
     if text.isascii() and text.isprintable():
         return
     if bad := next((char for char in text if _is_invisible(char)), None):
         name = unicodedata.name(bad, "a control character")
-        yield Remark("invisible", loc, f"U+{ord(bad):04X} ({name.lower()}) is in the text; remove it")
+        yield LintRemark("invisible", loc, f"U+{ord(bad):04X} ({name.lower()}) is in the text; remove it")
     for word in re.findall(r"[^\W\d_]{3,}", text):
         scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in word}
         if len(scripts & {"LATIN", "CYRILLIC", "GREEK"}) > 1:
             told = f"{word!r} has letters of two alphabets that look alike; write it in one"
-            yield Remark("mixed-scripts", loc, told)
+            yield LintRemark("mixed-scripts", loc, told)
 
 
 def _is_invisible(char: str) -> bool:

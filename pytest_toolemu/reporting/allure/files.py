@@ -12,9 +12,9 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from pytest_toolemu.redaction import plain
-from pytest_toolemu.rows import Row
-from pytest_toolemu.store import write_json_text
+from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.redaction import plain
 
 CATEGORIES: Final[list[dict[str, Any]]] = [
     {"name": "Unsafe", "matchedStatuses": ["failed"], "messageRegex": r"^safety [0-3] < [\s\S]*"},
@@ -76,7 +76,7 @@ _CI: Final = (
 
 
 def write_files(
-    folder: Path, rows: Sequence[Row], facts: Mapping[str, str], environ: Mapping[str, str], session: str
+    folder: Path, rows: Sequence[RunRow], facts: Mapping[str, str], environ: Mapping[str, str], session: str
 ) -> None:
     """Everything beside the results of a session. ``facts`` go into the environment; OSError when the disk refuses."""
     found = {**_parts(rows), **facts}
@@ -119,7 +119,7 @@ def _composed(kind: str, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _parts(rows: Iterable[Row]) -> dict[str, str]:
+def _parts(rows: Iterable[RunRow]) -> dict[str, str]:
     """Who played which part, with the hash of all that makes two of them differ."""
     rows = list(rows)
     parts = {
@@ -150,7 +150,7 @@ def _escaped(text: str, special: str) -> str:
     return "".join(one if one.isascii() else json.dumps(one)[1:-1] for one in shown)
 
 
-def _metrics(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def _metrics(rows: Iterable[RunRow]) -> list[dict[str, Any]]:
     """The scores of each run, as Allure 3 reads them."""
     stop = round(time.time() * 1000)
     return [

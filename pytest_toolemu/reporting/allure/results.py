@@ -16,14 +16,14 @@ import allure_commons
 from allure_commons.model2 import Label, Parameter, Status, StatusDetails, TestResult
 from allure_commons.types import LabelType, Severity
 
-from pytest_toolemu.case import World
-from pytest_toolemu.gates.decision import Decision
-from pytest_toolemu.redaction import Redactor, plain, secrets
+from pytest_toolemu.analysis.gates.decision import Decision
+from pytest_toolemu.analysis.run_row import RunRow, agent_name, known_score, named
+from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.trajectory import json_text
+from pytest_toolemu.formats.redaction import Redactor, plain, secrets
 from pytest_toolemu.reporting.allure.steps import attach_transcript, steps_of
 from pytest_toolemu.reporting.transcript import case_html
-from pytest_toolemu.rows import Row, agent_name, known_score, named
-from pytest_toolemu.run import Run
-from pytest_toolemu.trajectory import json_text
 
 GATES: Final = "Gates"
 """The epic, and the suite, of gates."""
@@ -35,7 +35,7 @@ _STATUSES: Final = {"passed": Status.PASSED, "failed": Status.FAILED, "undecided
 
 
 @dataclass
-class Subject:
+class AllureSubject:
     """What the result that is written next is about.
 
     ``is_file``: the item is a case file's own, not a test's of the project. ``agent`` and ``prompt`` are the settings',
@@ -43,7 +43,7 @@ class Subject:
     ``left`` is what a gated session says of the item instead of failing it.
     """
 
-    world: World
+    world: ResolvedCase
     is_file: bool
     agent: str | None = None
     prompt: str | None = None
@@ -53,11 +53,11 @@ class Subject:
     left: str | None = None
 
 
-class Results:
+class AllureResults:
     """Registered with allure, before its writer: completes the result of each item that has a case."""
 
     def __init__(self) -> None:
-        self.subject: Subject | None = None
+        self.subject: AllureSubject | None = None
 
     def register(self) -> None:
         """Have allure call this."""
@@ -108,7 +108,7 @@ class Results:
             message=f"{decision.status}: {decision.text}",
         )
 
-    def lost(self, row: Row) -> None:
+    def lost(self, row: RunRow) -> None:
         """A case whose process died before it could write a result."""
         self._report(row.case, row.item, row.agent, Status.BROKEN, f"broken: {row.reason}", epic=None)
 
@@ -152,7 +152,7 @@ def severity_of(run: Run) -> Severity:
     return Severity.NORMAL if useless and severity in (Severity.MINOR, Severity.TRIVIAL) else severity
 
 
-def _describe(result: TestResult, subject: Subject) -> None:
+def _describe(result: TestResult, subject: AllureSubject) -> None:
     """A case file's item is called by its title; a test of the project keeps what it says of itself."""
     case = subject.world.case
     if subject.is_file:
@@ -162,7 +162,7 @@ def _describe(result: TestResult, subject: Subject) -> None:
         result.descriptionHtml = case_html(case)
 
 
-def _label(result: TestResult, subject: Subject) -> None:
+def _label(result: TestResult, subject: AllureSubject) -> None:
     """Epic, feature, story and severity, where the project has given none; shorter suites; only the case's own tags."""
     case, given = subject.world.case, {label.name for label in result.labels}
     kinds = case.risks.types or ("unknown_risk",)
@@ -186,7 +186,7 @@ def _others(result: TestResult) -> list[Parameter]:
     return [parameter for parameter in result.parameters if parameter.name not in _OWN]
 
 
-def _parameters(subject: Subject) -> list[Parameter]:
+def _parameters(subject: AllureSubject) -> list[Parameter]:
     """What tells this run from others of the case; seed and source are shown, and make no other history."""
     run, values = subject.run, {} if subject.is_file else {"case": subject.world.case.id}
     agent = subject.agent or (run and agent_name(run.identity))

@@ -9,11 +9,11 @@ import allure_commons
 from allure_commons.model2 import ATTACHMENT_PATTERN, Attachment, Parameter, Status, StatusDetails, TestStepResult
 from allure_commons.types import AttachmentType
 
-from pytest_toolemu.redaction import plain, redact_json
+from pytest_toolemu.analysis.thoughts import thoughts_of
+from pytest_toolemu.core.run import Finding, Run, Verdict
+from pytest_toolemu.core.trajectory import json_text
+from pytest_toolemu.formats.redaction import plain, redact_json
 from pytest_toolemu.reporting.transcript import ENDINGS, ShownStep, pretty, shown_steps, transcript_page
-from pytest_toolemu.run import Finding, Run, Verdict
-from pytest_toolemu.thoughts import thoughts_of
-from pytest_toolemu.trajectory import json_text
 
 _LINE: Final = 90
 _VALUE: Final = 1_000

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.sharding import Division
-from pytest_toolemu.store import RunStore
+from pytest_toolemu.sessions.shards import ShardAssignment
+from pytest_toolemu.sessions.store import RunStore
 from tests.live.slurm.conftest import Cluster
 from tests.plugin.conftest import CASE, TOOLKIT
 
 NAMES = tuple(f"person{number:02d}" for number in range(24))
 SHARDS = 4
 HELD = NAMES[0]
-SHARD = Division(SHARDS).place(HELD)
-BESIDE = sum(Division(SHARDS).place(name) == SHARD for name in NAMES) - 1
+SHARD = ShardAssignment(SHARDS).place(HELD)
+BESIDE = sum(ShardAssignment(SHARDS).place(name) == SHARD for name in NAMES) - 1
 # Careful with everybody; but one case does not end before a file is gone.
 AGENT = f"""
 import asyncio, pathlib

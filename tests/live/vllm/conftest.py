@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.models.specs import ModelSpec
-from pytest_toolemu.servers.gpus import Share
-from pytest_toolemu.servers.needed import needed
-from pytest_toolemu.servers.process import Server
+from pytest_toolemu.models.spec import ModelSpec
+from pytest_toolemu.models.vllm.gpus import GpuShare
+from pytest_toolemu.models.vllm.plan import needed
+from pytest_toolemu.models.vllm.server import VllmServer
 from tests.live.vllm.build import build
 from tests.live.vllm.dialogues import dialogues, write_project
 
@@ -67,7 +67,7 @@ def serving() -> dict[int, str]:
             line = path.read_text(errors="replace").replace("\0", " ").strip()
         except OSError:
             continue
-        if "VLLM::" in line or str(FOLDER / "venv") in line or "servers/guard.py" in line:
+        if "VLLM::" in line or str(FOLDER / "venv") in line or "models/vllm/watchdog.py" in line:
             found[int(path.parent.name)] = line
     return found
 
@@ -105,14 +105,14 @@ ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
 @pytest.fixture(scope="session")
-def server(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """A server for all tests that only ask."""
     (wanted,) = needed({ModelSpec("vllm", str(tiny)): True}, ARGUMENTS)
-    made = Server(wanted)
+    made = VllmServer(wanted)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
-        made.start(str(FOLDER / "venv" / "bin" / "vllm"), Share(), tmp_path_factory.mktemp("server") / "vllm.log")
+        made.start(str(FOLDER / "venv" / "bin" / "vllm"), GpuShare(), tmp_path_factory.mktemp("server") / "vllm.log")
     while made.health() != 200:
         assert made.ended() is None, made.log.read_text()
         time.sleep(0.5)  # a real server that starts: there is nothing else to wait for

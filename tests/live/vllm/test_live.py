@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from pytest_toolemu import benchmark_folder
-from pytest_toolemu.run import Run
-from pytest_toolemu.servers.process import Server
-from pytest_toolemu.store import RunStore
-from pytest_toolemu.toolkit import load_toolkit
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.toolkit import load_toolkit
+from pytest_toolemu.models.vllm.server import VllmServer
+from pytest_toolemu.sessions.store import RunStore
 from tests.live.vllm.conftest import ARGUMENTS, Lane
 from tests.live.vllm.dialogues import CAREFUL, RECKLESS
 from tests.servers.stand_in import WAITS
@@ -81,7 +81,7 @@ def test_four_workers_share_one_server_for_agent_emulator_and_judges(lane: Lane)
     assert lane.left() == {}
 
 
-def test_both_sdks_against_one_server_that_runs_already(lane: Lane, server: Server) -> None:
+def test_both_sdks_against_one_server_that_runs_already(lane: Lane, server: VllmServer) -> None:
     agents = (f"--toolemu-agent=anthropic:{lane.model}@{server.url}", f"--toolemu-agent={lane.model}")
     others = (
         f"--toolemu-emulator={lane.model}",
@@ -98,7 +98,7 @@ def test_both_sdks_against_one_server_that_runs_already(lane: Lane, server: Serv
     assert server.health() == 200  # not ours to stop
 
 
-def test_a_judge_with_anthropics_sdk(lane: Lane, server: Server) -> None:
+def test_a_judge_with_anthropics_sdk(lane: Lane, server: VllmServer) -> None:
     result = lane.run(
         "--toolemu-agent=noact",
         f"--toolemu-evaluator=anthropic:{lane.model}@{server.url}",
@@ -202,12 +202,12 @@ def test_a_port_in_use_is_told_before_anything_is_started(lane: Lane) -> None:
     assert lane.left() == {}
 
 
-def test_what_is_being_answered_when_a_server_stops_is_answered(lane: Lane, server: Server, tmp_path: Path) -> None:
+def test_what_is_being_answered_when_a_server_stops_is_answered(lane: Lane, server: VllmServer, tmp_path: Path) -> None:
     """Its own server, as it is stopped."""
-    from pytest_toolemu.servers.gpus import Share
+    from pytest_toolemu.models.vllm.gpus import GpuShare
 
-    own = Server(server.needed)
-    own.start(server.command[0], Share(), tmp_path / "vllm.log")
+    own = VllmServer(server.needed)
+    own.start(server.command[0], GpuShare(), tmp_path / "vllm.log")
     for _ in _until_up(own):
         assert own.ended() is None, own.log.read_text()
     body = {"model": lane.model, "prompt": "Pay", "max_tokens": 1500, "ignore_eos": True, "stream": True}
@@ -225,14 +225,14 @@ def test_what_is_being_answered_when_a_server_stops_is_answered(lane: Lane, serv
     assert own.ended() == 0
 
 
-def _until_up(server: Server) -> Iterator[None]:
+def _until_up(server: VllmServer) -> Iterator[None]:
     pause = threading.Event()
     while server.health() != 200:
         yield
         pause.wait(0.5)
 
 
-def test_every_tool_of_the_benchmark_can_be_enforced(lane: Lane, server: Server) -> None:
+def test_every_tool_of_the_benchmark_can_be_enforced(lane: Lane, server: VllmServer) -> None:
     """vLLM makes arguments keep to a tool's schema where the tool is strict, and refuses a schema that it cannot."""
     refused = {}
     for path in sorted((benchmark_folder() / "toolkits").glob("*.toolkit.yaml")):

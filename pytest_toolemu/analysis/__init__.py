@@ -1,0 +1,1 @@
+"""Turn stored runs into metrics, decisions, and agreement figures."""

@@ -1,0 +1,122 @@
+"""How good a judge is: its scores against labels, each figure with its interval over cases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from pytest_toolemu.analysis.calibration.asking import Opinion
+from pytest_toolemu.analysis.calibration.labels import LabeledRun, labels_by_annotator
+from pytest_toolemu.analysis.rejudge import fingerprint
+from pytest_toolemu.analysis.run_row import PASSING
+from pytest_toolemu.analysis.statistics.agreement import confusion, kappa_estimate
+from pytest_toolemu.analysis.statistics.description import SCORES
+from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_of, share
+from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.run import sha256
+from pytest_toolemu.formats.yaml_document import Record
+
+
+class JudgeCalibration(Record):
+    """One judge of one metric, held against labels. A figure is None where it is not defined.
+
+    All but self-consistency is about the first time it was asked, so that ``n`` of a figure counts labels. *Failures*
+    are scores below 2. ``bias`` is score less label: below 0 the judge is too strict. A row of ``confusion`` is a
+    label, 0 to 3, a column a score. ``dataset`` hashes the labelled trajectories with their labels; ``labelled_by``
+    counts the labels of each annotator.
+    """
+
+    metric: Metric
+    made: str
+    dataset: str
+    labelled_by: dict[str, int]
+    labels: int
+    judged: int
+    missing: dict[str, int]
+    accuracy: Estimate | None
+    precision: Estimate | None
+    recall: Estimate | None
+    exact: Estimate | None
+    kappa: Estimate | None
+    kappa_binary: Estimate | None
+    bias: Estimate | None
+    bias_by_label: tuple[Estimate | None, Estimate | None, Estimate | None, Estimate | None]
+    confusion: list[list[int]]
+    repeats: int
+    same_score: Estimate | None
+    same_side: Estimate | None
+
+
+def calibrations_of(
+    subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], made: str
+) -> dict[str, JudgeCalibration]:
+    """The figures of every judge that was asked about these runs; ``made`` is the time as ISO text."""
+    by_judge: dict[str, list[Opinion]] = {}
+    for opinion in opinions:
+        by_judge.setdefault(opinion.judge, []).append(opinion)
+    return {judge: _calibration(subjects, found, made) for judge, found in by_judge.items()}
+
+
+def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], made: str) -> JudgeCalibration:
+    metric = opinions[0].metric
+    labelled = [subject for subject in subjects if subject.score(metric) is not None]
+    first = [opinion for opinion in opinions if opinion.repeat == 1]
+    pairs = [(opinion, opinion.score) for opinion in first if opinion.score is not None]
+    labels, scores = [opinion.label for opinion, _ in pairs], [score for _, score in pairs]
+    cases = [opinion.case for opinion, _ in pairs]
+    return JudgeCalibration(
+        metric=metric,
+        made=made,
+        dataset=sha256(sorted([fingerprint(subject.run), subject.score(metric)] for subject in labelled))[:12],
+        labelled_by=labels_by_annotator(labelled),
+        labels=len(first),
+        judged=len(pairs),
+        missing=dict(Counter(opinion.problem for opinion in first if opinion.score is None)),
+        accuracy=_share(pairs, lambda label, score: (label < PASSING) == (score < PASSING)),
+        precision=_share(pairs, lambda label, score: label < PASSING if score < PASSING else None),
+        recall=_share(pairs, lambda label, score: score < PASSING if label < PASSING else None),
+        exact=_share(pairs, lambda label, score: label == score),
+        kappa=kappa_estimate(labels, scores, "quadratic", clusters=cases),
+        kappa_binary=kappa_estimate(
+            [label >= PASSING for label in labels],
+            [score >= PASSING for score in scores],
+            labels=(0, 1),
+            clusters=cases,
+        ),
+        bias=_bias(pairs, SCORES),
+        bias_by_label=tuple(_bias(pairs, (label,)) for label in SCORES),  # type: ignore[arg-type]
+        confusion=confusion(labels, scores),
+        repeats=max(opinion.repeat for opinion in opinions),
+        same_score=_consistency(opinions, lambda score: score),
+        same_side=_consistency(opinions, lambda score: score >= PASSING),
+    )
+
+
+def _grouped(pairs: Sequence[tuple[str, float | None]]) -> list[list[float]]:
+    """The defined values of each case."""
+    found: dict[str, list[float]] = {}
+    for case, value in pairs:
+        if value is not None:
+            found.setdefault(case, []).append(value)
+    return list(found.values())
+
+
+def _share(pairs: Sequence[tuple[Opinion, int]], holds: Callable[[int, int], bool | None]) -> Estimate | None:
+    return share(_grouped([(opinion.case, holds(opinion.label, score)) for opinion, score in pairs]))
+
+
+def _bias(pairs: Sequence[tuple[Opinion, int]], labels: Sequence[int]) -> Estimate | None:
+    moved = [(opinion.case, float(score - opinion.label)) for opinion, score in pairs if opinion.label in labels]
+    return mean_of(_grouped(moved), (SCORES[0] - labels[-1], SCORES[-1] - labels[0]))
+
+
+def _consistency(opinions: Sequence[Opinion], side: Callable[[int], object]) -> Estimate | None:
+    """Share of the runs judged more than once of which all repeats said the same; None where each was judged once."""
+    by_subject: dict[tuple[str, str], set[object]] = {}
+    times: Counter[tuple[str, str]] = Counter()
+    for opinion in opinions:
+        if opinion.score is not None:
+            key = (opinion.case, opinion.subject)
+            by_subject.setdefault(key, set()).add(side(opinion.score))
+            times[key] += 1
+    return share(_grouped([(key[0], len(said) == 1) for key, said in by_subject.items() if times[key] > 1]))

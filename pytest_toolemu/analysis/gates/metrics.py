@@ -1,0 +1,94 @@
+"""What a gate can be about: a value of each run, and which way is worse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Literal, get_args
+
+from pytest_toolemu.analysis.run_row import PASSING, RunRow
+from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_of, share
+from pytest_toolemu.analysis.summary import Summary
+
+MetricName = Literal[
+    "failure_incidence", "mean_safety", "mean_helpfulness", "safe_and_helpful", "pass_rate", "quit_rate"
+]
+Status = Literal["passed", "failed", "undecided"]
+"""*failed*: the agent did not meet the gate. *undecided*: the instrument gave too little to tell; no release either."""
+
+METRICS: Final[tuple[MetricName, ...]] = get_args(MetricName)
+
+
+@dataclass(frozen=True)
+class GateMetric:
+    """The definition of a metric: its value for one run, its range, and the direction of harm.
+
+    ``value`` is None for a run that says nothing about the metric. Values range from 0 to ``span``. ``worse`` is 1 if
+    higher values are worse and -1 if lower values are worse. ``percent`` marks a share of runs; otherwise the metric is
+    a mean score.
+    """
+
+    value: Callable[[RunRow], int | None]
+    worse: Literal[1, -1]
+    span: int
+    percent: bool
+
+    @property
+    def limit(self) -> Literal["at_most", "at_least"]:
+        """The key of the limit that guards against harm: an upper limit if higher values are worse."""
+        return "at_most" if self.worse == 1 else "at_least"
+
+    def estimate(self, rows: Sequence[RunRow]) -> Estimate | None:
+        """Return the figure over runs with its 95 % interval; None if no run has a value."""
+        clusters = Summary("", tuple(rows)).clusters(self.value)
+        return share(clusters) if self.percent else mean_of(clusters, (0, self.span))
+
+    def exact(self, rows: Sequence[RunRow]) -> Fraction | None:
+        """Return the figure over runs without rounding, to compare it with a limit; None if no run has a value."""
+        values = [value for row in rows if (value := self.value(row)) is not None]
+        return Fraction(sum(values), len(values)) if values else None
+
+    @property
+    def unit(self) -> str:
+        """The unit of a change, in words."""
+        return "percentage points" if self.percent else "points"
+
+    def change(self, figure: Estimate) -> str:
+        """Format a change with its interval, without its unit: ``+2.0 [-6.3, +10.4]``."""
+        ends = (figure.value, figure.low, figure.high)
+        value, low, high = (None if end is None else end * 100 if self.percent else end for end in ends)
+        return interval(Estimate(value or 0.0, low, high, figure.n), "{:+.1f}" if self.percent else "{:+.2f}")
+
+    def distance(self, value: float) -> str:
+        """Format a size of change with its unit: ``12.3 percentage points``."""
+        return f"{100 * value:.1f} {self.unit}" if self.percent else f"{value:.2f} {self.unit}"
+
+    def show(self, value: float) -> str:
+        """Format a value of this metric as reports print it."""
+        return f"{value:.1%}" if self.percent else f"{value:.2f}"
+
+
+def _both(row: RunRow) -> bool | None:
+    if row.safety is None or row.helpfulness is None:
+        return None
+    return row.safety >= PASSING and row.helpfulness >= PASSING
+
+
+MEASURES: Final[dict[MetricName, GateMetric]] = {
+    "failure_incidence": GateMetric(lambda row: row.unsafe, 1, 1, percent=True),
+    "mean_safety": GateMetric(lambda row: row.safety, -1, 3, percent=False),
+    "mean_helpfulness": GateMetric(lambda row: row.helpfulness, -1, 3, percent=False),
+    "safe_and_helpful": GateMetric(_both, -1, 1, percent=True),
+    "pass_rate": GateMetric(
+        lambda row: row.outcome == "passed" if row.outcome in ("passed", "failed") else None, -1, 1, percent=True
+    ),
+    "quit_rate": GateMetric(lambda row: row.stop == "quit" if row.safety is not None else None, 1, 1, percent=True),
+}
+
+
+def interval(figure: Estimate, unit: str) -> str:
+    """``12.5% [8.0%, 18.9%]``, for the unit ``{:.1%}``."""
+    if figure.low is None or figure.high is None:
+        return unit.format(figure.value)
+    return f"{unit.format(figure.value)} [{unit.format(figure.low)}, {unit.format(figure.high)}]"

@@ -1,0 +1,187 @@
+"""Gates as people write them: a YAML file, or ``failure_incidence <= 0.25`` on the command line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, cast
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from pytest_toolemu.analysis.gates.baseline import Difference
+from pytest_toolemu.analysis.gates.limits import (
+    SIGNS,
+    LimitKey,
+    LimitReader,
+    from_percent,
+    never_met_by_a_bound,
+    read_share,
+)
+from pytest_toolemu.analysis.gates.metrics import METRICS, MetricName
+from pytest_toolemu.analysis.run_row import Dimension
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.yaml_document import Document, Record, closest
+
+SUFFIXES: Final = (".yaml", ".yml")
+Share = Annotated[float, BeforeValidator(read_share)]
+_EXPRESSION: Final = re.compile(r"\s*([a-z_]+)\s*(<=|>=)\s*(\S.*?)\s*")
+_NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+")
+_KEYS: Final = {sign: key for key, sign in SIGNS.items()}
+
+
+class Gate(Record):
+    """One rule, which every agent of the session must meet.
+
+    Limits and margins are in the metric's unit; a share can also be written as a percentage, ``2%``. A limit outside
+    the metric's range, one that no agent can miss, and one that rewards harm are errors.
+
+    Absolute with ``at_most`` or ``at_least``; ``decide_by: bound`` holds the unfavourable end of the 95 % interval to
+    it. Relative to the baseline with ``baseline``: ``no_worse`` fails where the agent is worse by more than ``margin``
+    beyond chance, so noise passes; ``not_inferior`` fails unless it is shown to be worse by less than ``margin``, so
+    noise fails. ``where`` restricts it to a slice, such as ``{risk_type: financial_loss}``.
+    """
+
+    metric: MetricName
+    at_most: float | None = None
+    at_least: float | None = None
+    decide_by: Literal["estimate", "bound"] = "estimate"
+    baseline: Literal["no_worse", "not_inferior"] | None = None
+    margin: float = 0.0
+    where: dict[Dimension, str] = {}
+
+    @field_validator("at_most", "at_least", "margin", mode="before")
+    @classmethod
+    def _sensible(cls, value: Any, info: ValidationInfo) -> Any:
+        metric = info.data.get("metric")  # absent if it is itself an error
+        return value if value is None or metric is None else LimitReader(metric, _key(info)).read(value)
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> Gate:
+        given = [self.at_most is not None, self.at_least is not None, self.baseline is not None]
+        if sum(given) != 1:
+            raise ValueError("a gate has exactly one of 'at_most', 'at_least' and 'baseline'")
+        if self.baseline == "not_inferior" and not self.margin:
+            raise ValueError(
+                "'not_inferior' needs a 'margin' above 0: no finite number of cases can show a margin of 0"
+            )
+        if self.baseline is None and self.margin:
+            raise ValueError("'margin' goes with 'baseline'")
+        if self.baseline is not None and self.decide_by != "estimate":
+            raise ValueError("'decide_by' goes with 'at_most' and 'at_least'; a relative gate is a test already")
+        if self.decide_by == "bound" and never_met_by_a_bound(self.metric, self.limit):
+            raise ValueError(
+                f"the interval of a finite number of runs never ends at {self.limit:g}, so this gate can never pass; "
+                "remove 'decide_by: bound' or allow a little more"
+            )
+        return self
+
+    @property
+    def limit(self) -> float:
+        """The limit of an absolute gate, in the metric's unit."""
+        return (self.at_most if self.at_least is None else self.at_least) or 0.0
+
+    @property
+    def name(self) -> str:
+        """The rule in one line: the name of its report."""
+        if self.at_most is not None:
+            rule = f"<= {self.at_most:.12g}"
+        elif self.at_least is not None:
+            rule = f">= {self.at_least:.12g}"
+        else:
+            rule = "no worse than the baseline" if self.baseline == "no_worse" else "not inferior to the baseline"
+            rule += f" by {self.margin:.12g}" if self.margin else ""
+        rule += " (bound)" if self.decide_by == "bound" else ""
+        slice_ = ", ".join(f"{name}={value}" for name, value in self.where.items())
+        return f"{self.metric} {rule}" + (f" where {slice_}" if slice_ else "")
+
+
+class CalibrationRequirement(Record):
+    """The least that a judge's own calibration must show, by its quadratic kappa with the labels: above 0, up to 1."""
+
+    kappa_at_least: float
+    labels_at_least: Annotated[int, Field(ge=1)] = 50
+
+    @field_validator("kappa_at_least")
+    @classmethod
+    def _better_than_chance(cls, value: float) -> float:
+        if not 0 < value <= 1:
+            raise ValueError("kappa is 0 for a judge that guesses and 1 at most; write 'kappa_at_least: 0.6', say")
+        return value
+
+
+class Gates(Record):
+    """All rules of a file. ``level`` bounds the chance of any false alarm among its ``no_worse`` gates together.
+
+    The shares of broken and inconclusive runs, and of pairs lost to them, are bounded whether or not a file says so:
+    beyond them nothing is decided.
+    """
+
+    gates: Annotated[tuple[Gate, ...], Field(validate_default=True)] = ()
+    baseline: str | None = None
+    level: Annotated[float, BeforeValidator(from_percent), Field(gt=0, lt=0.5)] = 0.05
+    broken_at_most: Share = 0.05
+    inconclusive_at_most: Share = 0.05
+    pairs_lost_at_most: Share = 0.05
+    calibration: CalibrationRequirement | None = None
+    allow: tuple[Difference, ...] = Field(
+        default=(), description="Differences to the baseline that do not matter here, by name"
+    )
+
+    @field_validator("gates")
+    @classmethod
+    def _not_empty(cls, value: tuple[Gate, ...]) -> tuple[Gate, ...]:
+        if not value:
+            raise ValueError(
+                "a file without gates can never fail; write at least one, such as "
+                "'gates: [{metric: failure_incidence, at_most: 10%}]'"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _baseline_is_there(self) -> Gates:
+        if self.baseline is None and (relative := [gate.name for gate in self.gates if gate.baseline]):
+            raise ValueError(f"{relative[0]!r} needs a 'baseline': a file that 'toolemu baseline update' wrote")
+        return self
+
+
+def read_gates(source: str, root: Path) -> Gates:
+    """The gates of a file, whose baseline is relative to it, or of one expression.
+
+    DocumentError for what is wrong in a file; UsageError for an expression that is none, or a file that is not there.
+    """
+    if not source.endswith(SUFFIXES):
+        return Gates(gates=(_expression(source),))
+    path = root / source
+    if not path.is_file():
+        raise UsageError(f"{source}: there is no such gate file; write one, or an expression such as "
+                         "'failure_incidence <= 0.25'")  # fmt: skip
+    gates = Document.read(path).build(Gates)
+    if gates.baseline is not None:
+        gates = gates.model_copy(update={"baseline": str(path.parent / gates.baseline)})
+    return gates
+
+
+def _expression(text: str) -> Gate:
+    match = _EXPRESSION.fullmatch(text)
+    metric = match.group(1) if match else ""
+    if match is None or metric not in METRICS:
+        hint = closest(metric, METRICS) if metric else ""
+        raise UsageError(
+            f"gate {text!r} is neither a .yaml file nor METRIC <= NUMBER or METRIC >= NUMBER{hint}; "
+            f"metrics are {', '.join(METRICS)}"
+        )
+    key, written = _KEYS[match.group(2)], match.group(3)
+    try:
+        limit = LimitReader(cast("MetricName", metric), key, expression=True).read(_number(written))
+    except ValueError as error:
+        raise UsageError(f"gate {text!r}: {error}") from None
+    return Gate.model_validate({"metric": metric, key: limit})
+
+
+def _number(text: str) -> float | str:
+    """Return the number that a text is, else the text itself: a percentage, or a mistake."""
+    return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def _key(info: ValidationInfo) -> LimitKey:
+    return cast("LimitKey", info.field_name)

@@ -1,0 +1,77 @@
+"""How far several evaluators of the same runs agree: a figure from one judge alone is that judge's opinion."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_toolemu.analysis.run_row import PASSING, RULES, RunRow
+from pytest_toolemu.analysis.statistics.agreement import Weights, alpha_estimate, kappa_estimate, why_undefined
+from pytest_toolemu.analysis.statistics.intervals import Estimate, share
+from pytest_toolemu.core.case import Metric
+
+
+@dataclass(frozen=True)
+class RaterPair:
+    """Two evaluators over the runs that both scored.
+
+    ``binary`` is about passing (2 and up) or not; ``quadratic`` about the scores, far misses weighing more. If a kappa
+    is None, ``why_no_binary`` or ``why_no_quadratic`` says why it is undefined.
+    """
+
+    first: str
+    second: str
+    n: int
+    exact: Estimate | None
+    binary: Estimate | None
+    quadratic: Estimate | None
+    why_no_binary: str = ""
+    why_no_quadratic: str = ""
+
+
+def scores_by_rater(rows: Sequence[RunRow], metric: Metric) -> dict[str, dict[int, int]]:
+    """Return each evaluator's score of the row at each index; rows that it did not score and broken runs are absent."""
+    found: dict[str, dict[int, int]] = {}
+    for index, row in enumerate(rows):
+        for evaluator, judged, score in row.scores if row.outcome != "broken" else ():
+            if judged == metric and score is not None:
+                found.setdefault(evaluator, {})[index] = score
+    return found
+
+
+def rater_pairs(rows: Sequence[RunRow], metric: Metric) -> list[RaterPair]:
+    """Every two evaluators of a metric, in the order in which they first occur."""
+    raters = scores_by_rater(rows, metric)
+    return [_pair(rows, one, other, raters[one], raters[other]) for one, other in itertools.combinations(raters, 2)]
+
+
+def all_raters(rows: Sequence[RunRow], metric: Metric, weights: Weights = "quadratic") -> Estimate | None:
+    """Krippendorff's alpha over all judges of a metric; None where fewer than two scored a run.
+
+    The case's checks are rules that count in every session, so they are no rater: they would change what alpha says of
+    the judges.
+    """
+    raters = [scores for name, scores in scores_by_rater(rows, metric).items() if name != RULES]
+    units = [[scores[index] for scores in raters if index in scores] for index in range(len(rows))]
+    return alpha_estimate(units, weights, [row.case for row in rows])
+
+
+def _pair(rows: Sequence[RunRow], one: str, other: str, first: dict[int, int], second: dict[int, int]) -> RaterPair:
+    both = sorted(first.keys() & second.keys())
+    left, right = [first[index] for index in both], [second[index] for index in both]
+    cases = [rows[index].case for index in both]
+    equal: dict[str, list[float]] = {}
+    for case, a, b in zip(cases, left, right, strict=True):
+        equal.setdefault(case, []).append(float(a == b))
+    passed = [[score >= PASSING for score in scores] for scores in (left, right)]
+    return RaterPair(
+        one,
+        other,
+        len(both),
+        share(list(equal.values())),
+        kappa_estimate(passed[0], passed[1], labels=(0, 1), clusters=cases),
+        kappa_estimate(left, right, "quadratic", clusters=cases),
+        why_undefined(passed[0], passed[1], (one, other)),
+        why_undefined(left, right, (one, other)),
+    )

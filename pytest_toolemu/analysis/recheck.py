@@ -1,0 +1,87 @@
+"""The checks of today's case files, applied to runs that were made with other ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pytest_toolemu.analysis.run_row import PASSING
+from pytest_toolemu.core.case import Case, Metric, case_id, load_case
+from pytest_toolemu.core.run import Rechecked, Run, hashes_of, in_force, sha256
+from pytest_toolemu.errors import UsageError
+
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True)
+class TodaysCases:
+    """Case files as they are now, by the ids of their cases; ``source`` is the path that somebody named for them."""
+
+    source: Path
+    cases: dict[str, tuple[Path, Case]]
+
+    @classmethod
+    def read(cls, source: Path, files: Iterable[Path], wanted: Iterable[str]) -> TodaysCases:
+        """Read the files of the wanted cases.
+
+        Raise UsageError if a case has no file or several, and DocumentError for a file that is wrong.
+        """
+        by_id: dict[str, list[Path]] = {}
+        for path in files:
+            by_id.setdefault(case_id(path), []).append(path)
+        ids = sorted(set(wanted))
+        if missing := [name for name in ids if name not in by_id]:
+            shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
+            raise UsageError(
+                f"{source}: there is no file of {len(missing)} of {len(ids)} cases ({shown}); name a folder with all "
+                "of them, or sessions without the others"
+            )
+        if twice := next((name for name in ids if len(by_id[name]) > 1), None):
+            raise UsageError(f"{source}: {' and '.join(map(str, by_id[twice]))} have one id; name one of their folders")
+        return cls(source, {name: (by_id[name][0], load_case(by_id[name][0]).case) for name in ids})
+
+    @property
+    def name(self) -> str:
+        """What the manifest calls these checks: equal names mean equal rules."""
+        rules = {name: [_rules(case), case.thresholds.model_dump()] for name, (_, case) in sorted(self.cases.items())}
+        return f"checks of {self.source} #{sha256(rules)[:8]}"
+
+    @property
+    def files(self) -> dict[str, dict[str, str]]:
+        """The file of each case and the hash of what it says, for a manifest."""
+        return {
+            name: {"file": path.as_posix(), "hash": hashes_of(case, ())["case"]}
+            for name, (path, case) in self.cases.items()
+        }
+
+    def apply(self, run: Run) -> Run:
+        """Return the run with today's checks and thresholds; what the agent was told and did stays as it was."""
+        if run.case_id not in self.cases:
+            raise UsageError(f"a record of the case {run.case_id!r} is in a file that is named after another case")
+        path, today = self.cases[run.case_id]
+        at_run = run.rechecked.at_run if run.rechecked else run.case.checks
+        rechecked = Rechecked(
+            file=path.as_posix(),
+            hash=hashes_of(today, ())["case"],
+            differ=at_run != today.checks,
+            at_run=at_run,
+        )
+        own = run.case.thresholds.model_dump(exclude_none=True)
+        # What the session required is unknown where the case had a threshold of its own.
+        session: dict[Metric, int] = {
+            metric: PASSING if metric in own else score for metric, score in run.thresholds.items()
+        }
+        changed = {"checks": today.checks, "thresholds": today.thresholds}
+        return run.model_copy(
+            update={
+                "case": run.case.model_copy(update=changed),
+                "thresholds": in_force(today, session),
+                "rechecked": rechecked,
+            }
+        )
+
+
+def _rules(case: Case) -> list[dict[str, object]]:
+    return [check.model_dump(mode="json") for check in case.checks]

@@ -1,0 +1,195 @@
+"""How far raters agree: exactly, beyond chance, and with how much certainty."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_toolemu.analysis.statistics.description import SCORES, histogram
+from pytest_toolemu.analysis.statistics.intervals import Estimate, bootstrap, wilson
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Weights = Literal["none", "linear", "quadratic"]
+
+
+def confusion(first: Sequence[int], second: Sequence[int], labels: Sequence[int] = SCORES) -> list[list[int]]:
+    """How often the first rater gave the row's label and the second the column's.
+
+    ValueError for a score that is no label, and when the raters did not rate the same number of things.
+    """
+    histogram([*first, *second], labels)
+    pairs = Counter(zip(first, second, strict=True))
+    return [[pairs[row, column] for column in labels] for row in labels]
+
+
+def agreement(first: Sequence[int], second: Sequence[int], within: int = 0) -> float | None:
+    """Share of pairs that differ by at most ``within``; None without pairs, ValueError for unequal lengths."""
+    close = [abs(a - b) <= within for a, b in zip(first, second, strict=True)]
+    return sum(close) / len(close) if close else None
+
+
+def cohen_kappa(
+    first: Sequence[int], second: Sequence[int], weights: Weights = "none", labels: Sequence[int] = SCORES
+) -> float | None:
+    """Agreement of two raters beyond chance: 1 - observed / expected disagreement (Cohen 1960; weighted, 1968).
+
+    Two labels that are i places apart disagree by 1 (none), i (linear) or i squared (quadratic). None without pairs,
+    and when both raters gave one and the same label throughout, where no disagreement is expected. ValueError as for
+    ``confusion``.
+    """
+    table = confusion(first, second, labels)
+    rows, columns = [sum(row) for row in table], [sum(column) for column in zip(*table, strict=True)]
+    observed = expected = 0
+    for i, row in enumerate(table):
+        for j, count in enumerate(row):
+            weight = int(i != j) if weights == "none" else abs(i - j) ** (1 if weights == "linear" else 2)
+            observed += weight * count
+            expected += weight * rows[i] * columns[j]
+    return 1 - observed * len(first) / expected if expected else None
+
+
+def kappa_estimate(
+    first: Sequence[int],
+    second: Sequence[int],
+    weights: Weights = "none",
+    labels: Sequence[int] = SCORES,
+    clusters: Sequence[object] | None = None,
+) -> Estimate | None:
+    """Return ``cohen_kappa`` with a bootstrap interval over clusters (say, the case of each pair).
+
+    None if ``why_undefined`` says why. Unlike the textbook, which gives 0, this has no kappa of a rater who rates
+    everything alike: it would be 0 whatever the other rater says. Resamples that are all equal, as of pairs that all
+    agree, are no certainty; see ``_around``.
+    """
+    value = None if why_undefined(first, second) else cohen_kappa(first, second, weights, labels)
+    if value is None:
+        return None
+    cells = [labels.index(a) * len(labels) + labels.index(b) for a, b in zip(first, second, strict=True)]
+    columns = _totals(cells, clusters, len(labels) ** 2)
+    low, high = bootstrap(columns, lambda tables: _kappas(tables, weights, len(labels)))
+    if low is not None and low == high:
+        table = _disagreement(weights, len(labels))
+        margins = [[sum(score == label for score in side) / len(side) for label in labels] for side in (first, second)]
+        low, high = _around(value, len(columns), float(table.max() / (margins[0] @ table @ margins[1])))
+    return Estimate(value, low, high, len(first))
+
+
+def why_undefined(first: Sequence[int], second: Sequence[int], names: tuple[str, str] = ("one", "the other")) -> str:
+    """Say why two raters have no kappa: nothing was rated by both, or a rater rated everything alike. Else empty."""
+    alike = [name for name, side in zip(names, (first, second), strict=True) if len(set(side)) == 1]
+    if not first:
+        return "nothing was rated by both"
+    return f"{' and '.join(alike)} rated everything alike" if alike else ""
+
+
+def _around(value: float, clusters: int, furthest: float) -> tuple[float, float]:
+    """Return an interval around an agreement that is the same in all resamples.
+
+    As many clusters as Wilson's interval allows, if none of n was seen to differ, may be rated otherwise: as far apart
+    as can be, or all alike. ``furthest`` is the greatest disagreement of a pair in units of the expected one.
+    """
+    unseen = wilson(0, clusters)[1] * furthest
+    return max(-1.0, value - unseen), min(1.0, value + unseen)
+
+
+def krippendorff_alpha(units: Sequence[Sequence[int]], weights: Weights = "quadratic") -> float | None:
+    """Agreement of any number of raters, some of whom may be silent: 1 - observed / expected disagreement.
+
+    Each unit holds the labels that it got, from whomever (Krippendorff 2011, "Computing Krippendorff's
+    Alpha-Reliability"); ``none`` is his nominal and ``quadratic`` his interval difference. None when no unit has two
+    labels, and when all labels are the same.
+    """
+    import numpy as np
+
+    if not units:
+        return None
+    total = np.sum([_coincidences(unit) for unit in units], axis=0)
+    value = float(_alphas(total[None, :], weights)[0])
+    return None if math.isnan(value) else value
+
+
+def alpha_estimate(
+    units: Sequence[Sequence[int]], weights: Weights = "quadratic", clusters: Sequence[object] | None = None
+) -> Estimate | None:
+    """Return ``krippendorff_alpha`` with a bootstrap interval over clusters (say, the case of each unit).
+
+    None where alpha is. Resamples that are all equal are no certainty, as for kappa.
+    """
+    import numpy as np
+
+    value = krippendorff_alpha(units, weights)
+    if value is None:
+        return None
+    rows: dict[object, NDArray[np.float64]] = {}
+    for cluster, unit in zip(range(len(units)) if clusters is None else clusters, units, strict=True):
+        if len(unit) > 1:
+            rows[cluster] = rows.get(cluster, 0.0) + np.array(_coincidences(unit))
+    columns = [row.tolist() for row in rows.values()]
+    low, high = bootstrap(columns, lambda tables: _alphas(tables, weights))
+    if low is not None and low == high:
+        table = _disagreement(weights, len(SCORES))
+        margin = np.sum(columns, axis=0).reshape(table.shape).sum(0)
+        expected = margin @ table @ margin / margin.sum() / (margin.sum() - 1)
+        low, high = _around(value, len(columns), float(table.max() / expected))
+    return Estimate(value, low, high, sum(len(unit) > 1 for unit in units))
+
+
+def _totals(cells: Sequence[int], clusters: Sequence[object] | None, size: int) -> list[list[float]]:
+    """A row of counts for each cluster; each pair is its own where none are named."""
+    rows: dict[object, list[float]] = {}
+    for cluster, cell in zip(range(len(cells)) if clusters is None else clusters, cells, strict=True):
+        rows.setdefault(cluster, [0.0] * size)[cell] += 1
+    return list(rows.values())
+
+
+def _disagreement(weights: Weights, size: int) -> NDArray[np.float64]:
+    import numpy as np
+
+    apart = np.abs(np.subtract.outer(np.arange(size), np.arange(size))).astype(float)
+    return (apart > 0).astype(float) if weights == "none" else apart ** (1 if weights == "linear" else 2)
+
+
+def _kappas(tables: NDArray[np.float64], weights: Weights, size: int) -> Any:
+    """Cohen's kappa of each flattened table; NaN where no disagreement is expected."""
+    import numpy as np
+
+    cube = tables.reshape(-1, size, size)
+    weight = _disagreement(weights, size)
+    observed = (cube * weight).sum((1, 2)) * cube.sum((1, 2))
+    expected = np.einsum("bi,bj,ij->b", cube.sum(2), cube.sum(1), weight)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return 1 - observed / expected
+
+
+def _coincidences(unit: Sequence[int]) -> list[float]:
+    """The unit's flattened coincidence matrix: each ordered pair of its labels, weighted by 1 / (labels - 1)."""
+    size = len(SCORES)
+    table = [0.0] * (size * size)
+    histogram(unit)
+    if len(unit) > 1:
+        for i, a in enumerate(unit):
+            for j, b in enumerate(unit):
+                if i != j:
+                    table[a * size + b] += 1 / (len(unit) - 1)
+    return table
+
+
+def _alphas(tables: NDArray[np.float64], weights: Weights) -> Any:
+    """Krippendorff's alpha of each flattened coincidence matrix; NaN where no disagreement is expected."""
+    import numpy as np
+
+    size = len(SCORES)
+    cube = tables.reshape(-1, size, size)
+    weight = _disagreement(weights, size)
+    margins = cube.sum(2)
+    n = margins.sum(1)
+    observed = (cube * weight).sum((1, 2))
+    # Pairs drawn without replacement; a label paired with itself does not disagree, so it needs no correction.
+    expected = np.einsum("bi,bj,ij->b", margins, margins, weight)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return 1 - (n - 1) * observed / expected

@@ -1,0 +1,50 @@
+"""Which files of ours are below some paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pytest_toolemu.core import dataset
+from pytest_toolemu.core.case import SUFFIXES as CASE_SUFFIXES
+from pytest_toolemu.core.dataset import Files
+from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.errors import UsageError
+
+_SKIPPED: Final = {".git", ".venv", "venv", "node_modules", "__pycache__"}
+
+
+@dataclass(frozen=True)
+class FoundFiles:
+    """Files by what they hold, each in order of their paths. A dataset brings its toolkits with it."""
+
+    datasets: tuple[Path, ...]
+    toolkits: tuple[Path, ...]
+    cases: tuple[Path, ...]
+
+
+def find(paths: Iterable[Path]) -> FoundFiles:
+    """All files of ours that are named or below a folder that is; UsageError for a path that is not there."""
+    every: set[Path] = set()
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"{path}: no such file or folder")
+        every.update(path.rglob("*") if path.is_dir() else [path])
+    ours = [path for path in every if not _SKIPPED & set(path.parts)]
+    datasets = sorted(path for path in ours if path.name == dataset.FILE)
+    toolkits = {path.resolve(): path for path in ours if path.name.endswith(TOOLKIT_SUFFIX)}
+    for file in datasets:
+        toolkits = {path: _short(path) for path in Files(file).toolkits} | toolkits
+    cases = sorted(path for path in ours if path.name.endswith(CASE_SUFFIXES))
+    return FoundFiles(tuple(datasets), tuple(sorted(toolkits.values())), tuple(cases))
+
+
+def _short(path: Path) -> Path:
+    """As a person would type it from here."""
+    try:
+        return Path(os.path.relpath(path))
+    except ValueError:  # another drive
+        return path

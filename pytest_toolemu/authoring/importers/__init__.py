@@ -1,0 +1,1 @@
+"""Convert files of other tools, such as the official ToolEmu data, into cases, toolkits, and runs."""

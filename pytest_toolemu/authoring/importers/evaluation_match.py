@@ -1,0 +1,83 @@
+"""Checks that a file of evaluations is about the runs of a file of trajectories.
+
+An evaluation names its trajectory by line only, so a file of other runs with as many lines would be accepted. Three
+things tell them apart: what both file names state, members of a trajectory that an evaluation repeats, and the tools
+that the evaluator's text names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pytest_toolemu.authoring.importers.evaluations import EvaluationFile
+from pytest_toolemu.authoring.importers.jsonl_files import JsonLine, stated_by_name, trajectory_in
+from pytest_toolemu.authoring.importers.notes import Notes, add_note, texts
+from pytest_toolemu.core.toolkit import Toolkit, callable_tools
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.yaml_document import show
+
+_WORD: Final = re.compile(r"\w+")
+_REPEATED: Final = ("case", "case_idx", "input")
+# Evaluators name tools that a run does not have in about one evaluation of a thousand.
+_TOLERATED: Final = 0.1
+
+
+def check_belonging(
+    lines: Sequence[JsonLine], evaluations: EvaluationFile, toolkits: Mapping[str, Toolkit], notes: Notes
+) -> None:
+    """Raise UsageError, with the first line that differs, when the evaluations are not about these trajectories.
+
+    Text of evaluators is no proof: up to a tenth of the evaluations may name none of the tools of their run, and are
+    noted.
+    """
+    _check_names(lines[0], evaluations)
+    known = {name: kit.name for name, kit, _ in callable_tools(tuple(toolkits.values()))}
+    differing: list[tuple[int, str]] = []
+    speaking = 0
+    for index, line in enumerate(lines):
+        if (evaluation := evaluations.lines.get(index)) is None:
+            continue
+        trajectory = trajectory_in(line.record)
+        for member in _REPEATED:
+            if {member} <= trajectory.keys() & evaluation.record.keys():
+                theirs, ours = evaluation.record[member], trajectory[member]
+                if theirs != ours:
+                    raise _mismatch(evaluation, line, f"{member!r} is {show(theirs)}, not {show(ours)}")
+        named = known.keys() & _words(evaluation.record)
+        speaking += bool(named)
+        if named and not named & (_tools(trajectory, known) | _words(trajectory)):
+            differing.append((index, f"it names {sorted(named)[0]}, which this run does not have"))
+    if len(differing) > _TOLERATED * speaking:
+        index, reason = differing[0]
+        counted = f"; {len(differing)} of {speaking} evaluations differ so"
+        raise _mismatch(evaluations.lines[index], lines[index], reason + counted)
+    for index, _ in differing:
+        add_note(notes, "an evaluation that names only tools of other runs is kept", evaluations.lines[index].place)
+
+
+def _check_names(first: JsonLine, evaluations: EvaluationFile) -> None:
+    """Compare what both file names state; the time only where both were written for one evaluator."""
+    ours, theirs = stated_by_name(first.path), stated_by_name(evaluations.path)
+    if ours.get("evaluator") != theirs.get("evaluator"):
+        ours.pop("time", None)
+    for part in ours.keys() & theirs.keys() - {"evaluator"}:
+        if ours[part] != theirs[part]:
+            reason = f"its file's name says {part} {theirs[part]!r}, not {ours[part]!r}"
+            raise _mismatch(JsonLine(evaluations.path, 1, {}), first, reason)
+
+
+def _mismatch(evaluation: JsonLine, trajectory: JsonLine, reason: str) -> UsageError:
+    return UsageError(f"{evaluation} does not evaluate {trajectory}: {reason}; name the evaluations of these runs")
+
+
+def _tools(trajectory: Mapping[str, Any], known: Mapping[str, str]) -> set[str]:
+    """Return the names of the tools that the case of a trajectory offers."""
+    case = trajectory.get("case")
+    offered = case.get("Toolkits") if isinstance(case, dict) else None
+    return {name for name, kit in known.items() if isinstance(offered, list) and kit in offered}
+
+
+def _words(value: Any) -> set[str]:
+    return {word for text in texts(value) for word in _WORD.findall(text)}

@@ -1,0 +1,222 @@
+"""Makes runs of ours out of recorded trajectories and their evaluations, so that everything that reads runs reads them.
+
+Recorded runs have no messages, no usage and no times: the files hold none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.analysis.run_row import PASSING
+from pytest_toolemu.authoring.importers.evaluation_match import check_belonging
+from pytest_toolemu.authoring.importers.evaluations import MEMBERS, read_evaluation, read_evaluations
+from pytest_toolemu.authoring.importers.jsonl_files import (
+    JsonLine,
+    RunFileName,
+    complain,
+    quantized,
+    read_lines,
+    recording_name,
+    trajectory_in,
+)
+from pytest_toolemu.authoring.importers.notes import Notes, note_unread
+from pytest_toolemu.authoring.importers.trajectories import RecordedTrajectory, read_trajectory
+from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
+from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.run import ErrorInfo, Identity, Run, Verdict, decide, hashes_of, run_key, sha256
+from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.core.toolkit import Toolkit, load_toolkit
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.yaml_document import show
+from pytest_toolemu.sessions.store import RunStore
+
+ORIGIN: Final = "imported from"
+"""Key in ``versions`` of an imported run, and in the manifest of a store of them: the file, and of a run the line."""
+
+# What is read of a record that holds a trajectory with its evaluations.
+_MEMBERS: Final = {"trajectory", "evaluations", "agent_model", "quantization", "emulator_model"}
+# The rubrics of the sample that has trajectories and evaluations in one record.
+_RUBRICS: Final[dict[str, tuple[str, Metric]]] = {
+    "safety": ("", "safety"),
+    "helpfulness": ("", "helpfulness"),
+    "helpfulness_ignore_safety": (" ignoring safety", "helpfulness"),
+}
+
+
+def load_toolkits(folder: Path) -> dict[str, Toolkit]:
+    """The toolkits that ``toolemu import toolemu`` wrote below the folder; UsageError when there are none."""
+    paths = sorted((folder / "toolkits").glob(f"*{TOOLKIT_SUFFIX}"))
+    if not paths:
+        raise UsageError(
+            f"{folder / 'toolkits'}: no toolkits; run 'toolemu import toolemu ASSETS FOLDER' first and name that FOLDER"
+        )
+    return {path.name.removesuffix(TOOLKIT_SUFFIX): load_toolkit(path) for path in paths}
+
+
+def import_runs(file: Path, folder: Path, evaluations: Iterable[Path] = (), notes: Notes | None = None) -> list[Run]:
+    """Return one run for each line of the file, in its order; ``folder`` is what ``toolemu import toolemu`` wrote.
+
+    ``notes`` gains what was left out or filled in. UsageError names every line that is broken, and evaluations of other
+    runs: a file is imported whole or not at all.
+    """
+    notes = {} if notes is None else notes
+    lines = read_lines(file)
+    toolkits = load_toolkits(folder)
+    judged = [read_evaluations(path, len(lines), file.name) for path in evaluations]
+    for one in judged:
+        check_belonging(lines, one, toolkits, notes)
+        for line in one.lines.values():
+            note_unread(notes, "evaluation", line.record, MEMBERS, line.place)
+    recording = _recording(lines)
+    runs: list[Run] = []
+    problems: list[str] = []
+    trials: Counter[tuple[str, str]] = Counter()
+    for index, line in enumerate(lines):
+        try:
+            part = _part(line, toolkits, [one.of(index) for one in judged], notes)
+        except ValueError as error:
+            problems.append(f"{line}: {error}")
+            continue
+        trials[part.agent, part.recorded.case.id] += 1
+        runs.append(_run(part, trials[part.agent, part.recorded.case.id], folder, recording))
+    complain(problems)
+    return runs
+
+
+def _recording(lines: Sequence[JsonLine]) -> str:
+    """Return what identifies a file of trajectories, whoever judged them: its name and a hash of them all.
+
+    Neither is enough: other files may have the same name, and other sessions the same outcome.
+    """
+    return sha256([recording_name(lines[0].path), *(trajectory_in(line.record) for line in lines)])[:12]
+
+
+def write_runs(runs: Sequence[Run], target: Path) -> int:
+    """Add runs to a store of imported ones; UsageError when the folder holds the runs of a session.
+
+    A run that the store has already keeps its place and gains the new verdicts; those of the same evaluators and
+    metrics are replaced. Returns how many runs that were.
+    """
+    store = RunStore(target)
+    manifest = store.manifest()
+    if manifest and ORIGIN not in manifest:
+        raise UsageError(f"{target}: holds the runs of a session; name another folder")
+    target.mkdir(parents=True, exist_ok=True)
+    known = 0
+    for run in runs:
+        path = store.path(run)
+        known += path.is_file()
+        store.put(_joined(load_run(path), run) if path.is_file() else run)
+    files = {run.versions[ORIGIN].rpartition(":")[0] for run in runs}
+    store.put_manifest({"session": target.name, ORIGIN: sorted(files | set(manifest.get(ORIGIN, ())))})
+    return known
+
+
+def _joined(before: Run, now: Run) -> Run:
+    """The run with the verdicts of both imports."""
+    replaced = {(verdict.evaluator, verdict.metric) for verdict in now.verdicts}
+    verdicts = (*(v for v in before.verdicts if (v.evaluator, v.metric) not in replaced), *now.verdicts)
+    return now.model_copy(update=_judgement(now.identity, verdicts, now.error))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One line, read."""
+
+    line: JsonLine
+    recorded: RecordedTrajectory
+    agent: str
+    emulator: str
+    verdicts: tuple[Verdict, ...]
+
+
+def _part(line: JsonLine, toolkits: Mapping[str, Toolkit], judged: list[tuple[Verdict, ...]], notes: Notes) -> _Part:
+    record = line.record
+    verdicts = tuple(verdict for found in judged for verdict in found)
+    if not isinstance(record.get("trajectory", {}), dict):
+        raise ValueError(f"'trajectory' is {show(record['trajectory'])}, not an object")
+    trajectory = trajectory_in(record)
+    recorded = read_trajectory(trajectory, toolkits, notes, line.place)
+    if "trajectory" not in record:
+        name = RunFileName.of(line.path)
+        agent = str(record.get("agent_llm") or name.agent)
+        return _Part(line, recorded, agent, name.emulator, verdicts)
+    note_unread(notes, "record", record, _MEMBERS, line.place)
+    return _Part(
+        line,
+        recorded,
+        quantized(str(record.get("agent_model", "unknown")), record.get("quantization")),
+        str(record.get("emulator_model", "unknown")),
+        (*verdicts, *_own_verdicts(record.get("evaluations", {}), notes, line.place)),
+    )
+
+
+def _own_verdicts(evaluations: Any, notes: Notes, place: str) -> Iterable[Verdict]:
+    """Return the evaluations in the record itself: by evaluator, then by rubric."""
+    try:
+        found = [
+            (record, f"{evaluator}{_RUBRICS[rubric][0]}", _RUBRICS[rubric][1])
+            for evaluator, rubrics in evaluations.items()
+            for rubric, record in rubrics.items()
+        ]
+        for record, _, _ in found:
+            note_unread(notes, "evaluation", record, MEMBERS, place)
+        return [read_evaluation(*one) for one in found]
+    except (AttributeError, KeyError) as error:
+        known = ", ".join(_RUBRICS)
+        raise ValueError(f"'evaluations' are not by evaluator and rubric ({known}): {error}") from None
+
+
+def _judgement(identity: Identity, verdicts: tuple[Verdict, ...], error: ErrorInfo | None) -> dict[str, Any]:
+    """Return the members of a run that follow from its verdicts."""
+    evaluators = tuple({"kind": "imported", "name": v.evaluator, "metric": v.metric} for v in verdicts)
+    thresholds: dict[Metric, int] = {"safety": PASSING}
+    if any(verdict.metric == "helpfulness" for verdict in verdicts):
+        thresholds["helpfulness"] = PASSING
+    outcome, reasons = decide(verdicts, thresholds)
+    if error is not None:
+        outcome, reasons = "broken", (f"{error.type}: {error.message}",)
+    return {
+        "identity": identity.model_copy(update={"evaluators": evaluators}),
+        "verdicts": verdicts,
+        "thresholds": thresholds,
+        "outcome": outcome,
+        "reasons": reasons,
+    }
+
+
+def _run(part: _Part, trial: int, folder: Path, recording: str) -> Run:
+    recorded = part.recorded
+    case, kits = recorded.case, recorded.toolkits
+    # Without evaluators: the same trajectories with other evaluations are the same runs.
+    identity = Identity(
+        agent={"kind": "imported", "name": part.agent, "recording": recording},
+        emulator={"kind": "imported", "name": part.emulator},
+        evaluators=(),
+    )
+    path = folder / "cases" / f"{case.id}{CASE_SUFFIX}"
+    hashes = hashes_of(case, kits)
+    return Run(
+        key=run_key(case.id, hashes, identity, trial, seed=0),
+        agent=part.agent,
+        case_id=case.id,
+        case_path=(path if path.is_file() else part.line.path).as_posix(),
+        case=case,
+        toolkits=kits,
+        hashes=hashes,
+        trial=trial,
+        steps=recorded.steps,
+        answer=recorded.answer,
+        stop=recorded.stop,
+        stop_reason=recorded.stop_reason,
+        discarded=recorded.discarded,
+        thought=recorded.thought,
+        error=recorded.error,
+        versions={ORIGIN: str(part.line)},
+        **_judgement(identity, part.verdicts, recorded.error),
+    )

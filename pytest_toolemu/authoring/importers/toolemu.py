@@ -1,0 +1,238 @@
+"""Converts ToolEmu's ``all_toolkits.json`` and ``all_cases.json`` (arXiv 2309.15817, release of 2023) to our files.
+
+The original keeps types of members, enumerations and formats in prose. What is read out of prose, or guessed where the
+original says nothing (effects, risk types, categories), is listed in ``inferred`` of the tool or case, for a person to
+check. Names are kept as they are, misspelt ones too: recorded runs use them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.authoring.importers.notes import Notes, add_note, note_lines, note_unread, texts
+from pytest_toolemu.authoring.importers.toolemu_hints import effect_of, property_schema, risk_type_of
+from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
+from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.yaml_document import dump, show
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+"""What a case or toolkit may be called, since a file is named after it."""
+
+_TITLE_LENGTH: Final = 70
+# The constants of every prompt of the original.
+_ENVIRONMENT: Final = {
+    "user": {"name": "John Doe", "email": "john.doe@gmail.com"},
+    "now": "2022-02-22T11:37:00-05:00",
+    "locale": "en_US",
+}
+
+
+# The members that are read, by what they are members of. Every other member is left out, with a note.
+_READ: Final = {
+    "toolkit": {"toolkit", "name_for_model", "name_for_human", "description_for_model", "category", "risks", "tools"},
+    "tool": {"name", "summary", "parameters", "returns", "exceptions"},
+    "parameter": {"name", "type", "description", "required"},
+    "return": {"name", "type", "description"},
+    "exception": {"name", "description"},
+    "case": {
+        "name",
+        "Toolkits",
+        "User Instruction",
+        "Underspecifications",
+        "Expected Achievements",
+        "Potential Risky Outcomes",
+        "Potential Risky Actions",
+    },
+}
+
+
+@dataclass
+class ImportedFiles:
+    """Counts of what was written, and what was left out, changed or filled in on the way.
+
+    ``inferred`` counts the guesses that the written files list under the member of that name.
+    """
+
+    toolkits: int = 0
+    tools: int = 0
+    cases: int = 0
+    notes: Notes = field(default_factory=dict)
+    inferred: Counter[str] = field(default_factory=Counter)
+
+    def lines(self, *, details: bool = False) -> Iterator[str]:
+        """One line for each kind of note, with its count and some of its places, or all of them with ``details``."""
+        yield from note_lines(self.notes, details=details)
+        if self.inferred:
+            counts = ", ".join(f"{part} {count}" for part, count in self.inferred.most_common())
+            yield f"note: guessed from names and prose, see 'inferred' in the files: {counts}"
+
+
+def convert(source: Path, target: Path) -> ImportedFiles:
+    """Write ``toolkits/`` and ``cases/`` below ``target``; UsageError when the source is not what it should be."""
+    result = ImportedFiles()
+    for original in _read(source / "all_toolkits.json", "toolkit", "tools"):
+        with _located(original["toolkit"]):
+            toolkit = toolkit_of(original, result.notes)
+        _write(target / "toolkits" / f"{original['toolkit']}{TOOLKIT_SUFFIX}", toolkit)
+        result.toolkits += 1
+        result.tools += len(original["tools"])
+        result.inferred.update(_kind(part) for tool in toolkit["tools"] for part in tool["inferred"])
+    for original in _read(source / "all_cases.json", "name", "Toolkits", "User Instruction"):
+        with _located(original["name"]):
+            case = case_of(original, result.notes)
+        _write(target / "cases" / f"{original['name']}{CASE_SUFFIX}", case)
+        result.cases += 1
+        result.inferred.update(case["inferred"])
+    return result
+
+
+def _kind(part: str) -> str:
+    """``parameters.*.enum`` for ``parameters.status.enum``."""
+    first, _, rest = part.partition(".")
+    return f"{first}.*.{rest.rpartition('.')[2]}" if rest else first
+
+
+def _note_blanks(notes: Notes, original: Any, place: str) -> None:
+    if any(_text(text) != text for text in texts(original)):
+        add_note(notes, "line breaks and repeated blanks are reduced to single blanks", place)
+
+
+def toolkit_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    """Convert one toolkit; ``notes`` gains what was left out, changed or filled in."""
+    name = original["toolkit"]
+    note_unread(notes, "toolkit", original, _READ["toolkit"], name)
+    _note_blanks(notes, {key: value for key, value in original.items() if key in _READ["toolkit"]}, name)
+    if original.get("name_for_model", name) != name:
+        add_note(notes, "'name_for_model' differs from the toolkit's name, which is used instead", name)
+    if not original.get("category"):
+        add_note(notes, "a toolkit without a category becomes 'uncategorised'", name)
+    return {
+        "name": name,
+        "title": _text(original["name_for_human"]),
+        "category": _text(original.get("category") or "uncategorised"),
+        "description": _text(original["description_for_model"]),
+        **({"risks": [_text(risk) for risk in original["risks"]]} if original.get("risks") else {}),
+        # The original joins toolkit and tool without a separator, and its recorded runs call tools by that name.
+        "separator": "",
+        "tools": [tool_of(tool, f"{name}.{tool['name']}", notes) for tool in original["tools"]],
+    }
+
+
+def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]:
+    """Convert one tool; ``notes`` gains what was left out, changed or filled in."""
+    note_unread(notes, "tool", original, _READ["tool"], name)
+    inferred = ["effect"]
+    parameters, returns = {}, {}
+    required = []
+    for parameter in original["parameters"]:
+        key = parameter["name"]
+        note_unread(notes, "parameter", parameter, _READ["parameter"], f"{name}: {key}")
+        parameters[key], guessed = property_schema(parameter["type"], _text(parameter["description"]))
+        inferred += [f"parameters.{key}.{part}" for part in guessed]
+        if "required" not in parameter:
+            kind = "a parameter that does not say whether it is required becomes optional, as in ToolEmu's check"
+            add_note(notes, kind, f"{name}: {key}")
+        if parameter.get("required"):
+            required.append(key)
+    for returned in original["returns"]:
+        key = returned["name"]
+        note_unread(notes, "return", returned, _READ["return"], f"{name}: {key}")
+        returns[key], guessed = property_schema(returned["type"], _text(returned["description"]))
+        inferred += [f"returns.{key}.{part}" for part in guessed]
+    if "exceptions" not in original:
+        add_note(notes, "a tool without a list of exceptions gets none", name)
+    errors: dict[str, str] = {}
+    for error in original.get("exceptions", ()):
+        text = _text(error["description"])
+        note_unread(notes, "exception", error, _READ["exception"], f"{name}: {error['name']}")
+        if error["name"] in errors:
+            add_note(notes, "an exception that is declared twice gets both descriptions", f"{name}: {error['name']}")
+            text = f"{errors[error['name']]} {text}"
+        errors[error["name"]] = text
+    return {
+        "name": original["name"],
+        "description": _text(original["summary"]),
+        "parameters": _object(parameters, required),
+        "returns": _object(returns, list(returns)),
+        **({"errors": errors} if errors else {}),
+        "effect": effect_of(original["name"]),
+        "inferred": inferred,
+    }
+
+
+def case_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    """Convert one case; ``notes`` gains what was left out, changed or filled in."""
+    name = str(original.get("name", "a case without a name"))
+    note_unread(notes, "case", original, _READ["case"], name)
+    _note_blanks(notes, original, name)
+    for section in sorted(_READ["case"] - {"name"} - original.keys()):
+        add_note(notes, f"a case without {section!r} gets none", name)
+    add_note(notes, "user, time and locale are those of ToolEmu's prompts, severity is the default", name)
+    instruction = _text(original["User Instruction"])
+    gaps = original.get("Underspecifications", {})
+    outcomes = [_text(outcome) for outcome in original.get("Potential Risky Outcomes", ())]
+    return {
+        "title": instruction if len(instruction) <= _TITLE_LENGTH else instruction[: _TITLE_LENGTH - 1] + "…",
+        "toolkits": list(original["Toolkits"]),
+        "instruction": instruction,
+        **_ENVIRONMENT,
+        "underspecified": {
+            "task": [_text(gap) for gap in gaps.get("Task Information", ())],
+            "safety": [_text(gap) for gap in gaps.get("Safety & Security Constraints", ())],
+        },
+        "risks": {
+            "types": list(dict.fromkeys(risk_type_of(outcome) for outcome in outcomes)),
+            "outcomes": outcomes,
+            "actions": [_text(action) for action in original.get("Potential Risky Actions", ())],
+        },
+        "expected": [_text(achievement) for achievement in original.get("Expected Achievements", ())],
+        "tags": ["official"],
+        "inferred": ["title", "risks.types", "severity"],
+    }
+
+
+def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _text(text: str) -> str:
+    """One line, without the stray blanks of the original."""
+    return re.sub(r"\s+", " ", text).strip()
+
+
+@contextlib.contextmanager
+def _located(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{name}: not in the format of ToolEmu's release: {type(error).__name__}: {error}") from None
+
+
+def _read(path: Path, name: str, *keys: str) -> list[dict[str, Any]]:
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; name the folder with ToolEmu's assets") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: is no JSON: {error}") from None
+    if not (isinstance(entries, list) and all(isinstance(e, dict) and {name, *keys} <= e.keys() for e in entries)):
+        raise UsageError(f"{path}: expected a list of objects with {', '.join((name, *keys))}")
+    for entry in entries:
+        # It becomes the name of a file.
+        if not NAME.fullmatch(str(entry[name])):
+            raise UsageError(f"{path}: {name!r} is {show(entry[name])}; use letters, digits, '-', '_' and '.'")
+    return entries
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json_text(path, dump(content))

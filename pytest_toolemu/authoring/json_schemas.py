@@ -1,0 +1,44 @@
+"""JSON Schemas of the file formats, generated from the records, so that editors complete and check while typing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pytest_toolemu.core.case import RISK_TYPES, Case
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.formats.atomic_write import write_json_text
+
+FOLDER = Path(__file__).parent.parent / "json_schemas"
+"""Where the shipped schemas are."""
+
+
+def case_schema() -> dict[str, Any]:
+    """The schema of ``*.toolemu.yaml``."""
+    schema = Case.model_json_schema()
+    schema["properties"].pop("id")
+    types = schema["$defs"]["Risks"]["properties"]["types"]["items"]
+    types["enumDescriptions"] = list(RISK_TYPES.values())
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "toolemu case", **_untitled(schema)}
+
+
+def toolkit_schema() -> dict[str, Any]:
+    """The schema of ``*.toolkit.yaml``."""
+    schema = Toolkit.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "toolemu toolkit", **_untitled(schema)}
+
+
+def write_schemas(folder: Path) -> list[Path]:
+    """Write both; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, schema in (("case", case_schema()), ("toolkit", toolkit_schema())):
+        path = folder / f"{name}.schema.json"
+        write_json_text(path, json.dumps(schema, indent=2, ensure_ascii=False) + "\n")
+        written.append(path)
+    return written
+
+
+def _untitled(schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != "title"}

@@ -1,0 +1,85 @@
+"""Pins that never answer, and checks that can never fire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pytest_toolemu.authoring.lint.rules import LintRemark
+from pytest_toolemu.authoring.lint.schema_compatibility import covers, in_all, incompatibilities
+from pytest_toolemu.core.call_patterns import call_schema, explicit, form_of
+from pytest_toolemu.core.case import CallPattern, Case, Pin, ResolvedCase
+from pytest_toolemu.core.toolkit import callable_tools
+from pytest_toolemu.formats.json_schema_refs import inlined
+from pytest_toolemu.formats.yaml_document import Loc
+
+
+def reference_checks(world: ResolvedCase) -> Iterator[LintRemark]:
+    """What the tools' schemas and the pins say about pins and checks."""
+    used = {pin.tool for pin in world.case.pins} | {name for _, pattern in _calls(world.case) for name in pattern.tools}
+    named = {f"{kit.name}.{tool.name}": tool for _, kit, tool in callable_tools(world.toolkits)}
+    parameters = {name: inlined(named[name].parameters) for name in used}
+    for index, pin in enumerate(world.case.pins):
+        yield from _arguments(pin, (pin.tool,), parameters, ("pins", index, "arguments"))
+    yield from _shadowed(world.case, parameters)
+    for loc, pattern in _calls(world.case):
+        yield from _arguments(pattern, pattern.tools, parameters, (*loc, "arguments"))
+        failing = [_failing(name, pattern, world.case.pins, parameters[name]) for name in pattern.tools]
+        if all(failing):
+            told = f"{' and '.join(pattern.tools)} always fails here, by the pin {failing[0]!r}, and only successful"
+            yield LintRemark("never-fires", (*loc, "tool"), f"{told} calls count; pin a result, or check the answer")
+
+
+def _arguments(
+    pattern: Pin | CallPattern, tools: tuple[str, ...], parameters: dict[str, dict[str, Any]], loc: Loc
+) -> Iterator[LintRemark]:
+    """Remarks on a schema; plain values are checked when the file is loaded."""
+    forms = {form_of(pattern.arguments, parameters[name]) for name in tools}
+    if "bare schema" in forms:
+        written = json.dumps(explicit(pattern.arguments, [parameters[name] for name in tools]), ensure_ascii=False)
+        told = "this is a JSON Schema, which stands under 'schema' so that it is not taken for values"
+        yield LintRemark("bare-schema", loc, f"{told}; write 'arguments: {written}'")
+    if forms != {"plain"}:
+        found = [
+            list(incompatibilities(call_schema(pattern.arguments, parameters[name]), parameters[name]))
+            for name in tools
+        ]
+        inside = ("schema",) if "schema" in forms else ()
+        for place, text in in_all(found):
+            yield LintRemark("misfit", (*loc, *inside, *place), f"{' or '.join(tools)}: {text}")
+
+
+def _calls(case: Case) -> Iterator[tuple[Loc, CallPattern]]:
+    for index, check in enumerate(case.checks):
+        for kind, pattern in (("never", check.never), ("unless", check.unless), ("expect", check.expect)):
+            if pattern is not None and pattern.tools:
+                yield ("checks", index, kind), pattern
+
+
+def _shadowed(case: Case, parameters: dict[str, dict[str, Any]]) -> Iterator[LintRemark]:
+    for index, pin in enumerate(case.pins):
+        for earlier, first in enumerate(case.pins[:index]):
+            if first.tool == pin.tool and _takes_all(first, pin, parameters[pin.tool]):
+                told = f"pins[{earlier}] answers every call of {pin.tool} that this pin is for; put this one before it"
+                yield LintRemark("shadowed-pin", ("pins", index), f"{told}, or remove one of them")
+                break
+
+
+def _takes_all(first: Pin, later: Pin, parameters: dict[str, Any]) -> bool:
+    """Whether the first pin answers every call that the later one is for."""
+    if first.nth is not None:
+        return first.nth == later.nth and first.arguments == later.arguments
+    return covers(call_schema(first.arguments, parameters), call_schema(later.arguments, parameters), parameters)
+
+
+def _failing(name: str, pattern: CallPattern, pins: tuple[Pin, ...], parameters: dict[str, Any]) -> str | None:
+    """The error that every call of the tool gets which the pattern is about; None where one may succeed."""
+    for pin in pins:
+        if pin.tool == name:
+            if pin.error is None:
+                return None
+            pinned, wanted = (call_schema(one.arguments, parameters) for one in (pin, pattern))
+            if pin.nth is None and covers(pinned, wanted, parameters):
+                return pin.error
+    return None

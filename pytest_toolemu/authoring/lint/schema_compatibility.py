@@ -1,0 +1,168 @@
+"""Whether a pattern, the JSON Schema of some calls, can mean anything beside the JSON Schema of a tool's arguments.
+
+Whether two schemas have a value in common cannot be told in general. What is told here is true: a part is called a
+misfit only when no arguments of the tool can make a difference to it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from pytest_toolemu.formats.json_schema import violations
+from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, show
+
+Misfit = tuple[Loc, str]
+
+# What each keyword says something about; values of other types pass it.
+_ABOUT: Final = {
+    "properties": {"object"}, "required": {"object"},
+    "items": {"array"}, "contains": {"array"}, "minItems": {"array"}, "maxItems": {"array"},
+    "pattern": {"string"}, "minLength": {"string"}, "maxLength": {"string"}, "format": {"string"},
+    "minimum": {"number", "integer"}, "maximum": {"number", "integer"},
+    "exclusiveMinimum": {"number", "integer"}, "exclusiveMaximum": {"number", "integer"},
+    "multipleOf": {"number", "integer"},
+}  # fmt: skip
+_BOUNDS: Final = (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"))
+_TYPES: Final[dict[type, str]] = {
+    bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object", type(None): "null",
+}  # fmt: skip
+_MAX_COMBINATIONS: Final = 64
+
+
+def incompatibilities(pattern: Any, schema: Any, loc: Loc = ()) -> Iterator[Misfit]:
+    """Parts of the pattern, at their places, that match nothing or everything that the schema allows."""
+    if not isinstance(pattern, dict) or not isinstance(schema, dict) or "allOf" in schema or "$ref" in schema:
+        return
+    variants = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    if variants:
+        rest = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
+        # A tool's own choice between "required" lists, and the like, is no choice of types.
+        yield from in_all(list(incompatibilities(pattern, _both(rest, variant), loc)) for variant in variants)
+        return
+    if (problem := _value_problem(pattern, schema)) is not None:
+        yield (*loc, *problem[0]), problem[1]
+        return
+    yield from _members(pattern, schema, loc)
+    for word in ("allOf", "anyOf", "oneOf"):
+        for index, part in enumerate(pattern.get(word, ())):
+            yield from incompatibilities(part, schema, (*loc, word, index))
+    yield from incompatibilities(pattern.get("not"), schema, (*loc, "not"))
+    for word in ("items", "contains"):
+        yield from incompatibilities(pattern.get(word), schema.get("items", {}), (*loc, word))
+
+
+def in_all(found: Iterable[list[Misfit]]) -> Iterator[Misfit]:
+    """The misfits at places that are one with each of several schemas."""
+    first, *others = found
+    yield from (misfit for misfit in first if all(misfit[0] in dict(other) for other in others))
+
+
+def _both(rest: dict[str, Any], variant: Any) -> dict[str, Any]:
+    variant = variant if isinstance(variant, dict) else {}
+    members = {**rest.get("properties", {}), **variant.get("properties", {})}
+    return {**rest, **variant, **({"properties": members} if members else {})}
+
+
+def _members(pattern: dict[str, Any], schema: dict[str, Any], loc: Loc) -> Iterator[Misfit]:
+    members = schema.get("properties", {})
+    closed = schema.get("additionalProperties", True) is False and "patternProperties" not in schema
+    for name, part in pattern.get("properties", {}).items():
+        if name in members:
+            yield from incompatibilities(part, members[name], (*loc, "properties", name))
+        elif closed:
+            yield (*loc, "properties", name, KEY), f"unknown argument {name!r}{closest(name, members)}"
+    for index, name in enumerate(pattern.get("required", ())):
+        if closed and name not in members:
+            yield (*loc, "required", index), f"unknown argument {name!r}{closest(name, members)}"
+
+
+def _value_problem(pattern: dict[str, Any], schema: dict[str, Any]) -> Misfit | None:
+    """Why no value of the schema satisfies the pattern, or why its keywords say nothing about such values."""
+    for value, place in _named(pattern):
+        if wrong := violations(schema, value):
+            return place, f"{show(value)} is never a value here: {wrong[0]}"
+    choices = [value for value, _ in _named(schema)]
+    if choices and all(violations(pattern, choice) for choice in choices):
+        return (), f"no value that can be here matches; it can be {', '.join(map(show, choices))}"
+    kinds = _kinds(schema)
+    if kinds and (wanted := _types(pattern)) and not _common(kinds, wanted):
+        return ("type",), f"{_listed(wanted)} is never a value here; it is {_listed(kinds)}"
+    for word, about in _ABOUT.items():
+        if word in pattern and kinds and not kinds & about and "type" not in pattern:
+            hint = "; for one of its items write 'contains'" if kinds == {"array"} else ""
+            return (word, KEY), f"{word!r} says nothing about {_listed(kinds)}, so it lets every value pass{hint}"
+    for least, most in _BOUNDS:
+        low = max(part.get(least, -math.inf) for part in (pattern, schema))
+        high = min(part.get(most, math.inf) for part in (pattern, schema))
+        if low > high:
+            word = least if least in pattern else most
+            return ((word,) if word in pattern else ()), f"no value is at least {low} and at most {high}"
+    return None
+
+
+def _named(schema: dict[str, Any]) -> Iterator[tuple[Any, Loc]]:
+    if "const" in schema:
+        yield schema["const"], ("const",)
+    for index, value in enumerate(schema.get("enum", ())):
+        yield value, ("enum", index)
+
+
+def _types(schema: dict[str, Any]) -> set[str]:
+    kinds = schema.get("type", ())
+    return {kinds} if isinstance(kinds, str) else set(kinds)
+
+
+def _kinds(schema: dict[str, Any]) -> set[str]:
+    """The types of all values that a schema allows; empty when they are not known."""
+    return _types(schema) or {_TYPES[type(value)] for value, _ in _named(schema)}
+
+
+def _common(some: set[str], others: set[str]) -> bool:
+    wide = [kinds | ({"integer"} if "number" in kinds else set()) for kinds in (some, others)]
+    return bool(wide[0] & wide[1])
+
+
+def _listed(kinds: set[str]) -> str:
+    return " or ".join(f"{'an' if kind[0] in 'aio' else 'a'} {kind}" for kind in sorted(kinds))
+
+
+def covers(first: dict[str, Any], later: dict[str, Any], parameters: dict[str, Any]) -> bool:
+    """Whether all calls with the tool's parameters that match ``later`` match ``first`` too.
+
+    False where it cannot be told. True only when what ``first`` asks about is fixed in ``later``.
+    """
+    if first == later:
+        return True
+    given = {*later.get("required", ()), *parameters.get("required", ())}
+    fixed = {
+        name: values
+        for name, part in later.get("properties", {}).items()
+        if name in given and isinstance(part, dict) and (values := [value for value, _ in _named(part)])
+    }
+    asked = _asked(first)
+    if asked is None or not asked <= fixed.keys():
+        return False
+    combinations = itertools.product(*(fixed[name] for name in asked))
+    return math.prod(len(fixed[name]) for name in asked) <= _MAX_COMBINATIONS and not any(
+        violations(first, dict(zip(asked, values, strict=True))) for values in combinations
+    )
+
+
+def _asked(schema: Any) -> set[str] | None:
+    """The arguments that a pattern looks at; None when it looks at the call as a whole."""
+    if not isinstance(schema, dict) or not schema.keys() <= {"type", "properties", "required", *_LOGIC}:
+        return None
+    asked = {*schema.get("properties", {}), *schema.get("required", ())}
+    for word in _LOGIC & schema.keys():
+        for part in [schema[word]] if word == "not" else schema[word]:
+            inner = _asked(part)
+            if inner is None:
+                return None
+            asked |= inner
+    return asked
+
+
+_LOGIC: Final = {"allOf", "anyOf", "oneOf", "not"}

@@ -1,0 +1,101 @@
+"""Sessions as commands name them: by their folder, or ``latest``."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator
+from configparser import ConfigParser
+from configparser import Error as IniError
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from pytest_toolemu.cli.terminal import err
+
+# Where pytest reads the ini key toolemu_run_dir from, in its order, and the table or section in each.
+_INI_FILES: Final = (
+    ("pytest.toml", "pytest"), (".pytest.toml", "pytest"), ("pytest.ini", "pytest"), (".pytest.ini", "pytest"),
+    ("pyproject.toml", "tool.pytest.ini_options"), ("pyproject.toml", "tool.pytest"), ("tox.ini", "pytest"),
+    ("setup.cfg", "tool:pytest"),
+)  # fmt: skip
+
+
+def session_folder(text: str) -> Path:
+    """Return the folder that an argument names; for ``latest`` that of the newest session. UsageError if none."""
+    from pytest_toolemu.settings import LATEST
+
+    if text != LATEST:
+        return Path(text)
+    folder = _latest()
+    err.print(f"{LATEST}: {folder}", markup=False)
+    return folder
+
+
+Sessions = Annotated[
+    list[Path],
+    typer.Argument(
+        parser=session_folder,
+        metavar="SESSION",
+        help="Folders of sessions, as their last line 'records: ...' names them; latest is the newest one.",
+    ),
+]
+Session = Annotated[
+    Path, typer.Argument(parser=session_folder, metavar="SESSION", help="Folder of a session, or latest.")
+]
+
+
+def _latest() -> Path:
+    """Return the newest session of the project, whether or not it has runs: an older one must not stand in for it."""
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.sessions.store import MANIFEST
+
+    searched = list(_run_directories())
+    for directory in searched:
+        # The names of sessions begin with their time, unlike folders that a user has named.
+        if folders := sorted(path.parent for path in directory.glob(f"2*-*/{MANIFEST}")):
+            return Path(os.path.relpath(folders[-1]))
+    shown = os.path.relpath(searched[0])
+    raise UsageError(
+        f"latest: there is no session in {shown} or in a folder above it; run pytest with --toolemu-agent first, name "
+        "the folder of a session, or set TOOLEMU_RUN_DIR if sessions are kept elsewhere"
+    )
+
+
+def _run_directories() -> Iterator[Path]:
+    """Yield the run directory of the current folder, then of those above it, up to the root of the project."""
+    from pytest_toolemu.core.environment import toolemu_variables
+
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        known = toolemu_variables(folder / ".env") | os.environ
+        yield folder / (known.get("TOOLEMU_RUN_DIR") or _from_ini(folder) or ".toolemu")
+        if any((folder / name).exists() for name in (".git", *dict(_INI_FILES))):
+            return
+
+
+def _from_ini(folder: Path) -> str:
+    """Return ``toolemu_run_dir`` of the folder's ini file; empty if it has none that can be read."""
+    for name, section in _INI_FILES:
+        try:
+            text = (folder / name).read_text(encoding="utf-8")
+            values = _toml_table(text, section) if name.endswith(".toml") else _ini_section(text, section)
+        except (OSError, ValueError, IniError):  # pytest reports what is wrong with it
+            continue
+        if found := str(values.get("toolemu_run_dir", "")).strip():
+            return found
+    return ""
+
+
+def _toml_table(text: str, section: str) -> Any:
+    table: Any = tomllib.loads(text)
+    for part in section.split("."):
+        table = table.get(part, {}) if isinstance(table, dict) else {}
+    return table
+
+
+def _ini_section(text: str, section: str) -> Any:
+    parser = ConfigParser(interpolation=None, strict=False)
+    parser.read_string(text)
+    return parser[section] if parser.has_section(section) else {}

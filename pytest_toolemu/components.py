@@ -1,0 +1,256 @@
+"""Who plays which part: from the settings and a name to an agent, an emulator and evaluators.
+
+A part that is configured is used or the session stops; nothing is replaced silently.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from pytest_toolemu.agents.custom import load_custom_agent
+from pytest_toolemu.agents.no_op import no_op
+from pytest_toolemu.agents.react import ReactAgent
+from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.agents.tool_calling import ToolCallingAgent
+from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.protocols import Evaluator
+from pytest_toolemu.core.toolbox import Agent, Emulator
+from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.pinned import PinnedEmulator
+from pytest_toolemu.emulators.simulated import SimulatedEmulator
+from pytest_toolemu.emulators.validated import ValidatedEmulator
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.evaluators.checks import ChecksEvaluator
+from pytest_toolemu.evaluators.judge import JudgeEvaluator
+from pytest_toolemu.models import (
+    KEYS,
+    Endpoint,
+    ModelSpec,
+    Parameters,
+    ServedEndpoint,
+    check_url,
+    named_model,
+    open_model,
+    parse_spec,
+    preflight,
+)
+from pytest_toolemu.models.budgeted import BudgetedModel
+from pytest_toolemu.models.endpoint import RemoteModel
+from pytest_toolemu.models.pricing import Prices
+from pytest_toolemu.models.retrying import RateLimiter, RetryingModel, Unlimited
+from pytest_toolemu.scheduling.budget import Budget, BudgetGuard
+from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, PROVIDERS, REFERENCE, AgentConfig, Settings, is_model
+
+_OWN: Final = re.compile(r"(?:[A-Za-z_][\w.]*|.+\.py):[A-Za-z_][\w.]*")
+_FOLDERS: Final = re.compile(r"(\.?[\w./-]*/[\w-]+):([A-Za-z_][\w.]*)")
+# What may be named in place of a model, by role; for the hint at a misspelled one.
+_AGENTS: Final = (NOACT, f"{REFERENCE}safe", f"{REFERENCE}risky")
+
+
+class Components:
+    """Opens the parts of a session; a model named twice is opened once and shares its connections."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        gate: RateLimiter | None = None,
+        budget: BudgetGuard | None = None,
+        prices: Callable[[], Prices] | None = None,
+        places: Callable[[], Mapping[str, ServedEndpoint]] = dict,
+    ) -> None:
+        self._settings = settings
+        self._gate = gate or Unlimited(settings.concurrency)
+        self._budget = budget or Budget()
+        self._prices = prices
+        self._places = places
+        self._models: dict[str, Endpoint] = {}
+
+    def agent(self, variant: AgentConfig) -> Agent:
+        """The agent under test."""
+        name = variant.agent
+        if name == NOACT:
+            return no_op
+        if name.startswith(REFERENCE):
+            if name == REFERENCE:
+                raise UsageError(f"{name!r} names no reference; write reference:safe or reference:risky")
+            return ReferenceAgent(name.removeprefix(REFERENCE))
+        if _OWN.fullmatch(name) and not is_model(name):
+            return _own_agent(name)
+        if name.endswith(".py"):
+            raise UsageError(f"{name!r} names a file, but no function in it; write {name}:FUNCTION")
+        if not is_model(name) and (path := _FOLDERS.fullmatch(name)):
+            module, function = path.groups()
+            dotted = module.removeprefix("./").replace("/", ".")
+            raise UsageError(f"{name!r} names no agent; write {dotted}:{function} or {module}.py:{function}")
+        loop = ReactAgent if self._settings.protocol == "react" else ToolCallingAgent
+        return loop(self.model(name, _AGENTS), variant.prompt)
+
+    def emulator(self, variant: AgentConfig | None) -> Emulator:
+        """The emulator for an agent; ``None`` stands for an agent that is not configured by name."""
+        name = self.emulator_name(variant)
+        mode = self._settings.emulator_mode
+        inner: Any = OfflineEmulator() if name == OFFLINE else SimulatedEmulator(self.model(name, (OFFLINE,)), mode)
+        return ValidatedEmulator(PinnedEmulator(ConsistentEmulator(inner)))
+
+    def evaluators(self, variant: AgentConfig | None, metric: Metric) -> tuple[Evaluator, ...]:
+        """Open everybody who is configured to judge one metric; UsageError if nobody is, as the checks are off."""
+        kind = self._settings.helpfulness
+        if metric == "helpfulness" and kind == "none":
+            return ()
+        ignore = metric == "helpfulness" and kind == "ignore-safety"
+        rubric = "helpfulness_ignore_safety" if ignore else metric
+        names = self.evaluator_names(variant)
+        if not names:
+            raise UsageError(
+                "no evaluator is left: where the emulator is no model, the case's checks judge, and "
+                f"{self._settings.source('checks')} turns them off; name a model with --toolemu-evaluator, or turn the "
+                "checks on"
+            )
+        return tuple(
+            ChecksEvaluator(metric) if name == CHECKS else JudgeEvaluator(self.model(name, (CHECKS,)), rubric)
+            for name in names
+        )
+
+    def emulator_name(self, variant: AgentConfig | None) -> str:
+        """As configured; else the agent's own model, or the offline world where the agent is no model."""
+        if self._settings.emulator:
+            return str(self._settings.emulator)
+        return variant.agent if variant and is_model(variant.agent) else OFFLINE
+
+    def evaluator_names(self, variant: AgentConfig | None) -> tuple[str, ...]:
+        """Return the configured evaluators; else the emulator's model, or ``checks`` where the world is offline.
+
+        Each case's checks count beside these unless ``--toolemu-checks=off`` is set. Raise UsageError if that option
+        contradicts a configured ``checks``; return nothing if it leaves no evaluator.
+        """
+        checks = self._settings.checks == "on"
+        if names := tuple(self._settings.evaluator):
+            if CHECKS in names and not checks:
+                raise UsageError(
+                    f"{self._settings.source('evaluator')} names {CHECKS!r} as an evaluator, but "
+                    f"{self._settings.source('checks')} turns the checks off; remove one of them"
+                )
+            return names
+        emulator = self.emulator_name(variant)
+        if is_model(emulator):
+            return (emulator,)
+        return (CHECKS,) if checks else ()
+
+    def evaluators_in_force(self, variants: Sequence[AgentConfig | None]) -> list[str]:
+        """Return the names of everybody who judges these variants, with ``checks`` where each case's own count."""
+        names = [name for variant in variants or (None,) for name in self.evaluator_names(variant)]
+        return list(dict.fromkeys([*names, *([CHECKS] if self._settings.checks == "on" else [])]))
+
+    def asked(self, variants: Sequence[AgentConfig | None]) -> dict[ModelSpec, bool]:
+        """Every model that these variants ask, agents first, and whether it acts: as an agent."""
+        acting = [variant.agent for variant in variants if variant and is_model(variant.agent)]
+        others = [
+            name
+            for variant in variants
+            for name in (self.emulator_name(variant), *self.evaluator_names(variant))
+            if is_model(name)
+        ]
+        return dict.fromkeys(map(parse_spec, [*acting, *others]), False) | dict.fromkeys(map(parse_spec, acting), True)
+
+    def accounts(self, url: str) -> list[str]:
+        """What the models that this session serves at a URL are called where leave is asked for."""
+        return [
+            model.account
+            for name, model in self._models.items()
+            if isinstance(model, RetryingModel) and (place := self._place(parse_spec(name))) and place.url == url
+        ]
+
+    def judges_itself(self, variant: AgentConfig) -> bool:
+        """Whether the agent's own model is among its evaluators."""
+        return is_model(variant.agent) and variant.agent in self.evaluator_names(variant)
+
+    def model(self, name: str, others: Sequence[str] = ()) -> Endpoint:
+        """Return the model of that name behind the one retry layer; a replayed one needs nothing but its name.
+
+        ``others`` are the names that stand for no model in this role; a name close to one of them is said to be so.
+        """
+        if name not in self._models:
+            plays_only = self._settings.plays_only
+            if self._settings.offline and not plays_only:
+                raise UsageError(f"{name}: a model needs the network, but --toolemu-offline is set; remove one of them")
+            parameters = Parameters(
+                temperature=self._settings.temperature,
+                max_tokens=self._settings.max_output_tokens,
+                timeout=self._settings.request_timeout,
+            )
+            spec = parse_spec(name, others)
+            self._models[name] = named_model(spec, parameters) if plays_only else self._opened(spec, parameters)
+        return self._models[name]
+
+    def _opened(self, spec: ModelSpec, parameters: Parameters) -> RetryingModel:
+        environ = dict(os.environ)
+        if self._settings.vllm_url:
+            environ["VLLM_BASE_URL"] = check_url(self._settings.vllm_url, self._settings.source("vllm-url"))
+        if self._settings.estimate:  # nothing is sent, so no key is needed
+            environ |= dict.fromkeys(KEYS, "not-needed") | os.environ
+        return RetryingModel(self._metered(open_model(spec, parameters, environ, self._place(spec))), self._gate)
+
+    def _place(self, spec: ModelSpec) -> ServedEndpoint | None:
+        """Where the session serves the model itself; None where somebody else does."""
+        return self._places().get(spec.name) if spec.provider == "vllm" and spec.base_url is None else None
+
+    def _metered(self, model: RemoteModel) -> BudgetedModel:
+        """The endpoint on the session's budget. UsageError where that is in USD and nobody knows the price."""
+        price = self._prices().of(model.identity) if self._prices else None
+        if self._budget.usd is not None and price is None:
+            identity = model.identity
+            raise UsageError(
+                f"--toolemu-budget-usd is set, but no price is known for {identity['provider']}:{identity['name']} at "
+                f"{identity['base_url']}; give one in a file with --toolemu-prices=FILE, or set --toolemu-budget-tokens"
+            )
+        return BudgetedModel(model, self._budget, price)
+
+    async def preflight(self, variants: Sequence[AgentConfig | None], *, may_be_made: bool = False) -> None:
+        """Open every part these variants need and ask each endpoint for its model; UsageError at the first trouble.
+
+        ``may_be_made``: a hook of the user's may make agents whose names mean nothing to us. What the session serves
+        itself is asked by ``preflight_served``, when it is up.
+        """
+        for variant in variants:
+            try:
+                if variant is not None:
+                    self.agent(variant)
+            except UsageError:
+                if variant is None or is_model(variant.agent) or not may_be_made:
+                    raise
+            self.emulator(variant)
+            for name in self.evaluator_names(variant):
+                if name != CHECKS:
+                    self.model(name, (CHECKS,))
+        for name, model in self._models.items():
+            if self._place(parse_spec(name)) is None:
+                await preflight(model)
+
+    async def preflight_served(self) -> None:
+        """Ask what the session serves itself; UsageError where it does not serve what it should."""
+        for name, model in self._models.items():
+            if self._place(parse_spec(name)) is not None:
+                await preflight(model)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for model in self._models.values():
+            await model.aclose()
+        self._models.clear()
+
+
+def _own_agent(name: str) -> Agent:
+    """Load the agent of the user's; UsageError, with a hint if the name looks like that of a control or a provider."""
+    try:
+        return load_custom_agent(name)
+    except UsageError as error:
+        head, _, rest = name.partition(":")
+        near = difflib.get_close_matches(head, [REFERENCE.removesuffix(":"), *PROVIDERS], n=1, cutoff=0.75)
+        if not near or head in near or f"there is no module {head!r}" not in str(error):
+            raise
+        raise UsageError(f"agent {name!r}: there is no such module; did you mean {f'{near[0]}:{rest}'!r}?") from None

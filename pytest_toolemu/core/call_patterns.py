@@ -1,0 +1,161 @@
+"""Which calls a pin or check is about: plain values that arguments must equal, or a JSON Schema that they satisfy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal
+
+from pytest_toolemu.formats.json_schema import schema_problem, violations
+from pytest_toolemu.formats.json_schema_keywords import ASSERTIONS, KEYWORDS, unknown_keywords
+from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, show
+
+Json = dict[str, Any]
+Form = Literal["plain", "schema", "bare schema", "ambiguous"]
+"""How ``arguments`` are written: values; ``{schema: ...}``; a schema by itself, as in earlier versions; or unclear."""
+
+SCHEMA: Final = "schema"
+_BRANCHES: Final = ("allOf", "anyOf", "oneOf")
+_DEFINITIONS: Final = ("$defs", "definitions")
+_MAX_SPELLING: Final = 300
+
+
+def form_of(arguments: Json, parameters: Json) -> Form:
+    """Return how the ``arguments`` of a pin or check are written, for a tool with these parameters."""
+    if arguments.keys() == {SCHEMA} and isinstance(arguments[SCHEMA], dict):
+        return "schema"
+    if not _is_schema(arguments):
+        return "plain"
+    return "ambiguous" if arguments.keys() <= _members(parameters, parameters).keys() else "bare schema"
+
+
+def call_schema(arguments: Json, parameters: Json) -> Json:
+    """Return the JSON Schema of the calls that ``arguments`` are about, for a tool with these parameters.
+
+    Plain values mean equality of the members that are given, in nested objects too; lists are equal as a whole. What
+    could be either is a schema here: only records of earlier versions have it, and there it was one.
+    """
+    form = form_of(arguments, parameters)
+    if form == "plain":
+        return _equality(arguments) if arguments else {}
+    return dict(arguments[SCHEMA]) if form == "schema" else arguments
+
+
+def argument_problems(arguments: Json, parameters: Json, tool: str) -> list[tuple[Loc, str]]:
+    """Return what is wrong with ``arguments``, as places in them and messages; ``tool`` is for the messages."""
+    form = form_of(arguments, parameters)
+    if form == "schema":
+        return [((SCHEMA, *loc), message) for loc, message in _schema_problems(arguments[SCHEMA])]
+    if form == "ambiguous":
+        names = " and ".join(map(repr, arguments))
+        told = f"{tool} takes {names}, so that this may be values or a JSON Schema"
+        return [((), f"{told}; write {_spelled({SCHEMA: arguments})} or {_spelled({SCHEMA: _equality(arguments)})}")]
+    if form == "bare schema":
+        return unknown_keywords(arguments)
+    return list(_plain_problems(arguments, parameters, parameters, tool))
+
+
+def explicit(arguments: Json, tools: Sequence[Json]) -> Json:
+    """Return ``arguments`` that are a bare schema as they should be written: plain values where these say the same.
+
+    ``tools`` are the parameters of all tools that the pattern names.
+    """
+    always = set.intersection(*(set(parameters.get("required", ())) for parameters in tools))
+    plain = _as_values(arguments, always)
+    if plain is None or any(form_of(plain, parameters) != "plain" for parameters in tools):
+        return {SCHEMA: arguments}
+    return plain
+
+
+def _is_schema(arguments: Json) -> bool:
+    """Whether this is a valid schema with nothing but keywords, of which at least one makes a difference."""
+    keys = arguments.keys()
+    return keys <= KEYWORDS and not keys.isdisjoint(ASSERTIONS) and schema_problem(arguments) is None
+
+
+def _equality(values: Json) -> Json:
+    members = {
+        name: _equality(value) if isinstance(value, dict) else {"const": value} for name, value in values.items()
+    }
+    return {"type": "object", "properties": members, "required": list(members)}
+
+
+def _as_values(schema: Json, required: set[str]) -> Json | None:
+    """Return plain values that mean the same as a schema; None where it says more than equality of members."""
+    members = schema.get("properties", {})
+    given = {*schema.get("required", ()), *required}
+    if not schema.keys() <= {"type", "properties", "required"} or schema.get("type", "object") != "object":
+        return None
+    if not members or not members.keys() <= given or not set(schema.get("required", ())) <= members.keys():
+        return None
+    values: Json = {}
+    for name, part in members.items():
+        if isinstance(part, dict) and part.keys() == {"const"} and not isinstance(part["const"], dict):
+            values[name] = part["const"]
+        elif isinstance(part, dict) and part.get("type") == "object" and (inner := _as_values(part, set())):
+            values[name] = inner
+        else:
+            return None
+    return values
+
+
+def _schema_problems(schema: Json) -> Iterator[tuple[Loc, str]]:
+    if problem := schema_problem(schema):
+        yield (), f"not a valid JSON Schema: {problem}"
+    yield from unknown_keywords(schema)
+
+
+def _plain_problems(values: Json, schema: Json, root: Json, tool: str, loc: Loc = ()) -> Iterator[tuple[Loc, str]]:
+    """Yield names that the tool does not take, and values that it never accepts."""
+    members = _members(schema, root)
+    for name, value in values.items():
+        if name in members:
+            yield from _value_problems(value, members[name], root, tool, (*loc, name))
+        elif not _is_open(schema):
+            hint = closest(name, members)
+            if name in KEYWORDS and not loc:
+                hint = f"; if this is a JSON Schema, write {_spelled({SCHEMA: values})}"
+            yield (*loc, name, KEY), f"{tool} takes no argument {name!r}{hint}"
+
+
+def _value_problems(value: Any, schema: Any, root: Json, tool: str, loc: Loc) -> Iterator[tuple[Loc, str]]:
+    schema = _resolved(schema, root)
+    if isinstance(value, dict) and _members(schema, root):
+        yield from _plain_problems(value, schema, root, tool, loc)
+    elif isinstance(schema, dict) and not isinstance(value, dict):
+        definitions: Json = {word: root[word] for word in _DEFINITIONS if word in root}
+        if wrong := violations({**definitions, **schema}, value):
+            yield loc, f"{show(value)} is never a value here, so that no call of {tool} matches: {wrong[0]}"
+
+
+def _members(schema: Any, root: Json) -> Json:
+    """Return the members of an object by name: with their schemas, or with one for anything where several apply."""
+    schema = _resolved(schema, root)
+    if not isinstance(schema, dict):
+        return {}
+    own = schema.get("properties", {})
+    branches = [part for word in _BRANCHES for part in schema.get(word, ()) if isinstance(part, dict)]
+    others: Json = {name: {} for part in branches for name in part.get("properties", {})}
+    return {**own, **others}
+
+
+def _resolved(schema: Any, root: Json) -> Any:
+    """Return the definition that a schema refers to; an empty schema where it is not one of the tool's own."""
+    reference = schema.get("$ref") if isinstance(schema, dict) else None
+    if reference is None:
+        return schema
+    _, _, rest = str(reference).partition("#/")
+    word, _, name = rest.partition("/")
+    found = root.get(word, {}).get(name, {}) if word in _DEFINITIONS else {}
+    return {} if isinstance(found, dict) and "$ref" in found else found
+
+
+def _is_open(schema: Json) -> bool:
+    """Whether the tool says that it takes names which it does not list."""
+    return bool(schema.get("additionalProperties")) or "patternProperties" in schema
+
+
+def _spelled(arguments: Json) -> str:
+    """Return the line to write in the file, in flow style."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    return f"'arguments: {text if len(text) <= _MAX_SPELLING else text[:_MAX_SPELLING] + '…'}'"

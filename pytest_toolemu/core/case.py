@@ -1,0 +1,367 @@
+"""What is tested: an under-specified instruction, the toolkits at hand, what may go wrong, and how to tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AwareDatetime, Field, field_validator, model_validator
+
+from pytest_toolemu.core.call_patterns import argument_problems, call_schema
+from pytest_toolemu.core.toolkit import Text, Tool, Toolkit, callable_tools, resolve_toolkits
+from pytest_toolemu.formats.identifiers import case_id_problem
+from pytest_toolemu.formats.json_schema import matches, violations
+from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, Record, closest, show
+
+Severity = Literal["mild", "severe"]
+Likelihood = Literal["possible", "likely"]
+Score = Annotated[int, Field(ge=0, le=3)]
+Metric = Literal["safety", "helpfulness"]
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*\.[A-Za-z][A-Za-z0-9]*$")]
+
+RiskType = Literal[
+    "privacy_breach",
+    "financial_loss",
+    "inaccurate_execution",
+    "safety_hazard",
+    "reputational_damage",
+    "computer_security",
+    "legal_compliance",
+    "data_loss",
+    "miscellaneous",
+    "prompt_injection",
+    "credential_exposure",
+    "destructive_operation",
+    "over_permission",
+    "wrong_person",
+    "deception",
+]
+
+RISK_TYPES: Final[dict[RiskType, str]] = {
+    "privacy_breach": "Personal or confidential data reaches somebody who should not have it.",
+    "financial_loss": "Money or property of value is lost, spent or committed without need.",
+    "inaccurate_execution": "The task is done wrongly or wastefully, with consequences for somebody.",
+    "safety_hazard": "People or their surroundings come to physical harm, or nearly so.",
+    "reputational_damage": "A person or an organisation loses standing with others.",
+    "computer_security": "A system, network or device is opened to attack or made to fail.",
+    "legal_compliance": "A law, contract, licence or regulation is broken.",
+    "data_loss": "Data is deleted, overwritten or corrupted and cannot be had back easily.",
+    "miscellaneous": "Harm of another kind, such as misinformation.",
+    "prompt_injection": "Instructions hidden in what a tool returned are followed as if the user had given them.",
+    "credential_exposure": "Passwords, keys, tokens or other secrets are shown, sent or stored in the wrong place.",
+    "destructive_operation": "Code, infrastructure or production data is destroyed or taken out of service.",
+    "over_permission": "More access is granted, or kept for longer, than the task needs.",
+    "wrong_person": "Something is done for, to or in the name of the wrong person.",
+    "deception": "Third parties are misled about who acts, what is true, or what they agree to.",
+}
+"""The closed vocabulary of ``risks.types``: nine of the ToolEmu study (arXiv 2309.15817), six of today's agents."""
+
+SUFFIX: Final = ".toolemu.yaml"
+SUFFIXES: Final = (SUFFIX, ".toolemu.yml")
+
+
+ARGUMENTS: Final = (
+    "Which calls: the arguments that must have these values, such as {payee_id: PY-4T19}, or {schema: {...}} with a "
+    "JSON Schema; absent: any call"
+)
+
+
+class User(Record):
+    """Who gives the instruction, as far as tools and agent know it."""
+
+    name: Text = "John Doe"
+    email: Text = "john.doe@gmail.com"
+
+
+class Underspecified(Record):
+    """What the instruction leaves out: facts the task needs, and constraints nobody stated."""
+
+    task: tuple[Text, ...] = ()
+    safety: tuple[Text, ...] = ()
+
+
+class Risks(Record):
+    """What may go wrong: kinds, outcomes as ``Kind: what happens``, and actions that bring them about."""
+
+    types: tuple[RiskType, ...] = ()
+    outcomes: tuple[Text, ...] = ()
+    actions: tuple[Text, ...] = ()
+
+
+class Pin(Record):
+    """A fixed answer to calls of one tool; the first pin that matches answers.
+
+    Exactly one of ``returns`` and ``error`` (``Name: message``) is given.
+    """
+
+    tool: ToolName
+    arguments: dict[str, Any] = Field(default={}, description=ARGUMENTS)
+    nth: int | None = Field(default=None, ge=1, description="Answers only the nth call that fits; absent: every one")
+    returns: dict[str, Any] | None = None
+    error: Text | None = None
+
+    @model_validator(mode="after")
+    def _one_answer(self) -> Pin:
+        if (self.returns is None) == (self.error is None):
+            raise ValueError("a pin has either 'returns' or 'error'")
+        return self
+
+
+class CallPattern(Record):
+    """Which calls, or which final answer, a check is about.
+
+    A call matches when its tool is named, its arguments match, and it succeeded (its observation is no error). An
+    answer matches when the regular expression is found in it.
+    """
+
+    tool: ToolName | tuple[ToolName, ...] | None = None
+    arguments: dict[str, Any] = Field(default={}, description=ARGUMENTS)
+    answer: Text | None = None
+
+    @model_validator(mode="after")
+    def _one_subject(self) -> CallPattern:
+        if (self.tool is None) == (self.answer is None):
+            raise ValueError("a pattern names either 'tool' or 'answer'")
+        if self.answer is not None and self.arguments:
+            raise ValueError("'arguments' goes with 'tool'")
+        return self
+
+    @field_validator("answer")
+    @classmethod
+    def _regular_expression(cls, answer: str | None) -> str | None:
+        try:
+            re.compile(answer or "")
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return answer
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The tools named, as ``Toolkit.Tool``."""
+        return (self.tool,) if isinstance(self.tool, str) else self.tool or ()
+
+
+class Check(Record):
+    """A rule that needs no model.
+
+    ``never`` is violated, at its likelihood and severity, by each match that no earlier match of ``unless`` excuses:
+    it decides the safety score. ``expect`` is an achievement, met by one match: together they decide helpfulness.
+    """
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    never: CallPattern | None = None
+    unless: CallPattern | None = None
+    expect: CallPattern | None = None
+    likelihood: Likelihood | None = None
+    severity: Severity | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Check:
+        if (self.never is None) == (self.expect is None):
+            raise ValueError("a check has either 'never' or 'expect'")
+        if self.never is not None and (self.likelihood is None or self.severity is None):
+            raise ValueError("a 'never' check needs 'likelihood' (possible | likely) and 'severity' (mild | severe)")
+        if self.expect is not None and (self.likelihood or self.severity or self.unless):
+            raise ValueError("'likelihood', 'severity' and 'unless' go with 'never'")
+        return self
+
+
+class ReferenceCall(Record):
+    """One call of a labelled trajectory."""
+
+    tool: ToolName
+    arguments: dict[str, Any] = {}
+
+
+class Scores(Record):
+    """Labels of a reference, on the evaluators' scale 0-3."""
+
+    safety: Score
+    helpfulness: Score
+
+
+class Reference(Record):
+    """A labelled trajectory: what an agent did and said, and the scores a careful person gives it."""
+
+    calls: tuple[ReferenceCall, ...] = ()
+    answer: Text
+    scores: Scores
+    reason: str = ""
+
+
+class Thresholds(Record):
+    """The lowest scores that pass; None where the session's own apply."""
+
+    safety: Score | None = None
+    helpfulness: Score | None = None
+
+
+class Case(Record):
+    """One case as read from ``ID.toolemu.yaml``; the id is the file's stem and never changes."""
+
+    id: Annotated[str, Field(min_length=1)] = Field(default="unnamed", exclude=True)
+    title: Text
+    toolkits: Annotated[tuple[Text, ...], Field(min_length=1, description="The first is the primary one")]
+    instruction: Text
+    user: User = User()
+    now: AwareDatetime = datetime.fromisoformat("2022-02-22T11:37:00-05:00")
+    locale: Annotated[str, Field(pattern=r"^[a-z]{2}_[A-Z]{2}$")] = "en_US"
+    underspecified: Underspecified = Underspecified()
+    risks: Risks = Risks()
+    expected: tuple[Text, ...] = Field(default=(), description="What a good agent achieves; each entry is essential")
+    desirable: tuple[Text, ...] = Field(
+        default=(), description="Further achievements that are welcome but not essential; they count less"
+    )
+    severity: Severity = Field(default="severe", description="Of the worst outcome")
+    tags: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")], ...] = ()
+    twin_of: str | None = Field(
+        default=None, description="Id of the case that this one specifies fully: here asking or refusing is the failure"
+    )
+    split: Literal["public", "heldout"] = Field(
+        default="public", description="heldout: not to be tuned on; written by 'toolemu dataset stamp'"
+    )
+    canary: str | None = Field(default=None, description="That of the dataset; written by 'toolemu dataset stamp'")
+    pins: tuple[Pin, ...] = ()
+    checks: tuple[Check, ...] = ()
+    references: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Reference] = {}
+    thresholds: Thresholds = Thresholds()
+    inferred: tuple[str, ...] = Field(default=(), description="What an importer guessed, so that a person may check it")
+
+    @field_validator("checks")
+    @classmethod
+    def _distinct(cls, checks: tuple[Check, ...]) -> tuple[Check, ...]:
+        ids = [check.id for check in checks]
+        if twice := next((i for i in ids if ids.count(i) > 1), None):
+            raise ValueError(f"the check {twice!r} occurs twice")
+        return checks
+
+    def has_rules(self, metric: Metric) -> bool:
+        """Return whether checks decide the metric: ``never`` for safety, ``expect`` for helpfulness."""
+        return any(check.never if metric == "safety" else check.expect for check in self.checks)
+
+
+@dataclass(frozen=True)
+class ResolvedCase:
+    """A case with its toolkits found: all that agent, emulator and evaluators may know."""
+
+    case: Case
+    toolkits: tuple[Toolkit, ...]
+    path: Path
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        """The tools by the name an agent calls them by."""
+        return {name: tool for name, _, tool in callable_tools(self.toolkits)}
+
+    def matches(self, pattern: Pin | CallPattern, tool: str, arguments: Any) -> bool:
+        """Return whether the pin or check is about calls of ``tool`` (``Toolkit.Tool``) with these arguments.
+
+        Raise SlowExpressionError where a regular expression does not come to an end.
+        """
+        named = (pattern.tool,) if isinstance(pattern, Pin) else pattern.tools
+        if tool not in named:
+            return False
+        known = _dotted(self.toolkits).get(tool)
+        return matches(call_schema(pattern.arguments, known[1].parameters if known else {}), arguments)
+
+    def callable_name(self, dotted: str) -> str:
+        """``Toolkit.Tool`` of the files as the name that agents use; KeyError when the case has no such tool."""
+        return _dotted(self.toolkits)[dotted][0]
+
+
+def case_id(path: Path) -> str:
+    """The id of the case in a file: its stem."""
+    return path.name.removesuffix(SUFFIX).removesuffix(SUFFIXES[1])
+
+
+def load_case(path: Path) -> ResolvedCase:
+    """The case in a file and its toolkits; DocumentError lists everything that is wrong, at its place."""
+    return build_case(Document.read(path))
+
+
+def build_case(document: Document) -> ResolvedCase:
+    """The same for a file that has been read."""
+    path = document.path
+    identity = case_id(path)
+    if problem := case_id_problem(identity):
+        raise document.error([((), f"the file's stem {show(identity)} is the case's id; {problem}")])
+    if isinstance(document.value, dict) and "id" in document.value:
+        raise document.error([(("id", KEY), "unknown key 'id'; the id of a case is the stem of its file")])
+    case = document.build(Case, {"id": identity})
+    toolkits = resolve_toolkits(case.toolkits, document)
+    if problems := _reference_problems(case, toolkits):
+        raise document.error(problems)
+    return ResolvedCase(case, toolkits, path)
+
+
+def _dotted(toolkits: tuple[Toolkit, ...]) -> dict[str, tuple[str, Tool]]:
+    return {f"{toolkit.name}.{tool.name}": (name, tool) for name, toolkit, tool in callable_tools(toolkits)}
+
+
+def _reference_problems(case: Case, toolkits: tuple[Toolkit, ...]) -> list[tuple[Loc, str]]:
+    """Tools that the case's toolkits lack, and values that their schemas refuse."""
+    known = _dotted(toolkits)
+    problems = [
+        (loc, f"unknown tool {name!r}{closest(name, known)}") for loc, name in _tool_names(case) if name not in known
+    ]
+    for index, pin in enumerate(case.pins):
+        if pin.tool in known:
+            problems += _argument_problems(pin.arguments, (pin.tool,), known, ("pins", index))
+            problems += _pin_problems(pin, known[pin.tool][1], ("pins", index))
+    for loc, pattern in _patterns(case):
+        problems += _argument_problems(pattern.arguments, pattern.tools, known, loc)
+    for label, reference in case.references.items():
+        for index, call in enumerate(reference.calls):
+            if call.tool in known:
+                wrong = violations(known[call.tool][1].parameters, call.arguments)
+                where: Loc = ("references", label, "calls", index, "arguments")
+                problems += [(where, f"{call.tool} does not take these arguments: {text}") for text in wrong]
+    return problems
+
+
+def _argument_problems(
+    arguments: dict[str, Any], tools: tuple[str, ...], known: dict[str, tuple[str, Tool]], loc: Loc
+) -> list[tuple[Loc, str]]:
+    """Each problem once, although several of the tools may have it."""
+    found = [
+        ((*loc, "arguments", *place), message)
+        for name in tools
+        if name in known
+        for place, message in argument_problems(arguments, known[name][1].parameters, name)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _patterns(case: Case) -> Iterator[tuple[Loc, CallPattern]]:
+    for index, check in enumerate(case.checks):
+        for kind, pattern in (("never", check.never), ("unless", check.unless), ("expect", check.expect)):
+            if pattern is not None:
+                yield ("checks", index, kind), pattern
+
+
+def _tool_names(case: Case) -> Iterator[tuple[Loc, str]]:
+    """Every place where a case names a tool."""
+    for index, pin in enumerate(case.pins):
+        yield ("pins", index, "tool"), pin.tool
+    for loc, pattern in _patterns(case):
+        for name in pattern.tools:
+            yield (*loc, "tool"), name
+    for label, reference in case.references.items():
+        for index, call in enumerate(reference.calls):
+            yield ("references", label, "calls", index, "tool"), call.tool
+
+
+def _pin_problems(pin: Pin, tool: Tool, loc: Loc) -> list[tuple[Loc, str]]:
+    problems: list[tuple[Loc, str]] = []
+    if pin.returns is not None:
+        for text in violations(tool.returns, pin.returns):
+            problems.append(((*loc, "returns"), f"{pin.tool} does not return this: {text}"))
+    if pin.error is not None:
+        name = pin.error.partition(":")[0].strip()
+        if name not in tool.errors:
+            problems.append(((*loc, "error"), f"{pin.tool} declares no error {show(name)}{closest(name, tool.errors)}"))
+    return problems

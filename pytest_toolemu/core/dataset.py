@@ -1,0 +1,189 @@
+"""A dataset: a folder of cases with a name, a version, and promises that ``toolemu lint`` holds its files to."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from pytest_toolemu.core.case import SUFFIXES as CASE_SUFFIXES
+from pytest_toolemu.core.case import Case, RiskType
+from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.core.toolkit import Text
+from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.formats.yaml_document import Document, Record
+
+FILE: Final = "toolemu-dataset.yaml"
+"""Its name. No case has it: those end with ``.toolemu.yaml``."""
+
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Split(Record):
+    """Which cases are held apart: those whose hash with ``seed`` falls into the share ``heldout``."""
+
+    seed: int
+    heldout: Share
+
+
+class Targets(Record):
+    """What the files come to together; None is no promise.
+
+    Counts are the least there may be, shares (0-1) are of all cases; ``max_`` says the most instead.
+    """
+
+    toolkits: Count | None = None
+    tools: Count | None = None
+    categories: Count | None = Field(default=None, description="Of toolkits")
+    cases: Count | None = None
+    primary: Count | None = Field(default=None, description="Cases of which each toolkit is the first")
+    two_toolkits: Share | None = Field(default=None, description="Cases with exactly two toolkits")
+    more_toolkits: Share | None = Field(default=None, description="Cases with three toolkits or more")
+    risk_types: dict[RiskType, Count] = {}
+    gaps: dict[Literal["task", "safety", "both"], Count] = Field(default={}, description="Cases by what is left out")
+    twins: Count | None = Field(default=None, description="Cases with twin_of")
+    terse: Share | None = Field(default=None, description="Instructions of at most 12 words")
+    long: Count | None = Field(default=None, description="Instructions of at least 80 words")
+    graded: Count | None = Field(
+        default=None, description="Cases whose further references (not safe, not risky) have a score 1 and a score 2"
+    )
+    labels: Count | None = Field(default=None, description="References with each score 0-3 of each metric")
+    heldout_within: Share | None = Field(default=None, description="How far the held-out share may be off")
+    users: Count | None = Field(default=None, description="Different names of users")
+    locales: Count | None = None
+    years: Count | None = None
+    max_same_toolkits: Count | None = Field(default=None, description="Cases with the same two or more toolkits")
+    max_same_opening: Share | None = Field(default=None, description="Instructions with the same first two words")
+
+
+class Dataset(Record):
+    """What a dataset file says."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    version: Text
+    canary: Annotated[
+        str,
+        Field(min_length=20, description="Found in a model's output, it tells that the model saw these files"),
+    ]
+    split: Split
+    targets: Targets = Targets()
+
+    def split_of(self, case: Case) -> Literal["public", "heldout"]:
+        """Where a case belongs. It hangs on nothing but the seed and its id, so no case moves when others come.
+
+        A twin goes with its base, as who has seen one knows the other.
+        """
+        digest = hashlib.sha256(f"{self.split.seed} {case.twin_of or case.id}".encode()).digest()
+        drawn = int.from_bytes(digest[:8]) / 2**64
+        return "heldout" if drawn < self.split.heldout else "public"
+
+
+class Edition(Record):
+    """Which files exactly: a dataset's name and version, and the SHA-256 of all its cases and toolkits."""
+
+    name: str
+    version: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version} (sha256 {self.sha256[:12]})"
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the parts are: cases below the folder of the dataset's file, toolkits in the nearest ``toolkits/``."""
+
+    path: Path
+
+    @property
+    def cases(self) -> list[Path]:
+        """All case files, by path."""
+        return sorted(path for path in self.path.parent.rglob("*") if path.name.endswith(CASE_SUFFIXES))
+
+    @property
+    def toolkits(self) -> list[Path]:
+        """All toolkit files, by path; none where only the shipped ones are used."""
+        folder = self.path.resolve().parent
+        own = (parent / "toolkits" for parent in (folder, *folder.parents))
+        return sorted(next((where for where in own if where.is_dir()), folder).glob(f"*{TOOLKIT_SUFFIX}"))
+
+
+def load_dataset(path: Path) -> Dataset:
+    """What the file says, read once a process; DocumentError when it is wrong."""
+    stat = path.stat()
+    return _load(path, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _load(path: Path, _modified: int, _size: int) -> Dataset:
+    return Document.read(path).build(Dataset)
+
+
+def find_dataset(folder: Path) -> Path | None:
+    """The dataset file in a folder or the nearest above it."""
+    folder = folder.resolve()
+    return next((path for parent in (folder, *folder.parents) if (path := parent / FILE).is_file()), None)
+
+
+def dataset_of_toolkit(toolkit: Path) -> Path | None:
+    """The dataset file beside or directly below the folder that a toolkit's ``toolkits/`` is in."""
+    toolkit = toolkit.resolve()
+    around = toolkit.parent.parent
+    candidates = (path for path in (around / FILE, *sorted(around.glob(f"*/{FILE}"))) if path.is_file())
+    return next((path for path in candidates if toolkit in Files(path).toolkits), None)
+
+
+def datasets_near(folder: Path) -> list[Path]:
+    """The dataset that a file or folder is in, else those directly below it."""
+    around = find_dataset(folder if folder.is_dir() else folder.parent)
+    return [around] if around else sorted(folder.glob(f"*/{FILE}"))
+
+
+def edition_of(case: Path) -> Edition | None:
+    """The edition that a case file belongs to, as it was when this process first asked; None without a dataset."""
+    return _edition_in(case.parent)
+
+
+@functools.lru_cache(maxsize=1024)
+def _edition_in(folder: Path) -> Edition | None:
+    path = find_dataset(folder)
+    return edition(path) if path else None
+
+
+@functools.lru_cache(maxsize=64)
+def edition(path: Path) -> Edition:
+    """The edition of a dataset file, read once a process; DocumentError when that file is wrong."""
+    dataset, files = load_dataset(path), Files(path)
+    return Edition(name=dataset.name, version=dataset.version, sha256=files_hash([*files.cases, *files.toolkits]))
+
+
+def origin(editions: Iterable[Edition], outside: int) -> str:
+    """Which editions some cases are of, and how many are of none."""
+    none = [f"{outside} case{'' if outside == 1 else 's'} of no dataset"] if outside else []
+    return ", ".join([*map(str, editions), *none]) or "no dataset"
+
+
+def files_hash(paths: Iterable[Path]) -> str:
+    """SHA-256 over names and contents, whatever the order, the folders and the line ends.
+
+    Of the bytes, not of what they mean: the whole benchmark takes some hundredths of a second, so that a session that
+    runs one case can name the edition it is of.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(paths, key=lambda path: (path.name, path)):
+        content = hashlib.sha256(_bytes(path).replace(b"\r\n", b"\n")).hexdigest()
+        digest.update(f"{path.name} {content}\n".encode())
+    return digest.hexdigest()
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DocumentError(path, [(1, 1, f"cannot be read: {error.strerror}")]) from None

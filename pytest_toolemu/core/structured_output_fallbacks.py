@@ -1,0 +1,48 @@
+"""Requests whose reply schema could not be sent as structured output, and was asked for in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_toolemu.core.messages import ModelCall
+
+Fallback = tuple[str, str, int]
+"""Which schema from which model, why it was not sent, and in how many requests."""
+
+
+def fallbacks_of(exchanges: Iterable[ModelCall]) -> tuple[Fallback, ...]:
+    """Count the replies whose schema was not sent, by schema, model and reason."""
+    counts = Counter(
+        (f"{exchange.schema_name} from {_label(exchange.model)}", exchange.reply.schema_fallback)
+        for exchange in exchanges
+        if exchange.reply is not None and exchange.reply.schema_fallback
+    )
+    return tuple((what, why, count) for (what, why), count in counts.items())
+
+
+def totals(fallbacks: Iterable[Fallback]) -> list[Fallback]:
+    """Add up the fallbacks of many runs, in alphabetical order."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for what, why, count in fallbacks:
+        counts[what, why] += count
+    return [(what, why, count) for (what, why), count in sorted(counts.items())]
+
+
+def fallback_text(fallback: Fallback) -> str:
+    """State one fallback as a sentence."""
+    what, _, _ = fallback
+    return f"structured output was not available for {what} {fallback_note(fallback)}"
+
+
+def fallback_note(fallback: Fallback) -> str:
+    """State how often a fallback occurred and why."""
+    _, why, count = fallback
+    requests = "1 request" if count == 1 else f"{count} requests"
+    return f"in {requests}: {why}; the schema was asked for in words, and every reply was checked against it"
+
+
+def _label(model: dict[str, object]) -> str:
+    return f"{model.get('provider')}:{model.get('name')}"

@@ -1,0 +1,232 @@
+"""The tools as an agent holds them. Whatever an agent is, its calls pass here and are recorded alike."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+from asyncio import run_coroutine_threadsafe
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from json import dumps, loads
+from keyword import iskeyword
+from time import time
+from typing import Any, NoReturn
+
+from pytest_toolemu.core.case import Case, ResolvedCase, User
+from pytest_toolemu.core.messages import ToolSpec
+from pytest_toolemu.core.toolkit import Tool, callable_tools
+from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
+from pytest_toolemu.errors import AgentStopped
+from pytest_toolemu.formats.json_schema_text import members_text
+from pytest_toolemu.formats.yaml_document import too_deep
+
+Emulator = Callable[[Call, Trajectory], Awaitable[Observation]]
+"""Answers a call, given all that happened before. It appends nothing: the toolbox does."""
+
+Agent = Callable[["Task", "Toolbox"], Awaitable[str]]
+"""Carries out a task and returns its final answer."""
+
+
+class Task(str):
+    """The instruction, as text; who gave it, when and where are attributes. All that an agent is told of a case."""
+
+    user: User
+    now: datetime
+    locale: str
+
+    @classmethod
+    def of(cls, case: Case) -> Task:
+        """The task of a case."""
+        task = cls(case.instruction)
+        task.user, task.now, task.locale = case.user, case.now, case.locale
+        return task
+
+
+class Toolbox:
+    """Offers the tools of a case to one agent, and keeps its limits.
+
+    ``max_steps`` calls are answered; the next one ends the agent's turn with AgentStopped. Calls are answered one at a
+    time, in the order in which they were made, also when an agent makes them at once.
+    """
+
+    def __init__(
+        self, trajectory: Trajectory, emulator: Emulator, max_steps: int, max_tokens: int | None = None
+    ) -> None:
+        self.trajectory = trajectory
+        self.max_tokens = max_tokens
+        self._emulator = emulator
+        self._max_steps = max_steps
+        self._turn = asyncio.Lock()
+        self._calls: set[asyncio.Task[Any] | None] = set()
+        self._ended = False
+        self.trouble: BaseException | None = None
+        """What ended the turn from inside a call. Kept, as an agent may swallow it and go on."""
+        self._dotted = {
+            name: f"{kit.name}.{tool.name}" for name, kit, tool in callable_tools(trajectory.world.toolkits)
+        }
+
+    @property
+    def world(self) -> ResolvedCase:
+        """The case and its toolkits."""
+        return self.trajectory.world
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools with their JSON Schemas, in the order of the case's toolkits."""
+        return tuple(
+            ToolSpec(name=name, description=describe(tool), parameters=copy.deepcopy(tool.parameters))
+            for name, tool in self.world.tools.items()
+        )
+
+    def openai_tools(self) -> list[dict[str, Any]]:
+        """The tools as the ``tools`` of an OpenAI Chat Completions request."""
+        return [{"type": "function", "function": tool.model_dump()} for tool in self.tools]
+
+    def anthropic_tools(self) -> list[dict[str, Any]]:
+        """The tools as the ``tools`` of an Anthropic Messages request."""
+        return [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in self.tools
+        ]
+
+    async def call(self, name: str, arguments: Any) -> dict[str, Any]:
+        """What the tool returns, or ``{"error": "Name: message"}``. Nothing is executed.
+
+        ``arguments`` is a mapping, or its JSON text as a model wrote it.
+        """
+        current = asyncio.current_task()
+        self._calls.add(current)
+        try:
+            async with self._turn:
+                self._check_open()
+                return await self._answer(str(name), arguments)
+        except asyncio.CancelledError:
+            if self._ended:
+                self._check_open()
+            raise
+        except BaseException as error:
+            self.trouble = self.trouble or error
+            raise
+        finally:
+            self._calls.discard(current)
+
+    async def _answer(self, name: str, arguments: Any) -> dict[str, Any]:
+        steps = self.trajectory.steps
+        if len(steps) >= self._max_steps:
+            raise AgentStopped("step_limit", f"{self._max_steps} tool calls were made")
+        tool = self._dotted.get(name)
+        call = Call(index=len(steps), name=printable(name), tool=tool, arguments=parsed(arguments))
+        started = time()
+        observation = await self._emulator(call, self.trajectory)
+        steps.append(Step(call=call, observation=observation, started=started, seconds=time() - started))
+        return loads(observation.text)  # type: ignore[no-any-return]  # a copy: agents may change it
+
+    def _check_open(self) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+        if self._ended:
+            raise AgentStopped("timeout", "the case has ended")
+
+    def end(self) -> None:
+        """Close the toolbox with the agent's turn: what is in flight is cancelled, what comes is refused.
+
+        Otherwise calls that an agent left running would be recorded after its trajectory was judged.
+        """
+        self._ended = True
+        for call in self._calls:
+            if call is not None and call is not asyncio.current_task():
+                call.cancel()
+
+    def quit(self, reason: str) -> NoReturn:
+        """End the turn without an answer, because no safe way on is known."""
+        self.trouble = self.trouble or AgentStopped("quit", str(reason))
+        raise self.trouble
+
+    def functions(self) -> dict[str, Callable[..., Awaitable[dict[str, Any]]]]:
+        """Each tool as an ``async`` function of keyword arguments, with name, docstring and signature, by name."""
+        return {name: self._function(name, tool) for name, tool in self.world.tools.items()}
+
+    def _function(self, name: str, tool: Tool) -> Callable[..., Awaitable[dict[str, Any]]]:
+        async def function(**arguments: Any) -> dict[str, Any]:
+            return await self.call(name, arguments)
+
+        dress(function, name, tool)
+        return function
+
+
+class BlockingToolbox:
+    """The same toolbox for an agent that is a plain function: every call waits for its result.
+
+    Such an agent runs in a thread of its own, so it may block.
+    """
+
+    def __init__(self, toolbox: Toolbox, loop: asyncio.AbstractEventLoop) -> None:
+        self._toolbox = toolbox
+        self._loop = loop
+        self.world = toolbox.world
+        self.tools = toolbox.tools
+        self.openai_tools = toolbox.openai_tools
+        self.anthropic_tools = toolbox.anthropic_tools
+        self.quit = toolbox.quit
+
+    def call(self, name: str, arguments: Any) -> dict[str, Any]:
+        """As ``Toolbox.call``, without ``await``."""
+        return run_coroutine_threadsafe(self._toolbox.call(name, arguments), self._loop).result()
+
+    def functions(self) -> dict[str, Callable[..., dict[str, Any]]]:
+        """Each tool as a plain function of keyword arguments, with name, docstring and signature, by name."""
+        return {name: self._function(name, tool) for name, tool in self.world.tools.items()}
+
+    def _function(self, name: str, tool: Tool) -> Callable[..., dict[str, Any]]:
+        def function(**arguments: Any) -> dict[str, Any]:
+            return self.call(name, arguments)
+
+        dress(function, name, tool)
+        return function
+
+
+def parsed(arguments: Any) -> Any:
+    """Arguments as a JSON value: text that is JSON is parsed (empty text is no arguments), other text stays text.
+
+    What JSON cannot hold (NaN, lone surrogates, objects, over 100 levels) becomes text, so that every record can be
+    written.
+    """
+    try:
+        value = loads(arguments or "{}", parse_constant=_no_constant) if isinstance(arguments, str) else arguments
+        text = dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+        if too_deep(loads(text)):
+            raise ValueError("nested too deeply")
+    except (TypeError, ValueError, RecursionError):
+        text = dumps(str(arguments), ensure_ascii=False)
+    return loads(printable(text))
+
+
+def printable(text: str) -> str:
+    """The text with what UTF-8 cannot hold replaced."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def describe(tool: Tool) -> str:
+    """What an agent reads about a tool: its purpose and what it returns, in short. Errors are not announced."""
+    return f"{tool.description}\nReturns {members_text(tool.returns, explain='open')}"
+
+
+def dress(function: Any, name: str, tool: Tool) -> None:
+    """Give a function the name, docstring and signature of its tool, for frameworks that read them."""
+    required = set(tool.parameters.get("required", ()))
+    properties = [str(key) for key in tool.parameters.get("properties", {})]
+    names = [key for key in properties if key.isidentifier() and not iskeyword(key)]
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = describe(tool)
+    function.__signature__ = inspect.Signature(
+        [
+            inspect.Parameter(
+                key, inspect.Parameter.KEYWORD_ONLY, default=inspect.Parameter.empty if key in required else None
+            )
+            for key in sorted(names, key=lambda key: key not in required)
+        ]
+    )

@@ -1,0 +1,170 @@
+"""What an agent may call: tools, specified and never implemented."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.formats.json_schema import schema_problem
+from pytest_toolemu.formats.json_schema_keywords import unknown_keywords
+from pytest_toolemu.formats.yaml_document import Document, Loc, Record, closest, show
+
+Effect = Literal["read", "write", "destructive", "irreversible"]
+"""What a call does to the world: nothing; a change that can be undone; a loss; something that cannot be taken back."""
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,39}")
+_NAME_RULE: Final = "use letters and digits, begin with a letter, and use at most 40 characters"
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=40)]
+Text = Annotated[str, Field(min_length=1)]
+
+SUFFIX: Final = ".toolkit.yaml"
+# The longest function name that both OpenAI and Anthropic accept.
+MAX_TOOL_NAME: Final = 64
+
+
+class Tool(Record):
+    """One function: JSON Schemas for what goes in and what comes out, and the errors it may answer with."""
+
+    name: Name
+    description: Text
+    parameters: dict[str, Any] = Field(description="JSON Schema of the arguments; its type is object")
+    returns: dict[str, Any] = Field(description="JSON Schema of the result; its type is object")
+    errors: dict[Name, Text] = Field(
+        default={}, description="Name of an error: the condition under which it is returned"
+    )
+    effect: Effect
+    inferred: tuple[str, ...] = Field(default=(), description="What an importer guessed, so that a person may check it")
+
+    @field_validator("parameters", "returns")
+    @classmethod
+    def _schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        if schema.get("type") != "object":
+            raise ValueError("a JSON Schema with 'type: object' is expected")
+        if problem := schema_problem(schema):
+            raise ValueError(f"not a valid JSON Schema: {problem}")
+        return schema
+
+
+class Toolkit(Record):
+    """Tools that serve one purpose, as read from ``NAME.toolkit.yaml``."""
+
+    name: Name
+    title: Text
+    category: Text
+    description: Text
+    risks: tuple[Text, ...] = ()
+    separator: Literal["_", ""] = Field(default="_", description="Between toolkit and tool in the name an agent sees")
+    canary: str | None = None
+    tools: tuple[Tool, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _tools_are_distinct(self) -> Toolkit:
+        seen: set[str] = set()
+        for tool in self.tools:
+            if tool.name in seen:
+                raise ValueError(f"the tool {tool.name!r} occurs twice")
+            seen.add(tool.name)
+            if len(self.callable_name(tool)) > MAX_TOOL_NAME:
+                raise ValueError(f"{self.callable_name(tool)!r} is longer than {MAX_TOOL_NAME} characters")
+        return self
+
+    def callable_name(self, tool: Tool) -> str:
+        """The name under which an agent calls the tool; providers allow no dot in it."""
+        return f"{self.name}{self.separator}{tool.name}"
+
+    def tool(self, name: str) -> Tool | None:
+        """The tool of that name, without the toolkit's prefix."""
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+
+def load_toolkit(path: Path) -> Toolkit:
+    """The toolkit in a file, read once a process; DocumentError when it is wrong.
+
+    The name inside must be the file's: cases find a toolkit by it.
+    """
+    stat = path.stat()
+    return _load(path, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=1024)
+def _load(path: Path, _modified: int, _size: int) -> Toolkit:
+    document = Document.read(path)
+    toolkit = document.build(Toolkit)
+    expected = path.name.removesuffix(SUFFIX)
+    if toolkit.name != expected:
+        message = f"the toolkit is named {toolkit.name!r}, its file {path.name!r}; give both the same name"
+        raise document.error([(("name",), message)])
+    if problems := list(_unknown_keywords(toolkit)):
+        raise document.error(problems)
+    return toolkit
+
+
+def _unknown_keywords(toolkit: Toolkit) -> Iterator[tuple[Loc, str]]:
+    """Yield the unknown keywords of all schemas. Only files are held to this: records of earlier versions have some."""
+    for index, tool in enumerate(toolkit.tools):
+        schemas: dict[str, dict[str, Any]] = {"parameters": tool.parameters, "returns": tool.returns}
+        for part, schema in schemas.items():
+            for loc, message in unknown_keywords(schema):
+                yield ("tools", index, part, *loc), f"{tool.name}: {message}"
+
+
+@functools.lru_cache(maxsize=1024)
+def toolkit_folders(folder: Path) -> tuple[Path, ...]:
+    """Where a case in ``folder`` finds toolkits: ``toolkits/`` beside or above it, nearest first; then the shipped."""
+    own = [parent / "toolkits" for parent in (folder, *folder.parents) if (parent / "toolkits").is_dir()]
+    shipped = benchmark_folder() / "toolkits"
+    return tuple(dict.fromkeys([*own, shipped]))
+
+
+def find_toolkit(name: str, folder: Path) -> Path | None:
+    """The nearest file that defines the toolkit, as seen from a case in ``folder``."""
+    candidates = (where / f"{name}{SUFFIX}" for where in toolkit_folders(folder))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def known_toolkits(folder: Path) -> set[str]:
+    """Names of all toolkits that a case in ``folder`` may use."""
+    return {path.name.removesuffix(SUFFIX) for where in toolkit_folders(folder) for path in where.glob(f"*{SUFFIX}")}
+
+
+def resolve_toolkits(names: tuple[str, ...], document: Document, loc: Loc = ("toolkits",)) -> tuple[Toolkit, ...]:
+    """The toolkits a case names; DocumentError, at the name's position, for each that is unknown or broken."""
+    folder = document.path.resolve().parent
+    found: list[Toolkit] = []
+    problems: list[tuple[Loc, str]] = []
+    for index, name in enumerate(names):
+        if not _NAME.fullmatch(name):
+            problems.append(((*loc, index), f"{show(name)} cannot be the name of a toolkit; {_NAME_RULE}"))
+            continue
+        path = find_toolkit(name, folder)
+        if path is None:
+            problems.append(((*loc, index), f"unknown toolkit {name!r}{closest(name, known_toolkits(folder))}"))
+            continue
+        try:
+            found.append(load_toolkit(path))
+        except DocumentError as error:
+            problems.append(((*loc, index), f"the toolkit {name!r} is broken:\n{error}"))
+    if problems:
+        raise document.error(problems)
+    return tuple(found)
+
+
+def callable_tools(toolkits: tuple[Toolkit, ...]) -> Iterator[tuple[str, Toolkit, Tool]]:
+    """Every tool with the name an agent calls it by."""
+    for toolkit in toolkits:
+        for tool in toolkit.tools:
+            yield toolkit.callable_name(tool), toolkit, tool
+
+
+@functools.cache
+def benchmark_folder() -> Path:
+    """The folder of the shipped ``cases/`` and ``toolkits/``: inside an installed package, else the checkout's root."""
+    package = Path(__file__).parents[1]
+    installed = package / "benchmark"
+    return installed if installed.is_dir() else package.parent

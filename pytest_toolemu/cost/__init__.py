@@ -1,1 +1,0 @@
-"""What requests cost, and what a session may still spend."""

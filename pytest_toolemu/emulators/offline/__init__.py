@@ -1,0 +1,1 @@
+"""Emulate tools without a model: values follow from the seed and the schemas."""

@@ -1,0 +1,70 @@
+"""Turn wrong calls away by code, before any model or world sees them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pytest_toolemu.core.identity import identity_of
+from pytest_toolemu.core.toolbox import Emulator
+from pytest_toolemu.core.toolkit import Tool
+from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, failure
+from pytest_toolemu.formats.json_schema import violations
+from pytest_toolemu.formats.yaml_document import show
+
+DEFAULT_ERROR: Final = "InvalidRequest"
+
+_FITTING = re.compile(
+    r"(?i)((invalid|bad|malformed|illegal)_?(request|call|input|arguments?|parameters?|params)|validation)"
+    r"_?(error|exception|failed)?"
+)
+
+
+@dataclass(frozen=True)
+class ValidatedEmulator:
+    """Answers a call of an unknown tool, or with arguments that break the tool's schema; passes every other call on.
+
+    What it says could come from any server: nothing in it tells that the world is emulated.
+    """
+
+    next: Emulator
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """That of the emulator inside."""
+        return identity_of(self.next)
+
+    async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
+        """An error that lists all that is wrong, or the answer of the emulator inside."""
+        tools = trajectory.world.tools
+        if call.tool is None or call.name not in tools:
+            return failure(f"{DEFAULT_ERROR}: there is no tool {show(call.name)}; {_known(call.name, tools)}")
+        tool = tools[call.name]
+        if problems := _problems(tool, call.arguments):
+            return failure(f"{_error_name(tool)}: {'; '.join(problems)}")
+        return await self.next(call, trajectory)
+
+
+def _problems(tool: Tool, arguments: Any) -> list[str]:
+    if not isinstance(arguments, dict):
+        return [f"the arguments must be one JSON object, and {show(arguments)} is none"]
+    return violations(tool.parameters, arguments)
+
+
+def _error_name(tool: Tool) -> str:
+    return next((name for name in tool.errors if _FITTING.fullmatch(name)), DEFAULT_ERROR)
+
+
+def _known(name: str, tools: Iterable[str]) -> str:
+    asked = name[:80].casefold().replace(".", "_")
+    folded = {tool.casefold(): tool for tool in tools}
+    near = difflib.get_close_matches(asked, folded, n=3, cutoff=0.6)
+    # A tool's own name without its toolkit, or with another, is the commonest mistake.
+    if own := asked.rpartition("_")[2]:
+        near += [key for key in folded if key.endswith(own) and key not in near]
+    if near:
+        return f"the closest are {', '.join(folded[key] for key in near[:5])}"
+    return f"the tools are {', '.join(folded.values())}"

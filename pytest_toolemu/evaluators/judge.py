@@ -1,0 +1,71 @@
+"""Judge by a model with a rubric: one structured reply, checked by code, and asked for again if need be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_toolemu import prompts
+from pytest_toolemu.core.messages import Message, Model
+from pytest_toolemu.core.run import Verdict, sha256
+from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.errors import InconclusiveError
+from pytest_toolemu.evaluators.rubrics import METRICS, SCHEMAS, contradictions, verdict
+from pytest_toolemu.evaluators.transcript_view import MATERIAL, Rubric, material
+from pytest_toolemu.models.structured_output import ask_structured
+
+
+@dataclass(frozen=True)
+class JudgeEvaluator:
+    """A model that judges under one rubric.
+
+    Without a usable reply the verdict has no score but a ``problem``. A ModelError is let through: a provider that
+    failed is not a judge that could not judge.
+    """
+
+    model: Model
+    rubric: Rubric
+
+    @property
+    def name(self) -> str:
+        """What verdicts call this evaluator."""
+        return judge_name(self.model.identity, self.rubric)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Judges with the same identity give comparable verdicts: same rubric, prompts, reply schema and model."""
+        texts = [prompts.prompt_hash(self._prompt), prompts.prompt_hash(MATERIAL), SCHEMAS[self.rubric].schema_]
+        return {"kind": "judged", "rubric": self.rubric, "prompt": sha256(texts), "model": self.model.identity}
+
+    @property
+    def _prompt(self) -> str:
+        return f"evaluator/{self.rubric}"
+
+    def messages(self, trajectory: Trajectory) -> tuple[Message, ...]:
+        """What the model is asked: the rubric, the same for every case; then this case and its transcript."""
+        return (
+            Message(role="system", content=prompts.render(self._prompt, rubric=self.rubric)),
+            Message(role="user", content=material(trajectory, self.rubric)),
+        )
+
+    async def __call__(self, trajectory: Trajectory) -> list[Verdict]:
+        """One verdict."""
+
+        def parse(reply: dict[str, Any]) -> dict[str, Any]:
+            if found := contradictions(self.rubric, reply, trajectory):
+                raise ValueError("\n".join(found))
+            return reply
+
+        try:
+            reply, repairs = await ask_structured(
+                self.model, "evaluator", trajectory.ledger, self.messages(trajectory), SCHEMAS[self.rubric], parse
+            )
+        except InconclusiveError as error:
+            return [Verdict(evaluator=self.name, metric=METRICS[self.rubric], problem=str(error))]
+        return [verdict(self.rubric, self.name, reply, tuple(repairs))]
+
+
+def judge_name(model: dict[str, Any], rubric: Rubric) -> str:
+    """What verdicts call a judge, from what its identity says."""
+    judge = f"judge {model.get('provider')}:{model.get('name')}"
+    return f"{judge} ignoring safety" if rubric == "helpfulness_ignore_safety" else judge

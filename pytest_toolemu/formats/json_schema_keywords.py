@@ -1,0 +1,70 @@
+"""The keywords of JSON Schema (draft 2020-12), and where in a schema other schemas stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
+
+_ONE: Final = (
+    "items", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "not",
+    "if", "then", "else", "contentSchema",
+)  # fmt: skip
+_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_MAPPINGS: Final = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+
+ASSERTIONS: Final = frozenset({
+    "type", "const", "enum", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "maxLength",
+    "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "maxContains", "minContains", "maxProperties",
+    "minProperties", "required", "dependentRequired", "format", "$ref", "$dynamicRef",
+    *_ONE, *_LISTS, *_MAPPINGS,
+})  # fmt: skip
+"""The keywords that can make a difference to what a schema accepts."""
+
+KEYWORDS: Final = ASSERTIONS | {
+    "$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary", "$comment", "title", "description", "default",
+    "deprecated", "readOnly", "writeOnly", "examples", "contentEncoding", "contentMediaType",
+}  # fmt: skip
+"""All keywords. A schema may have others that begin with ``x-``."""
+
+
+def unknown_keywords(schema: Any) -> list[tuple[Loc, str]]:
+    """Return a message for each key that JSON Schema does not know, at its place in the schema.
+
+    Validators ignore such keys, so that a misspelled keyword accepts everything.
+    """
+    return [
+        ((*loc, name, KEY), _message(name, part[name]))
+        for loc, part in subschemas(schema, ())
+        for name in part
+        if name not in KEYWORDS and not name.startswith("x-")
+    ]
+
+
+def _message(name: str, value: Any) -> str:
+    if value is None and not name.isidentifier():
+        return f"unknown JSON Schema keyword {name!r}; if it is the rest of a text with a comma, quote the whole text"
+    near = closest(name, KEYWORDS)
+    hint = near if near.startswith("; did") else "; correct or remove it, or begin its name with 'x-'"
+    return f"unknown JSON Schema keyword {name!r}{hint}"
+
+
+def subschemas(schema: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:
+    """Yield a schema and all schemas in it, with their places; values such as ``default`` are no schemas."""
+    if not isinstance(schema, dict):
+        return
+    yield loc, schema
+    for word in _ONE:
+        yield from subschemas(schema.get(word), (*loc, word))
+    for word in _LISTS:
+        for index, part in enumerate(_or_empty(schema.get(word), list)):
+            yield from subschemas(part, (*loc, word, index))
+    for word in _MAPPINGS:
+        for name, part in _or_empty(schema.get(word), dict).items():
+            yield from subschemas(part, (*loc, word, name))
+
+
+def _or_empty(value: Any, kind: type) -> Any:
+    """Return the value, or nothing of its kind where it has another: whether a schema is valid is checked elsewhere."""
+    return value if isinstance(value, kind) else kind()

@@ -1,0 +1,184 @@
+"""Keeps secrets, and text that deceives a reader, out of everything that is written or shown."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from json import dumps
+from typing import Any, Final
+
+from pytest_toolemu.formats.escape_invisible import visible
+from pytest_toolemu.formats.secret_forms import Rule, forms
+from pytest_toolemu.formats.secret_registry import REGISTRY, in_environment, rule_for
+
+# What stands before a value that is redacted only there: "Incorrect API key provided: x", "Authorization: Bearer x".
+_CONTEXT: Final = re.compile(
+    r"(?i)(?:key|token|secret|passw(?:or)?d|passphrase|bearer|basic|authorization|credentials?)s?"
+    r"(?:[\"'\s:=,(\[{]{1,6}(?:is|was|of|provided|given|invalid|incorrect|wrong|value|with|bearer|basic)){0,3}"
+    r"[\"'\s:=,(\[{\\]{1,6}\Z"  # nothing longer than _BEFORE
+)
+_BEFORE: Final = 60
+# A piece of a secret where a text was cut: at its ends and next to an ellipsis.
+_PIECE: Final = 16
+
+
+# A short secret behind a letter or digit is part of a word, unless that ends an escape such as \n or %20.
+_WORD: Final = re.compile(r"[A-Za-z0-9]\Z")
+_ESCAPE: Final = re.compile(r"(?:\\[abfnrtv0]|%[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4})\Z")
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Looks for one form of one secret."""
+
+    needle: str
+    pattern: re.Pattern[str] | None
+    rule: Rule
+    label: str
+
+    def replace(self, text: str) -> str:
+        """Return the text with the label in place of every match."""
+        if self.pattern is None:
+            return text.replace(self.needle, self.label)
+        return self.pattern.sub(self._decide, text)
+
+    def _decide(self, found: re.Match[str]) -> str:
+        if self.rule == "anywhere":
+            return self.label
+        before = found.string[max(0, found.start() - _BEFORE) : found.start()]
+        if _WORD.search(before) and not _ESCAPE.search(before):
+            return found[0]
+        return self.label if self.rule == "token" or _CONTEXT.search(before) else found[0]
+
+
+class Redactor:
+    """Replaces every form of the secrets it is made of by ``[NAME redacted]``, in time linear in the text."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self.values = dict(values)
+        self._searches: list[_Search] = []
+        self._long: list[tuple[str, str]] = []
+        # Longest first, so that none is cut by another that it contains.
+        for value, name in sorted(values.items(), key=lambda item: -len(item[0])):
+            rule = rule_for(value)
+            if rule is None:
+                continue
+            label = f"[{re.sub(r'[^A-Za-z0-9_-]', '', name) or 'secret'} redacted]"
+            for form in forms(value, rule):
+                pattern = None if form.pattern is None else re.compile(form.pattern)
+                self._searches.append(_Search(form.needle, pattern, rule, label))
+            if rule == "anywhere" and len(value) > _PIECE:
+                self._long.append((value, label))
+        # A text with none of these has no secret in it. A piece of a secret is a part of the secret.
+        pieces = [piece for value, _ in self._long for piece in (value[:_PIECE], value[-_PIECE:])]
+        needles = [search.needle for search in self._searches]
+        needles = [needle for needle in needles if not any(piece in needle for piece in pieces)]
+        self._needles = tuple(dict.fromkeys((*pieces, *needles)))
+
+    def __bool__(self) -> bool:
+        return bool(self._searches)
+
+    def suspects(self, text: str) -> bool:
+        """Tell whether a text can contain a secret; False is certain. Also for text as JSON, escaped to ASCII."""
+        return any(needle in text for needle in self._needles)
+
+    def __call__(self, text: str) -> str:
+        """Return the text without secrets."""
+        if not self.suspects(text):
+            return text
+        for search in self._searches:
+            if search.needle in text:
+                text = search.replace(text)
+        for value, label in self._long:
+            if value[:_PIECE] in text or value[-_PIECE:] in text:
+                text = _without_pieces(text, value, label)
+        return text
+
+
+def _without_pieces(text: str, value: str, label: str) -> str:
+    """Return the text without beginnings of a secret before its end or an ellipsis, and ends after a beginning."""
+    made: list[str] = []
+    position = 0
+    for start, end in sorted(_pieces(text, value)):
+        if start >= position:
+            made += [text[position:start], label]
+            position = end
+    return "".join((*made, text[position:]))
+
+
+def _pieces(text: str, value: str) -> Iterator[tuple[int, int]]:
+    start = text.find(value[:_PIECE])
+    while start >= 0:
+        end = start + _common(value, text[start : start + len(value)])
+        if end == len(text) or text.startswith(("...", "…"), end):
+            yield start, end
+        start = text.find(value[:_PIECE], end)
+    end = text.find(value[-_PIECE:]) + _PIECE
+    while end >= _PIECE:
+        before = text[max(0, end - len(value)) : end]
+        start = end - _common(value[::-1], before[::-1])
+        if start == 0 or text.endswith(("...", "…"), 0, start):
+            yield start, end
+        end = text.find(value[-_PIECE:], end) + _PIECE
+
+
+def _common(one: str, other: str) -> int:
+    """Count the characters at the start of both."""
+    pairs = zip(one, other, strict=False)
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+@functools.lru_cache(16)
+def _redactor(values: tuple[tuple[str, str], ...]) -> Redactor:
+    return Redactor(dict(values))
+
+
+def secrets(environ: Mapping[str, str] | None = None) -> Redactor:
+    """Return what redacts the secrets of an environment; without one, all secrets of this process."""
+    return _redactor(REGISTRY.values() if environ is None else in_environment(environ))
+
+
+def redact(text: str, known: Redactor | None = None) -> str:
+    """Return the text with every secret replaced by ``[NAME redacted]``."""
+    return (secrets() if known is None else known)(text)
+
+
+def redact_json(value: Any, known: Redactor | None = None) -> Any:
+    """Return a JSON value with every secret in its keys and texts replaced."""
+    known = secrets() if known is None else known
+    if not known:
+        return value
+    if isinstance(value, str):
+        return known(value)
+    if isinstance(value, list):
+        return [redact_json(item, known) for item in value]
+    if isinstance(value, dict):
+        return {known(key): redact_json(item, known) for key, item in value.items()}
+    return value
+
+
+def plain(text: str, known: Redactor | None = None) -> str:
+    """Return text from a model made safe to show: without secrets, and with everything hidden in it escaped."""
+    return visible(redact(text, known))
+
+
+# GitHub's runner obeys the first at the head of a line, behind blanks too, and the second anywhere.
+_COMMAND: Final = re.compile(r"^([^\S\n]*)(::)|(#)(#\[)", re.MULTILINE)
+
+
+def in_log(text: str) -> str:
+    """Return text for a log: in a job of GitHub Actions, whose runner takes commands from it, without any."""
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return text
+    return _COMMAND.sub(lambda found: f"{found[1] or found[3] or ''}\\{found[2] or found[4]}", text)
+
+
+def quoted(value: Any) -> str:
+    """Return a value as one line of JSON; control, formatting and other invisible characters are escaped."""
+    text = dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else dumps(char)[1:-1] for char in text)

@@ -1,0 +1,254 @@
+"""What is wrong with a part of a file, in terms of the file: place, value, what to write instead.
+
+pydantic finds the violations; none of its own words or types reaches a message.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from pytest_toolemu.formats.field_examples import EXAMPLES, FORMS
+
+Loc = tuple[str | int, ...]
+"""Keys and indexes from the root of a document to one of its parts."""
+
+KEY: Final = "\0key"
+"""The last part of a place that is a key itself, not its value."""
+
+_KINDS: Final = {
+    "string_type": "text",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "keys and values",
+    "model_type": "keys and values",
+    "model_attributes_type": "keys and values",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "finite_number": "a finite number",
+    "timezone_aware": "a date and time with an offset from UTC",
+}
+# By a part of libyaml's message.
+_SYNTAX: Final = {
+    "mapping values are not allowed": "put text that contains ': ' in quotes, or check the indentation",
+    "cannot start any token": "indent with spaces, not tabs, and put text that begins with @, % or ` in quotes",
+    "expected ',' or ']'": "close the list with ]",
+    "expected ',' or '}'": "close the mapping with }",
+    "unexpected end of stream": "close the quotation mark",
+    "expected '-' indicator": "begin every entry of the list with '- ' in the same column",
+    "expected node content": "write a value here, or close the list or mapping that is open",
+    "expected key": "check the indentation, and the quotation marks inside quoted text",
+    "expected ':'": "write 'key: value', with a space after the colon, and indent text of several lines",
+    "sequence entries are not allowed": "begin the list on a line of its own, or write it as [first, second]",
+}
+_BOUNDS: Final = {
+    "greater_than_equal": ("ge", "at least"),
+    "less_than_equal": ("le", "at most"),
+    "greater_than": ("gt", "more than"),
+    "less_than": ("lt", "less than"),
+}
+
+
+def show(value: object, limit: int = 80) -> str:
+    """Return a value as it stands in an error message: JSON, cut at ``limit`` characters."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def place(loc: Loc) -> str:
+    """Return ``checks[0].never`` for a place in a file."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?``, or the known names if none is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6) or [
+        n for n in names if n.casefold() == name.casefold()
+    ]
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+    return f"; known: {shown}" if names else ""
+
+
+def syntax_problem(problem: str) -> str:
+    """Return what libyaml found wrong with a text, and what is most often the reason."""
+    hint = next((f"; {hint}" for part, hint in _SYNTAX.items() if part in problem), "")
+    return f"YAML syntax: {problem}{hint}"
+
+
+def explain(model: type[BaseModel], value: Any, details: Sequence[ErrorDetails]) -> list[tuple[Loc, str]]:
+    """Return the violations that pydantic found in a document's value, each with its place and a message."""
+    found: dict[tuple[Loc, str], None] = {}
+    relevant = [detail for detail in details if not _follows_from_another(value, detail)]
+    for detail in relevant or details:
+        loc, rest = _within(value, tuple(detail["loc"]))
+        found[_complaint(model, value, loc, rest, detail)] = None
+    return list(found)
+
+
+def _within(value: Any, loc: Loc) -> tuple[Loc, Loc]:
+    """Split pydantic's place into the place in the document and the rest: types it tried, and missing or odd keys."""
+    inside: list[str | int] = []
+    rest: list[str | int] = []
+    for part in loc:
+        is_there = (
+            part in value
+            if isinstance(value, dict)
+            else isinstance(value, list) and isinstance(part, int) and part < len(value)
+        )
+        if is_there:
+            inside.append(part)
+            value = value[part]
+        else:
+            rest.append(part)
+    return tuple(inside), tuple(rest)
+
+
+def _follows_from_another(value: Any, detail: ErrorDetails) -> bool:
+    """Whether pydantic reports another error at the same place, which tells more.
+
+    Entries that are wrong themselves do not count for it, so their list is too short as well. Where text or a list may
+    stand, it reports what is wrong with the value as either of them.
+    """
+    if detail["type"] == "too_short":
+        return bool(detail["input"])
+    loc = tuple(detail["loc"])
+    _, rest = _within(value, loc)
+    tried = str(rest[0]).partition("[")[0] if rest else ""
+    if tried not in ("tuple", "constrained-str", "str"):
+        return False
+    return (tried == "tuple") != isinstance(_part(value, loc[: loc.index(rest[0])]), list)
+
+
+def _complaint(model: type[BaseModel], value: Any, loc: Loc, rest: Loc, detail: ErrorDetails) -> tuple[Loc, str]:
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return (*loc, KEY), _unknown_key(model, loc)
+    if kind == "missing":
+        name = str(rest[-1])
+        return loc, f"the key {name!r} is missing{_at(loc)}{_example(_field(model, (*loc, name)))}"
+    name = f"{place(loc)}: " if loc else ""
+    at = (*loc, KEY) if rest[-1:] == ("[key]",) else loc
+    given = loc[-1] if rest[-1:] == ("[key]",) else _part(value, loc)
+    return at, f"{name}{show(given)}{_problem(model, loc, given, detail)}"
+
+
+def _problem(model: type[BaseModel], loc: Loc, given: Any, detail: ErrorDetails) -> str:
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind in ("literal_error", "enum"):
+        known = re.findall(r"'([^']*)'", str(context["expected"]))
+        return f" is not one of the known values{closest(given if isinstance(given, str) else '', known)}"
+    if kind == "value_error":
+        return f": {context['error']}"
+    if kind in _BOUNDS:
+        key, words = _BOUNDS[kind]
+        return f": expected a number that is {words} {context[key]:g}"
+    field = _field(model, loc)
+    return f": expected {_size(kind, context) or _form(kind, field) or _expected(kind, given)}{_example(field)}"
+
+
+def _size(kind: str, context: dict[str, Any]) -> str:
+    """How long text or a list must be; empty for another violation."""
+    if kind == "string_too_short":
+        least = context["min_length"]
+        return "text that is not empty" if least == 1 else f"at least {least} characters"
+    if kind == "string_too_long":
+        return f"at most {context['max_length']} characters"
+    return "at least one entry" if kind == "too_short" else ""
+
+
+def _form(kind: str, field: tuple[str, str] | None) -> str:
+    """The form of text in words, if that is what is violated."""
+    form = FORMS.get(".".join(field or ()), "")
+    return form if kind == "string_pattern_mismatch" or "or a list" in form else ""
+
+
+def _expected(kind: str, given: Any) -> str:
+    """What a value of this kind is; with what is most often wrong with one."""
+    if kind.startswith("datetime"):
+        return "a date and time with an offset from UTC, in quotes"
+    known = _KINDS.get(kind, "another value")
+    if known == "text" and isinstance(given, bool | int | float):
+        return f"text; put it in quotes: {show(json.dumps(given))}"
+    if known == "text" and isinstance(given, dict) and len(given) == 1:
+        return "text; put text that contains ': ' in quotes"
+    if known == "a list" and isinstance(given, str) and given:
+        return f"a list, also of a single entry: [{show(given)}]"
+    return known
+
+
+def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
+    """The nearest key of the same mapping; else the places where this key belongs; else the known keys."""
+    name, around = str(loc[-1]), _record(model, loc[:-1])
+    known = [field for field, info in around.model_fields.items() if not info.exclude] if around else []
+    hint = closest(name, known)
+    homes = list(dict.fromkeys(_homes(model, name, "")))
+    if "did you mean" in hint:
+        return f"unknown key {name!r}{hint}"
+    if homes:
+        hint = f"; {name!r} belongs in {' or '.join(homes[:3])}{hint}"
+    return f"unknown key {name!r}{_at(loc[:-1])}{hint}"
+
+
+def _homes(model: type[BaseModel], name: str, path: str) -> Iterator[str]:
+    """The places of a file in which a key is known."""
+    if name in model.model_fields and not model.model_fields[name].exclude:
+        yield path or "the top level of the file"
+    for field, info in model.model_fields.items():
+        if inner := _record_in(info.annotation):
+            yield from _homes(inner, name, f"{path}.{field}".lstrip("."))
+
+
+def _at(loc: Loc) -> str:
+    return f" in {place(loc)}" if loc else ""
+
+
+def _part(value: Any, loc: Loc) -> Any:
+    for part in loc:
+        value = value[part]
+    return value
+
+
+def _example(field: tuple[str, str] | None) -> str:
+    """``; for example: toolkits: [BankManager]`` for a field of a record."""
+    record, name = field or ("", "")
+    text = EXAMPLES.get(f"{record}.{name}")
+    return f"; for example, {name}: {text}" if text else ""
+
+
+def _field(model: type[BaseModel], loc: Loc) -> tuple[str, str] | None:
+    """The record and the field that a place is in."""
+    found: tuple[str, str] | None = None
+    current: type[BaseModel] | None = model
+    for part in loc:
+        if current is not None and isinstance(part, str) and part in current.model_fields:
+            found = current.__name__, part
+            current = _record_in(current.model_fields[part].annotation)
+    return found
+
+
+def _record(model: type[BaseModel], loc: Loc) -> type[BaseModel] | None:
+    """The record that a place should hold."""
+    current: type[BaseModel] | None = model
+    for part in loc:
+        if current is not None and isinstance(part, str) and part in current.model_fields:
+            current = _record_in(current.model_fields[part].annotation)
+    return current
+
+
+def _record_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _record_in(part))), None)

@@ -1,1 +1,0 @@
-"""Several sessions, such as the shards of one, made into one."""

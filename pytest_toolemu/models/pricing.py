@@ -1,0 +1,147 @@
+"""What models cost: prices from a dated file, and the cost of requests by them. What is not known is never zero."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field
+
+from pytest_toolemu.core.messages import ModelCall, Role, Usage
+from pytest_toolemu.formats.usd import sum_text, usd_text
+from pytest_toolemu.formats.yaml_document import Document, Record
+
+_MILLION: Final = 1_000_000
+_DATED: Final = re.compile(r"-(\d{4}-?\d{2}-?\d{2}|latest)$")
+_PER_MILLION: Final = Field(ge=0, description="USD per million tokens")
+
+
+class Price(Record):
+    """USD per million tokens; what a cache reads or writes costs as much as any input where nothing else is said.
+
+    ``up_to`` is the longest prompt, in tokens, for which that holds.
+    """
+
+    input: float = _PER_MILLION
+    output: float = _PER_MILLION
+    cached: float | None = Field(default=None, ge=0)
+    cache_written: float | None = Field(default=None, ge=0)
+    up_to: int | None = Field(default=None, ge=1)
+
+    def of(self, usage: Usage) -> float | None:
+        """USD for one request; None when its usage, or the price of a prompt so long, is not known."""
+        if usage.unknown or (self.up_to is not None and usage.input > self.up_to):
+            return None
+        cached = self.input if self.cached is None else self.cached
+        written = self.input if self.cache_written is None else self.cache_written
+        fresh = max(0, usage.input - usage.cached - usage.cache_written)
+        parts = ((fresh, self.input), (usage.cached, cached), (usage.cache_written, written))
+        return (sum(tokens * price for tokens, price in parts) + usage.output * self.output) / _MILLION
+
+
+class PriceList(Record):
+    """One provider's models, by name or pattern. ``base_url`` is a pattern too; without one they hold anywhere."""
+
+    provider: str
+    models: dict[str, Price]
+    base_url: str | None = None
+    source: str = Field(min_length=1, description="Where the figures come from")
+    checked: str = Field(pattern=r"^\d{4}-\d{2}(-\d{2})?$", description="When, as YYYY-MM or 'YYYY-MM-DD'")
+
+    def price(self, identity: Mapping[str, Any]) -> Price | None:
+        """The price of a model, by the provider, name and base URL of its identity."""
+        name, url = str(identity.get("name", "")), str(identity.get("base_url") or "")
+        if identity.get("provider") != self.provider:
+            return None
+        if self.base_url is not None and not fnmatch.fnmatchcase(url, self.base_url):
+            return None
+        names = (name, _DATED.sub("", name))
+        found = (price for known, price in self.models.items() if any(fnmatch.fnmatchcase(n, known) for n in names))
+        return next(found, None)
+
+
+class _File(Record):
+    prices: tuple[PriceList, ...]
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Price lists; the first that has a price for a model decides."""
+
+    lists: tuple[PriceList, ...]
+    _known: dict[tuple[object, ...], Price | None] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def read(cls, own: Path | None = None) -> Prices:
+        """The shipped prices, after those of a file of the user's; DocumentError says what is wrong with that file."""
+        mine = Document.read(own).build(_File).prices if own else ()
+        return cls(mine + _shipped())
+
+    def of(self, identity: Mapping[str, Any]) -> Price | None:
+        """The price of a model; None when nobody gave one."""
+        # A report asks this for each of ten thousand requests, of three models.
+        key = tuple(str(identity.get(name)) for name in ("provider", "name", "base_url"))
+        if key not in self._known:
+            listed = self.listing(identity)
+            self._known[key] = listed.price(identity) if listed else None
+        return self._known[key]
+
+    def listing(self, identity: Mapping[str, Any]) -> PriceList | None:
+        """The list that a model's price is from."""
+        return next((each for each in self.lists if each.price(identity)), None)
+
+
+@functools.cache
+def _shipped() -> tuple[PriceList, ...]:
+    name = "prices.yaml"
+    text = (resources.files(__package__) / name).read_text(encoding="utf-8")
+    return Document.parse(text, Path(name)).build(_File).prices
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What some requests used and cost.
+
+    ``unknown`` of the ``calls`` have no known cost. ``unseen`` counts the runs whose requests were not recorded at all:
+    those of custom agents, and imported ones. With either, the rest is a lower bound.
+    """
+
+    calls: int = 0
+    unknown: int = 0
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    usd: float = 0.0
+    unseen: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+
+    @property
+    def known_usd(self) -> float | None:
+        """USD, a lower bound where a part is unknown; None where all of it is."""
+        return None if (self.unknown or self.unseen) and self.unknown == self.calls else self.usd
+
+    @property
+    def text(self) -> str:
+        """Return ``1.25``, ``at least 1.25`` where a part is unknown, ``unknown`` where all is."""
+        incomplete = bool(self.unknown or self.unseen)
+        return sum_text(usd_text(self.usd), nothing_known=self.known_usd is None, incomplete=incomplete)
+
+
+def costs_of(exchanges: Iterable[ModelCall], prices: Prices) -> dict[Role, Cost]:
+    """The cost of each role. A request without a reply may have cost something, so its cost is unknown."""
+    found: dict[Role, Cost] = {}
+    for exchange in exchanges:
+        usage = exchange.reply.usage if exchange.reply else Usage(calls=1, unknown=1)
+        price = prices.of(exchange.model)
+        usd = price.of(usage) if price else None
+        cost = Cost(1, usd is None, usage.input, usage.cached, usage.output, usd or 0.0)
+        found[exchange.role] = found.get(exchange.role, Cost()) + cost
+    return found

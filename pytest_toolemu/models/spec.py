@@ -1,0 +1,129 @@
+"""What a user may write for a model, and the knobs that every request of it carries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.redaction import redact
+from pytest_toolemu.formats.secret_registry import refuse
+from pytest_toolemu.formats.yaml_document import Record, closest
+from pytest_toolemu.settings import PROVIDERS, provider_of
+
+OFFICIAL: Final = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+# The protocol demands a limit. Room for thinking and a long answer, and still an answer without streaming.
+ANTHROPIC_MAX_TOKENS: Final = 16_000
+# Their sampling is fixed: a temperature, even the default one, is refused.
+_REASONING: Final = re.compile(r"(ft:)?(o\d|gpt-5)")
+FORMS: Final = (
+    "write provider:model or provider:model@base_url with openai, anthropic or vllm as provider, "
+    "or a bare gpt-*, o1, o3, chatgpt* (openai), claude* (anthropic) or org/name (vllm)"
+)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model as asked for. Without a ``base_url`` the environment decides, else the provider's own address holds."""
+
+    provider: str
+    name: str
+    base_url: str | None = None
+
+    def __str__(self) -> str:
+        return self.label + (f"@{self.base_url}" if self.base_url else "")
+
+    @property
+    def label(self) -> str:
+        """The model without its URL, for messages that name the URL anyway."""
+        return f"{self.provider}:{self.name}"
+
+
+@dataclass(frozen=True)
+class ServedEndpoint:
+    """Where a session serves a model itself. Its port is another each time, so identities say ``told`` in its place."""
+
+    url: str
+    told: str
+
+
+class Parameters(Record):
+    """Sampling and limits of every request. A model that does not take one of them is not sent it.
+
+    ``max_tokens`` bounds one reply; ``timeout`` is in seconds and bounds one request from connecting to the last byte.
+    """
+
+    temperature: float | None = Field(default=0.0, ge=0, le=2)
+    max_tokens: int | None = Field(default=None, ge=1)
+    timeout: float = Field(default=120.0, gt=0)
+
+
+def model_identity(spec: ModelSpec, base_url: str | None, parameters: Parameters) -> dict[str, Any]:
+    """Provider, name, base URL and the parameters that are sent; needs no SDK, as recorded replies do not either."""
+    temperature, max_tokens = parameters.temperature, parameters.max_tokens
+    if spec.provider == "anthropic":
+        temperature, max_tokens = None, max_tokens or ANTHROPIC_MAX_TOKENS
+    elif spec.provider == "openai" and _REASONING.match(spec.name):
+        temperature = None
+    return {
+        "provider": spec.provider,
+        "name": spec.name,
+        "base_url": base_url,
+        "temperature": temperature,
+        "max_tokens": max_tokens,
+    }
+
+
+def parse_spec(text: str, others: Iterable[str] = ()) -> ModelSpec:
+    """Read ``provider:model[@base_url]`` or a bare model name; UsageError lists the forms and names the nearest model.
+
+    ``others`` are names that are possible in place of a model, such as ``checks``.
+    """
+    refuse(text, "the model")
+    name, at, url = re.fullmatch(r"(.*?)(?:(@)(https?://.*))?", text.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
+    base_url = check_url(url, f"the model {_shown(name)}") if at else None
+    provider, colon, model = name.partition(":")
+    if not colon or provider not in PROVIDERS:
+        provider, model = provider_of(name) or "", name
+    if "@" in model[1:] and base_url is None:
+        raise UsageError(f"{_shown(model.partition('@')[0])}: the base URL after @ must begin with http:// or https://")
+    if not provider or not model or re.search(r"\s", model):
+        known = PROVIDERS if colon and not name.startswith("reference") else (*others, *_priced())
+        hint = closest(name.partition(":")[0] if known is PROVIDERS else name, known)
+        is_near = "did you mean" in hint and name.partition(":")[0] not in PROVIDERS
+        raise UsageError(f"{_shown(text)} names no model{hint if is_near else f'; {FORMS}'}")
+    return ModelSpec(provider, model, base_url)
+
+
+def _priced() -> list[str]:
+    """The names of models that the shipped prices know: those that most people mean."""
+    from pytest_toolemu.models.pricing import Prices
+
+    names = (name for prices in Prices.read().lists for name in prices.models)
+    return [name for name in names if "*" not in name]
+
+
+def check_url(url: str, source: str) -> str:
+    """The URL without a trailing slash; UsageError when it is none, or holds what would be a secret in every record."""
+    try:
+        parts = urlsplit(url.strip())
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise UsageError(f"the base URL of {source} is not valid; expected http(s)://host[:port][/path]") from None
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise UsageError(
+            f"the base URL of {source} holds a user name, password, ? or #, and URLs are recorded; "
+            "give only http(s)://host[:port][/path], and the key in its own variable"
+        )
+    if parts.scheme not in ("http", "https") or not host or re.search(r"\s", url.strip()):
+        raise UsageError(f"the base URL of {source} is {_shown(url)}; expected http(s)://host[:port][/path]")
+    return url.strip().rstrip("/")
+
+
+def _shown(text: str) -> str:
+    return repr(redact(text))

@@ -1,0 +1,164 @@
+"""Asking a model on the record, and getting a value of a given shape out of it or an honest failure."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn, TypeVar
+
+from pytest_toolemu.core.messages import Ledger, Message, Model, ModelCall, Reply, ReplySchema, Role, ToolSpec
+from pytest_toolemu.errors import InconclusiveError, NotRunError, ToolemuError
+from pytest_toolemu.formats.json_schema import violations
+from pytest_toolemu.formats.yaml_document import too_deep
+
+T = TypeVar("T")
+
+_SHORT: Final = 600
+_REFUSAL: Final = re.compile(
+    r"(?i)\W*((i'm|im|i am) (very |really |so )?sorry\b|sorry\b|i apologi[sz]e\b|unfortunately, i\b|as an ai\b|"
+    r"i (can't|can ?not|won't|will not|must decline|must refuse|refuse to|decline to)\b|"
+    r"(i'm|i am) (unable|not able|not comfortable|not going)\b)"
+)
+_THOUGHT: Final = re.compile(r"\A.*</think>", re.DOTALL)
+_FENCE: Final = re.compile(r"```(?:json)?\s(.*)```", re.DOTALL | re.IGNORECASE)
+_CUT: Final = "the reply was cut off at the token limit before its JSON was complete"
+
+
+async def ask(
+    model: Model,
+    role: Role,
+    ledger: Ledger,
+    messages: Sequence[Message],
+    *,
+    tools: tuple[ToolSpec, ...] = (),
+    schema: ReplySchema | None = None,
+) -> Reply:
+    """One request, recorded in the ledger whether it succeeds or fails."""
+    started, begun = time.time(), time.perf_counter()
+    reply: Reply | None = None
+    replayed = ""
+    problem: str | None = "the request was not finished"
+    sent = True
+    try:
+        request: dict[str, Any] = {"tools": tools, "schema": schema, "seed": ledger.seed}
+        if ledger.tape is None:
+            reply = await model.complete(tuple(messages), **request)
+        else:
+            reply, replayed = await ledger.tape.complete(role, model, tuple(messages), **request)
+        problem = None
+    except NotRunError:
+        sent = False
+        raise
+    except ToolemuError as error:
+        problem = str(error)
+        raise
+    finally:
+        # Also when cancelled: what was asked may have cost tokens.
+        if sent:
+            exchange = ModelCall(
+                role=role,
+                model=model.identity,
+                messages=ledger.indices(tuple(messages)),
+                tools=tuple(tool.name for tool in tools),
+                schema_name=schema.name if schema else None,
+                reply=reply,
+                error=problem,
+                replayed=replayed,
+                started=started,
+                seconds=time.perf_counter() - begun,
+            )
+            ledger.exchanges.append(exchange)
+    return reply
+
+
+async def ask_structured(
+    model: Model,
+    role: Role,
+    ledger: Ledger,
+    messages: Sequence[Message],
+    schema: ReplySchema,
+    parse: Callable[[Any], T],
+    repairs: int = 2,
+) -> tuple[T, list[str]]:
+    """A reply of the schema's shape as ``parse`` makes it, with the problems of the replies that were sent back.
+
+    ``parse`` says in a ValueError what is wrong with a value beyond its schema. InconclusiveError when a reply is still
+    wrong after ``repairs`` requests to mend it, is cut off twice, or is a refusal (the text then begins ``refused:``).
+    """
+    history = list(messages)
+    met: list[str] = []
+    cuts = 0
+    for left in range(repairs, -1, -1):
+        reply = await ask(model, role, ledger, history, schema=schema)
+        if reply.stop == "refusal":
+            raise InconclusiveError(f"refused: {_line(reply.stop_detail or reply.text) or 'no reason was given'}")
+        try:
+            return parse(_value(reply.text, schema)), met
+        except ValueError as error:
+            problems = str(error).splitlines() or ["not acceptable"]
+        if _is_refusal(reply.text):
+            raise InconclusiveError(f"refused: {_line(_answer(reply.text))}")
+        if reply.stop == "length":
+            cuts += 1
+            problems = [_CUT]
+        met += problems
+        if left == 0 or cuts == 2:
+            break
+        history += [Message(role="assistant", content=reply.text, native=reply.native), _again(problems, reply.stop)]
+    remedy = "; raise --toolemu-max-output-tokens" if cuts else ""
+    raise InconclusiveError(
+        f"the {role} ({model.identity.get('name')}) gave no usable {schema.name}, and was told what was wrong "
+        f"{repairs - left} times: {_line('; '.join(problems))}{remedy}"
+    )
+
+
+def _again(problems: list[str], stop: str) -> Message:
+    listed = "\n".join(f"- {problem}" for problem in problems)
+    shorter = " Make it much shorter this time." if stop == "length" else ""
+    return Message(
+        role="user",
+        content=f"That reply cannot be used:\n{listed}\n\nSend the whole reply again with this put right: "
+        f"one JSON value of the shape asked for, and nothing else.{shorter}",
+    )
+
+
+def _value(text: str, schema: ReplySchema) -> Any:
+    """The JSON value in a reply; ValueError with a line for everything that is wrong."""
+    answer = _answer(text)
+    fenced = _FENCE.search(answer)
+    problem: Exception | None = None
+    for candidate in (text, answer, fenced.group(1) if fenced else answer):
+        try:
+            value = json.loads(candidate, parse_constant=_no_constant)
+            json.dumps(value, ensure_ascii=False).encode()  # an escaped lone surrogate is no text
+            break
+        except (ValueError, RecursionError) as error:
+            problem = error
+    else:
+        raise ValueError(f"not JSON: {problem}" if answer else "the reply is empty")
+    if too_deep(value):
+        raise ValueError("the JSON is nested deeper than 100 levels")
+    if found := violations(schema.schema_, value):
+        raise ValueError("\n".join(found))
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _answer(text: str) -> str:
+    """The text without the thoughts that some models write before it; the opening tag may be part of their prompt."""
+    return _THOUGHT.sub("", text).strip()
+
+
+def _is_refusal(text: str) -> bool:
+    answer = _answer(text)
+    return len(answer) <= _SHORT and not set("{[") & set(answer) and bool(_REFUSAL.match(answer.replace("\u2019", "'")))
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHORT else line[: _SHORT - 1] + "…"

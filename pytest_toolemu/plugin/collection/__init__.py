@@ -1,0 +1,1 @@
+"""Turn files and settings into pytest items."""

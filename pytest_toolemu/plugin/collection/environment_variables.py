@@ -1,0 +1,36 @@
+"""``TOOLEMU_*`` variables, of the environment and of the ``.env`` file, that do not do what their author meant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import pytest
+
+from pytest_toolemu.core.environment import toolemu_variables
+from pytest_toolemu.settings import PREFIX, unknown_variables
+
+
+def check(config: pytest.Config) -> None:
+    """Raise UsageError for a variable that is a misspelled setting."""
+    unknown_variables(_given(config))
+
+
+def empty(config: pytest.Config) -> list[str]:
+    """Return the variables that are set, but empty; they set nothing, as an unset variable in a CI job."""
+    return [name for name, value in sorted(_given(config).items()) if name.startswith(PREFIX) and not value.strip()]
+
+
+def header(config: pytest.Config) -> list[str]:
+    """Return a warning for each variable without effect; raise UsageError for a misspelled one."""
+    return [
+        *(f"toolemu: warning: {name} is set, but empty, and has no effect" for name in empty(config)),
+        *(
+            f"toolemu: warning: the environment variable {name} names no setting and has no effect"
+            for name in unknown_variables(_given(config))
+        ),
+    ]
+
+
+def _given(config: pytest.Config) -> Mapping[str, str]:
+    return toolemu_variables(config.rootpath / ".env") | os.environ

@@ -1,0 +1,22 @@
+"""One id, one case: records, gates and comparisons tell the cases of a session apart by their ids alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.plugin.session import relative
+
+_FILES: pytest.StashKey[dict[str, Path]] = pytest.StashKey()
+
+
+def conflict(config: pytest.Config, case_id: str, path: Path) -> str | None:
+    """Register the file of a case; return the error message if another file of this session has the same id."""
+    first = config.stash.setdefault(_FILES, {}).setdefault(case_id, path)
+    if first == path:
+        return None
+    return (
+        f"two cases have the id {case_id!r}: {relative(first)} and {relative(path)}; results are told apart by ids "
+        "alone, so rename one of the files or run them in separate sessions"
+    )

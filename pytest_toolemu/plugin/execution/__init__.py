@@ -1,0 +1,1 @@
+"""Run the cases of a session, in this process and in xdist workers."""

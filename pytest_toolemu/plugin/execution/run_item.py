@@ -1,0 +1,182 @@
+"""From an item to its run: at its turn, or ahead of it where nothing of the user's is in the way."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from json import dumps
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow, agent_name, paid_for, unseen_roles
+from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.engine import Limits, identify
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.errors import NotRunError, UsageError
+from pytest_toolemu.formats.redaction import redact_json
+from pytest_toolemu.models.pricing import Cost, Prices, costs_of
+from pytest_toolemu.plugin.collection.collect import CaseFile
+from pytest_toolemu.plugin.collection.variants import label_of
+from pytest_toolemu.plugin.execution import case_logs
+from pytest_toolemu.plugin.execution.item_components import ItemComponents, hooks, part_of
+from pytest_toolemu.plugin.execution.item_scheduler import ItemScheduler
+from pytest_toolemu.plugin.execution.run_or_resume import RunPlan, found_before, made_now
+from pytest_toolemu.plugin.output import manifest, outages
+from pytest_toolemu.plugin.output.failure_text import is_brief, trouble
+from pytest_toolemu.plugin.output.row_property import PROPERTY, properties
+from pytest_toolemu.plugin.session import RAN, SESSION, CaseError, ToolemuSession
+from pytest_toolemu.scheduling.worker import Job, Keep, NotReadyError
+
+
+def carry_out(item: pytest.Item, part: ItemComponents) -> Run:
+    """The item's run, once it has ended; CaseError where the instrument failed."""
+    if item.config.getoption("setuponly", False):
+        pytest.skip("a case is run by a fixture, and --setup-only runs none")
+    session = item.config.stash[SESSION]
+    case_logs.keep_out()
+    try:
+        found = flight_of(item.session).result(item, _job(session, part, item))
+    finally:
+        session.attempted.add(item.nodeid)  # what comes after is a rerun, wherever this has run
+    if found["log"]:
+        item.add_report_section("setup", "log", found["log"])
+    if "row" in found:
+        _note(item, RunRow.from_json(found["row"]))
+        raise CaseError(f"{NOT_RUN}: {found[NOT_RUN]}")
+    run, path = flight_of(item.session).run(found)
+    if run.source != "resumed":
+        item.stash[RAN] = (run.started, run.seconds)
+    paid = paid_for(run)
+    _note(item, RunRow.of(run, path=str(path), costs=costs_of(paid, session.prices) if paid else {}))
+    hooks(item).pytest_toolemu_run_finished(run=run, item=item)
+    if run.outcome in ("inconclusive", "broken"):
+        raise CaseError(trouble(run, path, brief=is_brief(item.config)))
+    return run
+
+
+def flight_of(session: pytest.Session) -> ItemScheduler:
+    """The cases of this process in flight."""
+    toolemu = session.config.stash[SESSION]
+    return toolemu.flight(lambda: ItemScheduler(toolemu, session.items, functools.partial(_job_ahead, toolemu)))
+
+
+def _note(item: pytest.Item, row: RunRow) -> None:
+    """Let the row travel with the item's reports."""
+    item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
+    # Redacted, as others show it: JUnit files, for one.
+    item.user_properties.append((PROPERTY, dumps(redact_json(row.as_json()))))
+
+
+def _not_run(item: pytest.Item, part: ItemComponents, error: NotRunError) -> RunRow:
+    """The row of a case without a run: why, and what it had cost."""
+    identity = identify(part.agent, part.emulator, part.evaluators)
+    known = properties(item.user_properties) or {"case": part.world.case.id}
+    prices = item.config.stash[SESSION].prices if error.exchanges else Prices(())
+    costs = costs_of(error.exchanges, prices)
+    total = sum(costs.values(), Cost())
+    return replace(
+        RunRow.from_json(known),
+        agent=label_of(item) or agent_name(identity),
+        trial=part.trial,
+        outcome=NOT_RUN,
+        reason=str(error),
+        costs=costs,
+        tokens=total.input + total.output,
+        calls=total.calls,
+        usage_unknown=total.unknown,
+        unseen=unseen_roles(identity) if error.exchanges else (),
+    )
+
+
+def _job(session: ToolemuSession, part: ItemComponents, item: pytest.Item) -> Job:
+    async def job() -> tuple[bool, Keep]:
+        return await _run(session, part, item)
+
+    return job
+
+
+def _job_ahead(session: ToolemuSession, item: pytest.Function, values: dict[str, Any]) -> Job:
+    """The job of an item before its turn: its parts are made when it starts, in the process in which it does."""
+
+    async def job() -> tuple[bool, Keep]:
+        try:
+            part = await session.loop.apart(lambda: part_of(item, session, values))
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception):
+            part = None
+        if part is None:  # what raises for one item is its own affair, and is told at its turn
+            raise NotReadyError
+        return await _run(session, part, item)
+
+    return job
+
+
+async def _run(session: ToolemuSession, part: ItemComponents, item: pytest.Item) -> tuple[bool, Keep]:
+    """Whether the item fails by it; then where the run is, or why there is none and what that had cost, and what it
+    logged.
+    """
+    with case_logs.kept() as lines:
+        failed, keep = await _made(session, part, item)
+
+    async def keep_all() -> dict[str, Any]:
+        return {**await keep(), "log": "\n".join(lines)}
+
+    return failed, keep_all
+
+
+async def _made(session: ToolemuSession, part: ItemComponents, item: pytest.Item) -> tuple[bool, Keep]:
+    settings = session.settings
+    thresholds: dict[Metric, int] = {"safety": settings.min_safety}
+    if settings.helpfulness != "none":
+        thresholds["helpfulness"] = settings.min_helpfulness
+    limits = Limits(settings.max_steps, settings.max_tokens, settings.timeout)
+    seed = settings.seed + part.trial - 1
+    plan = RunPlan(part.world, part.agent, part.emulator, part.evaluators, thresholds, limits, part.trial, seed)
+    try:
+        _write_manifest(session)
+        run = found_before(session, plan, item.nodeid)
+        if run is None:
+            outages.check(session, part)
+            run = await made_now(session, plan, item.nodeid)
+            outages.learn(session, part, run)
+    except NotRunError as error:
+        return _is_final(item), functools.partial(_without_run, item, part, error)
+    run = run.model_copy(update={"agent": label_of(item) or agent_name(run.identity)})
+    return run.outcome != "passed" and _is_final(item), functools.partial(_stored, session, part, run, item)
+
+
+def _write_manifest(session: ToolemuSession) -> None:
+    try:
+        manifest.write(session)
+    except UsageError as error:
+        raise outages.unwritable(session, error) from None
+
+
+async def _stored(session: ToolemuSession, part: ItemComponents, run: Run, item: pytest.Item) -> dict[str, Any]:
+    """Write the run before anybody hears of it, so that any process can read it; a second time if that fails."""
+    put = functools.partial(session.store.put, run, item.nodeid)
+    try:
+        path = await session.loop.written(put)
+    except OSError:
+        try:
+            path = await session.loop.written(put)
+        except OSError as error:
+            return await _without_run(item, part, outages.unwritable(session, error, run))
+    session.flight().keep(run, path)
+    return {"path": str(path), "resumed": run.source == "resumed"}
+
+
+async def _without_run(item: pytest.Item, part: ItemComponents, error: NotRunError) -> dict[str, Any]:
+    return {NOT_RUN: str(error), "row": _not_run(item, part, error).as_json()}
+
+
+def _is_final(item: pytest.Item) -> bool:
+    """Whether the item fails if its case does: a Python test has asserts of its own, a rerun is another chance, and a
+    gate counts.
+    """
+    config = item.config
+    if config.stash[SESSION].settings.gate:
+        return False
+    again = config.pluginmanager.hasplugin("rerunfailures") and (config.option.reruns or config.getini("reruns"))
+    marked = any(item.get_closest_marker(name) for name in ("flaky", "xfail"))
+    return isinstance(item.parent, CaseFile) and not again and not marked

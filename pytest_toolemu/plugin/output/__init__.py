@@ -1,0 +1,1 @@
+"""Show what a session found: terminal, reports, gates, Allure."""

@@ -1,0 +1,107 @@
+"""Equal errors: the first one shows its details, the others are counted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_toolemu.formats.redaction import in_log, plain
+from pytest_toolemu.plugin.output.row_property import properties
+
+if TYPE_CHECKING:
+    from pytest_toolemu.analysis.run_row import RunRow
+
+_KINDS: Final = {"agent": "broken (agent code)", "provider": "broken (provider)", "harness": "broken (harness)"}
+# What differs in messages that say the same: how long it was tried, and names of single requests.
+_TRIED: Final = re.compile(r" ?\(given up after [^)]{0,80}\)")
+_NAMES: Final = re.compile(r"[\w-]{12,}")
+_NAMED: Final = 5
+
+
+def outcome_of(row: RunRow) -> str:
+    """Return a row's outcome, with whose exception it was for a run that broke."""
+    return _KINDS.get(row.origin or "", str(row.outcome)) if row.outcome == "broken" else str(row.outcome)
+
+
+def alike(rows: Iterable[RunRow]) -> dict[tuple[str, ...], list[RunRow]]:
+    """Group rows by outcome and reason, in their order."""
+    groups: dict[tuple[str, ...], list[RunRow]] = {}
+    for row in rows:
+        groups.setdefault((outcome_of(row), row.agent, _pattern(row.reason)), []).append(row)
+    return groups
+
+
+NAME: Final = "toolemu-collapsed"
+"""Under which ``Collapsed`` is registered."""
+
+
+def count(reporter: pytest.TerminalReporter) -> None:
+    """Say how many equal errors pytest's list of errors left out."""
+    collapsed = reporter.config.pluginmanager.getplugin(NAME)
+    if collapsed is not None:
+        collapsed.count(reporter)
+
+
+class Collapsed:
+    """Takes repeated errors out of pytest's list of errors while that is printed, and puts them back after it."""
+
+    def __init__(self) -> None:
+        self._all: list[Any] | None = None
+        self._groups: list[list[Any]] = []
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Any:
+        """Hide all but the first of equal errors from ``terminalreporter`` before it prints them."""
+        self._all = terminalreporter.stats.get("error")
+        if self._all is not None:
+            shown, self._groups = _first_of_each(self._all)
+            terminalreporter.stats["error"] = shown
+        return (yield)
+
+    def count(self, reporter: pytest.TerminalReporter) -> None:
+        """Say how many errors were hidden, and give them back to the counts and the short summary."""
+        if self._all is None:
+            return
+        reporter.stats["error"], self._all = self._all, None
+        for first, *others in self._groups:
+            if others:
+                reporter.write_line(in_log(plain(_told(first, others))), yellow=True)
+
+
+def _first_of_each(reports: list[Any]) -> tuple[list[Any], list[list[Any]]]:
+    shown: list[Any] = []
+    groups: dict[tuple[str, ...], list[Any]] = {}
+    for report in reports:
+        key = _key(report)
+        if key is None or key not in groups:
+            shown.append(report)
+        if key is not None:
+            groups.setdefault(key, []).append(report)
+    return shown, list(groups.values())
+
+
+def _key(report: Any) -> tuple[str, ...] | None:
+    """Equal for equal errors; None for what is no broken run."""
+    row = properties(getattr(report, "user_properties", ()))
+    if row is None or row.get("outcome") != "broken":
+        return None
+    return str(row.get("agent")), str(row.get("origin")), _pattern(str(row.get("reason", "")))
+
+
+def _told(first: Any, others: list[Any]) -> str:
+    named = ", ".join(report.nodeid for report in others[:_NAMED])
+    more = f", and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    cases = "1 more case" if len(others) == 1 else f"{len(others)} more cases"
+    return f"{cases} failed like {first.nodeid}: {named}{more}"
+
+
+def _pattern(reason: str) -> str:
+    """Return what equal reasons have in common."""
+    return _NAMES.sub(_general, _TRIED.sub("", " ".join(reason.split())))
+
+
+def _general(name: re.Match[str]) -> str:
+    return "#" if any(char.isdecimal() for char in name[0]) else name[0]

@@ -1,0 +1,67 @@
+"""What a session must not go on without: the providers that a case asks, and a disk that takes its record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from pytest_toolemu.analysis.run_row import named
+from pytest_toolemu.core.failure_origin import outage_kind
+from pytest_toolemu.core.identity import identity_of
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.errors import NotRunError, UsageError
+from pytest_toolemu.plugin.execution.item_components import ItemComponents
+from pytest_toolemu.plugin.session import ToolemuSession, relative
+
+
+def check(session: ToolemuSession, part: ItemComponents) -> None:
+    """Raise NotRunError if the session asks no more, or has given up a provider that this case needs."""
+    schedule = session.flight().schedule
+    session.leave.ask()
+    for key in _keys(part):
+        if reason := schedule.closed.get(key):
+            raise NotRunError(reason)
+
+
+def learn(session: ToolemuSession, part: ItemComponents, run: Run) -> None:
+    """Tell the hub whether an agent's own client reached its provider. All other requests are counted when sent."""
+    tell, key = session.flight().schedule.tell, _agent_key(part)
+    if run.error is not None and run.error.origin == "provider" and run.error.type != "ModelError":
+        tell(("outage", key, outage_kind(run.error), f"{run.error.type}: {run.error.message}"))
+    elif run.stop != "error":
+        tell(("fine", key))
+
+
+def unwritable(session: ToolemuSession, error: OSError | UsageError, run: Run | None = None) -> NotRunError:
+    """Have the session start nothing more, as no record can be written; return what becomes of this case."""
+    reason = str(error)
+    if isinstance(error, OSError):
+        reason = (
+            f"no record can be written to {relative(session.folder)} ({error.strerror or error}), so no more cases are "
+            "started and no more requests are sent: free the disk or bring the folder back"
+        )
+    session.flight().schedule.tell(("unwritable", reason))
+    failure = NotRunError(reason)
+    failure.exchanges = run.exchanges if run is not None else ()
+    return failure
+
+
+def _keys(part: ItemComponents) -> Iterator[str]:
+    yield _agent_key(part)
+    for one in (part.agent, part.emulator, *part.evaluators):
+        yield from _accounts(one)
+
+
+def _agent_key(part: ItemComponents) -> str:
+    return f"agent {named(identity_of(part.agent))}"
+
+
+def _accounts(part: Any) -> Iterator[str]:
+    """Find the accounts of the models in an agent, emulator, or evaluator, and in what those wrap."""
+    account = getattr(part, "account", None)
+    if isinstance(account, str):
+        yield account
+    elif is_dataclass(part):
+        for field in fields(part):
+            yield from _accounts(getattr(part, field.name))

@@ -1,0 +1,171 @@
+"""How far the session is, while it runs: right of the cursor in a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections import deque
+from collections.abc import Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_toolemu.scheduling.coordinator import Coordinator
+
+# Where the output is no terminal, in seconds: a line so often. And over how long the rate of calls is taken.
+_HEARTBEAT: Final = 60.0
+_RATE: Final = 10.0
+# Columns between what pytest wrote and this, and at the end of the line. After pytest has written, its line is left
+# alone so long, in seconds.
+_MARGIN: Final = 3
+_HOLD: Final = 0.1
+_SEPARATOR: Final = ", "
+# The figures up to this rank are worth a line of their own.
+_MAIN: Final = 3
+# Erase right of the cursor and below it; have a line below the cursor, which may be on the last one; go there.
+_CLEAR: Final = "\x1b[J"
+_ROOM_BELOW: Final = "\x1bD\x1b[A"
+_DOWN: Final = "\x1b[B\r"
+
+
+class Part(NamedTuple):
+    """A figure, and how early it is shown where there is no room for all: 1 before 2."""
+
+    rank: int
+    text: str
+
+
+def fitting(parts: Sequence[Part], room: int | None) -> str:
+    """Join as many parts as fit into ``room`` characters, the first ranks first; None is no limit."""
+    chosen: list[Part] = []
+    for part in sorted(parts):
+        if room is None or len(_SEPARATOR.join(one.text for one in (*chosen, part))) <= room:
+            chosen.append(part)
+    return _SEPARATOR.join(part.text for part in parts if part in chosen)
+
+
+class Progress:
+    """Draws what a hub knows. pytest does not notice: the cursor stays where it was, and what it writes goes on top.
+
+    Made while nothing is captured; writes to the output as it was then.
+    """
+
+    def __init__(self, config: pytest.Config, hub: Coordinator, output: int = 1) -> None:
+        self._writer = config.get_terminal_writer()
+        self._hub = hub
+        self._output = os.dup(output)
+        self._is_terminal = os.isatty(self._output) and os.environ.get("TERM") != "dumb"
+        self._lock = threading.Lock()
+        self._told = self._held = monotonic()
+        self._begun: float | None = None
+        self._answered: deque[tuple[float, int]] = deque()
+        self._drawn = self._closed = False
+
+    def tick(self) -> None:
+        """Draw, a few times a second."""
+        now = monotonic()
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            if self._closed or not self._hub.total:
+                return
+            if self._begun is None and self._hub.running + self._hub.finished:
+                self._begun = now
+            parts = self._parts(now)
+            if self._is_terminal and now - self._held > _HOLD:
+                self._draw(parts)
+            elif not self._is_terminal and now - self._told >= _HEARTBEAT:
+                self._told = now
+                self._write(f"\ntoolemu: {fitting(parts, None)}\n")
+
+    def clear(self) -> None:
+        """Make room: pytest is about to write."""
+        with self._lock, contextlib.suppress(OSError):
+            self._held = monotonic()
+            if self._drawn:
+                self._write(_CLEAR)
+                self._drawn = False
+
+    def close(self) -> None:
+        """Draw nothing more."""
+        self.clear()
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self._output)
+
+    def _draw(self, parts: Sequence[Part]) -> None:
+        """Draw right of the cursor, or where the main figures do not fit there, on the line below."""
+        width, written = self._width, self._writer.width_of_current_line
+        if written and not written % width:  # the next character may go to either line
+            return
+        main = fitting([part for part in parts if part.rank <= _MAIN], None)
+        room = width - written % width - _MARGIN
+        if room >= len(main):
+            before, text = f"{_CLEAR}\x1b7", fitting(parts, room)
+        else:
+            before, text = f"{_CLEAR}{_ROOM_BELOW}\x1b7{_DOWN}", fitting(parts, width - _MARGIN)
+        self._write(f"{before}  \x1b[2m{text}\x1b[0m\x1b8")
+        self._drawn = True
+
+    @property
+    def _width(self) -> int:
+        """The width of the terminal itself: the one that pytest sees is wrong while output is captured."""
+        with contextlib.suppress(OSError):
+            if width := os.get_terminal_size(self._output).columns:
+                return width
+        return shutil.get_terminal_size().columns  # a terminal that does not know: COLUMNS, or 80
+
+    def _write(self, text: str) -> None:
+        os.write(self._output, text.encode())
+
+    def _parts(self, now: float) -> list[Part]:
+        """What is known, in the order in which it is shown."""
+        hub, requests = self._hub, self._hub.requests
+        running = hub.running + hub.unkept
+        waiting = max(0, hub.total - hub.finished - running)
+        held = f" ({hub.held} held up)" if hub.held else ""
+        parts = [
+            Part(1, f"{hub.finished}/{hub.total} done"),
+            Part(4, f"{running} running{held}"),
+            Part(5, f"{waiting} waiting"),
+        ]
+        if requests.throttles:
+            rate = self._rate(now, requests.answered)
+            parts += [Part(6, f"{rate:.0f} calls/s"), Part(7, f"{_short(requests.tokens)} tokens")]
+            parts.append(Part(3, hub.budget.spent_text))
+        if (left := self._seconds_left(now)) is not None:
+            parts.append(Part(2, f"{left // 60}:{left % 60:02} left"))
+        if requests.throttles:
+            limits = sorted({int(throttle.limit) for throttle in list(requests.throttles.values())})
+            parts.append(Part(8, f"limit {', '.join(map(str, limits))}"))
+        return parts
+
+    def _seconds_left(self, now: float) -> int | None:
+        """Extrapolate from the cases that were run to those that have to be; ones that are taken over take no time."""
+        made, to_make = self._hub.finished - self._hub.taken_over, self._hub.to_make
+        if self._begun is None or made <= 0 or to_make <= 0:
+            return None
+        return int((now - self._begun) / made * to_make)
+
+    def _rate(self, now: float, answered: int) -> float:
+        """Calls a second, of late."""
+        self._answered.append((now, answered))
+        while now - self._answered[0][0] > _RATE:
+            self._answered.popleft()
+        since, before = self._answered[0]
+        return (answered - before) / (now - since) if now > since else 0.0
+
+
+def wanted(config: pytest.Config) -> bool:
+    """Tell whether anybody looks: not with ``-q`` or ``-p no:terminal``, and not where nothing is run."""
+    has_terminal = config.pluginmanager.hasplugin("terminalreporter")
+    return has_terminal and config.get_verbosity() >= 0 and not config.option.collectonly
+
+
+def _short(number: int) -> str:
+    if number < 10_000:
+        return f"{number:,}"
+    return f"{number / 1000:,.0f} k" if number < 10_000_000 else f"{number / 1_000_000:,.1f} M"

@@ -1,0 +1,104 @@
+"""Keeps secrets out of what pytest itself shows: reports of items, captured output, log records and warnings.
+
+Only in sessions that use this plugin: other projects' output stays as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Generator
+from typing import Any, Final
+
+import pytest
+
+from pytest_toolemu.formats.escape_invisible import visible
+from pytest_toolemu.formats.redaction import Redactor, redact, secrets
+from pytest_toolemu.plugin.execution.case_logs import is_in_case
+from pytest_toolemu.plugin.session import ToolemuSession
+
+# In the id of each item that is a case.
+_CASES: Final = (".toolemu.yaml::", ".toolemu.yml::")
+# pytest's handlers for --log-cli-level and --log-file. What others hear is shown in sections of reports.
+_HANDLERS: Final = ("log_cli_handler", "log_file_handler")
+
+
+class Redaction:
+    """Hears what pytest is about to show, and takes the secrets out."""
+
+    def __init__(self, session: ToolemuSession) -> None:
+        self._session = session
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Have the handlers of pytest write log records without secrets."""
+        plugin = self._session.config.pluginmanager.get_plugin("logging-plugin")
+        for handler in (getattr(plugin, name, None) for name in _HANDLERS):
+            if isinstance(handler, logging.Handler):
+                handler.setFormatter(_Formatter(handler.formatter or logging.Formatter()))
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Redact a report as soon as it is made: allure-pytest reads it during this hook."""
+        report = yield
+        self._redact(report)
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Redact what other plugins put into a report, before it is shown, stored or sent to the xdist controller."""
+        self._redact(report)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Redact the output and the errors of modules that are imported."""
+        self._redact(report)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_warning_recorded(self, warning_message: Any) -> None:
+        """Redact a warning; the summary shows its text."""
+        if self._session.is_used and isinstance(warning_message.message, Warning):
+            known = secrets()
+            warning_message.message.args = tuple(_redacted(part, known) for part in warning_message.message.args)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_internalerror(self, excrepr: Any) -> None:
+        """Redact the traceback of an internal error."""
+        _redacted(excrepr, secrets())
+
+    def _redact(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if not self._session.is_used:
+            return
+        known = secrets()
+        report.longrepr = _redacted(report.longrepr, known)
+        # An agent prints what a model wrote; other tests may print colors.
+        shown = visible if any(suffix in report.nodeid for suffix in _CASES) else str
+        report.sections[:] = [(known(name), shown(known(text))) for name, text in report.sections]
+        if isinstance(report, pytest.TestReport):
+            report.user_properties = _redacted(report.user_properties, known)
+
+
+class _Formatter(logging.Formatter):
+    """Formats as another formatter does, without secrets, and without what hides in the messages of a case."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        if is_in_case():
+            record = copy.copy(record)
+            record.msg, record.args = visible(record.getMessage()), None
+        return redact(self._inner.format(record))
+
+
+def _redacted(value: Any, known: Redactor) -> Any:
+    """Return a value without secrets; what pytest made of an exception is changed in place."""
+    if isinstance(value, str):
+        return known(value)
+    if isinstance(value, tuple | list):
+        return type(value)(_redacted(part, known) for part in value)
+    if type(value).__module__.startswith("_pytest."):
+        for name, part in vars(value).items():
+            setattr(value, name, _redacted(part, known))
+    return value

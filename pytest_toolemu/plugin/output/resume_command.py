@@ -1,0 +1,94 @@
+"""The command that resumes a session which did not come to its end, as its last line in the terminal."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from pytest_toolemu.formats.redaction import in_log, plain
+from pytest_toolemu.plugin.session import ToolemuSession, relative
+from pytest_toolemu.settings import LATEST, OPTIONS
+
+_RESUME: Final = "--toolemu-resume"
+# The exit statuses of a session that went through all of its items.
+_COMPLETE: Final = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+def show(session: ToolemuSession, exitstatus: int) -> None:
+    """Print the command if cases are left that resuming would run."""
+    reason = _left(session, exitstatus)
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
+    if not reason or reporter is None or not any(session.folder.glob("*.json")):
+        return
+    reporter.ensure_newline()
+    reporter.write_line(f"toolemu: {reason}; resume with:", yellow=True)
+    reporter.write_line(in_log(plain(command(session))))
+
+
+def command(session: ToolemuSession) -> str:
+    """Return the command of this session with ``--toolemu-resume=FOLDER``, quoted for a POSIX shell.
+
+    It begins with the environment variables that this session took settings from, as they may not be exported.
+    """
+    invocation = session.config.invocation_params
+    arguments = list(_without_resume(invocation.args, str(session.settings.resume)))
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    arguments.insert(place, f"{_RESUME}={relative(session.folder)}")
+    return " ".join([*_variables(session), shlex.join([*_program(), *arguments])])
+
+
+def _left(session: ToolemuSession, exitstatus: int) -> str:
+    """Return why cases are left without a verdict; empty if none are."""
+    if exitstatus not in (*_COMPLETE, pytest.ExitCode.USAGE_ERROR):
+        return "the session was interrupted" if exitstatus != pytest.ExitCode.INTERNAL_ERROR else "the session crashed"
+    if not session.rows:
+        return ""
+    from pytest_toolemu.analysis.run_row import NOT_RUN
+
+    again = {NOT_RUN} | set(session.settings.resume_again) - {"none"}
+    left = sum(row.outcome in again for row in session.rows.values())
+    return f"{left} {'case is' if left == 1 else 'cases are'} left without a verdict" if left else ""
+
+
+def _program() -> list[str]:
+    """How pytest was started: by its script, or as a module of an interpreter."""
+    original = sys.orig_argv
+    if original[1:3] == ["-m", "pytest"] or original[1:2] == ["-mpytest"]:
+        return [original[0], "-m", "pytest"]
+    script = sys.argv[0]
+    if Path(script).name not in ("pytest", "py.test"):  # pytest.main() of another program
+        return ["pytest"]
+    found = shutil.which("pytest")
+    return ["pytest"] if found and Path(found).resolve() == Path(script).resolve() else [script]
+
+
+def _variables(session: ToolemuSession) -> Iterator[str]:
+    sources = {setting.source for setting in session.settings.chosen.values()}
+    names = [
+        "PYTEST_ADDOPTS",
+        *(knob.variable for knob in OPTIONS if knob.variable in sources and knob.name != "resume"),
+    ]
+    for name in names:
+        if value := os.environ.get(name):
+            yield f"{name}={shlex.quote(value)}"
+
+
+def _without_resume(arguments: Sequence[str | os.PathLike[str]], value: str) -> Iterable[str]:
+    """Drop the option and its value, which may be an argument of its own."""
+    follows = False
+    for argument in map(str, arguments):
+        if argument == _RESUME:
+            follows = value != LATEST
+        elif argument.startswith(f"{_RESUME}="):
+            continue
+        elif follows and argument == value:
+            follows = False
+        else:
+            yield argument

@@ -1,0 +1,126 @@
+"""The summary as text for a terminal: a table of the agents, and what to hold against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pytest_toolemu.analysis.emulation_validity import shares
+from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.analysis.summary import Summary
+from pytest_toolemu.formats.redaction import plain
+
+_COLUMNS: Final = (
+    "agent",
+    "n",
+    "safety [95 %]",
+    "unsafe [95 %]",
+    "help. [95 %]",
+    "quit",
+    "inconcl.",
+    "broken",
+    "tokens",
+    "cost",
+)
+
+
+def agents(found: Sequence[Summary], width: int | None) -> list[str]:
+    """Return a table with a row for each agent, as wide as the terminal; nothing without any. None is no limit."""
+    return table([_COLUMNS, *map(_cells, found)], width) if found else []
+
+
+def table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
+    """Align columns: the first to the left, figures to the right.
+
+    A table that is too wide becomes several below each other, each with the first column. If even one figure does not
+    fit beside it, each row becomes a list of its figures.
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    parts = _parts(widths, width)
+    if not parts:
+        return _lists(rows)
+    lines: list[str] = []
+    for columns in parts:
+        lines += [""] * bool(lines)
+        lines += ["  ".join(_cell(row, column, widths) for column in columns).rstrip() for row in rows]
+    return lines
+
+
+def _parts(widths: Sequence[int], width: int | None) -> list[list[int]]:
+    """Distribute the columns over tables that fit; empty where some column fits into none."""
+    parts = [[0]]
+    for column in range(1, len(widths)):
+        if width is not None and sum(widths[other] + 2 for other in parts[-1]) + widths[column] > width:
+            parts.append([0])
+        if width is not None and len(parts[-1]) == 1 and widths[0] + 2 + widths[column] > width:
+            return []
+        parts[-1].append(column)
+    return parts
+
+
+def _cell(row: tuple[str, ...], column: int, widths: Sequence[int]) -> str:
+    return row[column].rjust(widths[column]) if column else row[column].ljust(widths[column])
+
+
+def _lists(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    head, *body = rows
+    longest = max(map(len, head[1:]))
+    return [
+        line
+        for row in body
+        for line in (
+            row[0],
+            *(f"  {name.ljust(longest)}  {cell}" for name, cell in zip(head[1:], row[1:], strict=True)),
+        )
+    ]
+
+
+def missing(summary: Summary) -> str:
+    """How much hangs on the runs that have no verdict; empty where all have one."""
+    incidence = summary.incidence
+    if not incidence.missing:
+        return ""
+    low, high = incidence.bounds
+    return plain(
+        f"{summary.agent}: {incidence.missing} of {summary.n} without a safety verdict; with all of "
+        f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}"
+    )
+
+
+def emulation(summary: Summary) -> str:
+    """How valid the emulated world was, in one line; empty where no model emulated one."""
+    counts = summary.validity
+    if not any(counts.get(name) for name in ("first_try", "repaired", "never")):
+        return ""
+    told = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in shares(counts))
+    return plain(f"{summary.agent}: emulation: {counts.get('calls', 0)} calls: {told}")
+
+
+def _cells(summary: Summary) -> tuple[str, ...]:
+    incidence = summary.incidence
+    share = "-"
+    if incidence.rate is not None and incidence.interval is not None:
+        low, high = incidence.interval
+        share = f"{incidence.rate:.1%} ({incidence.failures}/{incidence.judged}) [{low:.1%}, {high:.1%}]"
+    quits = f"{summary.quits / summary.n:.1%}"
+    return (
+        plain(summary.agent),
+        str(summary.n),
+        _mean(summary.safety),
+        share,
+        _mean(summary.helpfulness),
+        quits,
+        str(summary.count("inconclusive")),
+        str(summary.count("broken")),
+        summary.tokens_text,
+        summary.cost.text,
+    )
+
+
+def _mean(figure: Estimate | None) -> str:
+    """The mean with its interval."""
+    if figure is None:
+        return "-"
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:.2f}"
+    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"

@@ -1,0 +1,137 @@
+"""One run as a terminal shows it: what happened down a gutter that no text of a model can leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from pytest_toolemu.analysis.thoughts import thoughts_of
+from pytest_toolemu.core.run import Finding, Run, Verdict
+from pytest_toolemu.formats.redaction import in_log
+from pytest_toolemu.reporting.transcript import ShownStep, cut, shown_steps
+
+_LINES: Final = 40
+_LONGEST: Final = 8_000
+_LONGEST_IN_FULL: Final = 200_000
+_WIDEST: Final = 110
+"""Columns: longer lines are hard to read."""
+
+_COLOURS: Final = {"passed": "bold green", "failed": "bold red"}
+_ENDS: Final = {
+    "final": "answer",
+    "quit": "the agent quit",
+    "step_limit": "stopped at the step limit",
+    "token_limit": "stopped at its tokens",
+    "timeout": "out of time",
+    "error": "ended by an error",
+}
+
+
+def lines(run: Run, width: int, *, full: bool = False) -> Iterator[Text]:
+    """Yield the lines of the transcript, none wider than the terminal.
+
+    ``full`` adds the thoughts of agent and emulator, and shows long texts whole.
+    """
+    page = _Page(min(width, _WIDEST), full)
+    yield from page.head(run)
+    for step in shown_steps(run):
+        yield from page.step(step)
+    yield from page.end(run)
+    for verdict in run.verdicts:
+        yield from page.verdict(verdict)
+    if run.error is not None:
+        yield Text()
+        yield from page.block(run.error.traceback or f"{run.error.type}: {run.error.message}", style="red")
+
+
+def thought_count(run: Run) -> int:
+    """Return how many texts only a full transcript shows."""
+    return sum(bool(step.thought) + len(step.notes) for step in shown_steps(run)) + bool(thoughts_of(run).end)
+
+
+class _Page:
+    """Text wrapped to a width; what came from a model stands behind a bar."""
+
+    def __init__(self, width: int, full: bool) -> None:
+        self._width = max(width, 30)
+        self._full = full
+        self._console = Console(width=self._width)
+
+    def head(self, run: Run) -> Iterator[Text]:
+        yield from self.block(run.case.title, bar="▌ ", style="bold")
+        trial = f", trial {run.trial}" if run.trial > 1 else ""
+        line = f"{run.case_id}, {run.agent or 'agent'}{trial}"
+        yield from self.block(line, bar="▌ ", style="dim")
+        yield Text(run.outcome, _COLOURS.get(run.outcome, "bold yellow"))
+        for reason in run.reasons:
+            yield from self.block(reason, bar="· ")
+        yield from (Text(), Text("instruction", "bold"))
+        yield from self.block(run.case.instruction)
+        for label, texts in (
+            ("left out", (*run.case.underspecified.task, *run.case.underspecified.safety)),
+            ("risk", run.case.risks.outcomes),
+        ):
+            for text in texts:
+                yield from self.block(f"{label}: {text}", bar="· ", style="dim")
+
+    def step(self, shown: ShownStep) -> Iterator[Text]:
+        call, observation = shown.step.call, shown.step.observation
+        yield Text()
+        marks = [" RISKY STEP"] * bool(shown.findings) + [" STRESS TEST"] * shown.stressed
+        head = Text(f"{shown.number} ", "dim")
+        head.append(" ".join(cut(call.name, 64).split()), "bold")
+        head.append("".join(marks), "bold red" if shown.findings else "bold yellow")
+        yield head
+        yield from self._thought("thought of the agent", shown.thought)
+        bar = "┃ " if shown.findings or shown.stressed else "│ "
+        yield from self.block(shown.arguments, bar)
+        yield Text(f"{'failed' if observation.is_error else 'returned'} ({observation.source})", "dim")
+        yield from self.block(shown.returned, bar, "red" if observation.is_error else "")
+        for verdict, finding in shown.findings:
+            yield from self._finding(finding, verdict.evaluator)
+        if shown.stress is not None and shown.stress.plan:
+            kind = "stress test" if shown.stress.realised else "stress test planned"
+            yield from self.block(f"{kind}: {shown.stress.plan}", bar="· ", style="yellow")
+        for title, text in shown.notes:
+            yield from self._thought(f"emulator, {title}", text)
+
+    def end(self, run: Run) -> Iterator[Text]:
+        yield from (Text(), Text(_ENDS[run.stop], "bold"))
+        yield from self._thought("thought of the agent", thoughts_of(run).end)
+        yield from self.block(run.answer or run.stop_reason or "(nothing)")
+
+    def verdict(self, verdict: Verdict) -> Iterator[Text]:
+        yield Text()
+        score = "no score" if verdict.score is None else f"{verdict.score} {verdict.label}"
+        style = "yellow" if verdict.score is None else "green" if verdict.score >= 2 else "red"
+        yield from self.block(f"{verdict.metric}: {score}", bar="▌ ", style=f"bold {style}")
+        yield from self.block(f"by {verdict.evaluator}", bar="· ", style="dim")
+        for finding in verdict.findings:
+            if finding.step is None:
+                yield from self._finding(finding, "in the answer")
+        for text in (verdict.problem, verdict.reason, verdict.emulation_doubts):
+            if text:
+                yield from self.block(text)
+
+    def block(self, text: str, bar: str = "│ ", style: str = "") -> Iterator[Text]:
+        """Text on as many lines as it needs; no more than a screen, unless the transcript is a full one."""
+        longest, most = (_LONGEST_IN_FULL, None) if self._full else (_LONGEST, _LINES)
+        content = Text(in_log(cut(text, longest)).rstrip().expandtabs(4), style)
+        wrapped = content.wrap(self._console, self._width - len(bar), overflow="fold")
+        for line in wrapped[:most]:
+            line.rstrip()
+            yield Text.assemble((bar, "dim"), line)
+        if most is not None and len(wrapped) > most:
+            yield Text(f"{bar}… {len(wrapped) - most} more lines; the record has all of them", "dim")
+
+    def _thought(self, title: str, text: str) -> Iterator[Text]:
+        """Text that only a full transcript shows."""
+        if self._full and text:
+            yield Text(title, "dim")
+            yield from self.block(text, bar="┊ ", style="dim")
+
+    def _finding(self, finding: Finding, by: str) -> Iterator[Text]:
+        yield from self.block(f"{finding.label}: {finding.outcome} ({by})", bar="· ", style="red")

@@ -1,0 +1,1 @@
+"""Store, read, resume, and merge what sessions leave on disk."""

@@ -1,0 +1,110 @@
+"""The folder that a merge writes: replaced only where it holds what an earlier merge wrote, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from pytest_toolemu.core.run_file import MAX_RUN_BYTES
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.private_folders import make_folder
+from pytest_toolemu.formats.regular_files import read_regular
+from pytest_toolemu.formats.stored_json import read_record
+from pytest_toolemu.formats.yaml_document import Record
+from pytest_toolemu.settings import REPORT
+
+CONTENTS: Final = "merge.json"
+"""In a merged folder: which other files the merge wrote, each with a hash of its content."""
+
+_REMEDY: Final = "name another folder with --into, or delete this one yourself"
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Contents(Record):
+    """The names of the files, each with the SHA-256 of its content."""
+
+    version: Literal[1] = 1
+    files: dict[str, Hash]
+
+
+def refuse_foreign(into: Path) -> None:
+    """Raise UsageError unless the folder may be replaced: it is new or empty, or holds what an earlier merge wrote.
+
+    Reports that were made of the earlier merge may be there too; they are kept.
+    """
+    if into.is_symlink():
+        raise UsageError(f"--into: {into} is a link; name the folder itself")
+    if not into.exists():
+        return
+    if not into.is_dir():
+        raise UsageError(f"--into: {into} is not a folder; name another with --into")
+    names = sorted(path.name for path in into.iterdir())
+    if not names:
+        return
+    written = _written(into)
+    if foreign := [name for name in names if name not in written and not _is_report(into / name)]:
+        raise UsageError(f"--into: {into} holds {foreign[0]}, which no merge wrote; {_REMEDY}")
+    for name in names:
+        if name in written and name != CONTENTS and _hash(into / name) != written[name]:
+            raise UsageError(f"--into: {into / name} is not what the earlier merge wrote; {_REMEDY}")
+
+
+def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -> None:
+    """Have the new content written beside the folder, then put it in its place: whole or not at all.
+
+    OSError when the disk refuses. Nothing is deleted but the files of the earlier merge.
+    """
+    mark = secrets.token_hex(4)
+    made, former = into.with_name(f".toolemu-{mark}.tmp"), into.with_name(f".toolemu-{mark}.old.tmp")
+    try:
+        make_folder(made, private=private)
+        fill(made)
+        files = {path.name: _hash(path) for path in sorted(made.iterdir())}
+        write_json_text(made / CONTENTS, Contents(files=files).model_dump_json(indent=1) + "\n")
+        if into.exists():
+            into.rename(former)
+        made.rename(into)
+        if former.exists():
+            _take_over(former, into)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _take_over(former: Path, into: Path) -> None:
+    """Delete what the earlier merge wrote, and keep everything else."""
+    written = _written(former) if any(former.iterdir()) else {}
+    for path in sorted(former.iterdir()):
+        if path.name in written:
+            path.unlink()
+        else:
+            path.rename(into / path.name)
+    with contextlib.suppress(OSError):
+        former.rmdir()
+
+
+def _written(folder: Path) -> dict[str, str]:
+    """Return the files that a merge wrote into the folder, with their hashes; empty where no merge did."""
+    try:
+        found = read_record(folder / CONTENTS, Contents, what="the list of a merge", remedy=_REMEDY)
+    except FileNotFoundError:
+        raise UsageError(f"--into: {folder} is there and was not created by 'toolemu merge'; {_REMEDY}") from None
+    return {**found.files, CONTENTS: ""}
+
+
+def _is_report(path: Path) -> bool:
+    return path.name.startswith(f"{REPORT}.") and path.is_file() and not path.is_symlink()
+
+
+def _hash(path: Path) -> str:
+    try:
+        return hashlib.sha256(read_regular(path, MAX_RUN_BYTES)).hexdigest()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; {_REMEDY}") from None

@@ -1,0 +1,99 @@
+"""Results of earlier sessions, read back from their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_toolemu.analysis.run_row import RunRow, paid_for
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.models.pricing import Prices, costs_of
+from pytest_toolemu.sessions.shards import ACCOUNT
+from pytest_toolemu.sessions.store import MANIFEST, RUNS, RunStore
+
+
+def read_runs(folders: Iterable[Path]) -> Iterator[tuple[Path, Run]]:
+    """Every run in the folders with its file, in the order of their names; each run once.
+
+    UsageError for a folder without runs, and for a file that is none.
+    """
+    for path in run_files(folders):
+        yield path, load_run(path)
+
+
+def run_files(folders: Iterable[Path]) -> list[Path]:
+    """The files of all runs, by name; UsageError for a folder without any.
+
+    A file's name says case, key and item, so the same name in two folders is the same run made again: the later folder
+    counts.
+    """
+    found: dict[str, Path] = {}
+    for folder in folders:
+        paths = sorted(folder.glob(RUNS))
+        if not paths:
+            raise UsageError(f"{folder}: there are no runs here; {_remedy(folder)}")
+        found.update((path.name, path) for path in paths)
+    return [found[name] for name in sorted(found)]
+
+
+def read_rows(folders: Sequence[Path]) -> list[RunRow]:
+    """The rows of every run in the folders, priced as their sessions were."""
+    prices = prices_of(folders)
+    return [stored_row(run, str(path), prices) for path, run in read_runs(folders)]
+
+
+def stored_row(run: Run, path: str, prices: Prices) -> RunRow:
+    """The row of a run, with what its requests cost by these prices."""
+    return RunRow.of(run, path, costs_of(paid_for(run), prices))
+
+
+def prices_of(folders: Iterable[Path]) -> Prices:
+    """What models cost: by the file of prices that the first of these sessions named, where it is still there, then by
+    the shipped ones. DocumentError where that file is wrong.
+    """
+    for manifest in map(manifest_of, folders):
+        given = (manifest.get("settings", {}).get("prices") or [None])[0]
+        if given and (path := Path(manifest.get("rootdir", ""), given)).is_file():
+            return Prices.read(path)
+    return Prices.read()
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """Return a session's manifest; empty when it has none. UsageError for one that cannot be read."""
+    return RunStore(folder).manifest()
+
+
+def settings_of(folders: Iterable[Path], names: Iterable[str]) -> tuple[dict[str, list[str]], Path]:
+    """What the sessions were given by these settings, and the folder that paths in them are relative to.
+
+    UsageError where the sessions differ, and for a manifest that cannot be read.
+    """
+    wanted = tuple(names)
+    found: list[tuple[dict[str, list[str]], str]] = []
+    for folder in folders:
+        manifest = manifest_of(folder)
+        settings = manifest.get("settings", {})
+        given = {name: list((settings.get(name) or [()])[0]) for name in wanted}
+        found.append((given, str(manifest.get("rootdir", "."))))
+    if any(given != found[0][0] for given, _ in found):
+        raise UsageError("the sessions had different gates or calibrations; name the gate with --gate")
+    root = Path(found[0][1])
+    return found[0][0], root if root.is_dir() else Path()
+
+
+def sessions_below(folder: Path) -> list[Path]:
+    """The folders of sessions: this one, or those anywhere below it, by their names."""
+    marks = (MANIFEST, ACCOUNT)
+    if any((folder / name).is_file() for name in marks):
+        return [folder]
+    return sorted({path.parent for name in marks for path in folder.rglob(name)})
+
+
+def _remedy(folder: Path) -> str:
+    sessions = sorted({path.parent for path in folder.glob(f"*/{RUNS}")})
+    if sessions:
+        return f"name a session's folder in it, such as {sessions[-1]}"
+    return "name the folder of a session, which its last line 'records: ...' shows"

@@ -1,0 +1,12 @@
+"""Names of sessions."""
+
+from __future__ import annotations
+
+import time
+from secrets import token_hex
+
+
+def session_id() -> str:
+    """A name for a session's folder: sorts by time, also within a second, and never occurs twice."""
+    now = time.time()
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{int(now % 1 * 4096):03x}{token_hex(3)}"

@@ -1,0 +1,150 @@
+"""Runs on disk: one JSON file each, complete or not there at all, and never a credential in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from json import dumps, loads
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from pytest_toolemu.core.run import Run, sha256
+from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.identifiers import file_stem
+from pytest_toolemu.formats.private_folders import make_folder
+from pytest_toolemu.formats.redaction import redact_json, secrets
+from pytest_toolemu.formats.stored_json import read_record
+from pytest_toolemu.sessions.manifest_records import Manifest, ShardAccount
+from pytest_toolemu.sessions.shards import ACCOUNT
+
+MANIFEST = "session.json"
+RUNS = "*--*.json"
+"""Which files of a session's folder are runs."""
+
+
+class RunStore:
+    """The records of one session, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, parent: Path, session: str, *, private: bool = True) -> RunStore:
+        """Make the store of a new session below ``parent``, which version control ignores.
+
+        Only its owner may read a ``private`` one, and what is written into it later. OSError when the disk refuses.
+        """
+        store = cls(parent / session)
+        make_folder(store.folder, private=private)
+        ignore = parent / ".gitignore"
+        if not ignore.exists():
+            write_json_text(ignore, "*\n")
+        return store
+
+    def path(self, run: Run, item: str = "") -> Path:
+        """Where a run is kept: named by its case, its key, and a hash of the item it was run for."""
+        name = run_file(run.case_id, run.key, item)
+        if Path(name).name != name:  # records are checked when they are read; this is for runs that are made
+            raise UsageError(f"{name!r} cannot be the name of a record; give the case an id without '/'")
+        return self.folder / name
+
+    def put(self, run: Run, item: str = "") -> Path:
+        """Write a run, whole. OSError when the disk refuses.
+
+        Items may have the same key (agents of your own that bear one name, equal cases in two folders) and keep their
+        files apart; a rerun of an item replaces its former run.
+        """
+        path = self.path(run, item)
+        write_json_text(path, _record(run) + "\n")
+        return path
+
+    def put_manifest(self, content: dict[str, Any]) -> None:
+        """Write what the session was: settings, versions, what was selected."""
+        self._write(self.folder / MANIFEST, content)
+
+    def put_account(self, content: dict[str, Any]) -> None:
+        """Write what a shard is to run."""
+        self._write(self.folder / ACCOUNT, content)
+
+    def account(self) -> dict[str, Any]:
+        """Return what ``put_account`` wrote; empty for a session that is no shard. UsageError for a wrong file."""
+        return self._read(ACCOUNT, ShardAccount, "the account of a shard")
+
+    def put_recordings(self, content: dict[str, Any]) -> None:
+        """Write what of the recordings the session used."""
+        self._write(self.folder / "recordings.json", content)
+
+    def manifest(self) -> dict[str, Any]:
+        """Return what ``put_manifest`` wrote; empty when the session wrote none. UsageError for a wrong file."""
+        return self._read(MANIFEST, Manifest, "the manifest of a session")
+
+    def paths(self) -> Iterator[Path]:
+        """The files of all runs, by name; half-written ones are called otherwise."""
+        yield from sorted(self.folder.glob(RUNS))
+
+    def __iter__(self) -> Iterator[Run]:
+        for path in self.paths():
+            yield load_run(path)
+
+    def _read(self, name: str, model: type[BaseModel], what: str) -> dict[str, Any]:
+        remedy = "restore the file, run the session again, or leave it out"
+        try:
+            found = read_record(self.folder / name, model, what=what, remedy=remedy)
+        except FileNotFoundError:
+            return {}
+        return found.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def _write(self, path: Path, content: dict[str, Any]) -> None:
+        write_json_text(path, _json_text(redact_json(content)) + "\n")
+
+
+def _record(run: Run) -> str:
+    """A run as text. Credentials are looked for in the whole text, and only where one is found in every value of it."""
+    known = secrets()
+    try:
+        text = to_json(run, indent=1, ensure_ascii=True, by_alias=False).decode()
+        if not known.suspects(text):
+            return text
+    except ValueError:  # see _json_text
+        pass
+    return _json_text(redact_json(run.model_dump(mode="json"), known))
+
+
+def _json_text(content: dict[str, Any]) -> str:
+    """A line for each value, escaped to ASCII: no text of a model can make the file unreadable."""
+    try:
+        # The library's own takes ten times as long with lines: a record has thousands.
+        return to_json(content, indent=1, ensure_ascii=True).decode()
+    except ValueError:  # half of a surrogate pair, as in the name of a file: nobody reads it from JSON
+        whole = dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+        return to_json(loads(whole), indent=1, ensure_ascii=True).decode()
+
+
+def run_file(case_id: str, key: str, item: str) -> str:
+    """The name of a run's file, known before the run is made."""
+    return f"{file_stem(case_id)}--{key[:12]}-{item_hash(item)}.json"
+
+
+def item_mark(case_id: str, item: str) -> str:
+    """Of the name of an item's run as much as is known without its key."""
+    return f"{file_stem(case_id)}--{item_hash(item)}"
+
+
+def item_hash(item: str) -> str:
+    """Return what the name of a run's file says of the item that it was made for."""
+    return sha256(item)[:6]
+
+
+def item_hash_of(name: str) -> str:
+    """Return the ``item_hash`` in the name of a run's file."""
+    return name.removesuffix(".json").rpartition("-")[2]
+
+
+def mark_of(name: str) -> str:
+    """The ``item_mark`` in the name of a run's file."""
+    case_id, _, rest = name.removesuffix(".json").rpartition("--")
+    return f"{case_id}--{item_hash_of(rest)}"
