@@ -1,0 +1,206 @@
+"""Generate the reference pages whose content follows from the code: options, commands, file formats, lint rules.
+
+Run by mkdocs-gen-files whenever the site is built, so these pages cannot become outdated.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any, Literal, Union, get_args, get_origin
+
+import mkdocs_gen_files
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from pytest_toolemu.analysis.gates.rules import CalibrationRequirement, Gate, Gates
+from pytest_toolemu.authoring.lint.rules import RULES
+from pytest_toolemu.cli import app
+from pytest_toolemu.core.case import RISK_TYPES, Case
+from pytest_toolemu.core.dataset import Dataset
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.models.pricing import PriceList
+from pytest_toolemu.settings import OPTIONS
+
+
+def options() -> Iterator[str]:
+    """Yield the page of all plugin options."""
+    yield "# Options\n"
+    yield (
+        "Every option can be given on the command line, as an environment variable, or as an ini key; the first of these "
+        "that is set applies. An option that is *repeatable* takes commas in its variable and one line per value in the ini file.\n"
+    )
+    for option in OPTIONS:
+        yield f"## `{option.option}`\n"
+        yield f"{_sentence(option.help)}\n"
+        value = "none" if option.is_flag else f"`{option.metavar}`"
+        default = "none" if option.default in (None, (), "") else f"`{_shown(option.default)}`"
+        yield f"Value: {value}{' (repeatable)' if option.many else ''} · default: {default} · variable: `{option.variable}` · ini key: `{option.key}`\n"
+
+
+def commands() -> Iterator[str]:
+    """Yield the page of the ``toolemu`` command."""
+    yield "# The toolemu command\n"
+    yield from _command(typer.main.get_command(app), "toolemu", 2)
+
+
+def _command(command: Any, path: str, level: int) -> Iterator[str]:
+    if level > 2:
+        yield f"{'#' * (level - 1)} `{path}`\n"
+    if command.help:
+        yield command.help + "\n"
+    if hasattr(command, "commands"):
+        for name in sorted(command.commands):
+            yield from _command(command.commands[name], f"{path} {name}", 3)
+        return
+    context = command.make_context(path, [], resilient_parsing=True)
+    yield f"```text\n{' '.join(command.collect_usage_pieces(context)).join((path + ' ', ''))}\n```\n"
+    rows = [_parameter(parameter) for parameter in command.params]
+    if rows:
+        yield "| parameter | default | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _parameter(parameter: Any) -> str:
+    names = (
+        " ".join(f"`{name}`" for name in parameter.opts)
+        if parameter.param_type_name == "option"
+        else f"`{parameter.name}`"
+    )
+    default = parameter.default if parameter.default not in (None, ()) and not callable(parameter.default) else ""
+    return f"| {names} | {'required' if parameter.required else _cell(str(default))} | {_cell(getattr(parameter, 'help', '') or '')} |"
+
+
+def formats() -> Iterator[str]:
+    """Yield the page of the files that people write."""
+    yield "# File formats\n"
+    yield (
+        "All files are YAML 1.2. Unknown keys, values of another type, and duplicate keys are errors with file, line, and column. "
+        "The JSON Schemas in `pytest_toolemu/json_schemas` let an editor complete and check case and toolkit files.\n"
+    )
+    for title, file, example, models in (
+        ("Case", "`cases/ID.toolemu.yaml`", "case.toolemu.yaml", [Case]),
+        ("Toolkit", "`toolkits/NAME.toolkit.yaml`", "ClubDesk.toolkit.yaml", [Toolkit]),
+        ("Gates", "any file that `--toolemu-gate` names", "release.gate.yaml", [Gates, Gate, CalibrationRequirement]),
+        ("Dataset", "`toolemu-dataset.yaml`", "toolemu-dataset.yaml", [Dataset]),
+        ("Prices", "any file that `--toolemu-prices` names", "prices.yaml", [PriceList]),
+    ):
+        yield f"## {title}\n"
+        yield f"File: {file}\n"
+        yield f"```yaml\n{_example(example)}```\n"
+        seen: set[type[BaseModel]] = set()
+        for model in models:
+            yield from _record(model, seen)
+    yield "## Risk types\n"
+    yield "\n".join(f"`{name}`\n:   {text}\n" for name, text in RISK_TYPES.items())
+
+
+def records() -> Iterator[str]:
+    """Yield the page of run records."""
+    yield "# Records\n"
+    yield "Each run is one JSON file below the run directory. Times are seconds since the epoch, durations are seconds.\n"
+    yield from _record(Run, set())
+
+
+def _record(model: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[str]:
+    if model in seen:
+        return
+    seen.add(model)
+    yield f"### {model.__name__}\n"
+    yield f"{(model.__doc__ or '').strip()}\n"
+    fields = {name: field for name, field in model.model_fields.items() if not field.exclude}
+    rows = [
+        f"| `{field.alias or name}` | {_type(field.annotation)} | {_default(field)} | {_cell(field.description or '')} |"
+        for name, field in fields.items()
+    ]
+    yield "| key | type | default | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    for field in fields.values():
+        for part in _models(field.annotation):
+            yield from _record(part, seen)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def _type(annotation: Any) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if annotation is type(None):
+        return "null"
+    if origin is Literal:
+        return ", ".join(f"`{part}`" for part in parts)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type(part) for part in parts)
+    if origin in (tuple, list):
+        return f"list of {_type(parts[0])}"
+    if origin is dict:
+        return f"mapping of {_type(parts[1])}" if parts[1] is not Any else "mapping"
+    if parts and hasattr(annotation, "__metadata__"):
+        return _type(parts[0])
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+    names = {
+        "str": "text",
+        "int": "whole number",
+        "float": "number",
+        "bool": "true or false",
+        "datetime": "date and time with offset",
+    }
+    name = getattr(annotation, "__name__", str(annotation))
+    return names.get(name, name)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "**required**"
+    value = field.get_default(call_default_factory=True)
+    if value in (None, (), {}, "") or isinstance(value, BaseModel):
+        return ""
+    return f"`{value}`"
+
+
+def lint_rules() -> Iterator[str]:
+    """Yield the page of the rules of ``toolemu lint``."""
+    yield "# Lint rules\n"
+    yield (
+        "`toolemu lint` checks files without running a model. An *error* makes it exit with 1. A dataset can hold its cases to "
+        "more rules than a case on its own. To accept a finding, write a comment in its line or in the line before it: "
+        "`# toolemu: allow RULE: reason`.\n"
+    )
+    yield "| rule | finds | a single case | a dataset |\n|---|---|---|---|\n" + "\n".join(
+        f"| `{name}` | {_cell(rule.about)} | {rule.level or 'not checked'} | {rule.promised} |"
+        for name, rule in RULES.items()
+    )
+
+
+def _example(name: str) -> str:
+    with open(f"docs/examples/{name}", encoding="utf-8") as file:  # noqa: PTH123 - the working folder is the project's
+        return file.read()
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith(".") else f"{text}."
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+for path, page in {
+    "reference/options.md": options,
+    "reference/cli.md": commands,
+    "reference/file-formats.md": formats,
+    "reference/lint-rules.md": lint_rules,
+    "reference/records.md": records,
+}.items():
+    with mkdocs_gen_files.open(path, "w") as file:
+        file.write("\n".join(page()) + "\n")

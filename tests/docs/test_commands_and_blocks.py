@@ -1,0 +1,100 @@
+"""Every command and every block of code in the docs is one that works."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from pytest_toolemu.cli import app
+from pytest_toolemu.settings import OPTIONS
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+RUN = re.compile(
+    r"<!-- run: (?P<example>[\w-]+)(?: exit=(?P<status>\d))? -->\n```console\n(?P<block>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def blocks(language: str) -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        for indent, found, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if found == language:
+                yield page, re.sub(f"^{indent}", "", text, flags=re.MULTILINE)
+
+
+def commands() -> Iterator[tuple[Path, list[str]]]:
+    for page, text in blocks("console"):
+        joined = text.replace("\\\n", " ")
+        for line in joined.splitlines():
+            if line.startswith("$ "):
+                for part in re.split(r" && ", line[2:]):
+                    yield page, shlex.split(part, comments=True)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def test_the_docs_have_commands() -> None:
+    assert len(list(commands())) > 30
+
+
+@pytest.mark.parametrize("words", [pytest.param(w, id=f"{name(p)}: {shlex.join(w)}"[:100]) for p, w in commands()])
+def test_a_command_has_options_that_exist(words: list[str]) -> None:
+    given = {word.partition("=")[0] for word in words if word.startswith("--toolemu-")}
+    assert given <= {option.option for option in OPTIONS}
+    if words[0] != "toolemu":
+        return
+    command: Any = typer.main.get_command(app)
+    rest = words[1:]
+    while hasattr(command, "commands"):
+        assert rest[0] in command.commands, f"toolemu has no command {rest[0]!r}"
+        command = command.commands[rest.pop(0)]
+    known = {text for parameter in command.params for text in (*parameter.opts, *parameter.secondary_opts)}
+    flags = {
+        word.partition("=")[0] for word in rest[: rest.index("--") if "--" in rest else None] if word.startswith("--")
+    }
+    assert flags <= known
+
+
+@pytest.mark.parametrize(
+    ("page", "text"), [pytest.param(p, t, id=f"{name(p)}-{i}") for i, (p, t) in enumerate(blocks("python"))]
+)
+def test_python_compiles(page: Path, text: str) -> None:
+    compile(text, name(page), "exec")
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=f"{name(p)}-{i}") for i, (p, t) in enumerate(blocks("yaml"))])
+def test_yaml_is_yaml(text: str) -> None:
+    yaml.safe_load(text)
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        pytest.param(m, id=f"{name(page)}-{i}")
+        for page in PAGES
+        for i, m in enumerate(RUN.finditer(page.read_text(encoding="utf-8")))
+    ],
+)
+def test_a_console_block_that_is_marked_runs_as_shown(pytester: pytest.Pytester, match: re.Match[str]) -> None:
+    shutil.copytree(ROOT / "examples" / match["example"], pytester.path, dirs_exist_ok=True)
+    command, *expected = match["block"].strip().splitlines()
+    words = shlex.split(command.removeprefix("$ "), comments=True)
+    result = pytester.run(*words)
+    assert result.ret == int(match["status"] or 0)
+    shown = iter(result.outlines)
+    for pattern in expected:
+        if pattern != "...":
+            assert any(fnmatch.fnmatch(line, pattern) for line in shown), pattern
