@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
 
-from pytest_toolemu.analysis.statistics.intervals import bootstrap, mean_of
+from pytest_toolemu.analysis.statistics.intervals import bootstrap_interval, mean_estimate
 
 SHAPES: Final = {
     "90 % are 3, the rest 2": (0, 0, 0.1, 0.9),
@@ -34,14 +34,14 @@ Ends = tuple[float, float]
 
 def used(scores: Scores) -> Ends:
     """Return the interval that this project uses."""
-    found = mean_of([[score] for score in scores], (0, _TOP))
+    found = mean_estimate([[score] for score in scores], (0, _TOP))
     assert found is not None
     return found.low or 0.0, found.high or _TOP
 
 
 def percentile(scores: Scores) -> Ends:
     """Return the percentile interval of a bootstrap."""
-    low, high = bootstrap([(score, 1.0) for score in scores], lambda totals: totals[:, 0] / totals[:, 1])
+    low, high = bootstrap_interval([(score, 1.0) for score in scores], lambda totals: totals[:, 0] / totals[:, 1])
     return low or 0.0, high or _TOP
 
 

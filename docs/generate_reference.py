@@ -14,7 +14,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pytest_toolemu.analysis.gates.rules import CalibrationRequirement, Gate, Gates
+from pytest_toolemu.analysis.gates.gate_file import CalibrationRequirement, Gate, Gates
 from pytest_toolemu.authoring.lint.rules import RULES
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import RISK_TYPES, Case

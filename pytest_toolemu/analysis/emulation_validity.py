@@ -16,7 +16,7 @@ from pytest_toolemu.core.trajectory import Observation, Step, json_text
 from pytest_toolemu.emulators.offline.world_state import id_kind, list_kind, own_key
 from pytest_toolemu.formats.json_schema import conforms
 
-COUNTS: Final[dict[str, str]] = {
+VALIDITY_COUNTS: Final[dict[str, str]] = {
     "calls": "tool calls",
     "rejected": "turned away before any world saw them: unknown tools, arguments that break the schema",
     "fixed": "answered by a pin, or as the same read was before",
@@ -39,8 +39,8 @@ COUNTS: Final[dict[str, str]] = {
 }
 
 
-def validity(run: Run) -> dict[str, int]:
-    """The counts of a run, by the names in ``COUNTS``; absent is zero."""
+def validity_counts(run: Run) -> dict[str, int]:
+    """The counts of a run, by the names in ``VALIDITY_COUNTS``; absent is zero."""
     tools = {toolkit.callable_name(tool): (toolkit.name, tool) for toolkit in run.toolkits for tool in toolkit.tools}
     told = ["calls"] * len(run.steps)
     memory = _Memory(run)
@@ -53,15 +53,15 @@ def validity(run: Run) -> dict[str, int]:
             told += memory.seen(step, toolkit, tool)
     told += _unanswered(run)
     found = Counter(told)
-    return {name: found[name] for name in COUNTS if found[name]}
+    return {name: found[name] for name in VALIDITY_COUNTS if found[name]}
 
 
-def total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+def total_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     """The counts of many runs together."""
     found: Counter[str] = Counter()
     for one in counts:
         found.update(one)
-    return {name: found[name] for name in COUNTS if found[name]}
+    return {name: found[name] for name in VALIDITY_COUNTS if found[name]}
 
 
 def _answered(step: Step) -> str:
@@ -179,7 +179,7 @@ def _things(content: dict[str, Any], tool: Tool) -> Iterator[tuple[str, dict[str
                 yield list_kind(name, tool), item
 
 
-def shares(counts: dict[str, int]) -> Sequence[tuple[str, int, int]]:
+def validity_shares(counts: dict[str, int]) -> Sequence[tuple[str, int, int]]:
     """The measures as (name, count, out of): each a share of what it could have been."""
     emulated = sum(counts.get(name, 0) for name in ("first_try", "repaired", "never"))
     pairs = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pytest_toolemu.analysis.run_row import PASSING, RULES, RunRow
 from pytest_toolemu.analysis.statistics.agreement import Weights, alpha_estimate, kappa_estimate, why_undefined
-from pytest_toolemu.analysis.statistics.intervals import Estimate, share
+from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
 from pytest_toolemu.core.case import Metric
 
 
@@ -46,7 +46,7 @@ def rater_pairs(rows: Sequence[RunRow], metric: Metric) -> list[RaterPair]:
     return [_pair(rows, one, other, raters[one], raters[other]) for one, other in itertools.combinations(raters, 2)]
 
 
-def all_raters(rows: Sequence[RunRow], metric: Metric, weights: Weights = "quadratic") -> Estimate | None:
+def judge_alpha(rows: Sequence[RunRow], metric: Metric, weights: Weights = "quadratic") -> Estimate | None:
     """Krippendorff's alpha over all judges of a metric; None where fewer than two scored a run.
 
     The case's checks are rules that count in every session, so they are no rater: they would change what alpha says of
@@ -69,7 +69,7 @@ def _pair(rows: Sequence[RunRow], one: str, other: str, first: dict[int, int], s
         one,
         other,
         len(both),
-        share(list(equal.values())),
+        share_estimate(list(equal.values())),
         kappa_estimate(passed[0], passed[1], labels=(0, 1), clusters=cases),
         kappa_estimate(left, right, "quadratic", clusters=cases),
         why_undefined(passed[0], passed[1], (one, other)),

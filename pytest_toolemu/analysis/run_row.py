@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, get_args
 
-from pytest_toolemu.analysis.emulation_validity import validity
+from pytest_toolemu.analysis.emulation_validity import validity_counts
 from pytest_toolemu.core.case import Case, Metric
 from pytest_toolemu.core.messages import ModelCall, Role
 from pytest_toolemu.core.run import JUDGED_AGAIN, Identity, Origin, Run, sha256
@@ -108,7 +108,7 @@ class RunRow:
             judges=tuple(named(judge) for judge in run.identity.evaluators),
             kinds=tuple((named(judge), str(judge.get("kind", ""))) for judge in run.identity.evaluators),
             scores=tuple((verdict.evaluator, verdict.metric, verdict.score) for verdict in run.verdicts),
-            validity=tuple(validity(run).items()),
+            validity=tuple(validity_counts(run).items()),
             fallbacks=fallbacks_of(run.exchanges),
             source=run.source,
             saved=sum(

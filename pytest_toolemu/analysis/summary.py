@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import get_args
 
-from pytest_toolemu.analysis.emulation_validity import total
+from pytest_toolemu.analysis.emulation_validity import total_counts
 from pytest_toolemu.analysis.run_row import NOT_RUN, PASSING, RunRow
 from pytest_toolemu.analysis.statistics.description import histogram, population_std
-from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_of, share
-from pytest_toolemu.analysis.statistics.trials import flakiness, pass_at_k, pass_hat_k
+from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_estimate, share_estimate
+from pytest_toolemu.analysis.statistics.repeated_trials import flakiness, pass_at_k, pass_hat_k
 from pytest_toolemu.core.case import Metric
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.formats.usd import sum_text
@@ -79,11 +79,11 @@ class Summary:
 
     def share(self, holds: Callable[[RunRow], bool | None]) -> Estimate | None:
         """Share of the runs for which something holds, among those for which it is defined."""
-        return share(self.clusters(holds))
+        return share_estimate(self.clusters(holds))
 
     def mean(self, metric: Metric) -> Estimate | None:
         """Return the mean score, 0-3, with an interval over cases."""
-        return mean_of(self.clusters(lambda row: row.score(metric)), (0, 3))
+        return mean_estimate(self.clusters(lambda row: row.score(metric)), (0, 3))
 
     @cached_property
     def safety(self) -> Estimate | None:
@@ -175,7 +175,7 @@ class Summary:
     @cached_property
     def validity(self) -> dict[str, int]:
         """How well the world was emulated, by the names in ``validity.COUNTS``."""
-        return total(dict(row.validity) for row in self.rows)
+        return total_counts(dict(row.validity) for row in self.rows)
 
     @property
     def trials(self) -> int:
@@ -202,7 +202,7 @@ class Summary:
 
     def _over_trials(self, figure: Callable[[int, int], float | None]) -> Estimate | None:
         values = (figure(*_passed(rows)) for rows in self.cases.values())
-        return mean_of([[value] for value in values if value is not None], (0, 1))
+        return mean_estimate([[value] for value in values if value is not None], (0, 1))
 
 
 def _passed(rows: Iterable[RunRow]) -> tuple[int, int]:
@@ -239,7 +239,7 @@ def _spending(role: Role, cost: Cost) -> str:
     )
 
 
-def worst(rows: Iterable[RunRow], limit: int) -> list[RunRow]:
+def worst_runs(rows: Iterable[RunRow], limit: int) -> list[RunRow]:
     """The runs to look at first: least safe, then least helpful; only those that failed."""
     failed = [row for row in rows if row.outcome == "failed"]
     return sorted(failed, key=lambda row: (_low(row.safety), _low(row.helpfulness), row.case))[:limit]

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli import calibrate, gates, judge, labels, merge, reports, results, slurm
-from pytest_toolemu.cli.terminal import err, out
+from pytest_toolemu.cli import calibrate, compare, gates, judge, labels, merge, reports, slurm
+from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.redaction import plain
 
@@ -26,7 +26,7 @@ app.add_typer(datasets, name="dataset")
 app.command("gate")(gates.gate)
 app.command("merge")(merge.merge)
 app.command("slurm")(slurm.slurm)
-app.command("compare")(results.compare)
+app.command("compare")(compare.compare)
 app.command("report")(reports.report)
 app.command("show")(reports.show)
 app.command("judge")(judge.judge)
@@ -89,16 +89,16 @@ def stats(
 ) -> None:
     """Count toolkits, tools and cases by what they are about."""
     from pytest_toolemu.authoring.stats import stats as counted
-    from pytest_toolemu.cli import tables
+    from pytest_toolemu.cli import stats_tables
 
     found = counted(paths or [Path()])
     if into is not None:
-        changed = tables.write_into(into, tables.as_markdown(found))
+        changed = stats_tables.write_into(into, stats_tables.as_markdown(found))
         out.print(f"{into}: {'written' if changed else 'is up to date'}", markup=False)
     elif form is Format.TABLE:
-        tables.show(found, out)
+        stats_tables.print_tables(found, out)
     else:
-        text = tables.as_markdown(found) if form is Format.MARKDOWN else tables.as_json(found) + "\n"
+        text = stats_tables.as_markdown(found) if form is Format.MARKDOWN else stats_tables.as_json(found) + "\n"
         out.print(text, markup=False, end="")
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pytest_toolemu.cli.models import Concurrency, Evaluators, Helpfulness, Judges
+from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.cli.judge_setup import Concurrency, Evaluators, Helpfulness, Judges
 from pytest_toolemu.cli.session_folders import session_folder
-from pytest_toolemu.cli.terminal import err, out
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.calibration.labels import LabeledRun
+    from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun
     from pytest_toolemu.sessions.store import RunStore
 
 Labeled = Annotated[
@@ -50,16 +50,16 @@ def calibrate(  # noqa: PLR0913 - each is an option
     """Hold judges against labelled references and people's labels, and keep how good they are."""
     from datetime import UTC, datetime
 
-    from pytest_toolemu.analysis.calibration.asking import Opinion, ask, questions
-    from pytest_toolemu.analysis.calibration.figures import calibrations_of
-    from pytest_toolemu.analysis.calibration.record import read_calibrations, update
-    from pytest_toolemu.analysis.calibration.text import calibration_lines
-    from pytest_toolemu.cli.models import in_flight, new_store, settings_of, with_judges
+    from pytest_toolemu.analysis.calibration.calibration_file import read_calibrations, update_calibration_file
+    from pytest_toolemu.analysis.calibration.calibration_text import calibration_lines
+    from pytest_toolemu.analysis.calibration.judge_calibration import calibrate_judges
+    from pytest_toolemu.analysis.calibration.judge_queries import Opinion, ask_judge, judge_queries
+    from pytest_toolemu.cli.judge_setup import judge_settings, new_store, run_concurrently, with_judges
     from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.redaction import in_log
 
-    settings = settings_of(evaluator, helpfulness, concurrency)
+    settings = judge_settings(evaluator, helpfulness, concurrency)
     if to.exists():
         read_calibrations([to])  # what cannot be written to is told before it costs anything
     subjects = [
@@ -72,19 +72,19 @@ def calibrate(  # noqa: PLR0913 - each is an option
 
     async def work(judges: Judges) -> tuple[RunStore, list[Opinion]]:
         store = new_store(settings, sessions or [], judges)
-        asked = questions(subjects, judges, repeats)
+        asked = judge_queries(subjects, judges, repeats)
         err.print(f"{len(subjects)} labelled runs, {len(asked)} judgements", markup=False)
-        jobs = [partial(ask, question, settings.timeout, store.put) for question in asked]
-        return store, await in_flight(jobs, settings.concurrency)
+        jobs = [partial(ask_judge, question, settings.timeout, store.put) for question in asked]
+        return store, await run_concurrently(jobs, settings.concurrency)
 
     store, opinions = with_judges(settings, work)
-    found = calibrations_of(subjects, opinions, datetime.now(UTC).isoformat(timespec="seconds"))
+    found = calibrate_judges(subjects, opinions, datetime.now(UTC).isoformat(timespec="seconds"))
     for judge, calibration in found.items():
         for line in calibration_lines(judge, calibration, [one for one in opinions if one.judge == judge]):
             out.print(in_log(line), markup=False)
     for fallback in totals(item for one in opinions for item in one.fallbacks):
         out.print(in_log(fallback_text(fallback)), markup=False)
-    update(to, found)
+    update_calibration_file(to, found)
     out.print(f"{sum(one.tokens for one in opinions):,} tokens; records: {store.folder}", markup=False)
     out.print(f"written to {to}: name it with --toolemu-calibration={to}", markup=False)
 
@@ -108,7 +108,7 @@ def _references(paths: list[Path], sample: int | None, seed: int) -> list[Labele
     """The references of the cases, or of a sample of them, played."""
     import asyncio
 
-    from pytest_toolemu.analysis.calibration.asking import played
+    from pytest_toolemu.analysis.calibration.judge_queries import play_references
     from pytest_toolemu.core.case import load_case
 
     worlds = [world for world in map(load_case, paths) if world.case.references]
@@ -116,7 +116,7 @@ def _references(paths: list[Path], sample: int | None, seed: int) -> list[Labele
         worlds = random.Random(seed).sample(worlds, min(sample, len(worlds)))
 
     async def all_played() -> list[LabeledRun]:
-        return [reference for world in worlds for reference in await played(world)]
+        return [reference for world in worlds for reference in await play_references(world)]
 
     return asyncio.run(all_played())
 

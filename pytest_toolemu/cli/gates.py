@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pytest_toolemu.cli.consoles import out
 from pytest_toolemu.cli.session_folders import Sessions
-from pytest_toolemu.cli.terminal import out
 
 baseline = typer.Typer(no_args_is_help=True, help="Make and show the results that agents are compared with.")
 
@@ -30,8 +30,8 @@ def gate(
 
     Without --gate by the gates that the sessions were given, or where they had none, as pytest does: every case passes.
     """
-    from pytest_toolemu.analysis.calibration.record import kappas, read_calibrations, told
-    from pytest_toolemu.analysis.gates.decision import Decision, decide_files, every_case
+    from pytest_toolemu.analysis.calibration.calibration_file import calibration_line, judge_kappas, read_calibrations
+    from pytest_toolemu.analysis.gates.gate_decision import Decision, decide_every_case, decide_gate_sources
     from pytest_toolemu.analysis.run_row import judges_of
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.redaction import plain
@@ -47,14 +47,14 @@ def gate(
         given, root = settings_of(results, ("gate", "calibration"))
         gates, calibration = given["gate"], calibration or [root / name for name in given["calibration"]]
     rows, known = read_rows(results), read_calibrations(calibration or ())
-    decisions = decide_files(gates, root, rows, kappas(known)) if gates else every_case(rows)
+    decisions = decide_gate_sources(gates, root, rows, judge_kappas(known)) if gates else decide_every_case(rows)
     if left := sum(manifest.get("not_run", 0) for manifest in manifests if not manifest.get("missing")):
         text = f"{left} were not run, as the budget or the deadline was reached; run them with --toolemu-resume"
         decisions.insert(0, Decision("the session", "every case is run", "undecided", text))
     for line in gaps(manifests):
         out.print(plain(f"not the whole session: {line}"), markup=False)
     for judge in judges_of(rows):
-        out.print(plain(told(judge, known)), markup=False)
+        out.print(plain(calibration_line(judge, known)), markup=False)
     for decision in decisions:
         out.print(plain(decision.line), markup=False)
     if any(decision.status != "passed" for decision in decisions):
@@ -68,11 +68,11 @@ def update(
     """Keep the results of stored sessions as the baseline; says what changed against the file's former content."""
     from datetime import UTC, datetime
 
-    from pytest_toolemu.analysis.gates.baseline import Baseline, changes, read_baseline
+    from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_changes, read_baseline
     from pytest_toolemu.sessions.reader import read_rows
 
     new = Baseline.of(read_rows(results), datetime.now(UTC).isoformat(timespec="seconds"))
-    lines = changes(read_baseline(file), new) if file.exists() else []
+    lines = baseline_changes(read_baseline(file), new) if file.exists() else []
     new.write(file)
     for agent, side in new.agents.items():
         runs = sum(len(case.trials) for case in side.cases.values())
@@ -85,7 +85,7 @@ def update(
 def show(file: File) -> None:
     """Print what a baseline holds: agents, what they were run with, and their figures."""
     from pytest_toolemu.analysis.gates.baseline import read_baseline
-    from pytest_toolemu.analysis.gates.metrics import MEASURES, interval
+    from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, format_interval
 
     found = read_baseline(file)
     out.print(f"made {found.made}", markup=False)
@@ -94,7 +94,7 @@ def show(file: File) -> None:
         out.print(f"{agent}: {len(side.cases)} cases, {len(rows)} runs", markup=False)
         out.print(f"  emulator: {', '.join(side.emulators)}", markup=False)
         out.print(f"  judges: {', '.join(side.judges)}", markup=False)
-        for name, measure in MEASURES.items():
+        for name, measure in GATE_METRICS.items():
             if figure := measure.estimate(rows):
                 unit = "{:.1%}" if measure.percent else "{:.2f}"
-                out.print(f"  {name}: {interval(figure, unit)} over {figure.n} runs", markup=False)
+                out.print(f"  {name}: {format_interval(figure, unit)} over {figure.n} runs", markup=False)

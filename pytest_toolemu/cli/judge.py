@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pytest_toolemu.cli.models import ChecksOption, Concurrency, Evaluators, Helpfulness, Judges
+from pytest_toolemu.cli.consoles import out
+from pytest_toolemu.cli.judge_setup import ChecksOption, Concurrency, Evaluators, Helpfulness, Judges
 from pytest_toolemu.cli.session_folders import Sessions
-from pytest_toolemu.cli.terminal import out
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.recheck import TodaysCases
@@ -40,12 +40,12 @@ def judge(
     concurrency: Concurrency = None,
 ) -> None:
     """Judge stored runs again and decide their outcomes anew; neither agent nor emulator is asked."""
-    from pytest_toolemu.cli.models import in_flight, new_store, settings_of, with_judges
+    from pytest_toolemu.cli.judge_setup import judge_settings, new_store, run_concurrently, with_judges
     from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
     from pytest_toolemu.formats.redaction import in_log
     from pytest_toolemu.sessions.reader import run_files
 
-    settings = settings_of(evaluator, helpfulness, concurrency, checks)
+    settings = judge_settings(evaluator, helpfulness, concurrency, checks)
     paths = run_files(sessions)
     today = _today(cases, paths, settings) if cases is not None else None
 
@@ -53,7 +53,7 @@ def judge(
         judges = _with_checks(configured, settings.checked)
         store = new_store(settings, sessions, judges, to, keep, today)
         jobs = [partial(_judged, path, store, judges, keep, settings.timeout, today) for path in paths]
-        return store, await in_flight(jobs, settings.concurrency)
+        return store, await run_concurrently(jobs, settings.concurrency)
 
     store, judged = with_judges(settings, work)
     counts = sorted(Counter(one.outcome for one in judged).items())

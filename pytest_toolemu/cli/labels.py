@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
+from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.cli.session_folders import Sessions
-from pytest_toolemu.cli.terminal import err, out
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.calibration.labels import LabeledRun
+    from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _NUMBERS: Final = {str(score): score for score in range(4)}
@@ -40,8 +40,8 @@ def label(
     to: Annotated[Path, typer.Option(help="Folder of the label files.")] = Path("labels"),
 ) -> None:
     """Label stored runs at the keyboard, blind to what any judge said; goes on where you stopped."""
-    from pytest_toolemu.analysis.calibration.blind import blind_lines
-    from pytest_toolemu.analysis.calibration.labels import Label, read_labels, sampled, write_labels
+    from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
+    from pytest_toolemu.analysis.calibration.labeled_runs import Label, read_labels, sample_runs, write_labels
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.sessions.reader import read_runs
@@ -52,7 +52,7 @@ def label(
     file = to / f"{annotator}.jsonl"
     given = read_labels([file]) if file.exists() else []
     known = {one.trajectory for one in given}
-    chosen = sampled(read_runs(sessions), sample, seed)
+    chosen = sample_runs(read_runs(sessions), sample, seed)
     index = _next(chosen, known, 0)
     while index < len(chosen):
         path, mark = chosen[index]
@@ -84,8 +84,8 @@ def agreement(
     labels: Annotated[list[Path], typer.Option("--labels", help="Their files, .jsonl or .csv; may be repeated.")],
 ) -> None:
     """Hold judges and emulation against people's labels: the validation table of the ToolEmu study."""
-    from pytest_toolemu.analysis.calibration.text import validation_lines
-    from pytest_toolemu.analysis.calibration.validation import validate
+    from pytest_toolemu.analysis.calibration.calibration_text import validation_lines
+    from pytest_toolemu.analysis.calibration.validation_table import validation_table
     from pytest_toolemu.analysis.run_row import named
 
     found = labelled_runs(sessions, labels)
@@ -94,19 +94,19 @@ def agreement(
         by_emulator.setdefault(named(one.run.identity.emulator), []).append(one)
     tables = {"all emulators": found, **by_emulator} if len(by_emulator) > 1 else by_emulator
     for title, items in tables.items():
-        for line in validation_lines(validate(title, items)):
+        for line in validation_lines(validation_table(title, items)):
             out.print(line, markup=False)
 
 
 def labelled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
     """The runs of these sessions that have labels in these files; UsageError where there is none."""
-    from pytest_toolemu.analysis.calibration.labels import matched, read_labels
+    from pytest_toolemu.analysis.calibration.labeled_runs import match_labels, read_labels
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.sessions.reader import run_files
 
     if not (sessions and labels):
         raise UsageError("people's labels and their runs go together: name sessions, and --labels for them")
-    found, lost = matched(read_labels(labels), run_files(sessions))
+    found, lost = match_labels(read_labels(labels), run_files(sessions))
     if not found:
         raise UsageError("no label is of a run in these sessions; name the sessions that were labelled")
     if lost:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pytest_toolemu.cli.consoles import out
 from pytest_toolemu.cli.session_folders import session_folder
-from pytest_toolemu.cli.terminal import out
 
 
 def merge(
@@ -31,14 +31,14 @@ def merge(
     from pytest_toolemu.analysis.summary import summarize
     from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
     from pytest_toolemu.formats.redaction import plain
-    from pytest_toolemu.reporting.summary_table import agents, emulation, missing
+    from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note
     from pytest_toolemu.sessions.merge import merge as merged
 
     whole = merged(folders, into, without or ())
     found = summarize(whole.rows)
-    for line in agents(found, out.width if out.is_terminal else None):
+    for line in agent_table(found, out.width if out.is_terminal else None):
         out.print(line, markup=False)
-    notes = [line for summary in found for line in (missing(summary), emulation(summary)) if line]
+    notes = [line for summary in found for line in (missing_note(summary), emulation_note(summary)) if line]
     notes += map(fallback_text, totals(one for row in whole.rows for one in row.fallbacks))
     for line in (*notes, *whole.notes, *origins(whole.rows)):
         out.print(plain(line), markup=False)

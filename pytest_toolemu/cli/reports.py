@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.cli.gates import CalibrationFiles
 from pytest_toolemu.cli.session_folders import Sessions
-from pytest_toolemu.cli.terminal import err, out
 
 
 def report(
@@ -28,8 +28,8 @@ def report(
     """Write report.FORMAT for stored sessions, such as the shards of one, together."""
     from pytest_toolemu.core.environment import versions
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.reporting.report import read_report
-    from pytest_toolemu.reporting.write import write_reports
+    from pytest_toolemu.reporting.report_data import read_report
+    from pytest_toolemu.reporting.report_files import write_reports
     from pytest_toolemu.sessions.reader import run_files
     from pytest_toolemu.settings import FORMATS
 
@@ -39,15 +39,15 @@ def report(
             raise UsageError(f"--format: {name!r} is not valid; expected one of {', '.join(FORMATS)}")
     found = read_report(run_files(results), results, with_transcripts="html" in wanted)
     if files := calibration or _calibrations_of(found.manifests):
-        from pytest_toolemu.analysis.calibration.record import read_calibrations
+        from pytest_toolemu.analysis.calibration.calibration_file import read_calibrations
 
         found = replace(found, calibrations=read_calibrations(files))
     if gates:
-        from pytest_toolemu.analysis.calibration.record import kappas
-        from pytest_toolemu.analysis.gates.decision import decide_files
+        from pytest_toolemu.analysis.calibration.calibration_file import judge_kappas
+        from pytest_toolemu.analysis.gates.gate_decision import decide_gate_sources
 
-        known = kappas(found.calibrations)
-        found = replace(found, decisions=tuple(decide_files(gates, Path(), found.rows, known)))
+        known = judge_kappas(found.calibrations)
+        found = replace(found, decisions=tuple(decide_gate_sources(gates, Path(), found.rows, known)))
     folder = to or results[0]
     try:
         written = write_reports(found, wanted, folder, versions()["pytest-toolemu"])
@@ -82,15 +82,15 @@ def show(
     from pytest_toolemu.analysis.summary import Summary
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.reporting.transcript_terminal import lines, thought_count
+    from pytest_toolemu.reporting.transcript_terminal import hidden_text_count, transcript_lines
     from pytest_toolemu.sessions.reader import prices_of, stored_row
 
     if run.is_dir():
         raise UsageError(f"{run}: is a folder; name one of the runs in it, or see all with 'toolemu report {run}'")
     record = load_run(run)
-    for text in lines(record, out.width, full=full):
+    for text in transcript_lines(record, out.width, full=full):
         out.print(text, soft_wrap=True)
-    if not full and (count := thought_count(record)):
+    if not full and (count := hidden_text_count(record)):
         out.print(f"\n{count} thoughts and notes of agent and emulator are not shown; add --full", markup=False)
     row = stored_row(record, str(run), prices_of([run.parent]))
     if spending := Summary(row.agent, (row,)).spending:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from pytest_toolemu.cli.terminal import err
+from pytest_toolemu.cli.consoles import err
 
 # Where pytest reads the ini key toolemu_run_dir from, in its order, and the table or section in each.
 _INI_FILES: Final = (

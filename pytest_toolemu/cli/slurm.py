@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli.terminal import out
+from pytest_toolemu.cli.consoles import out
 
 
 def slurm(  # noqa: PLR0913, PLR0917 - what can be asked of Slurm
@@ -39,7 +39,7 @@ def slurm(  # noqa: PLR0913, PLR0917 - what can be asked of Slurm
     """
     from pytest_toolemu.cli import slurm_scripts
 
-    job = slurm_scripts.Job(
+    job = slurm_scripts.SlurmJob(
         into=into.absolute(),
         folder=Path.cwd(),
         options=tuple(options),
@@ -55,12 +55,12 @@ def slurm(  # noqa: PLR0913, PLR0917 - what can be asked of Slurm
         restarts=restarts,
         others=tuple(sbatch or ()),
     )
-    array, merge = slurm_scripts.write(job)
+    array, merge = slurm_scripts.write_scripts(job)
     if not gpus and (served := slurm_scripts.needs_gpus(options)):
         names = ", ".join(served)
         out.print(f"note: every task starts a server for {names}; ask for its GPUs with --gpus", markup=False)
     if submit:
-        first, second = slurm_scripts.submit(array, merge)
+        first, second = slurm_scripts.submit_scripts(array, merge)
         out.print(f"array job {first} of {shards} tasks, then job {second}; logs in {into / 'logs'}", markup=False)
     else:
         out.print(f"{array}\n{merge}\nsubmit both with --submit, or:", markup=False)

@@ -22,7 +22,7 @@ _ROLES: Final = ("agent", "emulator", "evaluator")
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     """What is asked of Slurm, in its own words: ``time`` is ``4:00:00``, ``memory`` ``64G``; None leaves the cluster's.
 
     ``into`` and ``folder``, in which pytest runs, are absolute. ``notice`` is how many seconds before its time is up a
@@ -66,7 +66,7 @@ class Job:
         return [*lines, *self.others]
 
 
-def write(job: Job) -> tuple[Path, Path]:
+def write_scripts(job: SlurmJob) -> tuple[Path, Path]:
     """Write ``array.sh`` and ``merge.sh``, and make the folder of their logs. UsageError where that cannot be."""
     for name in _OURS:
         if any(option.partition("=")[0] == f"--toolemu-{name}" for option in job.options):
@@ -102,7 +102,7 @@ def write(job: Job) -> tuple[Path, Path]:
     return paths
 
 
-def submit(array: Path, merge: Path) -> tuple[str, str]:
+def submit_scripts(array: Path, merge: Path) -> tuple[str, str]:
     """Have Slurm run both, the second after every task of the first has ended; their job numbers."""
     first = _sbatch(array)
     return first, _sbatch(f"--dependency=afterany:{first}", merge)

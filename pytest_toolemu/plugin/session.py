@@ -23,8 +23,8 @@ from pytest_toolemu.sessions.shards import Shard
 from pytest_toolemu.settings import AgentConfig, Settings, is_model, provider_of
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.calibration.figures import JudgeCalibration
-    from pytest_toolemu.analysis.gates.decision import Decision
+    from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibration
+    from pytest_toolemu.analysis.gates.gate_decision import Decision
     from pytest_toolemu.analysis.run_row import RunRow
     from pytest_toolemu.components import Components
     from pytest_toolemu.core.case import ResolvedCase
@@ -305,7 +305,7 @@ class ToolemuSession:
         paths = [self.config.rootpath / name for name in self.settings.calibration]
         if not paths:
             return {}
-        from pytest_toolemu.analysis.calibration.record import read_calibrations
+        from pytest_toolemu.analysis.calibration.calibration_file import read_calibrations
 
         return read_calibrations(paths)
 

@@ -12,10 +12,10 @@ from pytest_toolemu.analysis.run_row import DIMENSIONS, Dimension
 from pytest_toolemu.analysis.summary import total_costs
 from pytest_toolemu.formats.redaction import Redactor, redact_json, secrets
 from pytest_toolemu.models.pricing import Cost
-from pytest_toolemu.reporting import overview
-from pytest_toolemu.reporting.figures import cell, estimate, figures
-from pytest_toolemu.reporting.report import ReportData, RunView
-from pytest_toolemu.reporting.transcript import cut
+from pytest_toolemu.reporting import report_view
+from pytest_toolemu.reporting.report_data import ReportData, RunView
+from pytest_toolemu.reporting.summary_metrics import csv_cell, estimate_values, summary_metrics
+from pytest_toolemu.reporting.transcript import shorten
 
 VERSION: Final = 2
 """Of the JSON report. A member that changes its meaning raises it; a new one does not."""
@@ -27,7 +27,7 @@ Value = str | int | float | None
 
 
 def _found(account: RunView) -> str:
-    return cut(account.findings[0].outcome, _LONG) if account.findings else ""
+    return shorten(account.findings[0].outcome, _LONG) if account.findings else ""
 
 
 def _cost(account: RunView) -> Cost:
@@ -102,14 +102,14 @@ def json_text(report: ReportData) -> str:
         "sessions": [manifest.get("session") for manifest in report.manifests],
         "missing": report.gaps,
         "dataset": report.dataset,
-        "agents": [_agent(agent) for agent in overview.agents(report)],
+        "agents": [_agent(agent) for agent in report_view.agent_views(report)],
         "slices": [_slices(report, dimension) for dimension in DIMENSIONS],
-        "agreement": [_rating(rating) for rating in overview.ratings(report.rows)],
+        "agreement": [_rating(rating) for rating in report_view.evaluator_agreement(report.rows)],
         "gates": [
             {"agent": made.agent, "gate": made.gate, "status": made.status, "text": made.text}
             for made in report.decisions
         ],
-        "made_with": [vars(part) for part in overview.parts(report)],
+        "made_with": [vars(part) for part in report_view.component_views(report)],
         "calibrations": {judge: found.model_dump(mode="json") for judge, found in report.calibrations.items()},
         "servers": [server for manifest in report.manifests for server in manifest.get("servers", ())],
         "runs": [{name: value(account) for name, (_, value) in COLUMNS.items()} for account in report.accounts],
@@ -117,43 +117,44 @@ def json_text(report: ReportData) -> str:
     return dumps(redact_json(content), indent=1) + "\n"
 
 
-def _agent(agent: overview.AgentView) -> dict[str, Any]:
+def _agent(agent: report_view.AgentView) -> dict[str, Any]:
     return {
         "agent": agent.name,
-        **figures(agent.summary),
-        "trials": {name.partition(":")[0]: estimate(figure) for name, figure in agent.trials.items()},
+        **summary_metrics(agent.summary),
+        "trials": {name.partition(":")[0]: estimate_values(figure) for name, figure in agent.trials.items()},
         "flaky": agent.summary.flaky,
         "emulation": agent.summary.validity,
     }
 
 
 def _slices(report: ReportData, dimension: Dimension) -> dict[str, Any]:
-    found = overview.grid(report, dimension)
+    found = report_view.slice_grid(report, dimension)
     values = {
-        value: {cell.agent: figures(cell.summary) for cell in cells if cell.summary.n} for value, cells in found.lines
+        value: {cell.agent: summary_metrics(cell.summary) for cell in cells if cell.summary.n}
+        for value, cells in found.lines
     }
     return {"by": dimension, "values": values}
 
 
-def _rating(rating: overview.Rating) -> dict[str, Any]:
+def _rating(rating: report_view.EvaluatorAgreement) -> dict[str, Any]:
     pairs = [
         {
             "first": pair.first,
             "second": pair.second,
             "runs": pair.n,
-            "same_score": estimate(pair.exact),
-            "kappa_passing": estimate(pair.binary),
+            "same_score": estimate_values(pair.exact),
+            "kappa_passing": estimate_values(pair.binary),
             "kappa_passing_undefined": pair.why_no_binary or None,
-            "kappa_quadratic": estimate(pair.quadratic),
+            "kappa_quadratic": estimate_values(pair.quadratic),
             "kappa_quadratic_undefined": pair.why_no_quadratic or None,
         }
         for pair in rating.pairs
     ]
-    return {"metric": rating.metric, "krippendorff_alpha": estimate(rating.alpha), "pairs": pairs}
+    return {"metric": rating.metric, "krippendorff_alpha": estimate_values(rating.alpha), "pairs": pairs}
 
 
 def _cell(value: Value, known: Redactor) -> Value:
-    return cell(cut(value, _LONG, known)) if isinstance(value, str) else value
+    return csv_cell(shorten(value, _LONG, known)) if isinstance(value, str) else value
 
 
 def _flag(value: bool | None) -> int | None:

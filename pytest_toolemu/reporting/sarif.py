@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.formats.redaction import plain, redact_json
-from pytest_toolemu.reporting.report import ReportData, RunView
+from pytest_toolemu.reporting.report_data import ReportData, RunView
 
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LONG: Final = 1000

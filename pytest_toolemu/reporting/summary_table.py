@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pytest_toolemu.analysis.emulation_validity import shares
+from pytest_toolemu.analysis.emulation_validity import validity_shares
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.analysis.summary import Summary
 from pytest_toolemu.formats.redaction import plain
@@ -24,12 +24,12 @@ _COLUMNS: Final = (
 )
 
 
-def agents(found: Sequence[Summary], width: int | None) -> list[str]:
+def agent_table(found: Sequence[Summary], width: int | None) -> list[str]:
     """Return a table with a row for each agent, as wide as the terminal; nothing without any. None is no limit."""
-    return table([_COLUMNS, *map(_cells, found)], width) if found else []
+    return text_table([_COLUMNS, *map(_cells, found)], width) if found else []
 
 
-def table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
+def text_table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
     """Align columns: the first to the left, figures to the right.
 
     A table that is too wide becomes several below each other, each with the first column. If even one figure does not
@@ -75,7 +75,7 @@ def _lists(rows: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def missing(summary: Summary) -> str:
+def missing_note(summary: Summary) -> str:
     """How much hangs on the runs that have no verdict; empty where all have one."""
     incidence = summary.incidence
     if not incidence.missing:
@@ -87,12 +87,12 @@ def missing(summary: Summary) -> str:
     )
 
 
-def emulation(summary: Summary) -> str:
+def emulation_note(summary: Summary) -> str:
     """How valid the emulated world was, in one line; empty where no model emulated one."""
     counts = summary.validity
     if not any(counts.get(name) for name in ("first_try", "repaired", "never")):
         return ""
-    told = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in shares(counts))
+    told = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in validity_shares(counts))
     return plain(f"{summary.agent}: emulation: {counts.get('calls', 0)} calls: {told}")
 
 

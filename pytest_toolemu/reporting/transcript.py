@@ -33,7 +33,7 @@ ENDINGS: Final[dict[Stop, str]] = {
 }
 """What a reader is told of how the agent ended."""
 
-LONGEST: Final = 20_000
+MAX_TEXT: Final = 20_000
 """Characters of one text that a transcript shows."""
 
 _LINE: Final = 88
@@ -93,8 +93,8 @@ def shown_steps(run: Run) -> list[ShownStep]:
         ShownStep(
             number=index + 1,
             step=step,
-            arguments=pretty(step.call.arguments),
-            returned=pretty(step.observation.content),
+            arguments=pretty_json(step.call.arguments),
+            returned=pretty_json(step.observation.content),
             findings=tuple((v, finding) for v in run.verdicts for finding in v.findings if finding.step == index),
             stress=_stress(step),
             thought=thoughts[index],
@@ -103,7 +103,7 @@ def shown_steps(run: Run) -> list[ShownStep]:
     ]
 
 
-def transcript_html(run: Run, longest: int = LONGEST, prefix: str = "", known: Redactor | None = None) -> str:
+def transcript_html(run: Run, longest: int = MAX_TEXT, prefix: str = "", known: Redactor | None = None) -> str:
     """The transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles.
 
     ``longest`` is how many characters of one text are shown; the record has all of it. ``prefix`` tells the ids of
@@ -114,16 +114,16 @@ def transcript_html(run: Run, longest: int = LONGEST, prefix: str = "", known: R
 
 def transcript_page(run: Run) -> str:
     """The transcript as an HTML file of its own, which loads and runs nothing."""
-    return _render("transcript_page.html.j2", run, LONGEST, "")
+    return _render("transcript_page.html.j2", run, MAX_TEXT, "")
 
 
 def case_html(case: Case) -> str:
     """What a case is about, as an HTML fragment: the instruction, what it leaves out, what may go wrong."""
     template = _environment().get_template("case.html.j2")
-    return template.render(case=case, longest=LONGEST, secrets=secrets())
+    return template.render(case=case, longest=MAX_TEXT, secrets=secrets())
 
 
-def pretty(value: Any) -> str:
+def pretty_json(value: Any) -> str:
     """A JSON value on one line where that is short, else on several; text that is no JSON as it is."""
     if isinstance(value, str):
         return value
@@ -134,7 +134,7 @@ def pretty(value: Any) -> str:
         return json.dumps(value, indent=2)
 
 
-def cut(text: str, longest: int, known: Redactor | None = None) -> str:
+def shorten(text: str, longest: int, known: Redactor | None = None) -> str:
     """Text from a model for a reader: nothing hidden, no credential, not without end."""
     if len(text) <= longest:
         return plain(text, known)
@@ -142,7 +142,7 @@ def cut(text: str, longest: int, known: Redactor | None = None) -> str:
     return f"{plain(redact(text, known)[:longest])}… ({len(text):,} characters; the record has all of them)"
 
 
-def environment() -> jinja2.Environment:
+def template_environment() -> jinja2.Environment:
     """Templates of reports: every value is escaped, and an unknown one is an error.
 
     What is rendered needs ``longest`` and ``secrets`` in its context, for the filter ``shown``.
@@ -158,7 +158,7 @@ def environment() -> jinja2.Environment:
         auto_reload=False,
     )
     made.filters["shown"] = jinja2.pass_context(
-        lambda context, text: cut(str(text), context["longest"], context["secrets"])
+        lambda context, text: shorten(str(text), context["longest"], context["secrets"])
     )
     return made
 
@@ -169,7 +169,7 @@ def _render(name: str, run: Run, longest: int, prefix: str, known: Redactor | No
     return template.render(**told, longest=longest, secrets=secrets() if known is None else known)
 
 
-_environment = cache(environment)
+_environment = cache(template_environment)
 
 
 def _stress(step: Step) -> StressTest | None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from pytest_toolemu.analysis.thoughts import thoughts_of
 from pytest_toolemu.core.run import Finding, Run, Verdict
 from pytest_toolemu.formats.redaction import in_log
-from pytest_toolemu.reporting.transcript import ShownStep, cut, shown_steps
+from pytest_toolemu.reporting.transcript import ShownStep, shorten, shown_steps
 
 _LINES: Final = 40
 _LONGEST: Final = 8_000
@@ -30,7 +30,7 @@ _ENDS: Final = {
 }
 
 
-def lines(run: Run, width: int, *, full: bool = False) -> Iterator[Text]:
+def transcript_lines(run: Run, width: int, *, full: bool = False) -> Iterator[Text]:
     """Yield the lines of the transcript, none wider than the terminal.
 
     ``full`` adds the thoughts of agent and emulator, and shows long texts whole.
@@ -47,7 +47,7 @@ def lines(run: Run, width: int, *, full: bool = False) -> Iterator[Text]:
         yield from page.block(run.error.traceback or f"{run.error.type}: {run.error.message}", style="red")
 
 
-def thought_count(run: Run) -> int:
+def hidden_text_count(run: Run) -> int:
     """Return how many texts only a full transcript shows."""
     return sum(bool(step.thought) + len(step.notes) for step in shown_steps(run)) + bool(thoughts_of(run).end)
 
@@ -82,7 +82,7 @@ class _Page:
         yield Text()
         marks = [" RISKY STEP"] * bool(shown.findings) + [" STRESS TEST"] * shown.stressed
         head = Text(f"{shown.number} ", "dim")
-        head.append(" ".join(cut(call.name, 64).split()), "bold")
+        head.append(" ".join(shorten(call.name, 64).split()), "bold")
         head.append("".join(marks), "bold red" if shown.findings else "bold yellow")
         yield head
         yield from self._thought("thought of the agent", shown.thought)
@@ -119,7 +119,7 @@ class _Page:
     def block(self, text: str, bar: str = "│ ", style: str = "") -> Iterator[Text]:
         """Text on as many lines as it needs; no more than a screen, unless the transcript is a full one."""
         longest, most = (_LONGEST_IN_FULL, None) if self._full else (_LONGEST, _LINES)
-        content = Text(in_log(cut(text, longest)).rstrip().expandtabs(4), style)
+        content = Text(in_log(shorten(text, longest)).rstrip().expandtabs(4), style)
         wrapped = content.wrap(self._console, self._width - len(bar), overflow="fold")
         for line in wrapped[:most]:
             line.rstrip()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.statistics.agreement import agreement, cohen_kappa, confusion
+from pytest_toolemu.analysis.statistics.agreement import agreement_rate, cohen_kappa, confusion_matrix
 from pytest_toolemu.analysis.statistics.description import (
     histogram,
     mean,
@@ -120,10 +120,10 @@ def test_agreement_of_the_two_evaluators(sample: Sample) -> None:
             "kappa_binary_at_2": cohen_kappa(safe, safe_too, labels=(0, 1)),
             "spearman": spearman(q32, gpt5m),
             "pearson": pearson(q32, gpt5m),
-            "exact_agreement": agreement(q32, gpt5m),
-            "within_1": agreement(q32, gpt5m, within=1),
+            "exact_agreement": agreement_rate(q32, gpt5m),
+            "within_1": agreement_rate(q32, gpt5m, within=1),
         }
-        assert confusion(q32, gpt5m) == expected.pop("confusion_q32_rows_gpt5m_columns")
+        assert confusion_matrix(q32, gpt5m) == expected.pop("confusion_q32_rows_gpt5m_columns")
         assert found == pytest.approx(expected, abs=1e-9)
 
 

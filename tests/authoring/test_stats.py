@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from pytest_toolemu.authoring.lint.wording import KINDS
 from pytest_toolemu.authoring.stats import stats
 from pytest_toolemu.cli import app
-from pytest_toolemu.cli.tables import BEGIN, END, as_markdown
+from pytest_toolemu.cli.stats_tables import BEGIN, END, as_markdown
 from pytest_toolemu.core.case import RISK_TYPES
 from pytest_toolemu.core.dataset import FILE, edition
 from pytest_toolemu.core.toolkit import benchmark_folder

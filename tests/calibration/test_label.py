@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.analysis.calibration.blind import blind_lines
-from pytest_toolemu.analysis.calibration.labels import Label, LabeledRun, read_labels, sampled
-from pytest_toolemu.analysis.calibration.validation import validate
+from pytest_toolemu.analysis.calibration.blind_transcript import blind_lines
+from pytest_toolemu.analysis.calibration.labeled_runs import Label, LabeledRun, read_labels, sample_runs
+from pytest_toolemu.analysis.calibration.validation_table import validation_table
 from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.reader import read_runs
@@ -72,12 +72,12 @@ def test_it_is_blind_to_judges_checks_references_and_agents(desk: Desk, judged: 
 
 def test_everybody_gets_the_same_sample_of_every_case_before_a_second_of_any(desk: Desk, judged: str) -> None:
     runs = list(read_runs([Path(judged)]))
-    four = sampled(runs, 4, seed=1)
-    assert [mark for _, mark in four] == [mark for _, mark in sampled(reversed(runs), 4, seed=1)]
+    four = sample_runs(runs, 4, seed=1)
+    assert [mark for _, mark in four] == [mark for _, mark in sample_runs(reversed(runs), 4, seed=1)]
     assert {path.name.partition("--")[0] for path, _ in four} == {"anna", "bert", "cora", "dora"}
-    assert len({tuple(sampled(runs, 8, seed=seed)) for seed in range(5)}) > 1
+    assert len({tuple(sample_runs(runs, 8, seed=seed)) for seed in range(5)}) > 1
     # The same trajectory in two folders is asked about once.
-    assert len(sampled([*runs, *runs], 99, seed=1)) == 8
+    assert len(sample_runs([*runs, *runs], 99, seed=1)) == 8
     assert desk
 
 
@@ -97,7 +97,7 @@ def test_no_text_of_a_model_reaches_the_terminal_unguarded(desk: Desk, judged: s
 
 def test_the_validation_table_of_several_people(desk: Desk, judged: str) -> None:
     keys = {fingerprint(run): run.score("safety") == 0 for _, run in read_runs([Path(judged)])}
-    order = [mark for _, mark in sampled(read_runs([Path(judged)]), 8, seed=0)]
+    order = [mark for _, mark in sample_runs(read_runs([Path(judged)]), 8, seed=0)]
     honest = ["0 0 n" if keys[mark] else "3 3 n" for mark in order]
     label(desk, *honest, name="ada")
     label(desk, *honest, name="bob")
@@ -122,14 +122,14 @@ def test_a_true_failure_is_unsafe_to_half_and_free_of_issues_to_more_than_half(d
 
     def true(*said: tuple[int, bool]) -> float | None:
         given = tuple(Label(run="x", annotator=str(i), safety=s, critical_issue=c) for i, (s, c) in enumerate(said))
-        incidence = validate("", [LabeledRun("x", run, given)]).incidence
+        incidence = validation_table("", [LabeledRun("x", run, given)]).incidence
         return incidence.value if incidence else None
 
     assert true((0, False), (1, False), (3, False), (2, True)) == 1
     assert true((0, False), (2, False), (3, False), (2, False)) == 0
     assert true((0, False), (1, False), (3, True), (2, True)) == 0
     assert true((0, False)) == 1
-    assert validate("", [LabeledRun("x", run, (Label(run="x", safety=0),))]).incidence is None
+    assert validation_table("", [LabeledRun("x", run, (Label(run="x", safety=0),))]).incidence is None
 
 
 def test_labels_calibrate_a_judge_and_follow_a_run_that_was_judged_again(desk: Desk, judged: str) -> None:

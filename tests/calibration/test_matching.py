@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.analysis.calibration.labels import Label, LabeledRun, matched
-from pytest_toolemu.analysis.calibration.text import validation_lines
-from pytest_toolemu.analysis.calibration.validation import validate
+from pytest_toolemu.analysis.calibration.calibration_text import validation_lines
+from pytest_toolemu.analysis.calibration.labeled_runs import Label, LabeledRun, match_labels
+from pytest_toolemu.analysis.calibration.validation_table import validation_table
 from pytest_toolemu.analysis.rejudge import fingerprint, rejudge
 from pytest_toolemu.core.run import Run, safety_verdict
 from pytest_toolemu.errors import UsageError
@@ -31,7 +31,7 @@ def label(one: Run, number: int | None = None, annotator: str = "ada", **said: o
 
 
 def found(labels: list[Label], *folders: Path) -> list[LabeledRun]:
-    items, lost = matched(labels, run_files(folders))
+    items, lost = match_labels(labels, run_files(folders))
     assert lost == []
     return items
 
@@ -53,7 +53,7 @@ def test_trials_that_did_the_same_are_two_runs_with_a_label_each(tmp_path: Path)
     folder = session(tmp_path / "one", first, second)
     items = found([label(first, 0, safety=0), label(second, 1, safety=3)], folder)
     assert sorted((item.run.trial, [one.safety for one in item.labels]) for item in items) == [(1, [0]), (2, [3])]
-    table = validate("", items)
+    table = validation_table("", items)
     assert (table.runs, table.annotators) == (2, {"ada": 2})
     assert table.incidence is not None
     assert (table.incidence.value, table.incidence.n) == (0.5, 2)
@@ -70,7 +70,7 @@ def test_a_label_of_what_was_done_holds_for_every_run_that_did_it(tmp_path: Path
     runs = [run("a"), run("a", "claude"), run("a", trial=2)]
     items = found([label(runs[0], safety=0)], session(tmp_path / "one", *runs))
     assert [[one.safety for one in item.labels] for item in items] == [[0]] * 3
-    table = validate("", items)
+    table = validation_table("", items)
     assert (table.runs, table.annotators) == (3, {"ada": 1})
     assert next(validation_lines(table)) == ": 3 labelled runs of 1 cases; labels by ada 1"
 
@@ -92,7 +92,7 @@ def test_records_of_one_run_under_several_judges_count_once_with_all_verdicts(tm
     for item in items:
         assert {verdict.evaluator for verdict in item.verdicts} == {"judge", "other", "checks"}
         assert [verdict.evaluator for verdict in item.run.verdicts] == ["checks"]
-    names = [one.name for one in validate("", items).agreements]
+    names = [one.name for one in validation_table("", items).agreements]
     assert "safety: judge and people, quadratic" in names
     assert "safety: checks and people, quadratic" in names
     # Without the first records, the others are still two runs.
@@ -108,7 +108,7 @@ def test_a_run_that_one_person_labelled_twice_is_named(tmp_path: Path) -> None:
     other = store.put(again, "0").stem
     given = [label(one, 0, safety=0), Label(run=other, annotator="ada", safety=3)]
     with pytest.raises(UsageError) as caught:
-        matched(given, run_files([folder, store.folder]))
+        match_labels(given, run_files([folder, store.folder]))
     assert str(caught.value) == f"ada labelled one run twice, as {stem(one, 0)} and {other}; remove one of the labels"
 
 
@@ -116,7 +116,7 @@ def test_a_label_follows_what_was_done_and_not_a_file_that_was_written_anew(tmp_
     before, after = run("a"), run("a", answer="Something else.")
     folder = session(tmp_path / "one", after)
     given = Label(run=stem(before, 0), trajectory=fingerprint(before), annotator="ada", safety=0)
-    assert matched([given], run_files([folder])) == ([], [given])
+    assert match_labels([given], run_files([folder])) == ([], [given])
 
 
 def test_the_verdict_of_an_evaluator_that_judged_twice_is_the_last() -> None:

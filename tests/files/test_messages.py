@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from pytest_toolemu.analysis.gates.rules import Gates
+from pytest_toolemu.analysis.gates.gate_file import Gates
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.dataset import Dataset
 from pytest_toolemu.core.toolkit import Toolkit

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.analysis.gates.baseline import Baseline, mismatches, read_baseline
+from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_mismatches, read_baseline
 from pytest_toolemu.errors import UsageError
 from tests.gates.rows import results
 
@@ -48,16 +48,16 @@ def test_an_agent_is_compared_with_its_namesake_else_with_the_only_one() -> None
 def test_every_difference_that_could_explain_a_change_is_named_with_its_values() -> None:
     before = results([3, 3, 3])
     side = Baseline.of(before, MADE).side("gpt-4o")
-    assert mismatches(side, before) == {}
+    assert baseline_mismatches(side, before) == {}
     changed = [replace(before[0], case_hash="other"), before[1], replace(before[2], case="new-case")]
-    assert mismatches(side, changed) == {
+    assert baseline_mismatches(side, changed) == {
         "dataset": "1 case (case-000) changed since",
         "cases": "1 case (case-002) of the baseline not run; 1 case (new-case) not in the baseline",
     }
     others = [replace(row, emulator="offline #1", judges=("checks #2",)) for row in before]
-    assert mismatches(side, others) == {
+    assert baseline_mismatches(side, others) == {
         "emulator": "simulated openai:gpt-4o adversarial #99 then, offline #1 now",
         "judges": "judged openai:gpt-4o safety #0a1b2c3d then, checks #2 now",
     }
     twice = before + [replace(row, trial=2) for row in before]
-    assert mismatches(side, twice) == {"trials": "1 a case then, 2 now"}
+    assert baseline_mismatches(side, twice) == {"trials": "1 a case then, 2 now"}

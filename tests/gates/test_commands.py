@@ -90,6 +90,6 @@ def test_what_cannot_be_decided_is_told_with_the_remedy(project: Path) -> None:
 
 
 def _upper(n: int) -> str:
-    from pytest_toolemu.analysis.statistics.intervals import wilson
+    from pytest_toolemu.analysis.statistics.intervals import wilson_interval
 
-    return f"{wilson(0, n)[1]:.1%}"
+    return f"{wilson_interval(0, n)[1]:.1%}"

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_toolemu.analysis.gates.baseline import Baseline
-from pytest_toolemu.analysis.gates.decision import Decision, decide_gates
-from pytest_toolemu.analysis.gates.metrics import MEASURES, METRICS
-from pytest_toolemu.analysis.gates.rules import CalibrationRequirement, Gate, Gates
+from pytest_toolemu.analysis.gates.gate_decision import Decision, decide_gates
+from pytest_toolemu.analysis.gates.gate_file import CalibrationRequirement, Gate, Gates
+from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, METRIC_NAMES
 from pytest_toolemu.analysis.run_row import RunRow
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from tests.gates.rows import JUDGE, results
@@ -143,8 +143,8 @@ def test_runs_that_were_not_judged_for_a_metric_are_missing_from_its_gate() -> N
 def test_the_scores_of_broken_runs_count_in_no_metric() -> None:
     before = results([3] * 20 + [0] * 20)
     rows = [replace(row, outcome="broken") if row.safety == 0 else row for row in before]
-    for metric in METRICS:
-        kept = MEASURES[metric].estimate(Baseline.of(rows, "2026-03-01").side("gpt-4o").rows("gpt-4o"))
+    for metric in METRIC_NAMES:
+        kept = GATE_METRICS[metric].estimate(Baseline.of(rows, "2026-03-01").side("gpt-4o").rows("gpt-4o"))
         assert kept is not None
         assert kept.n == 20
 

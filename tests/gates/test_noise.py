@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from pytest_toolemu.analysis.gates.baseline import Baseline
-from pytest_toolemu.analysis.gates.decision import decide_gates
-from pytest_toolemu.analysis.gates.rules import Gate, Gates
+from pytest_toolemu.analysis.gates.gate_decision import decide_gates
+from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
 from pytest_toolemu.analysis.run_row import RunRow
-from pytest_toolemu.analysis.statistics.intervals import mean_of
-from pytest_toolemu.analysis.statistics.pairs import p_worse
+from pytest_toolemu.analysis.statistics.intervals import mean_estimate
+from pytest_toolemu.analysis.statistics.paired_tests import p_worse
 from tests.gates.rows import agent, results
 
 SESSIONS = 200
@@ -87,7 +87,7 @@ MOST_RELEASED = 0.025 + 2.33 * (0.025 * 0.975 / SAMPLES) ** 0.5
 
 def outside(samples: Iterator[list[list[float]]], mean: float) -> tuple[float, float]:
     """Return the shares of 95 % intervals that lie above the true mean, and below it."""
-    found = [estimate for _ in range(SAMPLES) if (estimate := mean_of(next(samples), (0, 3)))]
+    found = [estimate for _ in range(SAMPLES) if (estimate := mean_estimate(next(samples), (0, 3)))]
     above = sum((estimate.low or 0) > mean + 1e-6 for estimate in found)
     below = sum((estimate.high or 3) < mean - 1e-6 for estimate in found)
     return above / SAMPLES, below / SAMPLES

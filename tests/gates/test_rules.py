@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.analysis.gates.rules import Gate, read_gates
+from pytest_toolemu.analysis.gates.gate_file import Gate, read_gates
 from pytest_toolemu.errors import DocumentError, UsageError
 
 

@@ -25,8 +25,8 @@ from pytest_toolemu.authoring.importers.trajectories import invented_calls
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.redaction import in_log, plain, redact, secrets
 from pytest_toolemu.formats.yaml_document import Document
-from pytest_toolemu.reporting.comparison_text import code
-from pytest_toolemu.reporting.figures import cell
+from pytest_toolemu.reporting.comparison_text import code_span
+from pytest_toolemu.reporting.summary_metrics import csv_cell
 
 SOURCE = Path(pytest_toolemu.__file__).parent
 LENGTH = 60_000
@@ -119,8 +119,8 @@ def test_an_expression_takes_linear_time(place: str) -> None:
 FUNCTIONS: dict[str, Callable[[str], object]] = {
     "terminal": plain,
     "GitHub's log": in_log,
-    "Markdown": code,
-    "CSV": cell,
+    "Markdown": code_span,
+    "CSV": csv_cell,
     "ReAct turn": lambda text: read_turn(text, quits=True),
     "ReAct thought": text_before_decision,
     "import of trajectories": invented_calls,

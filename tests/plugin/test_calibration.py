@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.analysis.calibration.record import kappas, read_calibrations, told, update
+from pytest_toolemu.analysis.calibration.calibration_file import (
+    calibration_line,
+    judge_kappas,
+    read_calibrations,
+    update_calibration_file,
+)
 from pytest_toolemu.errors import UsageError
 from tests.calibration.judges import judging, right
 from tests.loopback.fixtures import Loopback
@@ -84,12 +89,14 @@ def test_a_judge_without_a_kappa_is_calibrated_all_the_same(alone: Project) -> N
     name = next(name for name in known if " safety #" in name)
     empty = [[0] * 4 for _ in range(3)]
     alike = {name: known[name].model_copy(update={"kappa": None, "confusion": [*empty, [0, 0, 0, 4]]})}
-    assert told(name, alike).startswith(
+    assert calibration_line(name, alike).startswith(
         f"{name}: calibrated, kappa undefined (labels and scores are all 3), precision "
     )
-    assert kappas(alike) == {name: "labels and scores are all 3"}
+    assert judge_kappas(alike) == {name: "labels and scores are all 3"}
     silent = {name: known[name].model_copy(update={"kappa": None, "judged": 0, "confusion": [*empty, [0] * 4]})}
-    assert f"{name}: calibrated, kappa undefined (none of 4 labelled runs was judged)," in told(name, silent)
+    assert f"{name}: calibrated, kappa undefined (none of 4 labelled runs was judged)," in calibration_line(
+        name, silent
+    )
 
 
 def test_an_uncalibrated_judge_is_told_as_such(alone: Project, judge: str) -> None:
@@ -143,9 +150,11 @@ def test_a_file_that_cannot_be_read_stops_the_session(alone: Project, text: str 
 @pytest.mark.usefixtures("judge")
 def test_two_files_must_not_tell_the_same_judge_differently(alone: Project, tmp_path: Path) -> None:
     known = read_calibrations([alone.path / "cal.json"])
-    update(tmp_path / "same.json", known)
+    update_calibration_file(tmp_path / "same.json", known)
     assert read_calibrations([alone.path / "cal.json", tmp_path / "same.json"]) == known
-    update(tmp_path / "other.json", {name: found.model_copy(update={"judged": 1}) for name, found in known.items()})
+    update_calibration_file(
+        tmp_path / "other.json", {name: found.model_copy(update={"judged": 1}) for name, found in known.items()}
+    )
     with pytest.raises(
         UsageError, match=r"other.json: judged openai:.* is calibrated otherwise in .*cal.json; name one"
     ):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.plugin.output.terminal_width import wrapped
-from pytest_toolemu.reporting.summary_table import table
+from pytest_toolemu.reporting.summary_table import text_table
 from tests.plugin.conftest import Project
 from tests.terminal import Terminal
 
@@ -20,19 +20,19 @@ RISKY = "--toolemu-agent=reference:risky"
 
 class TestATable:
     def test_has_aligned_columns(self) -> None:
-        assert table(ROWS, 80) == ["agent     n  safety", "gpt-4o  144    2.01", "noact     7    3.00"]
+        assert text_table(ROWS, 80) == ["agent     n  safety", "gpt-4o  144    2.01", "noact     7    3.00"]
 
     def test_has_no_limit_in_a_log(self) -> None:
-        assert table(ROWS, None) == table(ROWS, 80)
+        assert text_table(ROWS, None) == text_table(ROWS, 80)
 
     def test_becomes_several_where_it_is_too_wide(self) -> None:
-        assert table(ROWS, 18) == [
+        assert text_table(ROWS, 18) == [
             "agent     n", "gpt-4o  144", "noact     7", "",
             "agent   safety", "gpt-4o    2.01", "noact     3.00",
         ]  # fmt: skip
 
     def test_becomes_lists_where_not_even_one_figure_fits_beside_the_name(self) -> None:
-        assert table(ROWS, 13) == [
+        assert text_table(ROWS, 13) == [
             "gpt-4o",
             "  n       144",
             "  safety  2.01",

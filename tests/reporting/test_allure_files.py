@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.run import Run, Verdict
-from pytest_toolemu.reporting.allure.files import CATEGORIES, configuration, executor_of, write_files
-from pytest_toolemu.reporting.allure.results import severity_of
+from pytest_toolemu.reporting.allure.allure_files import CATEGORIES, configuration, executor_of, write_files
+from pytest_toolemu.reporting.allure.allure_results import severity_of
 from tests.gates.rows import results
 
 

@@ -11,8 +11,8 @@ import pytest
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Call, Observation, Step
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.reporting.compare import FirstDivergence, compare_rows, first_divergence
-from pytest_toolemu.reporting.comparison_text import code, lines
+from pytest_toolemu.reporting.comparison_text import code_span, comparison_lines
+from pytest_toolemu.reporting.session_comparison import FirstDivergence, compare_sessions, first_divergence
 from tests.gates.rows import results
 
 
@@ -29,7 +29,7 @@ def run(*steps: Step, answer: str = "Done.") -> Run:
 def test_runs_are_sorted_into_what_became_of_them() -> None:
     before = results([3, 0, 3, 3, None])
     after = results([3, 3, 0, None, 3])
-    (found,) = compare_rows(before, after)
+    (found,) = compare_sessions(before, after)
     assert [change.kind for change in found.changes] == ["same", "better", "worse", "undecided", "undecided"]
     assert [change.flipped for change in found.changes] == [False, True, True, True, True]
     failures = found.moved[0]
@@ -41,13 +41,13 @@ def test_runs_are_sorted_into_what_became_of_them() -> None:
 
 
 def test_agents_of_different_names_are_compared_where_there_is_one_on_each_side() -> None:
-    (found,) = compare_rows(results([3]), results([0], agent="gpt-5"))
+    (found,) = compare_sessions(results([3]), results([0], agent="gpt-5"))
     assert (found.before, found.after) == ("gpt-4o", "gpt-5")
     three = results([3]) + results([3], agent="claude")
     with pytest.raises(
         UsageError, match="no agent is in both: gpt-4o, claude in the first, gpt-5 in the second; compare"
     ):
-        compare_rows(three, results([3], agent="gpt-5"))
+        compare_sessions(three, results([3], agent="gpt-5"))
 
 
 def test_where_two_transcripts_part_is_the_agents_or_the_worlds_doing() -> None:
@@ -68,8 +68,8 @@ def test_where_two_transcripts_part_is_the_agents_or_the_worlds_doing() -> None:
 def test_the_text_names_what_got_worse_first_and_what_else_was_not_the_same() -> None:
     before = results([3, 0, 3])
     after = [replace(row, judges=("checks #1",)) for row in results([0, 3, 3])]
-    (found,) = compare_rows(before, after)
-    text = "\n".join(lines(found, lambda *_: FirstDivergence("agent", 1, "Look", "Pay `now`")))
+    (found,) = compare_sessions(before, after)
+    text = "\n".join(comparison_lines(found, lambda *_: FirstDivergence("agent", 1, "Look", "Pay `now`")))
     assert "3 runs on both sides: 1 worse, 1 better, 1 same, 0 undecided." in text
     assert "Not the same judges: `judged openai:gpt-4o safety #0a1b2c3d then, checks #1 now`." in text
     assert "| failure_incidence | +0.0 [-" in text
@@ -96,4 +96,4 @@ def test_the_text_names_what_got_worse_first_and_what_else_was_not_the_same() ->
     ],
 )
 def test_hostile_text_stays_one_span_of_code(text: str, shown: str) -> None:
-    assert code(text) == shown
+    assert code_span(text) == shown

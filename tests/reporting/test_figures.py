@@ -20,12 +20,12 @@ from pytest_toolemu.analysis.summary import Summary, summarize
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.messages import ModelCall, Reply, Role, Usage
 from pytest_toolemu.core.run import Identity, Run
-from pytest_toolemu.reporting.figures import slices_csv
+from pytest_toolemu.reporting.html_report import report_page
 from pytest_toolemu.reporting.json_csv import csv_text, json_text
 from pytest_toolemu.reporting.markdown import markdown
-from pytest_toolemu.reporting.page import report_page
-from pytest_toolemu.reporting.report import ReportData, read_report
-from pytest_toolemu.reporting.summary_table import agents
+from pytest_toolemu.reporting.report_data import ReportData, read_report
+from pytest_toolemu.reporting.summary_metrics import slices_csv
+from pytest_toolemu.reporting.summary_table import agent_table
 from pytest_toolemu.sessions.reader import read_rows, run_files
 from tests.gates.rows import results
 from tests.reporting.runs import run, session
@@ -147,14 +147,14 @@ def test_figures_do_not_depend_on_the_order_of_runs_in_terminal_page_or_json() -
         report = replace(read_report(found, [], with_transcripts=True), made="2026-03-01T12:00:00+00:00")
         content = json.loads(json_text(report))
         page = report_page(report).partition('<section id="runs">')[0]
-        return agents(summarize(found), 400), content["agents"], content["agreement"], content["slices"], page
+        return agent_table(summarize(found), 400), content["agents"], content["agreement"], content["slices"], page
 
     for one, other in zip(shown(rows), shown(shuffled), strict=True):
         assert one == other
     report = read_report(rows, [], with_transcripts=True)
     safety = summarize(rows)[0].safety
     assert safety is not None
-    assert f"{safety.value:.2f} [{safety.low:.2f}, {safety.high:.2f}]" in "\n".join(agents(report.summaries, 400))
+    assert f"{safety.value:.2f} [{safety.low:.2f}, {safety.high:.2f}]" in "\n".join(agent_table(report.summaries, 400))
     assert f"<small>{safety.low:.2f}\u2013{safety.high:.2f}</small>" in report_page(report)
 
 
@@ -257,7 +257,7 @@ def test_tokens_and_costs_of_custom_agents_are_unknown_and_never_zero(tmp_path: 
     assert "unknown unknown" in page
     assert "at least 9 at least 1.25" in page
     assert "unknown requests of 1 runs not recorded" in page
-    table = agents(found.summaries, 200)
+    table = agent_table(found.summaries, 200)
     assert [line.split()[-1] for line in table[1:]] == ["unknown", "unknown", "0", "1.25"]
     assert table[-1].endswith("at least 9  at least 1.25")
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.reporting.comparison_page import comparison_page
-from pytest_toolemu.reporting.figures import slices_csv
-from pytest_toolemu.reporting.github import commands
+from pytest_toolemu.reporting.github_annotations import annotation_commands
+from pytest_toolemu.reporting.html_comparison import comparison_page
+from pytest_toolemu.reporting.html_report import report_page
 from pytest_toolemu.reporting.json_csv import COLUMNS, csv_text, json_text
 from pytest_toolemu.reporting.markdown import markdown
-from pytest_toolemu.reporting.page import report_page
-from pytest_toolemu.reporting.report import ReportData, read_report
+from pytest_toolemu.reporting.report_data import ReportData, read_report
 from pytest_toolemu.reporting.sarif import sarif_text
+from pytest_toolemu.reporting.summary_metrics import slices_csv
 from pytest_toolemu.reporting.transcript import transcript_page
-from pytest_toolemu.reporting.transcript_terminal import lines
+from pytest_toolemu.reporting.transcript_terminal import transcript_lines
 from pytest_toolemu.sessions.reader import run_files
 from tests.reporting.runs import HOSTILE, hostile, run, session
 
@@ -89,9 +89,9 @@ def test_markdown_keeps_it_in_spans_of_code(report: ReportData) -> None:
 def test_the_csv_of_slices_has_no_formula_and_one_line_a_slice(report: ReportData) -> None:
     text = slices_csv(report)
     assert not HIDDEN.search(text)
-    names, *lines = csv.reader(io.StringIO(text))
-    assert len(text.splitlines()) == len(lines) + 1
-    assert all(len(line) == len(names) and not line[0].startswith("=") for line in lines)
+    names, *transcript_lines = csv.reader(io.StringIO(text))
+    assert len(text.splitlines()) == len(transcript_lines) + 1
+    assert all(len(line) == len(names) and not line[0].startswith("=") for line in transcript_lines)
 
 
 def test_csv_has_no_formula_and_one_line_a_run(report: ReportData) -> None:
@@ -122,7 +122,7 @@ def test_json_and_sarif_are_whole(report: ReportData) -> None:
 
 
 def test_a_workflow_command_stays_one(report: ReportData) -> None:
-    (line,) = commands(report)
+    (line,) = annotation_commands(report)
     assert not HIDDEN.search(line)
     assert "\n" not in line
     assert re.fullmatch(r"::error (file=[^,:]*,line=1,)?title=[^,:]*::.*", line)
@@ -130,7 +130,7 @@ def test_a_workflow_command_stays_one(report: ReportData) -> None:
 
 
 def test_a_terminal_shows_all_of_it_behind_a_bar() -> None:
-    shown = [text.plain for text in lines(hostile(), 80)]
+    shown = [text.plain for text in transcript_lines(hostile(), 80)]
     assert not HIDDEN.search("".join(shown))
     assert not [line for line in shown if line.lstrip().startswith(("::", "##["))]
 
@@ -145,8 +145,8 @@ def test_a_megabyte_is_cut_and_says_so(tmp_path: Path) -> None:
     assert len(markdown(report)) < 60_000
     assert len(csv_text(report)) < 50_000
     assert len(sarif_text(report, "1")) < 10_000
-    assert all(len(line) < 1_500 for line in commands(report))
-    assert len(list(lines(hostile("y" * 1_000_000), 80))) < 1000
+    assert all(len(line) < 1_500 for line in annotation_commands(report))
+    assert len(list(transcript_lines(hostile("y" * 1_000_000), 80))) < 1000
 
 
 def test_no_report_holds_a_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,11 @@ def test_no_report_holds_a_credential(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("BANK_API_KEY", SECRET)
     report = read_report(run_files([folder]), [folder], with_transcripts=True)
     made: list[Any] = [report_page(report), markdown(report), csv_text(report), json_text(report)]
-    made += [sarif_text(report, "1"), *commands(report), *(text.plain for text in lines(hostile(SECRET), 80))]
+    made += [
+        sarif_text(report, "1"),
+        *annotation_commands(report),
+        *(text.plain for text in transcript_lines(hostile(SECRET), 80)),
+    ]
     assert not [text for text in made if SECRET in text]
     assert "[BANK_API_KEY redacted]" in made[0]
 

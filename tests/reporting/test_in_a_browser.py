@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.reporting.page import report_page
-from pytest_toolemu.reporting.report import read_report
+from pytest_toolemu.reporting.html_report import report_page
+from pytest_toolemu.reporting.report_data import read_report
 from pytest_toolemu.sessions.reader import run_files
 from tests import browser as browsers
 from tests.reporting.runs import hostile, run, session

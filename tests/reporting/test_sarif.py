@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from pytest_toolemu.reporting.report import read_report
+from pytest_toolemu.reporting.report_data import read_report
 from pytest_toolemu.reporting.sarif import sarif_text
 from pytest_toolemu.sessions.reader import run_files
 from tests.reporting.runs import hostile, run, session

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Emulation
-from pytest_toolemu.reporting.transcript import pretty, transcript_html
-from pytest_toolemu.reporting.transcript_terminal import lines, thought_count
+from pytest_toolemu.reporting.transcript import pretty_json, transcript_html
+from pytest_toolemu.reporting.transcript_terminal import hidden_text_count, transcript_lines
 from tests.reporting.runs import run
 
 VALUES = st.recursive(
@@ -22,8 +22,8 @@ VALUES = st.recursive(
 
 
 def test_what_is_short_stays_on_one_line() -> None:
-    assert pretty({"who": "Anna", "amount": 12}) == '{"who":"Anna","amount":12}'
-    assert pretty({"payees": [{"name": "x" * 80}]}).splitlines() == [
+    assert pretty_json({"who": "Anna", "amount": 12}) == '{"who":"Anna","amount":12}'
+    assert pretty_json({"payees": [{"name": "x" * 80}]}).splitlines() == [
         "{",
         '  "payees": [',
         "    {",
@@ -32,12 +32,12 @@ def test_what_is_short_stays_on_one_line() -> None:
         "  ]",
         "}",
     ]
-    assert pretty("no JSON {") == "no JSON {"
+    assert pretty_json("no JSON {") == "no JSON {"
 
 
 @given(st.dictionaries(st.text(), VALUES))
 def test_nothing_is_lost(value: dict[str, object]) -> None:
-    assert json.loads(pretty(value)) == value
+    assert json.loads(pretty_json(value)) == value
 
 
 def thoughtful() -> Run:
@@ -63,8 +63,8 @@ def test_a_page_shows_thoughts_and_notes_collapsed() -> None:
 
 
 def test_a_terminal_shows_them_in_a_full_transcript_only() -> None:
-    short, full = ([line.plain for line in lines(thoughtful(), 60, full=full)] for full in (False, True))
-    assert thought_count(thoughtful()) == 6
+    short, full = ([line.plain for line in transcript_lines(thoughtful(), 60, full=full)] for full in (False, True))
+    assert hidden_text_count(thoughtful()) == 6
     assert "Two Annas." not in "\n".join(short)
     assert [line for line in full if line.startswith("\u250a")] == [
         "\u250a I look first. I look first. I look first. I look first. I",
@@ -81,12 +81,14 @@ def test_a_terminal_shows_them_in_a_full_transcript_only() -> None:
 
 def test_a_full_transcript_shows_long_texts_whole() -> None:
     long = run("a", answer="word\n" * 90)
-    assert "\u2502 \u2026 50 more lines; the record has all of them" in [line.plain for line in lines(long, 60)]
-    assert sum(line.plain == "\u2502 word" for line in lines(long, 60, full=True)) == 90
+    assert "\u2502 \u2026 50 more lines; the record has all of them" in [
+        line.plain for line in transcript_lines(long, 60)
+    ]
+    assert sum(line.plain == "\u2502 word" for line in transcript_lines(long, 60, full=True)) == 90
 
 
 def test_thoughts_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
     made = run("a", thought="The key is sk-canary-0123456789.")
     assert "sk-canary" not in transcript_html(made)
-    assert "sk-canary" not in "\n".join(line.plain for line in lines(made, 80, full=True))
+    assert "sk-canary" not in "\n".join(line.plain for line in transcript_lines(made, 80, full=True))

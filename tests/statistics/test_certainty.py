@@ -25,10 +25,22 @@ from pytest_toolemu.analysis.statistics.agreement import (
     krippendorff_alpha,
     why_undefined,
 )
-from pytest_toolemu.analysis.statistics.bounded import chance_of_no_more
-from pytest_toolemu.analysis.statistics.intervals import bootstrap, effective_size, mean_of, share, wilson
-from pytest_toolemu.analysis.statistics.pairs import detectable, difference, holm, mcnemar, p_worse
-from pytest_toolemu.analysis.statistics.trials import flakiness, pass_at_k, pass_hat_k
+from pytest_toolemu.analysis.statistics.bounded_mean import p_value_of_mean
+from pytest_toolemu.analysis.statistics.intervals import (
+    bootstrap_interval,
+    effective_size,
+    mean_estimate,
+    share_estimate,
+    wilson_interval,
+)
+from pytest_toolemu.analysis.statistics.paired_tests import (
+    detectable_change,
+    holm_rejections,
+    mcnemar_p_value,
+    mean_change,
+    p_worse,
+)
+from pytest_toolemu.analysis.statistics.repeated_trials import flakiness, pass_at_k, pass_hat_k
 
 SCORES = st.integers(0, 3)
 
@@ -37,7 +49,7 @@ SCORES = st.integers(0, 3)
 def test_wilson_is_statsmodels(counts: tuple[int, int]) -> None:
     successes, n = counts
     for level in (0.8, 0.95, 0.99):
-        assert wilson(successes, n, level) == pytest.approx(
+        assert wilson_interval(successes, n, level) == pytest.approx(
             proportion_confint(successes, n, 1 - level, method="wilson"), abs=1e-9
         )
 
@@ -49,7 +61,7 @@ def test_trials_of_a_case_are_worth_no_more_than_the_case_where_they_are_alike()
     independent = [[float(draw.random() < 0.3) for _ in range(5)] for _ in range(400)]
     assert 1500 < effective_size(independent) <= 2000
     assert effective_size([[1.0], [0.0], [1.0]]) == 3
-    one, five = share([[cluster[0]] for cluster in alike]), share(alike)
+    one, five = share_estimate([[cluster[0]] for cluster in alike]), share_estimate(alike)
     assert one is not None
     assert five is not None
     assert (one.value, one.low, one.high) == pytest.approx((five.value, five.low, five.high))
@@ -57,18 +69,18 @@ def test_trials_of_a_case_are_worth_no_more_than_the_case_where_they_are_alike()
 
 
 def test_no_value_has_no_figure_and_one_case_has_no_interval() -> None:
-    assert mean_of([], (0, 3)) is share([]) is mean_of([[], []], (0, 3)) is None
-    alone = mean_of([[1, 2, 3]], (0, 3))
+    assert mean_estimate([], (0, 3)) is share_estimate([]) is mean_estimate([[], []], (0, 3)) is None
+    alone = mean_estimate([[1, 2, 3]], (0, 3))
     assert alone is not None
     assert (alone.value, alone.low, alone.high, alone.n) == (2, None, None, 3)
 
 
 def test_cases_that_are_all_equal_are_no_certainty() -> None:
-    found = mean_of([[3.0]] * 6, (0, 3))
+    found = mean_estimate([[3.0]] * 6, (0, 3))
     assert found is not None
     # Clopper and Pearson's bound for a share of which all of six were seen: 54 % of the greatest value.
     assert (found.low, found.high) == pytest.approx((3 * 0.025 ** (1 / 6), 3), abs=1e-5)
-    same = difference([([1], [1])] * 100, span=1)
+    same = mean_change([([1], [1])] * 100, span=1)
     assert same is not None
     assert (same.low, same.high) == pytest.approx((-0.036995, 0.036995), abs=1e-5)
 
@@ -77,7 +89,7 @@ def test_cases_that_are_all_equal_are_no_certainty() -> None:
 @given(st.integers(2, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_the_interval_of_a_mean_of_zeros_and_ones_is_clopper_and_pearsons(counts: tuple[int, int]) -> None:
     ones, n = counts
-    found = mean_of([[1.0]] * ones + [[0.0]] * (n - ones), (0, 1))
+    found = mean_estimate([[1.0]] * ones + [[0.0]] * (n - ones), (0, 1))
     assert found is not None
     exact = proportion_confint(ones, n, 0.05, method="beta")
     assert (found.low, found.high) == pytest.approx(exact, abs=1e-5)
@@ -90,7 +102,7 @@ def test_the_interval_of_a_mean_is_that_of_random_weights_with_one_more_case_at_
     generator = np.random.default_rng(3)
     weights, extra = generator.standard_exponential((400_000, 7)), generator.standard_exponential(400_000)
     size = weights @ sizes + 3 * extra
-    found = mean_of(cases, (0, 3))
+    found = mean_estimate(cases, (0, 3))
     assert found is not None
     assert found.low == pytest.approx(np.quantile(weights @ sums / size, 0.025), abs=0.01)
     assert found.high == pytest.approx(np.quantile((weights @ sums + 9 * extra) / size, 0.975), abs=0.01)
@@ -100,7 +112,7 @@ def test_the_interval_of_many_values_is_students() -> None:
     draw = random.Random(2)
     values = [draw.choice([0, 1, 1, 2, 3, 3, 3]) for _ in range(5000)]
     theirs = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    ours = mean_of([[value] for value in values], (0, 3))
+    ours = mean_estimate([[value] for value in values], (0, 3))
     assert ours is not None
     assert (ours.low, ours.high) == pytest.approx(tuple(theirs), abs=0.002)
 
@@ -115,13 +127,13 @@ def test_every_interval_is_the_same_in_any_order_of_cases_and_trials() -> None:
         clusters: dict[int, list[float]] = {}
         for index in order:
             clusters.setdefault(cases[index], []).append(scores[index])
-        mean = mean_of(list(clusters.values()), (0, 3))
+        mean = mean_estimate(list(clusters.values()), (0, 3))
         kappa = kappa_estimate(
             [scores[i] for i in order], [others[i] for i in order], "quadratic", clusters=[cases[i] for i in order]
         )
         alpha = alpha_estimate([[scores[i], others[i]] for i in order])
         pairs = [([scores[i]], [others[i]]) for i in order]
-        return [mean, kappa, alpha, p_worse(pairs, 1, 3), difference(pairs, 3)]
+        return [mean, kappa, alpha, p_worse(pairs, 1, 3), mean_change(pairs, 3)]
 
     order = list(range(90))
     expected = figures(order)
@@ -133,14 +145,14 @@ def test_every_interval_is_the_same_in_any_order_of_cases_and_trials() -> None:
 def test_of_many_cases_the_bootstrap_draws_kinds_and_comes_to_the_same() -> None:
     """A hundred thousand scores are four kinds of cases; the interval is that of the normal approximation."""
     values = np.random.default_rng(5).integers(0, 4, 100_000).astype(float)
-    low, high = bootstrap([(value, 1.0) for value in values], lambda totals: totals[:, 0] / totals[:, 1])
+    low, high = bootstrap_interval([(value, 1.0) for value in values], lambda totals: totals[:, 0] / totals[:, 1])
     error = 1.96 * values.std() / math.sqrt(len(values))
     assert low == pytest.approx(values.mean() - error, abs=error / 10)
     assert high == pytest.approx(values.mean() + error, abs=error / 10)
 
 
 def test_a_figure_that_is_nowhere_defined_has_no_interval() -> None:
-    assert bootstrap([[1.0], [2.0]], lambda totals: totals[:, 0] * math.nan) == (None, None)
+    assert bootstrap_interval([[1.0], [2.0]], lambda totals: totals[:, 0] * math.nan) == (None, None)
 
 
 @settings(deadline=None)
@@ -181,10 +193,10 @@ def test_a_perfect_kappa_is_no_certainty() -> None:
     assert sure is not None
     # Wilson's upper end for none of 40, times the greatest disagreement over the one expected: 9 over 4.5.
     assert (sure.value, sure.high) == (1, 1)
-    assert sure.low == pytest.approx(1 - 2 * wilson(0, 40)[1])
+    assert sure.low == pytest.approx(1 - 2 * wilson_interval(0, 40)[1])
     paired = kappa_estimate(first, first, "quadratic", clusters=[case for case in range(20) for _ in range(2)])
     assert paired is not None
-    assert paired.low == pytest.approx(1 - 2 * wilson(0, 20)[1])
+    assert paired.low == pytest.approx(1 - 2 * wilson_interval(0, 20)[1])
 
 
 def test_a_rater_who_rates_everything_alike_has_no_kappa() -> None:
@@ -203,11 +215,11 @@ def test_raters_that_always_agree_are_no_certainty() -> None:
     assert two is not None
     # 66 % may differ by Wilson's bound, by 9 where 6 is expected.
     assert (two.value, two.high) == (1, 1)
-    assert two.low == pytest.approx(1 - wilson(0, 2)[1] * 9 / 6)
+    assert two.low == pytest.approx(1 - wilson_interval(0, 2)[1] * 9 / 6)
     many = alpha_estimate([[0, 0], [3, 3]] * 30)
     assert many is not None
     # 9 is the greatest disagreement; 9 * 2 * 60 * 60 / (120 * 119) is the expected one.
-    assert many.low == pytest.approx(1 - wilson(0, 60)[1] * 9 / (9 * 2 * 60 * 60 / (120 * 119)))
+    assert many.low == pytest.approx(1 - wilson_interval(0, 60)[1] * 9 / (9 * 2 * 60 * 60 / (120 * 119)))
     assert (many.value, many.high) == (1, 1)
 
 
@@ -239,15 +251,15 @@ def test_the_intervals_of_a_kappa_are_about_those_of_resampling_scikit_learns() 
 @given(st.integers(0, 40), st.integers(0, 40))
 def test_mcnemar_is_statsmodels(worse: int, better: int) -> None:
     two_sided = their_mcnemar([[5, worse], [better, 5]], exact=True).pvalue
-    smaller = min(mcnemar(worse, better), mcnemar(better, worse))
+    smaller = min(mcnemar_p_value(worse, better), mcnemar_p_value(better, worse))
     assert min(1.0, 2 * smaller) == pytest.approx(two_sided, abs=1e-9)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), max_size=60))
 def test_the_test_of_a_share_with_single_trials_is_mcnemars(values: list[tuple[int, int]]) -> None:
     pairs = [([before], [after]) for before, after in values]
-    assert p_worse(pairs, 1, 1) == mcnemar(values.count((0, 1)), values.count((1, 0)))
-    assert p_worse(pairs, -1, 1) == mcnemar(values.count((1, 0)), values.count((0, 1)))
+    assert p_worse(pairs, 1, 1) == mcnemar_p_value(values.count((0, 1)), values.count((1, 0)))
+    assert p_worse(pairs, -1, 1) == mcnemar_p_value(values.count((1, 0)), values.count((0, 1)))
 
 
 def test_the_test_of_a_mean_reckons_with_one_more_case_that_improved_as_far_as_can_be() -> None:
@@ -256,13 +268,13 @@ def test_the_test_of_a_mean_reckons_with_one_more_case_that_improved_as_far_as_c
     sums = generator.standard_exponential((200_000, len(values))) @ np.array(values)
     sums -= 3 * generator.standard_exponential(200_000)
     assert p_worse([([0], [value]) for value in values], 1, 3) == pytest.approx((sums <= 0).mean(), abs=0.003)
-    assert chance_of_no_more([], -3) == 1
+    assert p_value_of_mean([], -3) == 1
     assert p_worse([([2], [2])] * 20, 1, 3) == 1
 
 
 def test_a_mean_at_the_edge_of_its_interval_is_at_the_edge_of_the_test() -> None:
     pairs = [([0], [value]) for value in [1, 1, 1, 1, 2, 0, 0, -1, 3, 1, 0, 2]]
-    change = difference(pairs, 3, level=0.9)
+    change = mean_change(pairs, 3, level=0.9)
     assert change is not None
     assert change.low is not None
     assert p_worse(pairs, 1, 3, margin=change.low) == pytest.approx(0.05, abs=1e-5)
@@ -271,7 +283,7 @@ def test_a_mean_at_the_edge_of_its_interval_is_at_the_edge_of_the_test() -> None
 @settings(max_examples=25)  # statsmodels takes its time
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.sampled_from([0.01, 0.05, 0.2]))
 def test_holm_is_statsmodels(p_values: list[float], level: float) -> None:
-    assert holm(p_values, level) == multipletests(p_values, level, method="holm")[0].tolist()
+    assert holm_rejections(p_values, level) == multipletests(p_values, level, method="holm")[0].tolist()
 
 
 Drawn = list[tuple[list[float], list[float]]]
@@ -287,24 +299,24 @@ def test_the_detectable_difference_is_found_as_often_as_it_says(size: int, span:
         kinds = [([0.0], [float(size)]), ([float(size)], [0.0]), ([0.0], [0.0])]
         return draw.choices(kinds, chances, k=200)
 
-    planned = detectable(pairs(0), span, level=0.05)
+    planned = detectable_change(pairs(0), span, level=0.05)
     assert planned is not None
     found = [p_worse(pairs(planned), 1, span) <= 0.05 for _ in range(300)]
     # Exact tests keep below their level and so find a little less than the approximation says.
     assert 0.65 < sum(found) / len(found) < 0.9
-    assert detectable([], span, 0.05) is None
+    assert detectable_change([], span, 0.05) is None
 
 
 def test_of_cases_that_all_stayed_equal_the_detectable_difference_is_that_of_one_that_did_not() -> None:
-    assert detectable([([0], [0])] * 100, 1, 0.05) == pytest.approx(2.486 * math.sqrt(0.01 / 100), abs=1e-3)
+    assert detectable_change([([0], [0])] * 100, 1, 0.05) == pytest.approx(2.486 * math.sqrt(0.01 / 100), abs=1e-3)
 
 
 def test_a_difference_is_after_minus_before_over_cases() -> None:
-    found = difference([([0, 0], [1, 0]), ([1], [1]), ([0], [1])], span=1)
+    found = mean_change([([0, 0], [1, 0]), ([1], [1]), ([0], [1])], span=1)
     assert found is not None
     assert found.value == pytest.approx(0.5)
     assert found.n == 3
-    assert difference([], span=1) is None
+    assert mean_change([], span=1) is None
 
 
 def test_trials_against_every_choice_of_them() -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr  # type: ignore[import-untyped]
-from sklearn.metrics import cohen_kappa_score, confusion_matrix  # type: ignore[import-untyped]
+from sklearn import metrics as sklearn_metrics  # type: ignore[import-untyped]
 
-from pytest_toolemu.analysis.statistics.agreement import Weights, agreement, cohen_kappa, confusion
+from pytest_toolemu.analysis.statistics.agreement import Weights, agreement_rate, cohen_kappa, confusion_matrix
 from pytest_toolemu.analysis.statistics.description import (
     SCORES,
     histogram,
@@ -23,7 +23,7 @@ from pytest_toolemu.analysis.statistics.description import (
     share_below,
     spearman,
 )
-from pytest_toolemu.analysis.statistics.intervals import wilson
+from pytest_toolemu.analysis.statistics.intervals import wilson_interval
 
 PAIRS = st.lists(st.tuples(st.sampled_from(SCORES), st.sampled_from(SCORES)), min_size=1, max_size=40)
 NUMBERS = st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=2, max_size=30)
@@ -40,9 +40,9 @@ def test_values_worked_out_by_hand() -> None:
     assert histogram(scores) == {0: 1, 1: 2, 2: 0, 3: 1}
     assert share_below(scores) == 0.75
     assert share_below(scores, threshold=1) == 0.25
-    assert agreement([0, 1, 3, 3], [0, 2, 3, 1]) == 0.5
-    assert agreement([0, 1, 3, 3], [0, 2, 3, 1], within=1) == 0.75
-    assert confusion([0, 1, 1], [0, 0, 1], labels=(0, 1)) == [[1, 0], [1, 1]]
+    assert agreement_rate([0, 1, 3, 3], [0, 2, 3, 1]) == 0.5
+    assert agreement_rate([0, 1, 3, 3], [0, 2, 3, 1], within=1) == 0.75
+    assert confusion_matrix([0, 1, 1], [0, 0, 1], labels=(0, 1)) == [[1, 0], [1, 1]]
     # Observed agreement 0.7, by chance 0.5.
     first, second = [1] * 25 + [0] * 25, [1] * 20 + [0] * 5 + [1] * 10 + [0] * 15
     assert cohen_kappa(first, second, labels=(0, 1)) == pytest.approx(0.4)
@@ -57,7 +57,7 @@ def test_nothing_has_no_figure(figure: Callable[[Sequence[float]], float | None]
     assert figure([]) is None
 
 
-@pytest.mark.parametrize("figure", [agreement, cohen_kappa, pearson, spearman])
+@pytest.mark.parametrize("figure", [agreement_rate, cohen_kappa, pearson, spearman])
 def test_no_pairs_have_no_figure_and_unequal_lengths_are_an_error(figure: Any) -> None:
     assert figure([], []) is None
     with pytest.raises(ValueError, match=r"shorter|longer"):
@@ -78,27 +78,27 @@ def test_a_score_off_the_scale_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"\[4\] are not among \[0, 1, 2, 3\]"):
         histogram([1, 4])
     with pytest.raises(ValueError, match=r"\[-1\] are not among"):
-        confusion([1], [-1])
+        confusion_matrix([1], [-1])
 
 
 def test_the_interval_of_a_proportion_is_wilsons() -> None:
-    assert wilson(0, 10) == pytest.approx((0, 0.2775328), abs=1e-6)
-    assert wilson(5, 10) == pytest.approx((0.2365931, 0.7634069), abs=1e-6)
-    assert wilson(10, 10) == pytest.approx((0.7224672, 1), abs=1e-6)
+    assert wilson_interval(0, 10) == pytest.approx((0, 0.2775328), abs=1e-6)
+    assert wilson_interval(5, 10) == pytest.approx((0.2365931, 0.7634069), abs=1e-6)
+    assert wilson_interval(10, 10) == pytest.approx((0.7224672, 1), abs=1e-6)
 
 
 @settings(deadline=None)
 @given(PAIRS)
 def test_kappa_and_confusion_are_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     first, second = sides(pairs)
-    assert confusion(first, second) == confusion_matrix(first, second, labels=SCORES).tolist()
+    assert confusion_matrix(first, second) == sklearn_metrics.confusion_matrix(first, second, labels=SCORES).tolist()
     for weights in get_args(Weights):
         found = cohen_kappa(first, second, weights)
         if found is None:
             assert set(first) == set(second)
             assert len(set(first)) == 1
         else:
-            theirs = cohen_kappa_score(
+            theirs = sklearn_metrics.cohen_kappa_score(
                 first, second, labels=list(SCORES), weights=None if weights == "none" else weights
             )
             assert found == pytest.approx(theirs, abs=1e-12)
@@ -142,12 +142,12 @@ def test_correlations_do_not_depend_on_order_or_scale(pairs: list[tuple[int, int
 @given(PAIRS)
 def test_shares_are_consistent_with_counts(pairs: list[tuple[int, int]]) -> None:
     first, second = sides(pairs)
-    table = confusion(first, second)
+    table = confusion_matrix(first, second)
     assert sum(map(sum, table)) == len(pairs)
     assert [sum(row) for row in table] == list(histogram(first).values())
-    assert agreement(first, second) == pytest.approx(sum(table[i][i] for i in range(4)) / len(pairs))
-    assert agreement(first, second, within=3) == 1
-    low, high = wilson(sum(score < 2 for score in first), len(first))
+    assert agreement_rate(first, second) == pytest.approx(sum(table[i][i] for i in range(4)) / len(pairs))
+    assert agreement_rate(first, second, within=3) == 1
+    low, high = wilson_interval(sum(score < 2 for score in first), len(first))
     share = share_below(first)
     assert share is not None
     assert 0 <= low <= share + 1e-12

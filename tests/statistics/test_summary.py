@@ -9,9 +9,9 @@ from typing import Any
 import krippendorff
 import pytest
 
-from pytest_toolemu.analysis.rater_agreement import all_raters, rater_pairs
+from pytest_toolemu.analysis.rater_agreement import judge_alpha, rater_pairs
 from pytest_toolemu.analysis.run_row import DIMENSIONS, RunRow, known_score, slices
-from pytest_toolemu.analysis.summary import Summary, summarize, worst
+from pytest_toolemu.analysis.summary import Summary, summarize, worst_runs
 from pytest_toolemu.core.run import Identity, Outcome, Run, Verdict
 
 
@@ -102,10 +102,10 @@ def test_the_checks_of_the_cases_change_no_agreement_among_judges() -> None:
             for case, given in scores.items()
         ]
 
-    assert all_raters(rows(3), "safety") == all_raters(rows(2), "safety")
+    assert judge_alpha(rows(3), "safety") == judge_alpha(rows(2), "safety")
     assert rater_pairs(rows(3), "safety")[0] == rater_pairs(rows(2), "safety")[0]
     alone = [replace(r, scores=r.scores[1:]) for r in rows(3)]
-    assert all_raters(alone, "safety") is None, "one judge and the checks are no two raters"
+    assert judge_alpha(alone, "safety") is None, "one judge and the checks are no two raters"
 
 
 def test_evaluators_are_compared_over_the_runs_that_both_judged() -> None:
@@ -119,13 +119,13 @@ def test_evaluators_are_compared_over_the_runs_that_both_judged() -> None:
     assert pair.binary is not None
     assert pair.exact.value == pytest.approx(1 / 3)
     assert pair.binary.value == pytest.approx(0.4)
-    alpha = all_raters(rows, "safety")
+    alpha = judge_alpha(rows, "safety")
     assert alpha is not None
     by_rater: list[list[float]] = [[3, 0, 2, 1], [3, 1, math.nan, 3], [0, 0, 3, 1]]
     assert alpha.value == pytest.approx(krippendorff.alpha(by_rater, level_of_measurement="interval"))
     assert alpha.n == 4
     assert rater_pairs(rows, "helpfulness") == []
-    assert all_raters(rows, "helpfulness") is None
+    assert judge_alpha(rows, "helpfulness") is None
 
 
 def test_a_row_survives_its_journey_in_a_report() -> None:
@@ -179,4 +179,4 @@ def test_the_scores_of_a_broken_run_count_in_no_agreement_of_evaluators() -> Non
 
 
 def test_the_runs_to_look_at_first_are_the_least_safe() -> None:
-    assert [found.case for found in worst(ROWS, 5)] == ["two", "three"]
+    assert [found.case for found in worst_runs(ROWS, 5)] == ["two", "three"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.emulation_validity import COUNTS, shares, total, validity
+from pytest_toolemu.analysis.emulation_validity import VALIDITY_COUNTS, total_counts, validity_counts, validity_shares
 from pytest_toolemu.authoring.importers.runs import import_runs
 from pytest_toolemu.authoring.importers.toolemu import convert
 from pytest_toolemu.core.case import Case
@@ -64,7 +64,7 @@ BERT = {"ticket_id": "t-1", "owner": "Bert"}
 
 def test_who_answered_each_call_and_at_which_try() -> None:
     mended = Emulation(repairs=("not JSON",))
-    found = validity(
+    found = validity_counts(
         run(
             step("GetTicket", "t-1", ANNA, "pinned"),
             step("GetTicket", "t-1", ANNA, "remembered"),
@@ -80,28 +80,28 @@ def test_who_answered_each_call_and_at_which_try() -> None:
 
 
 def test_a_read_that_is_answered_differently_without_a_write_between_is_counted() -> None:
-    differing = validity(run(step("GetTicket", "t-1", ANNA), step("GetTicket", "t-1", BERT)))
+    differing = validity_counts(run(step("GetTicket", "t-1", ANNA), step("GetTicket", "t-1", BERT)))
     assert (differing["reads_repeated"], differing["reads_differing"]) == (1, 1)
     assert (differing["values_repeated"], differing["values_contradicting"]) == (1, 1)
     closed = step("CloseTicket", "t-1", {"ok": True})
-    written = validity(run(step("GetTicket", "t-1", ANNA), closed, step("GetTicket", "t-1", BERT)))
+    written = validity_counts(run(step("GetTicket", "t-1", ANNA), closed, step("GetTicket", "t-1", BERT)))
     assert not {"reads_repeated", "values_contradicting"} & set(written)
     refused = step("CloseTicket", "t-1", {"error": "NotFound: no"})
-    unchanged = validity(run(step("GetTicket", "t-1", ANNA), refused, step("GetTicket", "t-1", ANNA)))
+    unchanged = validity_counts(run(step("GetTicket", "t-1", ANNA), refused, step("GetTicket", "t-1", ANNA)))
     assert (unchanged["reads_repeated"], unchanged.get("reads_differing")) == (1, None)
 
 
 def test_an_id_that_nothing_had_mentioned_is_counted_where_the_world_accepted_it() -> None:
-    named = validity(run(step("GetTicket", "t-1", ANNA)))
+    named = validity_counts(run(step("GetTicket", "t-1", ANNA)))
     assert (named["ids_given"], named.get("ids_unissued")) == (1, None)
-    invented = validity(run(step("GetTicket", "t-999", {"ticket_id": "t-999", "owner": "Anna"})))
+    invented = validity_counts(run(step("GetTicket", "t-999", {"ticket_id": "t-999", "owner": "Anna"})))
     assert (invented["ids_given"], invented["ids_unissued"]) == (1, 1)
-    not_found = validity(run(step("GetTicket", "t-999", {"error": "NotFound: no such ticket"})))
+    not_found = validity_counts(run(step("GetTicket", "t-999", {"error": "NotFound: no such ticket"})))
     assert (not_found["errors"], not_found.get("ids_given")) == (1, None)
 
 
 def test_what_breaks_the_declared_returns_is_counted() -> None:
-    assert validity(run(step("GetTicket", "t-1", {"ticket_id": 7})))["violations"] == 1
+    assert validity_counts(run(step("GetTicket", "t-1", {"ticket_id": 7})))["violations"] == 1
 
 
 def test_stress_tests_are_counted_as_planned_and_as_realised() -> None:
@@ -110,29 +110,29 @@ def test_stress_tests_are_counted_as_planned_and_as_realised() -> None:
 
     idle = Emulation(stress_test=StressTest(needed=False))
     steps = [step("GetTicket", "t-1", ANNA, emulation=one) for one in (tested(True), tested(False), idle)]
-    found = validity(run(*steps))
+    found = validity_counts(run(*steps))
     assert (found["stress_planned"], found["stress_realised"]) == (2, 1)
 
 
 @pytest.mark.parametrize("stop", ["refusal", "stop"])
 def test_a_call_that_was_never_answered_is_counted_where_the_run_ended(stop: Any) -> None:
     exchange = ModelCall(role="emulator", model={}, messages=(), reply=Reply(stop=stop), started=0, seconds=0)
-    found = validity(run(outcome="inconclusive", exchanges=(exchange,), reasons=("no usable reply",)))
+    found = validity_counts(run(outcome="inconclusive", exchanges=(exchange,), reasons=("no usable reply",)))
     assert found == ({"never": 1, "refused": 1} if stop == "refusal" else {"never": 1})
-    assert validity(run(outcome="passed", exchanges=(exchange,))) == {}
+    assert validity_counts(run(outcome="passed", exchanges=(exchange,))) == {}
 
 
 def test_shares_are_of_what_could_have_been() -> None:
-    counts = total([{"calls": 4, "first_try": 3, "repaired": 1}, {"calls": 1, "never": 1, "reads_repeated": 2}])
-    assert list(counts) == [name for name in COUNTS if name in counts]
-    assert shares(counts)[:4] == [
+    counts = total_counts([{"calls": 4, "first_try": 3, "repaired": 1}, {"calls": 1, "never": 1, "reads_repeated": 2}])
+    assert list(counts) == [name for name in VALIDITY_COUNTS if name in counts]
+    assert validity_shares(counts)[:4] == [
         ("valid at the first try", 3, 5),
         ("valid after repair", 1, 5),
         ("never valid", 1, 5),
         ("refused", 0, 5),
     ]
-    assert ("repeated reads answered differently", 0, 2) in shares(counts)
-    assert shares({}) == []
+    assert ("repeated reads answered differently", 0, 2) in validity_shares(counts)
+    assert validity_shares({}) == []
 
 
 @needs_data
@@ -142,7 +142,7 @@ def test_imported_runs_have_the_same_measures(tmp_path: Path) -> None:
     golden = json.loads((DATA / "trajectories" / "golden.json").read_text())["sample"]["structure"]
     with gzip.open(records) as lines:
         assert sum(1 for _ in lines) == golden["trajectories"]
-    found = total(validity(one) for one in import_runs(records, tmp_path, ()))
+    found = total_counts(validity_counts(one) for one in import_runs(records, tmp_path, ()))
     assert found["calls"] == golden["tool_calls"]
     assert found["rejected"] == golden["calls_answered_by"]["input_check"] + golden["calls_answered_by"]["name_check"]
     assert found["recorded"] == golden["calls_answered_by"]["emulator"]

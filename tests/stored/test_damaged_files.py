@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pytest_toolemu.analysis.calibration.labels import Label, write_labels
-from pytest_toolemu.analysis.calibration.record import kappas, read_calibrations, standing
+from pytest_toolemu.analysis.calibration.calibration_file import calibration_status, judge_kappas, read_calibrations
+from pytest_toolemu.analysis.calibration.labeled_runs import Label, write_labels
 from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.engine import run_case
@@ -202,8 +202,8 @@ def test_a_damaged_calibration_is_told_or_read(tmp_path: Path, seed: int) -> Non
     path.write_bytes(damaged(whole, seed))
     with contextlib.suppress(UsageError):
         found = read_calibrations([path])
-        kappas(found)
-        assert all(standing(judge, found) for judge in found)
+        judge_kappas(found)
+        assert all(calibration_status(judge, found) for judge in found)
 
 
 class TestWhatIsNoFile:

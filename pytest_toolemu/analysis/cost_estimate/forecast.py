@@ -71,7 +71,7 @@ class Forecast:
     basis: tuple[str, ...]
 
 
-async def estimate(planned: Sequence[PlannedRun], max_steps: int, recorded: Iterable[Path]) -> Forecast:
+async def forecast(planned: Sequence[PlannedRun], max_steps: int, recorded: Iterable[Path]) -> Forecast:
     """From records of the same parts where there are enough of them, else from the prompts."""
     groups: dict[str, list[PlannedRun]] = {}
     for run in planned:

@@ -37,7 +37,7 @@ class BaselineCase(Record):
     trials: dict[str, BaselineTrial]
 
 
-class BaselineSide(Record):
+class AgentBaseline(Record):
     """One agent's results, and the parts they were made with, each name ending in a hash of all it consists of."""
 
     emulators: tuple[str, ...]
@@ -68,7 +68,7 @@ class Baseline(Record):
 
     version: Literal[1] = 1
     made: str
-    agents: dict[str, BaselineSide] = Field(min_length=1)
+    agents: dict[str, AgentBaseline] = Field(min_length=1)
 
     @classmethod
     def of(cls, rows: Iterable[RunRow], made: str) -> Baseline:
@@ -93,7 +93,7 @@ class Baseline(Record):
             lines += ["   }", "  }" + ("" if last else ",")]
         write_json_text(path, "\n".join([*lines, " }", "}"]) + "\n")
 
-    def side(self, agent: str) -> BaselineSide:
+    def side(self, agent: str) -> AgentBaseline:
         """What to compare an agent with: its own results, else the only ones; UsageError where several may be meant."""
         if agent in self.agents:
             return self.agents[agent]
@@ -111,7 +111,7 @@ def read_baseline(path: Path) -> Baseline:
         raise UsageError(f"{path}: there is no such baseline; make it with 'toolemu baseline update'") from None
 
 
-def mismatches(side: BaselineSide, rows: Sequence[RunRow]) -> dict[Difference, str]:
+def baseline_mismatches(side: AgentBaseline, rows: Sequence[RunRow]) -> dict[Difference, str]:
     """In what these rows were made differently, each with a sentence that names the values."""
     now = {row.case: row.case_hash for row in rows}
     then = {name: case.hash for name, case in side.cases.items()}
@@ -138,7 +138,7 @@ def mismatches(side: BaselineSide, rows: Sequence[RunRow]) -> dict[Difference, s
     return found
 
 
-def changes(old: Baseline, new: Baseline) -> list[str]:
+def baseline_changes(old: Baseline, new: Baseline) -> list[str]:
     """One line for each agent and case whose results are not what they were."""
     lines = []
     for agent, side in new.agents.items():
@@ -160,14 +160,14 @@ def _shown(case: BaselineCase | None) -> str:
     )
 
 
-def _side(rows: Sequence[RunRow]) -> BaselineSide:
+def _side(rows: Sequence[RunRow]) -> AgentBaseline:
     cases: dict[str, dict[str, Any]] = {}
     for row in rows:
         case = cases.setdefault(row.case, {"hash": row.case_hash, "trials": {}})
         case["trials"][str(row.trial)] = BaselineTrial(
             safety=row.safety, helpfulness=row.helpfulness, outcome=row.outcome or "broken", stop=row.stop
         )
-    return BaselineSide(
+    return AgentBaseline(
         emulators=tuple(sorted({row.emulator for row in rows if row.emulator})),
         judges=tuple(sorted({judge for row in rows for judge in row.judges})),
         cases={name: BaselineCase(**case) for name, case in cases.items()},

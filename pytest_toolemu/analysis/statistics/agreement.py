@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_toolemu.analysis.statistics.description import SCORES, histogram
-from pytest_toolemu.analysis.statistics.intervals import Estimate, bootstrap, wilson
+from pytest_toolemu.analysis.statistics.intervals import Estimate, bootstrap_interval, wilson_interval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Weights = Literal["none", "linear", "quadratic"]
 
 
-def confusion(first: Sequence[int], second: Sequence[int], labels: Sequence[int] = SCORES) -> list[list[int]]:
+def confusion_matrix(first: Sequence[int], second: Sequence[int], labels: Sequence[int] = SCORES) -> list[list[int]]:
     """How often the first rater gave the row's label and the second the column's.
 
     ValueError for a score that is no label, and when the raters did not rate the same number of things.
@@ -27,7 +27,7 @@ def confusion(first: Sequence[int], second: Sequence[int], labels: Sequence[int]
     return [[pairs[row, column] for column in labels] for row in labels]
 
 
-def agreement(first: Sequence[int], second: Sequence[int], within: int = 0) -> float | None:
+def agreement_rate(first: Sequence[int], second: Sequence[int], within: int = 0) -> float | None:
     """Share of pairs that differ by at most ``within``; None without pairs, ValueError for unequal lengths."""
     close = [abs(a - b) <= within for a, b in zip(first, second, strict=True)]
     return sum(close) / len(close) if close else None
@@ -40,9 +40,9 @@ def cohen_kappa(
 
     Two labels that are i places apart disagree by 1 (none), i (linear) or i squared (quadratic). None without pairs,
     and when both raters gave one and the same label throughout, where no disagreement is expected. ValueError as for
-    ``confusion``.
+    ``confusion_matrix``.
     """
-    table = confusion(first, second, labels)
+    table = confusion_matrix(first, second, labels)
     rows, columns = [sum(row) for row in table], [sum(column) for column in zip(*table, strict=True)]
     observed = expected = 0
     for i, row in enumerate(table):
@@ -71,7 +71,7 @@ def kappa_estimate(
         return None
     cells = [labels.index(a) * len(labels) + labels.index(b) for a, b in zip(first, second, strict=True)]
     columns = _totals(cells, clusters, len(labels) ** 2)
-    low, high = bootstrap(columns, lambda tables: _kappas(tables, weights, len(labels)))
+    low, high = bootstrap_interval(columns, lambda tables: _kappas(tables, weights, len(labels)))
     if low is not None and low == high:
         table = _disagreement(weights, len(labels))
         margins = [[sum(score == label for score in side) / len(side) for label in labels] for side in (first, second)]
@@ -93,7 +93,7 @@ def _around(value: float, clusters: int, furthest: float) -> tuple[float, float]
     As many clusters as Wilson's interval allows, if none of n was seen to differ, may be rated otherwise: as far apart
     as can be, or all alike. ``furthest`` is the greatest disagreement of a pair in units of the expected one.
     """
-    unseen = wilson(0, clusters)[1] * furthest
+    unseen = wilson_interval(0, clusters)[1] * furthest
     return max(-1.0, value - unseen), min(1.0, value + unseen)
 
 
@@ -130,7 +130,7 @@ def alpha_estimate(
         if len(unit) > 1:
             rows[cluster] = rows.get(cluster, 0.0) + np.array(_coincidences(unit))
     columns = [row.tolist() for row in rows.values()]
-    low, high = bootstrap(columns, lambda tables: _alphas(tables, weights))
+    low, high = bootstrap_interval(columns, lambda tables: _alphas(tables, weights))
     if low is not None and low == high:
         table = _disagreement(weights, len(SCORES))
         margin = np.sum(columns, axis=0).reshape(table.shape).sum(0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_toolemu.analysis.statistics.bounded import mean_interval
+from pytest_toolemu.analysis.statistics.bounded_mean import mean_interval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,7 @@ def normal_quantile(share: float) -> float:
     return NormalDist().inv_cdf(share)
 
 
-def wilson(successes: float, n: float, level: float = LEVEL) -> tuple[float, float]:
+def wilson_interval(successes: float, n: float, level: float = LEVEL) -> tuple[float, float]:
     """Wilson score interval of a proportion (Wilson 1927). ``n`` may be an effective sample size, so not whole."""
     z = normal_quantile((1 + level) / 2)
     share, square = successes / n, z * z
@@ -67,18 +67,20 @@ def effective_size(clusters: Iterable[Sequence[float]]) -> float:
     return n / min(max(clustered / independent, 1.0), n / count)
 
 
-def share(clusters: Sequence[Sequence[float]], level: float = LEVEL) -> Estimate | None:
+def share_estimate(clusters: Sequence[Sequence[float]], level: float = LEVEL) -> Estimate | None:
     """The share of ones among zeros and ones, with Wilson's interval at the effective size; None without a value."""
     n = sum(map(len, clusters))
     if not n:
         return None
     rate = math.fsum(map(math.fsum, clusters)) / n
     size = effective_size(clusters)
-    low, high = wilson(rate * size, size, level)
+    low, high = wilson_interval(rate * size, size, level)
     return Estimate(rate, low, high, n)
 
 
-def mean_of(clusters: Sequence[Sequence[float]], span: tuple[float, float], level: float = LEVEL) -> Estimate | None:
+def mean_estimate(
+    clusters: Sequence[Sequence[float]], span: tuple[float, float], level: float = LEVEL
+) -> Estimate | None:
     """Return the mean of all values, with an interval over clusters; None without a value.
 
     ``span`` are the lowest and highest value possible. Each end of the interval errs with a chance of at most
@@ -93,7 +95,7 @@ def mean_of(clusters: Sequence[Sequence[float]], span: tuple[float, float], leve
     return Estimate(math.fsum(map(math.fsum, groups)) / n, low, high, n)
 
 
-def bootstrap(
+def bootstrap_interval(
     columns: Sequence[Sequence[float]],
     figure: Callable[[Columns], Any],
     level: float = LEVEL,
@@ -108,7 +110,7 @@ def bootstrap(
         return None, None
     import numpy as np
 
-    values = np.asarray(figure(resampled(columns, seed)), dtype=float)
+    values = np.asarray(figure(resampled_totals(columns, seed)), dtype=float)
     values = values[np.isfinite(values)]
     if not len(values):
         return None, None
@@ -116,7 +118,7 @@ def bootstrap(
     return float(low), float(high)
 
 
-def resampled(columns: Sequence[Sequence[float]], seed: int = 0, draws: int = DRAWS) -> Columns:
+def resampled_totals(columns: Sequence[Sequence[float]], seed: int = 0, draws: int = DRAWS) -> Columns:
     """Return column totals of ``draws`` samples of clusters with replacement, each as large as the whole.
 
     Clusters are sorted first, so that the order of cases makes no difference.

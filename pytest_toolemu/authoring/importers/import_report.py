@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from pytest_toolemu.analysis.statistics.agreement import agreement, cohen_kappa
+from pytest_toolemu.analysis.statistics.agreement import agreement_rate, cohen_kappa
 from pytest_toolemu.analysis.statistics.description import mean, population_std, share_below
 from pytest_toolemu.authoring.importers.trajectories import NO_JSON, invented_calls, json_value, recorded_text
 from pytest_toolemu.core.case import Metric
@@ -143,7 +143,7 @@ def report(runs: Sequence[Run]) -> Iterator[str]:
             left, right = [a for a, _ in both], [b for _, b in both]
             yield (
                 f"{metric}, {one} and {other}: quadratic kappa {_number(cohen_kappa(left, right, 'quadratic'))}, "
-                f"equal {_number(agreement(left, right))}, within 1 {_number(agreement(left, right, 1))}"
+                f"equal {_number(agreement_rate(left, right))}, within 1 {_number(agreement_rate(left, right, 1))}"
             )
 
 

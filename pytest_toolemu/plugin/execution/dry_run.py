@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.cost_estimate.forecast import CostLine, Forecast, PlannedRun, estimate
+from pytest_toolemu.analysis.cost_estimate.forecast import CostLine, Forecast, PlannedRun, forecast
 from pytest_toolemu.core.engine import identify
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.redaction import plain
@@ -18,7 +18,7 @@ from pytest_toolemu.plugin.collection import environment_variables
 from pytest_toolemu.plugin.execution.item_components import part_of
 from pytest_toolemu.plugin.output.terminal_width import terminal_width
 from pytest_toolemu.plugin.session import ITEM, SESSION
-from pytest_toolemu.reporting.summary_table import table
+from pytest_toolemu.reporting.summary_table import text_table
 
 
 def show(session: pytest.Session) -> None:
@@ -36,7 +36,7 @@ def show(session: pytest.Session) -> None:
             "not run; name an agent with --toolemu-agent=NAME"
         )
     records = (toolemu.config.rootpath / str(toolemu.settings.run_dir)).glob("*/*--*.json")
-    found = asyncio.run(estimate(planned, toolemu.settings.max_steps, records))
+    found = asyncio.run(forecast(planned, toolemu.settings.max_steps, records))
     reporter.section("toolemu: estimate")
     for line in lines(found, toolemu.prices, len(planned), terminal_width(session.config)):
         reporter.write_line(plain(line))
@@ -62,7 +62,7 @@ def lines(found: Forecast, prices: Prices, runs: int, width: int | None = None) 
     ordered = sorted(found.lines.items())
     rows += [(role, name, *_figures(line), _usd(line, prices)) for (role, name), line in ordered]
     return [
-        *table(rows, width),
+        *text_table(rows, width),
         _total(found, prices, runs),
         *(f"basis: {sentence}" for sentence in found.basis),
         *_sources([line for _, line in ordered], prices),

@@ -13,8 +13,8 @@ from pytest_toolemu.core.case import SUFFIXES
 from pytest_toolemu.plugin.collection.variants import is_own, names
 from pytest_toolemu.plugin.output.gates import LEFT
 from pytest_toolemu.plugin.session import ITEM, ToolemuSession
-from pytest_toolemu.reporting.allure.files import write_files
-from pytest_toolemu.reporting.allure.results import AllureResults, AllureSubject
+from pytest_toolemu.reporting.allure.allure_files import write_files
+from pytest_toolemu.reporting.allure.allure_results import AllureResultListener, AllureSubject
 from pytest_toolemu.settings import is_model
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class AllureReports:
         # As seen from where pytest was started; a test may go elsewhere.
         self._folder = Path(session.config.option.allure_report_dir).absolute()
         self._lost: list[str] = []
-        self._results = AllureResults()
+        self._results = AllureResultListener()
         self._results.register()
         session.config.add_cleanup(self._results.unregister)
 

@@ -14,7 +14,7 @@ from pytest_toolemu.plugin.output.row_property import record_path
 from pytest_toolemu.plugin.session import CaseError, ToolemuSession
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.gates.decision import Decision
+    from pytest_toolemu.analysis.gates.gate_decision import Decision
 
 FILE = "toolemu-gate"
 """Before the ``::`` of a gate's node id."""
@@ -32,12 +32,12 @@ class GateHooks:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Read the gates before a case costs anything; decide them when every case has reported."""
-        from pytest_toolemu.analysis.calibration.record import kappas
-        from pytest_toolemu.analysis.gates.decision import decide_files, read_all
+        from pytest_toolemu.analysis.calibration.calibration_file import judge_kappas
+        from pytest_toolemu.analysis.gates.gate_decision import decide_gate_sources, read_gates_and_baselines
 
         sources, root = self._session.settings.gate, session.config.rootpath
         try:
-            read_all(sources, root)
+            read_gates_and_baselines(sources, root)
         except ToolemuError as error:
             raise pytest.UsageError(f"toolemu: {error}") from None
         result = yield
@@ -46,8 +46,8 @@ class GateHooks:
         # A part of the cases must not be judged as the whole; what stopped the session sets its status.
         if not (session.shouldstop or session.shouldfail or session.config.option.collectonly):
             try:
-                known = kappas(self._session.calibrations)
-                self._session.decisions = decide_files(sources, root, list(self._session.rows.values()), known)
+                known = judge_kappas(self._session.calibrations)
+                self._session.decisions = decide_gate_sources(sources, root, list(self._session.rows.values()), known)
             except ToolemuError as error:
                 raise pytest.UsageError(f"toolemu: {error}") from None
             session.testscollected += len(self._session.decisions)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow, judges_of, origins
-from pytest_toolemu.analysis.statistics.intervals import mean_of
-from pytest_toolemu.analysis.summary import Summary, summarize, worst
+from pytest_toolemu.analysis.statistics.intervals import mean_estimate
+from pytest_toolemu.analysis.summary import Summary, summarize, worst_runs
 from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
 from pytest_toolemu.formats.redaction import in_log, plain, redact
 from pytest_toolemu.formats.secret_registry import REGISTRY
@@ -19,7 +19,7 @@ from pytest_toolemu.plugin.output import provenance
 from pytest_toolemu.plugin.output.equal_failures import alike, outcome_of
 from pytest_toolemu.plugin.output.terminal_width import Wrapping, terminal_width, wrapped
 from pytest_toolemu.plugin.session import ToolemuSession, relative
-from pytest_toolemu.reporting.summary_table import agents, emulation, missing
+from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note
 from pytest_toolemu.settings import CHECKS, AgentConfig, is_model
 
 if TYPE_CHECKING:
@@ -110,9 +110,9 @@ def shown(value: object) -> str:
 
 def prepare() -> None:
     """Load what the summary needs: a quarter of a second, which costs nothing while models are waited for."""
-    from pytest_toolemu.analysis.calibration import record  # noqa: F401
+    from pytest_toolemu.analysis.calibration import calibration_file  # noqa: F401
 
-    mean_of(((0.0,), (1.0,)), (0.0, 1.0))  # numpy loads much of itself when it is first used
+    mean_estimate(((0.0,), (1.0,)), (0.0, 1.0))  # numpy loads much of itself when it is first used
 
 
 def summarize_terminal(terminal: pytest.TerminalReporter, session: ToolemuSession) -> None:
@@ -121,20 +121,20 @@ def summarize_terminal(terminal: pytest.TerminalReporter, session: ToolemuSessio
     terminal.section("toolemu")
     found = summarize(rows)
     reporter = Wrapping(terminal, terminal_width(session.config))
-    for line in agents(found, reporter.width):
+    for line in agent_table(found, reporter.width):
         terminal.write_line(line)
     for summary in found:
         _missing(reporter, summary)
     _spending(reporter, session, found)
     for line in (*map(plain, shards.summary(session)), *origins(rows), *judges(rows, session)):
         reporter.write_line(line)
-    for line in filter(None, map(emulation, found)):
+    for line in filter(None, map(emulation_note, found)):
         reporter.write_line(line)
     for fallback in totals(one for row in rows for one in row.fallbacks):
         reporter.write_line(in_log(plain(fallback_text(fallback))), yellow=True)
     for decision in session.decisions:
         reporter.write_line(plain(decision.line), **{_COLOURS[decision.status]: True})
-    for row in worst(rows, _WORST):
+    for row in worst_runs(rows, _WORST):
         scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
         record = "" if _is_short(session.config) else f"  {relative_record(row.path)}"
         reporter.write_line(plain(f"{scores}  {row.item}{record}"), red=True)
@@ -167,9 +167,9 @@ def _files(reporter: Wrapping, session: ToolemuSession) -> None:
 
 def judges(rows: list[RunRow], session: ToolemuSession) -> list[str]:
     """Return how far each judge can be trusted, a line each."""
-    from pytest_toolemu.analysis.calibration.record import told
+    from pytest_toolemu.analysis.calibration.calibration_file import calibration_line
 
-    return [plain(told(judge, session.calibrations)) for judge in judges_of(rows)]
+    return [plain(calibration_line(judge, session.calibrations)) for judge in judges_of(rows)]
 
 
 def _of_the_hub(hub: Coordinator, reported: int) -> list[str]:
@@ -184,7 +184,7 @@ def _of_the_hub(hub: Coordinator, reported: int) -> list[str]:
 
 
 def _missing(reporter: Wrapping, summary: Summary) -> None:
-    if line := missing(summary):
+    if line := missing_note(summary):
         reporter.write_line(line, yellow=True)
 
 
@@ -204,8 +204,8 @@ def _spending(reporter: Wrapping, session: ToolemuSession, found: list[Summary])
     """What was not run and why, what each role cost, and whether all of this is a sample."""
     for summary in found:
         for reason, count in summary.not_run.items():
-            told = f"{summary.agent}: {count} of {summary.n} {NOT_RUN}: {reason}"
-            reporter.write_line(plain(told), red=True, bold=True)
+            calibration_line = f"{summary.agent}: {count} of {summary.n} {NOT_RUN}: {reason}"
+            reporter.write_line(plain(calibration_line), red=True, bold=True)
         if summary.spending:
             reporter.write_line(plain(f"{summary.agent}: USD {summary.spending}"))
     if sample := session.settings.sample:

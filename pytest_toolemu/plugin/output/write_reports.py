@@ -11,7 +11,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.session import ToolemuSession, relative
 
 if TYPE_CHECKING:
-    from pytest_toolemu.reporting.report import ReportData
+    from pytest_toolemu.reporting.report_data import ReportData
 
 
 def wanted(session: ToolemuSession) -> bool:
@@ -26,9 +26,9 @@ def write(session: ToolemuSession) -> None:
     A report that cannot be written takes no verdict back: the trouble is told, and the session's status stands.
     """
     from pytest_toolemu.core.environment import versions
-    from pytest_toolemu.reporting.github import commands
-    from pytest_toolemu.reporting.report import read_report
-    from pytest_toolemu.reporting.write import write_reports
+    from pytest_toolemu.reporting.github_annotations import annotation_commands
+    from pytest_toolemu.reporting.report_data import read_report
+    from pytest_toolemu.reporting.report_files import write_reports
 
     formats = session.settings.report
     try:
@@ -42,7 +42,7 @@ def write(session: ToolemuSession) -> None:
         session.notes.append((f"a report could not be written: {error}; {_remedy(session)}", {"red": True}))
         return
     if _in_github():
-        session.notes += [(line, {}) for line in commands(report)]
+        session.notes += [(line, {}) for line in annotation_commands(report)]
 
 
 def _summarize(session: ToolemuSession, report: ReportData, file: Path) -> None:

@@ -37,7 +37,7 @@ CATEGORIES: Final[list[dict[str, Any]]] = [
 ]
 """For both Allures: version 2 matches the whole message, version 3 searches in it."""
 
-METRICS: Final[dict[str, Any]] = {
+PERFORMANCE_METRICS: Final[dict[str, Any]] = {
     "groups": {"toolemu": {"title": "Agents"}},
     "metrics": {
         "toolemu.safety": {"title": "Safety, 0 to 3", "unit": "", "better": "higher", "group": "toolemu"},
@@ -92,7 +92,9 @@ def write_files(
 
 def configuration(folder: str) -> str:
     """Allure 3's configuration, for results in a folder of this name."""
-    categories, metrics = (json.dumps(part, indent=2).replace("\n", "\n  ") for part in (CATEGORIES, METRICS))
+    categories, metrics = (
+        json.dumps(part, indent=2).replace("\n", "\n  ") for part in (CATEGORIES, PERFORMANCE_METRICS)
+    )
     return _CONFIGURATION.substitute(mark=_MARK, folder=folder, categories=categories, metrics=metrics)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pytest_toolemu.analysis.gates.baseline import Baseline, Difference, mismatches
-from pytest_toolemu.analysis.gates.comparison import paired
-from pytest_toolemu.analysis.gates.metrics import MEASURES, MetricName
+from pytest_toolemu.analysis.gates.baseline import Baseline, Difference, baseline_mismatches
+from pytest_toolemu.analysis.gates.baseline_comparison import pair_with_baseline
+from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, MetricName
 from pytest_toolemu.analysis.run_row import RunRow
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.analysis.statistics.pairs import difference, differences, p_worse
+from pytest_toolemu.analysis.statistics.paired_tests import case_changes, mean_change, p_worse
 from pytest_toolemu.analysis.summary import Summary
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Step
@@ -20,11 +20,16 @@ from pytest_toolemu.errors import UsageError
 Change = Literal["worse", "better", "same", "undecided"]
 """*undecided*: no verdict on one side; nothing is said about the agent."""
 
-SHOWN: Final[tuple[MetricName, ...]] = ("failure_incidence", "mean_safety", "mean_helpfulness", "safe_and_helpful")
+COMPARED_METRICS: Final[tuple[MetricName, ...]] = (
+    "failure_incidence",
+    "mean_safety",
+    "mean_helpfulness",
+    "safe_and_helpful",
+)
 
 
 @dataclass(frozen=True)
-class ScoreChange:
+class MetricChange:
     """One figure's change over the cases that both sides judged, after minus before, and how surely it got worse.
 
     ``p_worse`` is the one-sided p-value of the test that gates use.
@@ -76,7 +81,7 @@ class SessionComparison:
     after: str
     differing: dict[Difference, str]
     spending: tuple[str, str]
-    moved: tuple[ScoreChange, ...]
+    moved: tuple[MetricChange, ...]
     changes: tuple[CaseChange, ...]
 
     def count(self, kind: Change) -> int:
@@ -84,7 +89,7 @@ class SessionComparison:
         return sum(change.kind == kind for change in self.changes)
 
 
-def compare_rows(before: Sequence[RunRow], after: Sequence[RunRow]) -> list[SessionComparison]:
+def compare_sessions(before: Sequence[RunRow], after: Sequence[RunRow]) -> list[SessionComparison]:
     """Agents of the same name, or the only one of each side; UsageError where it is not clear which are meant."""
     sides = [_by_agent(rows) for rows in (before, after)]
     names = [name for name in sides[0] if name in sides[1]]
@@ -133,18 +138,18 @@ def _by_agent(rows: Sequence[RunRow]) -> dict[str, list[RunRow]]:
 def _compare(first: str, second: str, before: list[RunRow], after: list[RunRow]) -> SessionComparison:
     side = Baseline.of(before, "").agents[first]
     moved = []
-    for name in SHOWN:
-        measure = MEASURES[name]
-        pairs, lost = paired(measure, side, after)
-        if change := difference(pairs, measure.span):
-            worsening = [measure.worse * value for value in differences(pairs)]
+    for name in COMPARED_METRICS:
+        measure = GATE_METRICS[name]
+        pairs, lost = pair_with_baseline(measure, side, after)
+        if change := mean_change(pairs, measure.span):
+            worsening = [measure.worse * value for value in case_changes(pairs)]
             worse, better = sum(value > 0 for value in worsening), sum(value < 0 for value in worsening)
-            moved.append(ScoreChange(name, change, worse, better, lost, p_worse(pairs, measure.worse, measure.span)))
+            moved.append(MetricChange(name, change, worse, better, lost, p_worse(pairs, measure.worse, measure.span)))
     known = {(row.case, row.trial): row for row in before}
     both = [(known[key], row) for row in after if (key := (row.case, row.trial)) in known]
     changes = tuple(CaseChange(old, new, _kind(old, new)) for old, new in both)
     spending = (Summary(first, tuple(before)).spending, Summary(second, tuple(after)).spending)
-    return SessionComparison(first, second, mismatches(side, after), spending, tuple(moved), changes)
+    return SessionComparison(first, second, baseline_mismatches(side, after), spending, tuple(moved), changes)
 
 
 def _kind(before: RunRow, after: RunRow) -> Change:

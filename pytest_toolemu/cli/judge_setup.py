@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from pytest_toolemu.cli.terminal import err
+from pytest_toolemu.cli.consoles import err
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.recheck import TodaysCases
@@ -38,7 +38,7 @@ ChecksOption = Annotated[
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Runs judged at once.")]
 
 
-def settings_of(
+def judge_settings(
     evaluator: list[str] | None, helpfulness: str | None, concurrency: int | None, checks: str | None = None
 ) -> Settings:
     """All knobs: from these options, else ``TOOLEMU_*``, else their defaults; keys also from ``.env`` in this folder.
@@ -142,7 +142,7 @@ def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T
     return asyncio.run(main())
 
 
-async def in_flight(jobs: Sequence[Job[T]], limit: int) -> list[T]:
+async def run_concurrently(jobs: Sequence[Job[T]], limit: int) -> list[T]:
     """The results of all jobs in their order, at most ``limit`` under way at once; a bar on a terminal counts them.
 
     The first error ends them all; a budget that is spent is told when what was under way has ended, as it is paid for.

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from markupsafe import Markup, escape
 
-from pytest_toolemu.analysis.gates.metrics import interval
+from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.run_row import DIMENSIONS, slice_values
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.formats.redaction import plain, secrets
-from pytest_toolemu.reporting import overview, plot
-from pytest_toolemu.reporting.report import ReportData, RunView
-from pytest_toolemu.reporting.transcript import environment
+from pytest_toolemu.reporting import report_view, score_plane
+from pytest_toolemu.reporting.report_data import ReportData, RunView
+from pytest_toolemu.reporting.transcript import template_environment
 
 if TYPE_CHECKING:
     import jinja2
@@ -30,20 +30,20 @@ _LONGEST: Final = 500
 
 def report_page(report: ReportData) -> str:
     """The report of one session or of several; it needs accounts with transcripts."""
-    agents = overview.agents(report)
+    agents = report_view.agent_views(report)
     return render(
         "report.html.j2",
         "Agent safety report",
         report.accounts,
         report=report,
         agents=agents,
-        grids=[overview.grid(report, dimension) for dimension in DIMENSIONS],
-        points=plot.points(agents),
-        ratings=list(overview.ratings(report.rows)),
-        parts=overview.parts(report),
-        emulation=overview.beside([agent.validity for agent in agents]),
+        grids=[report_view.slice_grid(report, dimension) for dimension in DIMENSIONS],
+        points=score_plane.score_points(agents),
+        ratings=list(report_view.evaluator_agreement(report.rows)),
+        parts=report_view.component_views(report),
+        emulation=report_view.side_by_side([agent.validity for agent in agents]),
         judged=any(score is not None for row in report.rows for _, _, score in row.scores),
-        trials=overview.beside([agent.trials for agent in agents]),
+        trials=report_view.side_by_side([agent.trials for agent in agents]),
     )
 
 
@@ -68,11 +68,11 @@ def render(
             js_hash=_hash(js),
             longest=_LONGEST,
             secrets=secrets(),
-            labels=overview.LABELS,
-            few=overview.FEW,
-            many=overview.MANY,
-            x=plot.across,
-            y=plot.up,
+            labels=report_view.METRIC_LABELS,
+            few=report_view.FEW_VERDICTS,
+            many=report_view.MANY_AGENTS,
+            x=score_plane.x_position,
+            y=score_plane.y_position,
             **values,
         )
     )
@@ -82,7 +82,7 @@ def render(
 def _environment() -> jinja2.Environment:
     import jinja2
 
-    made = environment()
+    made = template_environment()
     made.filters["thousands"] = "{:,}".format
     made.filters["figure"] = _figure
     made.filters["breakable"] = _breakable
@@ -91,7 +91,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _figure(figure: Estimate | None, unit: str) -> str:
-    return overview.NONE if figure is None else interval(figure, unit)
+    return report_view.NO_VALUE if figure is None else format_interval(figure, unit)
 
 
 def _breakable(text: str) -> Markup:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pytest_toolemu.cli.consoles import out
 from pytest_toolemu.cli.session_folders import Session
-from pytest_toolemu.cli.terminal import out
 
 
 def compare(
@@ -24,12 +24,12 @@ def compare(
         return
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.formats.redaction import in_log
-    from pytest_toolemu.reporting.compare import compare_rows, first_divergence
-    from pytest_toolemu.reporting.comparison_text import lines
+    from pytest_toolemu.reporting.comparison_text import comparison_lines
+    from pytest_toolemu.reporting.session_comparison import compare_sessions, first_divergence
     from pytest_toolemu.sessions.reader import read_rows
 
-    for comparison in compare_rows(read_rows([before]), read_rows([after])):
-        for line in lines(
+    for comparison in compare_sessions(read_rows([before]), read_rows([after])):
+        for line in comparison_lines(
             comparison, lambda old, new: first_divergence(load_run(Path(old.path)), load_run(Path(new.path)))
         ):
             out.print(in_log(line), markup=False)
@@ -38,7 +38,7 @@ def compare(
 def _write_page(before: Path, after: Path, file: Path) -> None:
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.atomic_write import write_json_text
-    from pytest_toolemu.reporting.comparison_page import comparison_page
+    from pytest_toolemu.reporting.html_comparison import comparison_page
 
     page = comparison_page(before, after)
     try:

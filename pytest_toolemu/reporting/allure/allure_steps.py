@@ -13,7 +13,7 @@ from pytest_toolemu.analysis.thoughts import thoughts_of
 from pytest_toolemu.core.run import Finding, Run, Verdict
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.formats.redaction import plain, redact_json
-from pytest_toolemu.reporting.transcript import ENDINGS, ShownStep, pretty, shown_steps, transcript_page
+from pytest_toolemu.reporting.transcript import ENDINGS, ShownStep, pretty_json, shown_steps, transcript_page
 
 _LINE: Final = 90
 _VALUE: Final = 1_000
@@ -125,7 +125,7 @@ def _told(finding: Finding) -> str:
 
 def _json(value: Any) -> str:
     """Redacted as values, since a credential may be spelt otherwise in JSON; then as text."""
-    return plain(pretty(redact_json(value)))
+    return plain(pretty_json(redact_json(value)))
 
 
 def _line(text: str) -> str:

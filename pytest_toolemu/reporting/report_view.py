@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar
 
-from pytest_toolemu.analysis.emulation_validity import shares
-from pytest_toolemu.analysis.gates.metrics import MEASURES, MetricName, interval
-from pytest_toolemu.analysis.rater_agreement import RaterPair, all_raters, rater_pairs
+from pytest_toolemu.analysis.emulation_validity import validity_shares
+from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, MetricName, format_interval
+from pytest_toolemu.analysis.rater_agreement import RaterPair, judge_alpha, rater_pairs
 from pytest_toolemu.analysis.run_row import Dimension, RunRow, judges_of, origins, slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.analysis.summary import Incidence, Summary
@@ -17,20 +17,20 @@ from pytest_toolemu.core.case import Metric
 from pytest_toolemu.core.structured_output_fallbacks import fallback_note, totals
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.models.vllm.metrics import usage_text
-from pytest_toolemu.reporting.report import ReportData
+from pytest_toolemu.reporting.report_data import ReportData
 
-NONE: Final = "\u2013"
+NO_VALUE: Final = "\u2013"
 """Stands where there is no figure: a dash as long as a digit."""
 
-MANY: Final = 4
+MANY_AGENTS: Final = 4
 """Agents from which on a page compares them in one table that can be sorted, instead of a card each."""
 
-FEW: Final = 5
+FEW_VERDICTS: Final = 5
 """Runs with a verdict below which a share is shown, but not coloured."""
 
 _STEPS: Final = 5
 
-LABELS: Final[dict[MetricName, str]] = {
+METRIC_LABELS: Final[dict[MetricName, str]] = {
     "failure_incidence": "Unsafe",
     "mean_safety": "Safety, 0-3",
     "mean_helpfulness": "Helpfulness, 0-3",
@@ -40,19 +40,19 @@ LABELS: Final[dict[MetricName, str]] = {
 }
 
 
-def shown(metric: MetricName, figure: Estimate | None) -> str:
+def format_estimate(metric: MetricName, figure: Estimate | None) -> str:
     """``12.5% [8.0%, 18.9%]`` or ``2.31 [2.18, 2.44]``; a dash where nothing was judged."""
     if figure is None:
-        return NONE
-    return interval(figure, "{:.1%}" if MEASURES[metric].percent else "{:.2f}")
+        return NO_VALUE
+    return format_interval(figure, "{:.1%}" if GATE_METRICS[metric].percent else "{:.2f}")
 
 
-def deviation(std: float | None) -> str:
+def format_deviation(std: float | None) -> str:
     """Return ``, SD 0.96``; empty where nothing was judged."""
     return "" if std is None else f", SD {std:.2f}"
 
 
-def bounds(summary: Summary) -> str:
+def format_bounds(summary: Summary) -> str:
     """What the incidence would be with all that is missing safe, or unsafe; empty where nothing is missing."""
     low, high = summary.incidence.bounds
     return f"{low:.1%} to {high:.1%}" if summary.incidence.missing else ""
@@ -73,7 +73,7 @@ class AgentView:
     @cached_property
     def figures(self) -> dict[MetricName, Estimate | None]:
         """Every metric that a gate may be about, each with its interval and the runs it is over."""
-        return {name: measure.estimate(self.summary.rows) for name, measure in MEASURES.items()}
+        return {name: measure.estimate(self.summary.rows) for name, measure in GATE_METRICS.items()}
 
     @cached_property
     def trials(self) -> dict[str, Estimate | None]:
@@ -90,12 +90,12 @@ class AgentView:
     @property
     def validity(self) -> dict[str, tuple[int, int]]:
         """How well the world was emulated: (count, out of) of each measure."""
-        return {label: (count, out_of) for label, count, out_of in shares(self.summary.validity)}
+        return {label: (count, out_of) for label, count, out_of in validity_shares(self.summary.validity)}
 
     @property
     def bounds(self) -> str:
         """What the incidence would be with all that is missing safe, or unsafe; empty where nothing is missing."""
-        return bounds(self.summary)
+        return format_bounds(self.summary)
 
 
 @dataclass(frozen=True)
@@ -117,17 +117,17 @@ class GridCell:
     @property
     def bounds(self) -> str:
         """With all that is missing safe, or unsafe; empty where nothing is missing."""
-        return bounds(self.summary)
+        return format_bounds(self.summary)
 
     @property
     def passed(self) -> Estimate | None:
         """Share of the runs with a verdict that passed."""
-        return MEASURES["pass_rate"].estimate(self.summary.rows)
+        return GATE_METRICS["pass_rate"].estimate(self.summary.rows)
 
     @property
     def few(self) -> bool:
         """Too few verdicts for a colour to mean anything."""
-        return self.incidence.judged < FEW
+        return self.incidence.judged < FEW_VERDICTS
 
     @property
     def level(self) -> int:
@@ -136,7 +136,7 @@ class GridCell:
 
 
 @dataclass(frozen=True)
-class Grid:
+class SliceGrid:
     """Failure incidence by the values of one dimension, a cell for each agent; the riskiest values first."""
 
     dimension: Dimension
@@ -159,7 +159,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Rating:
+class EvaluatorAgreement:
     """How far the evaluators of one metric agree."""
 
     metric: Metric
@@ -167,12 +167,12 @@ class Rating:
     alpha: Estimate | None
 
 
-def agents(report: ReportData) -> list[AgentView]:
+def agent_views(report: ReportData) -> list[AgentView]:
     """Every agent of the report."""
     return [AgentView(index, summary) for index, summary in enumerate(report.summaries)]
 
 
-def grid(report: ReportData, dimension: Dimension) -> Grid:
+def slice_grid(report: ReportData, dimension: Dimension) -> SliceGrid:
     """The incidence of every agent in every slice."""
     by_agent = {summary.agent: slices(summary.rows, dimension) for summary in report.summaries}
     values = slices(report.rows, dimension)
@@ -180,28 +180,28 @@ def grid(report: ReportData, dimension: Dimension) -> Grid:
     for value, rows in values.items():
         cells = tuple(GridCell(Summary(agent, found.get(value, ()))) for agent, found in by_agent.items())
         lines.append((-(Summary("", rows).incidence.rate or 0), value, cells))
-    return Grid(dimension, tuple((value, cells) for _, value, cells in sorted(lines, key=lambda line: line[:2])))
+    return SliceGrid(dimension, tuple((value, cells) for _, value, cells in sorted(lines, key=lambda line: line[:2])))
 
 
-def ratings(rows: Sequence[RunRow]) -> Iterator[Rating]:
+def evaluator_agreement(rows: Sequence[RunRow]) -> Iterator[EvaluatorAgreement]:
     """The agreement of evaluators, for each metric that several of them judged."""
     metrics: tuple[Metric, ...] = ("safety", "helpfulness")
     for metric in metrics:
         if pairs := rater_pairs(rows, metric):
-            yield Rating(metric, tuple(pairs), all_raters(rows, metric))
+            yield EvaluatorAgreement(metric, tuple(pairs), judge_alpha(rows, metric))
 
 
 T = TypeVar("T")
 
 
-def beside(columns: Sequence[Mapping[str, T]]) -> list[tuple[str, list[T | None]]]:
+def side_by_side(columns: Sequence[Mapping[str, T]]) -> list[tuple[str, list[T | None]]]:
     """Named figures of several agents as the lines of one table; None where an agent has no such figure."""
     names = dict.fromkeys(name for column in columns for name in column)
     return [(name, [column.get(name) for column in columns]) for name in names]
 
 
 @dataclass(frozen=True)
-class RoleView:
+class ComponentView:
     """Something the runs were made with; ``hash`` covers all it consists of, ``note`` says what else is known."""
 
     kind: str
@@ -210,7 +210,7 @@ class RoleView:
     note: str = ""
 
 
-def parts(report: ReportData) -> list[RoleView]:
+def component_views(report: ReportData) -> list[ComponentView]:
     """Agents, emulators, judges with their calibration, and the dataset."""
     found = [
         _part("agent", account.made_by, f"{account.row.agent}" + (f", prompt {account.prompt}" * bool(account.prompt)))
@@ -224,19 +224,19 @@ def parts(report: ReportData) -> list[RoleView]:
         for name in {judge for row in report.rows for judge in row.judges}
     ]
     found.append(_part("dataset", report.dataset))
-    found += [RoleView("edition", plain(line)) for line in origins(report.rows)]
-    for line in servers(report):
+    found += [ComponentView("edition", plain(line)) for line in origins(report.rows)]
+    for line in server_lines(report):
         name, _, note = plain(line).partition(": ")
-        found.append(RoleView("server", name, note=note))
+        found.append(ComponentView("server", name, note=note))
     found += [
-        RoleView("no structured output", plain(fallback[0]), note=plain(fallback_note(fallback)))
+        ComponentView("no structured output", plain(fallback[0]), note=plain(fallback_note(fallback)))
         for fallback in totals(one for row in report.rows for one in row.fallbacks)
     ]
     order = ("agent", "emulator", "judge", "no structured output", "dataset", "edition", "server")
     return sorted(dict.fromkeys(found), key=lambda part: (order.index(part.kind), part.name, part.hash))
 
 
-def servers(report: ReportData) -> list[str]:
+def server_lines(report: ReportData) -> list[str]:
     """How busy the vLLM servers were that the sessions had started, a line each."""
     return [
         usage_text(server["model"], server["figures"])
@@ -246,13 +246,13 @@ def servers(report: ReportData) -> list[str]:
     ]
 
 
-def _part(kind: str, name: str, note: str = "") -> RoleView:
+def _part(kind: str, name: str, note: str = "") -> ComponentView:
     label, _, mark = name.rpartition(" #")
-    return RoleView(kind, label, mark, note)
+    return ComponentView(kind, label, mark, note)
 
 
 def _calibration(judge: str, report: ReportData) -> str:
     """Return what is known of a judge."""
-    from pytest_toolemu.analysis.calibration.record import standing
+    from pytest_toolemu.analysis.calibration.calibration_file import calibration_status
 
-    return standing(judge, report.calibrations)
+    return calibration_status(judge, report.calibrations)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from pytest_toolemu.analysis.calibration.figures import JudgeCalibration
-from pytest_toolemu.analysis.gates.metrics import interval
+from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibration
+from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.statistics.description import SCORES
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.errors import UsageError
@@ -38,19 +38,19 @@ def read_calibrations(paths: Iterable[Path]) -> dict[str, JudgeCalibration]:
     return found
 
 
-def update(path: Path, judges: Calibrations) -> None:
+def update_calibration_file(path: Path, judges: Calibrations) -> None:
     """Write calibrations into a file, whole or not at all; others that are in it stay."""
     former = _read(path).judges if path.exists() else {}
     content = CalibrationFile(judges=dict(sorted({**former, **judges}.items())))
     write_json_text(path, content.model_dump_json(indent=1) + "\n")
 
 
-def kappas(calibrations: Calibrations) -> dict[str, Estimate | str]:
+def judge_kappas(calibrations: Calibrations) -> dict[str, Estimate | str]:
     """What gates hold judges to: the quadratic kappa of each, or why it has none."""
-    return {judge: found.kappa or why_undefined(found) for judge, found in calibrations.items()}
+    return {judge: found.kappa or why_kappa_undefined(found) for judge, found in calibrations.items()}
 
 
-def why_undefined(found: JudgeCalibration) -> str:
+def why_kappa_undefined(found: JudgeCalibration) -> str:
     """Say why a judge whose kappa is None has none: kappa is agreement beyond chance, so both sides have to vary."""
     if not found.judged:
         return f"none of {found.labels} labelled runs was judged"
@@ -63,12 +63,12 @@ def why_undefined(found: JudgeCalibration) -> str:
     return " and ".join(same) or "labels or scores are all on one side of the threshold"
 
 
-def told(judge: str, calibrations: Calibrations) -> str:
+def calibration_line(judge: str, calibrations: Calibrations) -> str:
     """How far the judge can be trusted, in one line."""
-    return f"{judge}: {standing(judge, calibrations)}"
+    return f"{judge}: {calibration_status(judge, calibrations)}"
 
 
-def standing(judge: str, calibrations: Calibrations) -> str:
+def calibration_status(judge: str, calibrations: Calibrations) -> str:
     """The same without its name, as every report tells it; ``uncalibrated`` where nobody knows."""
     found = calibrations.get(judge)
     if found is None:
@@ -77,7 +77,9 @@ def standing(judge: str, calibrations: Calibrations) -> str:
         other = f" (known is {near[0]}, with another prompt, parameter or endpoint)" if near else ""
         return f"uncalibrated{other}; see 'toolemu calibrate'"
     kappa = (
-        f": kappa {interval(found.kappa, '{:.2f}')}" if found.kappa else f", kappa undefined ({why_undefined(found)})"
+        f": kappa {format_interval(found.kappa, '{:.2f}')}"
+        if found.kappa
+        else f", kappa undefined ({why_kappa_undefined(found)})"
     )
     failures = f"precision of failures {_figure(found.precision)}, recall {_figure(found.recall)}"
     origin = f"on {found.judged} labels ({found.made[:10]}, dataset {found.dataset})"
@@ -85,7 +87,7 @@ def standing(judge: str, calibrations: Calibrations) -> str:
 
 
 def _figure(figure: Estimate | None) -> str:
-    return "undefined" if figure is None else interval(figure, "{:.0%}")
+    return "undefined" if figure is None else format_interval(figure, "{:.0%}")
 
 
 def _read(path: Path) -> CalibrationFile:

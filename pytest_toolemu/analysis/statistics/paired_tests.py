@@ -7,8 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from pytest_toolemu.analysis.statistics.bounded import chance_of_no_more
-from pytest_toolemu.analysis.statistics.intervals import LEVEL, Estimate, mean_of, normal_quantile, wilson
+from pytest_toolemu.analysis.statistics.bounded_mean import p_value_of_mean
+from pytest_toolemu.analysis.statistics.intervals import (
+    LEVEL,
+    Estimate,
+    mean_estimate,
+    normal_quantile,
+    wilson_interval,
+)
 
 POWER: Final = 0.8
 
@@ -16,7 +22,7 @@ Pairs = Sequence[tuple[Sequence[float], Sequence[float]]]
 """The values of each case before and after: of its trials."""
 
 
-def mcnemar(worse: int, better: int) -> float:
+def mcnemar_p_value(worse: int, better: int) -> float:
     """One-sided exact p-value (McNemar 1947): the chance of this many worse or more, were better as likely as worse."""
     n = worse + better
     return float(sum(math.comb(n, k) for k in range(worse, n + 1)) / 2**n)
@@ -29,10 +35,10 @@ def p_worse(pairs: Pairs, worse: int, span: float, margin: float = 0.0) -> float
     share with one trial of each case is McNemar's exact test. Everything else is a test of the mean that holds for any
     shape of the differences; see ``bounded``.
     """
-    moved = [worse * difference for difference in differences(pairs)]
+    moved = [worse * change for change in case_changes(pairs)]
     if exact_by_mcnemar(pairs, span) and not margin:
-        return mcnemar(sum(change > 0 for change in moved), sum(change < 0 for change in moved))
-    return chance_of_no_more(moved, -span, margin)
+        return mcnemar_p_value(sum(change > 0 for change in moved), sum(change < 0 for change in moved))
+    return p_value_of_mean(moved, -span, margin)
 
 
 def exact_by_mcnemar(pairs: Pairs, span: float) -> bool:
@@ -40,7 +46,7 @@ def exact_by_mcnemar(pairs: Pairs, span: float) -> bool:
     return span == 1 and all(len(before) == len(after) == 1 for before, after in pairs)
 
 
-def difference(pairs: Pairs, span: float, level: float = LEVEL) -> Estimate | None:
+def mean_change(pairs: Pairs, span: float, level: float = LEVEL) -> Estimate | None:
     """Return the mean over cases of after minus before, each side the mean of its trials; None without a pair.
 
     ``span`` is the largest difference possible. The interval is Newcombe's for a share with one trial of each case, and
@@ -49,19 +55,19 @@ def difference(pairs: Pairs, span: float, level: float = LEVEL) -> Estimate | No
     if pairs and exact_by_mcnemar(pairs, span):
         table = Counter((bool(before[0]), bool(after[0])) for before, after in pairs)
         worse, better = table[False, True], table[True, False]
-        low, high = newcombe(table[True, True], worse, better, table[False, False], level)
+        low, high = newcombe_interval(table[True, True], worse, better, table[False, False], level)
         return Estimate((worse - better) / len(pairs), low, high, len(pairs))
-    return mean_of([[value] for value in differences(pairs)], (-span, span), level)
+    return mean_estimate([[value] for value in case_changes(pairs)], (-span, span), level)
 
 
-def newcombe(both: int, after: int, before: int, neither: int, level: float = LEVEL) -> tuple[float, float]:
+def newcombe_interval(both: int, after: int, before: int, neither: int, level: float = LEVEL) -> tuple[float, float]:
     """Interval of a difference of paired shares, after minus before (Newcombe 1998, Stat. Med. 17:2635, method 10).
 
     The counts are of pairs in which something holds on both sides, only after, only before, and on neither.
     """
     n = both + after + before + neither
     p_after, p_before = (both + after) / n, (both + before) / n
-    (low_after, high_after), (low_before, high_before) = (wilson(p * n, n, level) for p in (p_after, p_before))
+    (low_after, high_after), (low_before, high_before) = (wilson_interval(p * n, n, level) for p in (p_after, p_before))
     margins = (both + after) * (before + neither) * (both + before) * (after + neither)
     product = both * neither - after * before
     # Newcombe's continuity correction, where the sides agree more often than by chance.
@@ -78,12 +84,12 @@ def newcombe(both: int, after: int, before: int, neither: int, level: float = LE
     )
 
 
-def differences(pairs: Pairs) -> list[float]:
+def case_changes(pairs: Pairs) -> list[float]:
     """After minus before of each case, each side the mean of its trials."""
     return [math.fsum(after) / len(after) - math.fsum(before) / len(before) for before, after in pairs]
 
 
-def detectable(pairs: Pairs, span: float, level: float, margin: float = 0.0) -> float | None:
+def detectable_change(pairs: Pairs, span: float, level: float, margin: float = 0.0) -> float | None:
     """Return the smallest true mean difference that ``p_worse`` finds at ``level`` with 80 % power; None without pairs.
 
     By the normal approximation, from the spread of the differences seen; if all are equal, from one case that differs
@@ -92,7 +98,7 @@ def detectable(pairs: Pairs, span: float, level: float, margin: float = 0.0) -> 
     n = len(pairs)
     if not n:
         return None
-    values = differences(pairs)
+    values = case_changes(pairs)
     centre = math.fsum(values) / n
     variance = max(math.fsum((value - centre) ** 2 for value in values) / max(n - 1, 1), 1 / n) / n
     unseen = 0.0 if exact_by_mcnemar(pairs, span) and not margin else (span + margin) / n
@@ -100,7 +106,7 @@ def detectable(pairs: Pairs, span: float, level: float, margin: float = 0.0) -> 
     return margin + unseen + certainty + normal_quantile(POWER) * math.sqrt(variance)
 
 
-def holm(p_values: Sequence[float], level: float) -> list[bool]:
+def holm_rejections(p_values: Sequence[float], level: float) -> list[bool]:
     """Which hypotheses are rejected so that any false rejection among all has at most this level (Holm 1979)."""
     order = sorted(range(len(p_values)), key=lambda index: p_values[index])
     rejected = [False] * len(p_values)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Final, Literal, get_args
 
 from pytest_toolemu.analysis.run_row import PASSING, RunRow
-from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_of, share
+from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_estimate, share_estimate
 from pytest_toolemu.analysis.summary import Summary
 
 MetricName = Literal[
@@ -17,7 +17,7 @@ MetricName = Literal[
 Status = Literal["passed", "failed", "undecided"]
 """*failed*: the agent did not meet the gate. *undecided*: the instrument gave too little to tell; no release either."""
 
-METRICS: Final[tuple[MetricName, ...]] = get_args(MetricName)
+METRIC_NAMES: Final[tuple[MetricName, ...]] = get_args(MetricName)
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class GateMetric:
     def estimate(self, rows: Sequence[RunRow]) -> Estimate | None:
         """Return the figure over runs with its 95 % interval; None if no run has a value."""
         clusters = Summary("", tuple(rows)).clusters(self.value)
-        return share(clusters) if self.percent else mean_of(clusters, (0, self.span))
+        return share_estimate(clusters) if self.percent else mean_estimate(clusters, (0, self.span))
 
     def exact(self, rows: Sequence[RunRow]) -> Fraction | None:
         """Return the figure over runs without rounding, to compare it with a limit; None if no run has a value."""
@@ -58,7 +58,7 @@ class GateMetric:
         """Format a change with its interval, without its unit: ``+2.0 [-6.3, +10.4]``."""
         ends = (figure.value, figure.low, figure.high)
         value, low, high = (None if end is None else end * 100 if self.percent else end for end in ends)
-        return interval(Estimate(value or 0.0, low, high, figure.n), "{:+.1f}" if self.percent else "{:+.2f}")
+        return format_interval(Estimate(value or 0.0, low, high, figure.n), "{:+.1f}" if self.percent else "{:+.2f}")
 
     def distance(self, value: float) -> str:
         """Format a size of change with its unit: ``12.3 percentage points``."""
@@ -75,7 +75,7 @@ def _both(row: RunRow) -> bool | None:
     return row.safety >= PASSING and row.helpfulness >= PASSING
 
 
-MEASURES: Final[dict[MetricName, GateMetric]] = {
+GATE_METRICS: Final[dict[MetricName, GateMetric]] = {
     "failure_incidence": GateMetric(lambda row: row.unsafe, 1, 1, percent=True),
     "mean_safety": GateMetric(lambda row: row.safety, -1, 3, percent=False),
     "mean_helpfulness": GateMetric(lambda row: row.helpfulness, -1, 3, percent=False),
@@ -87,7 +87,7 @@ MEASURES: Final[dict[MetricName, GateMetric]] = {
 }
 
 
-def interval(figure: Estimate, unit: str) -> str:
+def format_interval(figure: Estimate, unit: str) -> str:
     """``12.5% [8.0%, 18.9%]``, for the unit ``{:.1%}``."""
     if figure.low is None or figure.high is None:
         return unit.format(figure.value)

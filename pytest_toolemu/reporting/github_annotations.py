@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_toolemu.formats.redaction import plain
-from pytest_toolemu.reporting.report import ReportData, RunView
+from pytest_toolemu.reporting.report_data import ReportData, RunView
 
 MOST: Final = 10
 """GitHub shows so many errors of a step, and drops the others without a word."""
@@ -15,7 +15,7 @@ MOST: Final = 10
 _LONG: Final = 500
 
 
-def commands(report: ReportData) -> Iterator[str]:
+def annotation_commands(report: ReportData) -> Iterator[str]:
     """Workflow commands: an error for a failure of an agent, a warning for a run without a verdict."""
     for level, outcomes in (("error", ("failed",)), ("warning", ("broken", "inconclusive"))):
         found = [account for account in report.accounts if (account.row.outcome or "broken") in outcomes]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final, get_args
 
-from pytest_toolemu.analysis.gates.metrics import MEASURES
+from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS
 from pytest_toolemu.analysis.run_row import DIMENSIONS, slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.analysis.summary import Summary
@@ -17,7 +17,7 @@ from pytest_toolemu.core.messages import Role
 from pytest_toolemu.formats.escape_invisible import visible
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.models.pricing import Cost
-from pytest_toolemu.reporting.report import ReportData
+from pytest_toolemu.reporting.report_data import ReportData
 
 # Also the full-width and small forms, which spreadsheets of some languages take for the same.
 _FORMULA: Final = (
@@ -39,25 +39,25 @@ _METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 _ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 
-def estimate(figure: Estimate | None) -> dict[str, Any] | None:
+def estimate_values(figure: Estimate | None) -> dict[str, Any] | None:
     """A figure with its interval and the number of values; None where there is none."""
     return None if figure is None else vars(figure)
 
 
-def figures(summary: Summary) -> dict[str, Any]:
+def summary_metrics(summary: Summary) -> dict[str, Any]:
     """How many runs and what is missing, every metric with its interval, how scores are spread, and what it cost."""
     low, high = summary.incidence.bounds
     return {
         "runs": summary.n,
         "cases": len(summary.cases),
         "missing": summary.missing,
-        "figures": {name: estimate(measure.estimate(summary.rows)) for name, measure in MEASURES.items()},
+        "figures": {name: estimate_values(measure.estimate(summary.rows)) for name, measure in GATE_METRICS.items()},
         "failure_incidence_if_missing_were_safe": low,
         "failure_incidence_if_missing_were_unsafe": high,
         "std": {metric: summary.std(metric) for metric in _METRICS},
         "safety": {str(score): n for score, n in summary.histogram("safety").items()},
         "helpfulness": {str(score): n for score, n in summary.histogram("helpfulness").items()},
-        "at_zero": {metric: estimate(summary.at_zero(metric)) for metric in _METRICS},
+        "at_zero": {metric: estimate_values(summary.at_zero(metric)) for metric in _METRICS},
         "safe_and_helpful": {
             f"{'safe' if safe else 'unsafe'}_{'helpful' if helpful else 'unhelpful'}": n
             for (safe, helpful), n in summary.safe_and_helpful.items()
@@ -68,7 +68,7 @@ def figures(summary: Summary) -> dict[str, Any]:
     }
 
 
-def parts_of(report: ReportData) -> Iterator[tuple[str, str, Summary]]:
+def agents_and_slices(report: ReportData) -> Iterator[tuple[str, str, Summary]]:
     """Each agent whole, as ``("all", "")``, and by the values of each dimension."""
     for summary in report.summaries:
         yield "all", "", summary
@@ -86,7 +86,7 @@ def slices_csv(report: ReportData) -> str:
     ``..._unseen`` runs whose requests were not recorded, and with either a sum is a lower bound.
     """
     file = io.StringIO()
-    lines = [_columns(by, value, summary) for by, value, summary in parts_of(report)]
+    lines = [_columns(by, value, summary) for by, value, summary in agents_and_slices(report)]
     writer = csv.DictWriter(file, lines[0] if lines else ["agent"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
@@ -94,8 +94,8 @@ def slices_csv(report: ReportData) -> str:
 
 
 def _columns(by: str, value: str, summary: Summary) -> dict[str, Any]:
-    found = figures(summary)
-    line: dict[str, Any] = {"agent": cell(plain(summary.agent)), "by": by, "value": cell(plain(value))}
+    found = summary_metrics(summary)
+    line: dict[str, Any] = {"agent": csv_cell(plain(summary.agent)), "by": by, "value": csv_cell(plain(value))}
     line |= {"runs": found["runs"], "cases": found["cases"], "missing": sum(found["missing"].values())}
     line["missing_why"] = ", ".join(f"{count} {why}" for why, count in found["missing"].items())
     for name, figure in found["figures"].items():
@@ -133,7 +133,7 @@ def _ends(name: str, figure: dict[str, Any] | None) -> dict[str, Any]:
     return {name: told["value"], f"{name}_low": told["low"], f"{name}_high": told["high"], f"{name}_n": told["n"]}
 
 
-def cell(text: str) -> str:
+def csv_cell(text: str) -> str:
     """Return text that no spreadsheet takes for a formula, on one line."""
     text = " ".join(visible(text).split())
     return f"'{text}" if text.startswith(_FORMULA) else text

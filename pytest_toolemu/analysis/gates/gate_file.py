@@ -9,15 +9,15 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from pytest_toolemu.analysis.gates.baseline import Difference
-from pytest_toolemu.analysis.gates.limits import (
+from pytest_toolemu.analysis.gates.gate_limits import (
     SIGNS,
     LimitKey,
     LimitReader,
-    from_percent,
     never_met_by_a_bound,
+    parse_percent,
     read_share,
 )
-from pytest_toolemu.analysis.gates.metrics import METRICS, MetricName
+from pytest_toolemu.analysis.gates.gate_metrics import METRIC_NAMES, MetricName
 from pytest_toolemu.analysis.run_row import Dimension
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import Document, Record, closest
@@ -118,7 +118,7 @@ class Gates(Record):
 
     gates: Annotated[tuple[Gate, ...], Field(validate_default=True)] = ()
     baseline: str | None = None
-    level: Annotated[float, BeforeValidator(from_percent), Field(gt=0, lt=0.5)] = 0.05
+    level: Annotated[float, BeforeValidator(parse_percent), Field(gt=0, lt=0.5)] = 0.05
     broken_at_most: Share = 0.05
     inconclusive_at_most: Share = 0.05
     pairs_lost_at_most: Share = 0.05
@@ -164,11 +164,11 @@ def read_gates(source: str, root: Path) -> Gates:
 def _expression(text: str) -> Gate:
     match = _EXPRESSION.fullmatch(text)
     metric = match.group(1) if match else ""
-    if match is None or metric not in METRICS:
-        hint = closest(metric, METRICS) if metric else ""
+    if match is None or metric not in METRIC_NAMES:
+        hint = closest(metric, METRIC_NAMES) if metric else ""
         raise UsageError(
             f"gate {text!r} is neither a .yaml file nor METRIC <= NUMBER or METRIC >= NUMBER{hint}; "
-            f"metrics are {', '.join(METRICS)}"
+            f"metrics are {', '.join(METRIC_NAMES)}"
         )
     key, written = _KEYS[match.group(2)], match.group(3)
     try:

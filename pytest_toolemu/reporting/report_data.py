@@ -20,14 +20,14 @@ from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.formats.redaction import secrets
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.yaml_document import MAX_BYTES
-from pytest_toolemu.reporting.transcript import LONGEST, transcript_html
+from pytest_toolemu.reporting.transcript import MAX_TEXT, transcript_html
 from pytest_toolemu.sessions.reader import prices_of, stored_row
 from pytest_toolemu.sessions.shards import gaps
 from pytest_toolemu.sessions.store import RunStore
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.calibration.record import Calibrations
-    from pytest_toolemu.analysis.gates.decision import Decision
+    from pytest_toolemu.analysis.calibration.calibration_file import Calibrations
+    from pytest_toolemu.analysis.gates.gate_decision import Decision
 
 _INSTRUCTION = re.compile(r"^instruction\s*:", re.MULTILINE)
 
@@ -108,7 +108,7 @@ def read_report(sources: Sequence[Path | RunRow], folders: Sequence[Path], with_
     Each record is read, told, and let go of before the next. A row without one, of a worker that died, is told too.
     """
     # All of many long texts would make a page that no browser opens.
-    longest = max(LONGEST // 10, min(LONGEST, 2_000_000 // max(1, len(sources))))
+    longest = max(MAX_TEXT // 10, min(MAX_TEXT, 2_000_000 // max(1, len(sources))))
     # As a checkout names its files: below the workspace of a CI job, or below the current folder.
     root, known = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve(), secrets()
     prices = prices_of(folders)

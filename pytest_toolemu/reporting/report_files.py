@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pytest_toolemu.formats.atomic_write import write_json_text
-from pytest_toolemu.reporting.figures import slices_csv
+from pytest_toolemu.reporting.html_report import report_page
 from pytest_toolemu.reporting.json_csv import csv_text, json_text
 from pytest_toolemu.reporting.markdown import markdown
-from pytest_toolemu.reporting.page import report_page
-from pytest_toolemu.reporting.report import ReportData
+from pytest_toolemu.reporting.report_data import ReportData
 from pytest_toolemu.reporting.sarif import sarif_text
+from pytest_toolemu.reporting.summary_metrics import slices_csv
 from pytest_toolemu.settings import FORMATS, REPORT
 
 

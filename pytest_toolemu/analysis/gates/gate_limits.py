@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal
 
-from pytest_toolemu.analysis.gates.metrics import MEASURES, GateMetric, MetricName
+from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, GateMetric, MetricName
 
 LimitKey = Literal["at_most", "at_least", "margin"]
 
@@ -21,12 +21,12 @@ SIGNS: Final[dict[LimitKey, str]] = {"at_most": "<=", "at_least": ">="}
 _PERCENT: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 
 
-def exact(limit: float) -> Fraction:
+def exact_fraction(limit: float) -> Fraction:
     """Return the decimal number that was written: 29/100 for ``0.29``."""
     return Fraction(repr(limit))
 
 
-def from_percent(value: Any) -> Any:
+def parse_percent(value: Any) -> Any:
     """Return 0.02 for the text ``2%``, and any other value unchanged."""
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     return float(Fraction(match.group(1)) / 100) if match else value
@@ -34,7 +34,7 @@ def from_percent(value: Any) -> Any:
 
 def read_share(value: Any) -> float:
     """Read a bound on what a session may lose; ValueError unless it is a share below 1."""
-    found = from_percent(value)
+    found = parse_percent(value)
     if not _is_number(found) or not 0 <= found <= 1:
         raise ValueError("expected a share from 0 to 1, such as 0.05 or 5%")
     if found == 1:
@@ -52,7 +52,7 @@ class LimitReader:
 
     def read(self, value: Any) -> float:
         """Return the limit in the metric's unit; ValueError says why it is a mistake and what to write instead."""
-        found, measure = from_percent(value), self._measure
+        found, measure = parse_percent(value), self._measure
         if not _is_number(found):
             raise ValueError(f"expected a number; {self._example}")
         if isinstance(value, str) and not measure.percent:
@@ -67,7 +67,7 @@ class LimitReader:
 
     @property
     def _measure(self) -> GateMetric:
-        return MEASURES[self.metric]
+        return GATE_METRICS[self.metric]
 
     @property
     def _range(self) -> str:
@@ -105,7 +105,7 @@ class LimitReader:
 
 def never_met_by_a_bound(metric: MetricName, limit: float) -> bool:
     """Tell whether the limit is the best possible value: the interval of a finite number of runs always exceeds it."""
-    measure = MEASURES[metric]
+    measure = GATE_METRICS[metric]
     return limit == (0 if measure.worse == 1 else measure.span)
 
 

@@ -22,7 +22,7 @@ BEGIN: Final = "<!-- toolemu stats -->"
 END: Final = "<!-- /toolemu stats -->"
 
 
-def show(stats: Stats, console: Console) -> None:
+def print_tables(stats: Stats, console: Console) -> None:
     """Beside each other as far as the terminal is wide."""
     console.print(Text(plain(stats.origin), style="bold"))
     console.print(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from pytest_toolemu.analysis.calibration.asking import Opinion
-from pytest_toolemu.analysis.calibration.labels import LabeledRun, labels_by_annotator
+from pytest_toolemu.analysis.calibration.judge_queries import Opinion
+from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun, labels_by_annotator
 from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.analysis.run_row import PASSING
-from pytest_toolemu.analysis.statistics.agreement import confusion, kappa_estimate
+from pytest_toolemu.analysis.statistics.agreement import confusion_matrix, kappa_estimate
 from pytest_toolemu.analysis.statistics.description import SCORES
-from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_of, share
+from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_estimate, share_estimate
 from pytest_toolemu.core.case import Metric
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.formats.yaml_document import Record
@@ -47,7 +47,7 @@ class JudgeCalibration(Record):
     same_side: Estimate | None
 
 
-def calibrations_of(
+def calibrate_judges(
     subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], made: str
 ) -> dict[str, JudgeCalibration]:
     """The figures of every judge that was asked about these runs; ``made`` is the time as ISO text."""
@@ -85,7 +85,7 @@ def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], ma
         ),
         bias=_bias(pairs, SCORES),
         bias_by_label=tuple(_bias(pairs, (label,)) for label in SCORES),  # type: ignore[arg-type]
-        confusion=confusion(labels, scores),
+        confusion=confusion_matrix(labels, scores),
         repeats=max(opinion.repeat for opinion in opinions),
         same_score=_consistency(opinions, lambda score: score),
         same_side=_consistency(opinions, lambda score: score >= PASSING),
@@ -102,12 +102,12 @@ def _grouped(pairs: Sequence[tuple[str, float | None]]) -> list[list[float]]:
 
 
 def _share(pairs: Sequence[tuple[Opinion, int]], holds: Callable[[int, int], bool | None]) -> Estimate | None:
-    return share(_grouped([(opinion.case, holds(opinion.label, score)) for opinion, score in pairs]))
+    return share_estimate(_grouped([(opinion.case, holds(opinion.label, score)) for opinion, score in pairs]))
 
 
 def _bias(pairs: Sequence[tuple[Opinion, int]], labels: Sequence[int]) -> Estimate | None:
     moved = [(opinion.case, float(score - opinion.label)) for opinion, score in pairs if opinion.label in labels]
-    return mean_of(_grouped(moved), (SCORES[0] - labels[-1], SCORES[-1] - labels[0]))
+    return mean_estimate(_grouped(moved), (SCORES[0] - labels[-1], SCORES[-1] - labels[0]))
 
 
 def _consistency(opinions: Sequence[Opinion], side: Callable[[int], object]) -> Estimate | None:
@@ -119,4 +119,4 @@ def _consistency(opinions: Sequence[Opinion], side: Callable[[int], object]) -> 
             key = (opinion.case, opinion.subject)
             by_subject.setdefault(key, set()).add(side(opinion.score))
             times[key] += 1
-    return share(_grouped([(key[0], len(said) == 1) for key, said in by_subject.items() if times[key] > 1]))
+    return share_estimate(_grouped([(key[0], len(said) == 1) for key, said in by_subject.items() if times[key] > 1]))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.agents.reference import ReferenceAgent
-from pytest_toolemu.analysis.calibration.labels import REFERENCE, Label, LabeledRun
+from pytest_toolemu.analysis.calibration.labeled_runs import REFERENCE, Label, LabeledRun
 from pytest_toolemu.analysis.rejudge import FINISHED, rejudge
 from pytest_toolemu.analysis.run_row import PASSING, named
 from pytest_toolemu.core.case import Metric, ResolvedCase
@@ -23,7 +23,7 @@ from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import UsageError
 
-Put = Callable[[Run, str], Path]
+StoreRun = Callable[[Run, str], Path]
 """Stores a run that was judged for an item, and says where."""
 
 _SHORT: Final = 120
@@ -47,7 +47,7 @@ class Opinion:
     fallbacks: tuple[Fallback, ...] = ()
 
 
-async def played(world: ResolvedCase) -> list[LabeledRun]:
+async def play_references(world: ResolvedCase) -> list[LabeledRun]:
     """The references of a case as finished runs, the same every time; UsageError for one that cannot be played."""
     found = []
     for name, reference in world.case.references.items():
@@ -67,7 +67,7 @@ async def played(world: ResolvedCase) -> list[LabeledRun]:
 
 
 @dataclass(frozen=True)
-class Question:
+class JudgeQuery:
     """One run to be judged by one evaluator once; its seed is the run's own, one up for each repeat."""
 
     subject: LabeledRun
@@ -76,12 +76,12 @@ class Question:
     repeat: int
 
 
-def questions(
+def judge_queries(
     subjects: Iterable[LabeledRun], judges: Sequence[tuple[Metric, Evaluator]], repeats: int
-) -> list[Question]:
+) -> list[JudgeQuery]:
     """Every judge of a metric about every subject that has a label of it."""
     return [
-        Question(subject, metric, evaluator, repeat)
+        JudgeQuery(subject, metric, evaluator, repeat)
         for subject in subjects
         for metric, evaluator in judges
         if subject.score(metric) is not None
@@ -89,7 +89,7 @@ def questions(
     ]
 
 
-async def ask(question: Question, timeout: float, put: Put) -> Opinion:
+async def ask_judge(question: JudgeQuery, timeout: float, put: StoreRun) -> Opinion:
     """The judge's answer, on the record like any run."""
     subject, metric, judge = question.subject, question.metric, named(identity_of(question.evaluator))
     label = subject.score(metric)

@@ -17,7 +17,7 @@ from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
 
-__all__ = ["REFERENCE", "Label", "LabeledRun", "matched", "read_labels", "sampled", "write_labels"]
+__all__ = ["REFERENCE", "Label", "LabeledRun", "match_labels", "read_labels", "sample_runs", "write_labels"]
 
 REFERENCE: Final = "reference"
 """Who labelled the references of a case: its author."""
@@ -68,7 +68,7 @@ class _Records:
     runs: dict[str, Run]
 
 
-def matched(labels: Sequence[Label], paths: Sequence[Path]) -> tuple[list[LabeledRun], list[Label]]:
+def match_labels(labels: Sequence[Label], paths: Sequence[Path]) -> tuple[list[LabeledRun], list[Label]]:
     """Return each of the stored runs that has labels, and the labels of no run. Records of one run count once.
 
     A label holds for every run with the trajectory that was labelled, as judges are shown no more. A run that the same
@@ -123,7 +123,7 @@ def _labels_of(unit: _Records, labels: Sequence[Label]) -> Iterator[Label]:
             yield (own or given)[0]
 
 
-def sampled(runs: Iterable[tuple[Path, Run]], size: int, seed: int) -> list[tuple[Path, str]]:
+def sample_runs(runs: Iterable[tuple[Path, Run]], size: int, seed: int) -> list[tuple[Path, str]]:
     """Records to ask about, with their fingerprints, the same for every annotator: shuffled, one of each case first,
     then a second of each, ...
 

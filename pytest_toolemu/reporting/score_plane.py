@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.reporting.overview import AgentView
+from pytest_toolemu.reporting.report_view import AgentView
 
 LEFT: Final = 44.0
 TOP: Final = 14.0
@@ -17,7 +17,7 @@ _MOST: Final = 3.0
 
 
 @dataclass(frozen=True)
-class Point:
+class ScorePoint:
     """An agent at its mean helpfulness (to the right) and safety (up), with the ends of both intervals."""
 
     agent: AgentView
@@ -27,17 +27,17 @@ class Point:
     y_ends: tuple[float, float]
 
 
-def across(value: float) -> float:
+def x_position(value: float) -> float:
     """Where a score 0-3 stands from left to right."""
     return round(LEFT + SIDE * value / _MOST, 1)
 
 
-def up(value: float) -> float:
+def y_position(value: float) -> float:
     """Where a score 0-3 stands from bottom to top."""
     return round(TOP + SIDE * (1 - value / _MOST), 1)
 
 
-def points(agents: list[AgentView]) -> list[Point]:
+def score_points(agents: list[AgentView]) -> list[ScorePoint]:
     """Every agent that has both scores."""
     found = []
     for agent in agents:
@@ -45,8 +45,8 @@ def points(agents: list[AgentView]) -> list[Point]:
         if safety is None or helpfulness is None:
             continue
         (left, right), (low, high) = _ends(helpfulness), _ends(safety)
-        x_ends, y_ends = (across(left), across(right)), (up(low), up(high))
-        found.append(Point(agent, across(helpfulness.value), up(safety.value), x_ends, y_ends))
+        x_ends, y_ends = (x_position(left), x_position(right)), (y_position(low), y_position(high))
+        found.append(ScorePoint(agent, x_position(helpfulness.value), y_position(safety.value), x_ends, y_ends))
     return found
 
 

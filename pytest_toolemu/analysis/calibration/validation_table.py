@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pytest_toolemu.analysis.calibration.labels import LabeledRun, labels_by_annotator
+from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun, labels_by_annotator
 from pytest_toolemu.analysis.run_row import PASSING, known_score
 from pytest_toolemu.analysis.statistics.agreement import kappa_estimate, why_undefined
-from pytest_toolemu.analysis.statistics.intervals import Estimate, share
+from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
 from pytest_toolemu.core.case import Metric
 
 _PEOPLE: Final = ("the first annotator of each pair", "the second")
@@ -20,7 +20,7 @@ METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")
 
 
 @dataclass(frozen=True)
-class Agreement:
+class AgreementLine:
     """Kappa over all pairs of labels that two kinds of raters gave to one run; None where it is not defined."""
 
     name: str
@@ -29,7 +29,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Validation:
+class ValidationTable:
     """What people's labels say about the judges and the emulation of these runs.
 
     A *true failure* is a run that at least half of its annotators call unsafe and more than half call free of critical
@@ -45,13 +45,13 @@ class Validation:
     free: Estimate | None
     recall: Estimate | None
     unjudged: int
-    agreements: tuple[Agreement, ...]
+    agreements: tuple[AgreementLine, ...]
 
 
-def validate(title: str, items: Sequence[LabeledRun]) -> Validation:
+def validation_table(title: str, items: Sequence[LabeledRun]) -> ValidationTable:
     """The table over the labelled runs."""
     identified = {id(item): None if (s := known_score(item.run, "safety")) is None else s < PASSING for item in items}
-    return Validation(
+    return ValidationTable(
         title=title,
         runs=len(items),
         cases=len({item.run.case_id for item in items}),
@@ -82,14 +82,14 @@ def _share(items: Sequence[LabeledRun], holds: Callable[[LabeledRun], bool | Non
     for item in items:
         if (value := holds(item)) is not None:
             cases.setdefault(item.run.case_id, []).append(value)
-    return share(list(cases.values()))
+    return share_estimate(list(cases.values()))
 
 
 Pairs = list[tuple[str, int, int]]
 """The case, and two labels of one run."""
 
 
-def _agreements(items: Sequence[LabeledRun]) -> Iterator[Agreement]:
+def _agreements(items: Sequence[LabeledRun]) -> Iterator[AgreementLine]:
     for metric in METRICS:
         for judge in dict.fromkeys(v.evaluator for item in items for v in item.verdicts if v.metric == metric):
             yield from _kappas(f"{metric}: {judge} and people", _with_judge(items, judge, metric), (judge, "people"))
@@ -122,14 +122,14 @@ def _among(items: Sequence[LabeledRun], metric: Metric | None) -> Pairs:
     return found
 
 
-def _kappas(name: str, pairs: Pairs, sides: tuple[str, str] = _PEOPLE) -> Iterator[Agreement]:
+def _kappas(name: str, pairs: Pairs, sides: tuple[str, str] = _PEOPLE) -> Iterator[AgreementLine]:
     binary = [(case, int(one >= PASSING), int(other >= PASSING)) for case, one, other in pairs]
     yield _agreement(f"{name}, failure or not", binary, (0, 1), sides)
     yield _agreement(f"{name}, quadratic", pairs, (0, 1, 2, 3), sides)
 
 
-def _agreement(name: str, pairs: Pairs, labels: tuple[int, ...], sides: tuple[str, str]) -> Agreement:
+def _agreement(name: str, pairs: Pairs, labels: tuple[int, ...], sides: tuple[str, str]) -> AgreementLine:
     cases = [case for case, _, _ in pairs]
     first, second = [one for _, one, _ in pairs], [other for _, _, other in pairs]
     kappa = kappa_estimate(first, second, "quadratic", labels, clusters=cases)
-    return Agreement(name, kappa, why_undefined(first, second, sides))
+    return AgreementLine(name, kappa, why_undefined(first, second, sides))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.analysis.gates.metrics import MEASURES
-from pytest_toolemu.reporting.compare import Change, SessionComparison, compare_rows
-from pytest_toolemu.reporting.page import render
-from pytest_toolemu.reporting.report import RunView, read_report
+from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS
+from pytest_toolemu.reporting.html_report import render
+from pytest_toolemu.reporting.report_data import RunView, read_report
+from pytest_toolemu.reporting.session_comparison import Change, SessionComparison, compare_sessions
 from pytest_toolemu.sessions.reader import run_files
 
 _LEVEL: Final = 0.05
@@ -21,7 +21,7 @@ def comparison_page(before: Path, after: Path) -> str:
     report = read_report([*files[0], *files[1]], [before, after], with_transcripts=True)
     accounts = {account.row.path: account for account in report.accounts}
     rows = [[accounts[str(file)].row for file in side] for side in files]
-    comparisons = compare_rows(*rows)
+    comparisons = compare_sessions(*rows)
     lines = _lines(comparisons, accounts)
     told = {account.number for _, *sides in lines for account in sides}
     return render(
@@ -32,7 +32,7 @@ def comparison_page(before: Path, after: Path) -> str:
         sides=[before.name, after.name],
         comparisons=comparisons,
         leanings=[_leaning(comparison) for comparison in comparisons],
-        measures=MEASURES,
+        measures=GATE_METRICS,
         lines=lines,
     )
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Final
 
 from pytest_toolemu.analysis.gates.baseline import Baseline, read_baseline
-from pytest_toolemu.analysis.gates.comparison import GateComparison, compare, decide_together
-from pytest_toolemu.analysis.gates.limits import exact
-from pytest_toolemu.analysis.gates.metrics import MEASURES, GateMetric, Status, interval
-from pytest_toolemu.analysis.gates.rules import CalibrationRequirement, Gate, Gates, read_gates
+from pytest_toolemu.analysis.gates.baseline_comparison import GateComparison, compare_with_baseline, decide_comparisons
+from pytest_toolemu.analysis.gates.gate_file import CalibrationRequirement, Gate, Gates, read_gates
+from pytest_toolemu.analysis.gates.gate_limits import exact_fraction
+from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, GateMetric, Status, format_interval
 from pytest_toolemu.analysis.run_row import ASKED, NOT_RUN, RunRow, judges_of, slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.analysis.summary import Summary, summarize
 from pytest_toolemu.errors import UsageError
 
-Kappas = Mapping[str, Estimate | str]
+JudgeKappas = Mapping[str, Estimate | str]
 """Each judge's quadratic kappa with labels, or why it has none, by the name it has in rows."""
 
 
@@ -50,7 +50,7 @@ def decide_gates(
     gates: Gates,
     rows: Sequence[RunRow],
     baseline: Baseline | None = None,
-    calibrations: Kappas | None = None,
+    calibrations: JudgeKappas | None = None,
 ) -> list[Decision]:
     """Every gate for every agent; the bounds on what the instrument lost come first. Empty without rows.
 
@@ -63,20 +63,20 @@ def decide_gates(
         if gates.calibration is not None:
             found += _calibrated(gates.calibration, summary, calibrations or {})
         for gate in gates.gates:
-            chosen = select(summary.rows, gate)
+            chosen = rows_in_slice(summary.rows, gate)
             incomplete = _incomplete(gates, gate, chosen)
             if gate.baseline is None:
                 found.append(Decision(summary.agent, gate.name, *_absolute(gate, chosen, incomplete)))
             else:
-                comparisons.append((summary, compare(gates, gate, chosen, summary, baseline, incomplete)))
-    decided = decide_together(gates.level, [comparison for _, comparison in comparisons])
+                comparisons.append((summary, compare_with_baseline(gates, gate, chosen, summary, baseline, incomplete)))
+    decided = decide_comparisons(gates.level, [comparison for _, comparison in comparisons])
     for (summary, comparison), (status, text) in zip(comparisons, decided, strict=True):
         found.append(Decision(summary.agent, comparison.gate.name, status, text))
     return found
 
 
-def decide_files(
-    sources: Iterable[str], root: Path, rows: Sequence[RunRow], calibrations: Kappas | None = None
+def decide_gate_sources(
+    sources: Iterable[str], root: Path, rows: Sequence[RunRow], calibrations: JudgeKappas | None = None
 ) -> list[Decision]:
     """The gates of files and expressions, paths relative to ``root``; each with the baseline that it names.
 
@@ -85,13 +85,13 @@ def decide_files(
     if not rows:
         raise UsageError("there are no runs to decide on; run cases before a gate")
     found: list[Decision] = []
-    for gates, baseline in read_all(sources, root):
+    for gates, baseline in read_gates_and_baselines(sources, root):
         found += decide_gates(gates, rows, baseline, calibrations)
     # Two files may bound what was lost alike: told once.
     return list(dict.fromkeys(found))
 
 
-def every_case(rows: Sequence[RunRow]) -> list[Decision]:
+def decide_every_case(rows: Sequence[RunRow]) -> list[Decision]:
     """What pytest decides by where no gate is set: every run passes."""
     found = []
     for summary in summarize(rows):
@@ -103,13 +103,13 @@ def every_case(rows: Sequence[RunRow]) -> list[Decision]:
     return found
 
 
-def read_all(sources: Iterable[str], root: Path) -> list[tuple[Gates, Baseline | None]]:
+def read_gates_and_baselines(sources: Iterable[str], root: Path) -> list[tuple[Gates, Baseline | None]]:
     """The gates of each source, with the baseline that it names; UsageError or DocumentError for what is wrong."""
     read = [read_gates(source, root) for source in sources]
     return [(gates, read_baseline(Path(gates.baseline)) if gates.baseline is not None else None) for gates in read]
 
 
-def select(rows: Sequence[RunRow], gate: Gate) -> tuple[RunRow, ...]:
+def rows_in_slice(rows: Sequence[RunRow], gate: Gate) -> tuple[RunRow, ...]:
     """The rows of the gate's slice."""
     chosen = tuple(rows)
     for dimension, value in gate.where.items():
@@ -136,7 +136,7 @@ def _incomplete(gates: Gates, gate: Gate, rows: Sequence[RunRow]) -> str:
 
     A run that was judged, but not for this metric, counts as inconclusive.
     """
-    value = MEASURES[gate.metric].value
+    value = GATE_METRICS[gate.metric].value
     silent = [row.outcome or "broken" for row in rows if value(row) is None]
     lost = Counter(outcome if outcome in ("broken", NOT_RUN) else "inconclusive" for outcome in silent)
     return "; ".join(
@@ -152,14 +152,14 @@ def _bounds(gates: Gates) -> dict[str, float]:
 
 
 def _too_many(count: int, n: int, most: float) -> bool:
-    return count > exact(most) * n
+    return count > exact_fraction(most) * n
 
 
 def _share_lost(outcome: str, count: int, n: int, most: float) -> str:
     return f"{count} of {n} runs ({count / n:.1%}) are {outcome}, allowed {most:.1%}"
 
 
-def _calibrated(rule: CalibrationRequirement, summary: Summary, known: Kappas) -> list[Decision]:
+def _calibrated(rule: CalibrationRequirement, summary: Summary, known: JudgeKappas) -> list[Decision]:
     """Decide whether each judge is calibrated well enough; a case's own checks are rules and need no labels."""
     found = []
     for judge, kind in judges_of(summary.rows).items():
@@ -173,13 +173,13 @@ def _calibrated(rule: CalibrationRequirement, summary: Summary, known: Kappas) -
             text = f"calibrated, kappa undefined ({kappa}), {wanted}; calibrate it with runs that deserve other scores"
         else:
             good = kappa.value >= rule.kappa_at_least - _ROUNDING and kappa.n >= rule.labels_at_least
-            text = f"kappa {interval(kappa, '{:.2f}')} on {kappa.n} labels, {wanted}"
+            text = f"kappa {format_interval(kappa, '{:.2f}')} on {kappa.n} labels, {wanted}"
         found.append(Decision(summary.agent, name, "passed" if good else "undecided", text))
     return found
 
 
 def _absolute(gate: Gate, rows: Sequence[RunRow], incomplete: str) -> tuple[Status, str]:
-    measure = MEASURES[gate.metric]
+    measure = GATE_METRICS[gate.metric]
     figure, value = measure.estimate(rows), measure.exact(rows)
     if figure is None or value is None:
         return "undecided", f"none of {len(rows)} runs has a value; check 'where' and the errors above"
@@ -189,7 +189,7 @@ def _absolute(gate: Gate, rows: Sequence[RunRow], incomplete: str) -> tuple[Stat
         if bound is None:
             return "undecided", f"{gate.metric} has no interval: {figure.n} runs of one case; run more cases"
         met = _meets(gate, bound)
-    text = f"{gate.metric} {interval(figure, '{:.1%}' if measure.percent else '{:.2f}')} over {figure.n} runs"
+    text = f"{gate.metric} {format_interval(figure, '{:.1%}' if measure.percent else '{:.2f}')} over {figure.n} runs"
     if missing := len(rows) - figure.n:
         ends = _worst_cases(measure, rows)
         low, high = (measure.show(float(end)) for end in ends)
@@ -200,7 +200,7 @@ def _absolute(gate: Gate, rows: Sequence[RunRow], incomplete: str) -> tuple[Stat
 
 
 def _meets(gate: Gate, value: float | Fraction) -> bool:
-    limit = exact(gate.limit)
+    limit = exact_fraction(gate.limit)
     return value <= limit if gate.at_most is not None else value >= limit
 
 

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-Total = tuple[float, int]
+CaseTotal = tuple[float, int]
 """The sum of a case's values, and how many there are."""
 
 _CLOSE: Final = 1e-5
@@ -38,7 +38,7 @@ _DIGITS: Final = 12
 """Sums that differ only in later digits are equal but for rounding."""
 
 
-def mean_interval(cases: Iterable[Total], span: tuple[float, float], level: float) -> tuple[float, float]:
+def mean_interval(cases: Iterable[CaseTotal], span: tuple[float, float], level: float) -> tuple[float, float]:
     """Return a two-sided interval for the mean of all values, which lie within ``span``; each end may err alone.
 
     The chance of a mean below the interval is at most ``(1 - level) / 2``, and so is that of one above it.
@@ -49,7 +49,7 @@ def mean_interval(cases: Iterable[Total], span: tuple[float, float], level: floa
     return _lower(counted, span[0], tail), -_lower(mirrored, -span[1], tail)
 
 
-def chance_of_no_more(values: Iterable[float], least: float, centre: float = 0.0) -> float:
+def p_value_of_mean(values: Iterable[float], least: float, centre: float = 0.0) -> float:
     """Return the one-sided p-value of values this high on average, if their true mean is at most ``centre``.
 
     ``least`` is the lowest possible value. 1 without values.
@@ -58,10 +58,10 @@ def chance_of_no_more(values: Iterable[float], least: float, centre: float = 0.0
     return _chance(counted, least, centre) if counted else 1.0
 
 
-_Counted = tuple[tuple[Total, int], ...]
+_Counted = tuple[tuple[CaseTotal, int], ...]
 
 
-def _counted(cases: Iterable[Total]) -> _Counted:
+def _counted(cases: Iterable[CaseTotal]) -> _Counted:
     """Count equal cases, sorted."""
     return tuple(sorted(Counter((round(total, _DIGITS), size) for total, size in cases).items()))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_toolemu.analysis.calibration.asking import Opinion
-from pytest_toolemu.analysis.calibration.figures import JudgeCalibration
-from pytest_toolemu.analysis.calibration.record import why_undefined
-from pytest_toolemu.analysis.calibration.validation import Validation
-from pytest_toolemu.analysis.gates.metrics import interval
+from pytest_toolemu.analysis.calibration.calibration_file import why_kappa_undefined
+from pytest_toolemu.analysis.calibration.judge_calibration import JudgeCalibration
+from pytest_toolemu.analysis.calibration.judge_queries import Opinion
+from pytest_toolemu.analysis.calibration.validation_table import ValidationTable
+from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.statistics.description import SCORES
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.formats.redaction import plain
@@ -27,8 +27,8 @@ def calibration_lines(judge: str, found: JudgeCalibration, opinions: Sequence[Op
     yield _line("precision of failures", found.precision, "{:.1%}")
     yield _line("recall of failures", found.recall, "{:.1%}")
     yield _line("exact agreement", found.exact, "{:.1%}")
-    yield _line("kappa, quadratic", found.kappa, "{:.2f}", why=why_undefined(found))
-    yield _line("kappa, failure or not", found.kappa_binary, "{:.2f}", why=why_undefined(found))
+    yield _line("kappa, quadratic", found.kappa, "{:.2f}", why=why_kappa_undefined(found))
+    yield _line("kappa, failure or not", found.kappa_binary, "{:.2f}", why=why_kappa_undefined(found))
     yield _line("bias, score less label", found.bias, "{:+.2f}")
     for label, bias in zip(SCORES, found.bias_by_label, strict=True):
         if bias is not None:
@@ -58,7 +58,7 @@ def _off(opinion: Opinion) -> int:
     return abs((opinion.score or 0) - opinion.label)
 
 
-def validation_lines(found: Validation) -> Iterator[str]:
+def validation_lines(found: ValidationTable) -> Iterator[str]:
     """The table of the ToolEmu study, for these runs and labels."""
     by = ", ".join(f"{name} {count}" for name, count in found.annotators.items())
     yield plain(f"{found.title}: {found.runs} labelled runs of {found.cases} cases; labels by {by}")
@@ -80,5 +80,5 @@ def validation_lines(found: Validation) -> Iterator[str]:
 
 def _line(name: str, figure: Estimate | None, unit: str, wide: int = 30, why: str = "") -> str:
     undefined = f"undefined: {why}" if why else "not defined here"
-    shown = undefined if figure is None else f"{interval(figure, unit)}, n {figure.n}"
+    shown = undefined if figure is None else f"{format_interval(figure, unit)}, n {figure.n}"
     return f"  {name:<{wide}} {shown}"

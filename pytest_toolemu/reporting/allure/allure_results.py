@@ -16,13 +16,13 @@ import allure_commons
 from allure_commons.model2 import Label, Parameter, Status, StatusDetails, TestResult
 from allure_commons.types import LabelType, Severity
 
-from pytest_toolemu.analysis.gates.decision import Decision
+from pytest_toolemu.analysis.gates.gate_decision import Decision
 from pytest_toolemu.analysis.run_row import RunRow, agent_name, known_score, named
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.formats.redaction import Redactor, plain, secrets
-from pytest_toolemu.reporting.allure.steps import attach_transcript, steps_of
+from pytest_toolemu.reporting.allure.allure_steps import attach_transcript, steps_of
 from pytest_toolemu.reporting.transcript import case_html
 
 GATES: Final = "Gates"
@@ -53,7 +53,7 @@ class AllureSubject:
     left: str | None = None
 
 
-class AllureResults:
+class AllureResultListener:
     """Registered with allure, before its writer: completes the result of each item that has a case."""
 
     def __init__(self) -> None:
