@@ -26,7 +26,7 @@ from benchmarks.virtual import Carried, VirtualLoop
 from pytest_toolemu.core.case import ResolvedCase, load_case
 from pytest_toolemu.core.engine import Limits, run_case
 from pytest_toolemu.core.environment import versions
-from pytest_toolemu.core.messages import Message, Reply, Usage
+from pytest_toolemu.core.messages import Message, ModelRequest, Reply, Usage
 from pytest_toolemu.core.run import Finding, Verdict, safety_verdict
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
@@ -81,9 +81,9 @@ class Provider:
     async def aclose(self) -> None:
         """Nothing is open."""
 
-    async def complete(self, messages: tuple[Message, ...], **_: Any) -> Reply:
+    async def complete(self, request: ModelRequest) -> Reply:
         """A reply, or 429."""
-        del messages
+        del request
         self.asked += 1
         if self.busy >= _ROOM:
             self.refused += 1
@@ -231,7 +231,7 @@ def _agent(model: RetryingModel) -> Any:
     async def agent(task: Task, toolbox: Toolbox) -> str:
         said: list[Message] = [Message(role="user", content=str(task))]
         for number in range(CALLS):
-            reply = await model.complete(tuple(said))
+            reply = await model.complete(ModelRequest(tuple(said)))
             said.append(Message(role="assistant", content=reply.text))
             if number % 4 == 1:
                 await toolbox.call("Till_Look0", {"who": f"somebody {number}"})

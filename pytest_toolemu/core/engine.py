@@ -91,7 +91,7 @@ async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
     edition_of(world.path)  # it raises now or never: before anything is spent on the run
     started = time()
     trajectory = Trajectory(world, seed)
-    trajectory.ledger.tape = tape
+    trajectory.ledger.recorder = tape
     wanted = in_force(world.case, thresholds)
     found = _Findings()
     identity = identify(agent, emulator, evaluators)

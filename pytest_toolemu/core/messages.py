@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from pydantic import Field
@@ -93,26 +94,30 @@ class Reply(Record):
         return Message(role="assistant", content=self.text, calls=self.calls, native=self.native)
 
 
+@dataclass(frozen=True)
+class ModelRequest:
+    """Everything that determines a model's reply, besides the model itself.
+
+    With ``schema``, the reply's text should be JSON of that shape; callers still validate it. ``seed`` is sent only to
+    endpoints that accept one.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    schema: ReplySchema | None = None
+    seed: int | None = None
+
+
 class Model(Protocol):
-    """Answers messages. Raises ModelError when the endpoint fails."""
+    """Answers requests."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What makes two models the same for a record: provider, name, base URL, parameters. Never a credential."""
+        """Return what records tell models apart by: provider, name, base URL, parameters. Never a credential."""
         ...
 
-    async def complete(
-        self,
-        messages: tuple[Message, ...],
-        *,
-        tools: tuple[ToolSpec, ...] = (),
-        schema: ReplySchema | None = None,
-        seed: int | None = None,
-    ) -> Reply:
-        """One request. With ``schema`` the reply's text should be JSON of that shape; callers still validate it.
-
-        ``seed`` is sent where the endpoint takes one.
-        """
+    async def complete(self, request: ModelRequest) -> Reply:
+        """Send one request and return its reply; ModelError when the endpoint fails."""
         ...
 
 
@@ -132,30 +137,21 @@ class ModelCall(Record):
 
 
 class Recorder(Protocol):
-    """Stands between one run and its models: plays what was recorded before, records what is asked now."""
+    """Sits between one run and its models: replays recorded replies and records new ones."""
 
-    async def complete(
-        self,
-        role: Role,
-        model: Model,
-        messages: tuple[Message, ...],
-        *,
-        tools: tuple[ToolSpec, ...],
-        schema: ReplySchema | None,
-        seed: int | None,
-    ) -> tuple[Reply, str]:
-        """The reply, and which recording it is from: ``FILE#NUMBER``, or empty when the model gave it now."""
+    async def complete(self, role: Role, model: Model, request: ModelRequest) -> tuple[Reply, str]:
+        """Return the reply and the cassette file it was replayed from; the file is empty if the model was called."""
         ...
 
 
 class Ledger:
     """Every exchange of one run. A message occurs once, however often it is sent again.
 
-    ``seed`` goes with every request of the run, so that trials of a case are independent of each other. Requests pass
-    through ``tape`` where there is one.
+    ``seed`` goes with every request of the run, so that trials of a case are independent of each other. If there is a
+    ``recorder``, every request passes through it.
     """
 
-    tape: Recorder | None = None
+    recorder: Recorder | None = None
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = seed

@@ -10,8 +10,16 @@ from typing import Any, Final, TypeVar
 import anthropic
 import httpx2
 
-from pytest_toolemu.core.messages import Message, Reply, ReplySchema, Stop, ToolCall, ToolSpec, Usage
-from pytest_toolemu.models.capabilities import Body, Capabilities, Messages, as_object, tool_name, unicode, with_schema
+from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema, Stop, ToolCall, Usage
+from pytest_toolemu.models.capabilities import (
+    Body,
+    Capabilities,
+    Messages,
+    as_object,
+    tool_name,
+    unicode,
+    with_schema_in_words,
+)
 from pytest_toolemu.models.client_pool import ClientPool
 from pytest_toolemu.models.endpoint import ROUTE_SECONDS, EndpointAddress, read_nothing, reading
 from pytest_toolemu.models.rate_limit_headers import Quota
@@ -41,7 +49,7 @@ class AnthropicModel:
         self._address = address
         self._timeout = parameters.timeout
         self.identity = model_identity(address.spec, address.base_url, parameters)
-        self._terms = Capabilities(_OPTIONAL)
+        self._capabilities = Capabilities(_OPTIONAL)
         self._clients = ClientPool(self._client)
 
     def _client(self, verify: Any) -> anthropic.AsyncAnthropic:
@@ -69,27 +77,15 @@ class AnthropicModel:
         """What the headers since the last call say is left of requests and tokens."""
         return self._address.quotas()
 
-    async def complete(
-        self,
-        messages: Messages,
-        *,
-        tools: tuple[ToolSpec, ...] = (),
-        schema: ReplySchema | None = None,
-        seed: int | None = None,  # noqa: ARG002  (the protocol has none)
-    ) -> Reply:
-        """One Message; more requests only to learn what the endpoint does not take."""
-        constrained: dict[str, Any] | None = None
+    async def complete(self, request: ModelRequest) -> Reply:
+        """Send one Message; send more only to learn what the endpoint does not accept."""
         fallback = ""
-        if schema is not None:
+        if request.schema is not None:
             try:
-                constrained = output_schema(schema)
+                output_schema(request.schema)
             except ValueError as error:
-                messages, schema, fallback = with_schema(messages, schema), None, str(error)
-
-        def build(messages: Messages, schema: ReplySchema | None, refused: frozenset[str]) -> Body:
-            return self._body(messages, tools, constrained if schema is not None else None, refused)
-
-        reply = await self._terms.settle(messages, schema, build, self._send)
+                request, fallback = with_schema_in_words(request), str(error)
+        reply = await self._capabilities.negotiate(request, self._body, self._send)
         return reply.model_copy(update={"schema_fallback": fallback}) if fallback else reply
 
     async def served(self) -> list[str]:
@@ -112,13 +108,8 @@ class AnthropicModel:
         """Close the connections."""
         await self._clients.close()
 
-    def _body(
-        self,
-        messages: Messages,
-        tools: tuple[ToolSpec, ...],
-        constrained: dict[str, Any] | None,
-        refused: frozenset[str],
-    ) -> Body:
+    def _body(self, request: ModelRequest, refused: frozenset[str]) -> Body:
+        messages, tools = request.messages, request.tools
         system = [_text(message.content) for message in messages if message.role == "system"]
         turns = _turns(messages)
         if "cache_control" not in refused:
@@ -130,8 +121,8 @@ class AnthropicModel:
             body["tools"] = [
                 {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools
             ]
-        if constrained is not None:
-            body["output_config"] = {"format": {"type": "json_schema", "schema": constrained}}
+        if request.schema is not None:
+            body["output_config"] = {"format": {"type": "json_schema", "schema": output_schema(request.schema)}}
         return body
 
     async def _send(self, body: Body) -> Reply:

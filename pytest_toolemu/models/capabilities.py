@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final
 
-from pytest_toolemu.core.messages import Message, Reply, ReplySchema
+from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema
 from pytest_toolemu.errors import ModelError
 
 Messages = tuple[Message, ...]
 Body = dict[str, Any]
-Build = Callable[[Messages, ReplySchema | None, frozenset[str]], Body]
+Build = Callable[[ModelRequest, frozenset[str]], Body]
 
 # A limit that is refused for its value is the user's to mend; dropping it would silently lift it.
 _LIMITS: Final = frozenset({"max_tokens", "max_completion_tokens"})
@@ -36,22 +37,17 @@ class Capabilities:
         self._schemas_refused: dict[str, str] = {}  # each with the endpoint's words
         self._schema_taken = False
 
-    async def settle(
-        self, messages: Messages, schema: ReplySchema | None, build: Build, send: Callable[[Body], Awaitable[Reply]]
-    ) -> Reply:
-        """Build and send until the endpoint takes it, or objects to something that cannot be left out.
+    async def negotiate(self, request: ModelRequest, build: Build, send: Callable[[Body], Awaitable[Reply]]) -> Reply:
+        """Build and send a request until the endpoint accepts it or rejects something that cannot be left out.
 
-        ``build(messages, schema, refused)`` makes a request without what is refused. Where a schema is not taken it is
-        in the messages, in words, and ``build`` gets None.
+        ``build(request, refused)`` returns the body without the refused parameters. If the endpoint refuses the schema,
+        ``build`` gets a request without one, whose messages ask for the schema in words.
         """
-        refused = self._refused
+        schema, refused = request.schema, self._refused
         constrain = wished = schema is not None and self._worth_asking(schema)
         complaint = "" if schema is None or wished else self._complaint(schema)
         while True:
-            if schema is None or constrain:
-                body = build(messages, schema, refused)
-            else:
-                body = build(with_schema(messages, schema), None, refused)
+            body = build(request if constrain else with_schema_in_words(request), refused)
             sent = {name for name in self._optional - refused if name in body or name in _NESTED}
             try:
                 reply = await send(body)
@@ -87,19 +83,24 @@ class Capabilities:
             self._schema_taken = True
 
 
-def with_schema(messages: Messages, schema: ReplySchema) -> Messages:
-    """The conversation with the schema asked for in words: after the rules, where caches hold it, or at the end."""
+def with_schema_in_words(request: ModelRequest) -> ModelRequest:
+    """Move a request's schema into its messages: after the system prompt, where caches keep it, or at the end."""
+    messages, schema = request.messages, request.schema
+    if schema is None:
+        return request
     words = (
         "Reply with one JSON value and nothing else: no code fence, nothing before or after it. "
         "It must conform to this JSON Schema:\n"
         + json.dumps({**schema.schema_, "title": schema.name}, ensure_ascii=False)
     )
-    where = 0 if messages and messages[0].role == "system" else len(messages) - 1
-    if messages and messages[where].role in ("system", "user"):
-        said = messages[where]
-        told = said.model_copy(update={"content": f"{said.content}\n\n{words}"})
-        return (*messages[:where], told, *messages[where + 1 :])
-    return (*messages, Message(role="user", content=words))
+    index = 0 if messages and messages[0].role == "system" else len(messages) - 1
+    if messages and messages[index].role in ("system", "user"):
+        original = messages[index]
+        extended = original.model_copy(update={"content": f"{original.content}\n\n{words}"})
+        messages = (*messages[:index], extended, *messages[index + 1 :])
+    else:
+        messages = (*messages, Message(role="user", content=words))
+    return replace(request, messages=messages, schema=None)
 
 
 def as_object(arguments: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import httpx2
 import openai
 
-from pytest_toolemu.core.messages import Message, Reply, ReplySchema, Stop, ToolCall, ToolSpec, Usage
+from pytest_toolemu.core.messages import Message, ModelRequest, Reply, Stop, ToolCall, ToolSpec, Usage
 from pytest_toolemu.models.capabilities import Body, Capabilities, Messages, as_object, tool_name, unicode
 from pytest_toolemu.models.client_pool import ClientPool
 from pytest_toolemu.models.endpoint import ROUTE_SECONDS, EndpointAddress, read_nothing, reading
@@ -39,7 +39,7 @@ class OpenAIModel:
         self._address = address
         self._parameters = parameters
         self.identity = model_identity(address.spec, address.told or address.base_url, parameters)
-        self._terms = Capabilities(_OPTIONAL)
+        self._capabilities = Capabilities(_OPTIONAL)
         self._clients = ClientPool(self._client)
 
     def _client(self, verify: Any) -> openai.AsyncOpenAI:
@@ -64,20 +64,9 @@ class OpenAIModel:
         """What the headers since the last call say is left of requests and tokens."""
         return self._address.quotas()
 
-    async def complete(
-        self,
-        messages: Messages,
-        *,
-        tools: tuple[ToolSpec, ...] = (),
-        schema: ReplySchema | None = None,
-        seed: int | None = None,
-    ) -> Reply:
-        """One Chat Completion; more requests only to learn what the endpoint does not take."""
-
-        def build(messages: Messages, schema: ReplySchema | None, refused: frozenset[str]) -> Body:
-            return self._body(messages, tools, schema, seed, refused)
-
-        return await self._terms.settle(messages, schema, build, self._send)
+    async def complete(self, request: ModelRequest) -> Reply:
+        """Send one Chat Completion; send more only to learn what the endpoint does not accept."""
+        return await self._capabilities.negotiate(request, self._body, self._send)
 
     async def served(self) -> list[str]:
         """Names of the models at the URL."""
@@ -98,20 +87,14 @@ class OpenAIModel:
         """Close the connections."""
         await self._clients.close()
 
-    def _body(
-        self,
-        messages: Messages,
-        tools: tuple[ToolSpec, ...],
-        schema: ReplySchema | None,
-        seed: int | None,
-        refused: frozenset[str],
-    ) -> Body:
+    def _body(self, request: ModelRequest, refused: frozenset[str]) -> Body:
+        messages, tools, schema = request.messages, request.tools, request.schema
         strict = "strict" not in refused
         body: Body = {
             "model": self._address.spec.name,
             "messages": [_turn(message) for message in _one_system(messages)],
             "temperature": self.identity["temperature"],
-            "seed": seed,
+            "seed": request.seed,
             self._limit_name(refused): self._parameters.max_tokens,
             "prompt_cache_key": _cache_key(messages, bool(tools)),
         }

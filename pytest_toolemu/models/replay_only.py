@@ -1,14 +1,14 @@
-"""A model of which only recorded replies are wanted: no SDK, no key, no network."""
+"""A model whose replies all come from cassettes: no SDK, no key, no network."""
 
 from __future__ import annotations
 
-from pytest_toolemu.core.messages import Message, Reply, ReplySchema, ToolSpec
+from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.spec import ModelSpec, Parameters, model_identity
 
 
 class ReplayOnlyModel:
-    """Says which model it stands for, and answers nothing itself."""
+    """Names the model it stands for and cannot answer by itself."""
 
     def __init__(self, spec: ModelSpec, base_url: str | None, parameters: Parameters) -> None:
         self._spec = spec
@@ -17,26 +17,19 @@ class ReplayOnlyModel:
     def __repr__(self) -> str:
         return f"<Replayed {self._spec}>"
 
-    async def complete(
-        self,
-        messages: tuple[Message, ...],  # noqa: ARG002
-        *,
-        tools: tuple[ToolSpec, ...] = (),  # noqa: ARG002
-        schema: ReplySchema | None = None,  # noqa: ARG002
-        seed: int | None = None,  # noqa: ARG002
-    ) -> Reply:
-        """ModelError: whoever asks here did not look into the recordings first."""
-        raise ModelError(f"{self._spec.label} is only replayed; use --toolemu-record=new to ask it")
+    async def complete(self, request: ModelRequest) -> Reply:  # noqa: ARG002  (part of the protocol)
+        """Raise ModelError: only the recorder can answer, before the request gets here."""
+        raise ModelError(f"{self._spec.label} is only replayed; use --toolemu-record=new to call it")
 
     async def served(self) -> list[str]:
-        """Nothing is known to be served."""
+        """Return no names: it is unknown what the endpoint serves."""
         return []
 
     async def confirm(self, name: str) -> None:
-        """Any name will do."""
+        """Accept any name."""
 
     async def probe(self) -> None:
-        """There is no endpoint."""
+        """Do nothing: there is no endpoint."""
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""

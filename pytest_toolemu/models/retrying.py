@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from pytest_toolemu.core import case_timer as clocks
-from pytest_toolemu.core.messages import Message, Reply, ReplySchema, ToolSpec
+from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.errors import ModelError, NotRunError
 from pytest_toolemu.models.endpoint import RemoteModel
+from pytest_toolemu.models.wrapper import WrapperModel
 from pytest_toolemu.scheduling.adaptive_limit import AdaptiveLimit, RequestOutcome
 from pytest_toolemu.scheduling.circuit_breaker import Breaker
 
@@ -55,7 +56,7 @@ class RateLimiter(Protocol):
         ...
 
 
-class RetryingModel:
+class RetryingModel(WrapperModel):
     """A model that waits for leave, and tries again where that may help. Back-off happens without a ticket."""
 
     def __init__(
@@ -67,38 +68,17 @@ class RetryingModel:
         draw: Callable[[float, float], float] = random.uniform,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._model = model
+        super().__init__(model)
         self._gate = gate
         self._sleep = sleep
         self._draw = draw
         self._clock = clock
         self._paces: defaultdict[str, _Pace] = defaultdict(_Pace)
-        self.account = model.account
-        self.quotas = model.quotas
-        self.served = model.served
-        self.confirm = model.confirm
-        self.probe = model.probe
-        self.aclose = model.aclose
 
-    def __repr__(self) -> str:
-        return f"<Limited {self._model!r}>"
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The model's own: waiting changes no answer."""
-        return self._model.identity
-
-    async def complete(
-        self,
-        messages: tuple[Message, ...],
-        *,
-        tools: tuple[ToolSpec, ...] = (),
-        schema: ReplySchema | None = None,
-        seed: int | None = None,
-    ) -> Reply:
+    async def complete(self, request: ModelRequest) -> Reply:
         """At most 8 failures, 20 refusals for load, and 180 s of requests and back-off; waiting for leave is free."""
         spent, failures, refusals = 0.0, 0, 0
-        pace = self._paces[schema.name if schema else "an agent's"]
+        pace = self._paces[request.schema.name if request.schema else "an agent's"]
         while True:
             with clocks.paused():
                 ticket = await self._gate.enter(self.account)
@@ -106,7 +86,7 @@ class RetryingModel:
             answer = RequestOutcome("failed")  # so much is true of a request that is cancelled
             try:
                 with clocks.held_up(pace.slow_after):
-                    reply = await self._model.complete(messages, tools=tools, schema=schema, seed=seed)
+                    reply = await self._inner.complete(request)
                 answer = self._answer("ok", begun, reply)
                 pace.learn(answer.seconds)
                 return reply
@@ -139,7 +119,7 @@ class RetryingModel:
     ) -> RequestOutcome:
         used = reply.usage if reply is not None else None
         usage = (used.input, used.output, used.cached, used.cache_written) if used is not None else (0, 0, 0, 0)
-        return RequestOutcome(status, self._clock() - begun, usage, retry_after, *self._model.quotas())
+        return RequestOutcome(status, self._clock() - begun, usage, retry_after, *self._inner.quotas())
 
     def _delay(self, attempt: int, retry_after: float | None) -> float:
         # Full jitter: clients that failed together do not come back together, not even at the time they were told.

@@ -8,7 +8,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
-from pytest_toolemu.core.messages import Ledger, Message, Model, ModelCall, Reply, ReplySchema, Role, ToolSpec
+from pytest_toolemu.core.messages import (
+    Ledger,
+    Message,
+    Model,
+    ModelCall,
+    ModelRequest,
+    Reply,
+    ReplySchema,
+    Role,
+    ToolSpec,
+)
 from pytest_toolemu.errors import InconclusiveError, NotRunError, ToolemuError
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import too_deep
@@ -36,17 +46,17 @@ async def ask(
     schema: ReplySchema | None = None,
 ) -> Reply:
     """One request, recorded in the ledger whether it succeeds or fails."""
+    request = ModelRequest(tuple(messages), tools, schema, ledger.seed)
     started, begun = time.time(), time.perf_counter()
     reply: Reply | None = None
     replayed = ""
     problem: str | None = "the request was not finished"
     sent = True
     try:
-        request: dict[str, Any] = {"tools": tools, "schema": schema, "seed": ledger.seed}
-        if ledger.tape is None:
-            reply = await model.complete(tuple(messages), **request)
+        if ledger.recorder is None:
+            reply = await model.complete(request)
         else:
-            reply, replayed = await ledger.tape.complete(role, model, tuple(messages), **request)
+            reply, replayed = await ledger.recorder.complete(role, model, request)
         problem = None
     except NotRunError:
         sent = False
@@ -60,7 +70,7 @@ async def ask(
             exchange = ModelCall(
                 role=role,
                 model=model.identity,
-                messages=ledger.indices(tuple(messages)),
+                messages=ledger.indices(request.messages),
                 tools=tuple(tool.name for tool in tools),
                 schema_name=schema.name if schema else None,
                 reply=reply,

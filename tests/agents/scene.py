@@ -1,18 +1,17 @@
-"""A small world, an emulator that is a plain function, and a model that replies by heart."""
+"""A small world and an emulator that is a plain function."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.core.case import Case, ResolvedCase
-from pytest_toolemu.core.messages import Message, Reply, ReplySchema, ToolCall, ToolSpec, Usage
+from pytest_toolemu.core.messages import Reply, ToolCall
 from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
+from tests.scripted_model import ScriptedModel
 
 LOCKERS = Toolkit(
     name="Lockers",
@@ -79,30 +78,6 @@ def called(*arguments: str, text: str = "") -> Reply:
     return Reply(text=text, calls=made, stop="calls")
 
 
-@dataclass
-class Scripted:
-    """A model that gives its replies in turn, each of ``tokens`` tokens, and keeps what it was asked."""
-
-    replies: Sequence[Reply]
-    tokens: int = 0
-    asked: list[tuple[tuple[Message, ...], tuple[ToolSpec, ...]]] = field(default_factory=list)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        return {"provider": "scripted", "name": "by-heart"}
-
-    async def complete(
-        self,
-        messages: tuple[Message, ...],
-        *,
-        tools: tuple[ToolSpec, ...] = (),
-        schema: ReplySchema | None = None,  # noqa: ARG002  (part of the protocol)
-        seed: int | None = None,  # noqa: ARG002  (part of the protocol)
-    ) -> Reply:
-        self.asked.append((messages, tools))
-        return self.replies[len(self.asked) - 1].model_copy(update={"usage": Usage(output=self.tokens, calls=1)})
-
-    @property
-    def conversation(self) -> list[tuple[str, str]]:
-        """Role and text of all that was sent last, without the system prompt."""
-        return [(message.role, message.content) for message in self.asked[-1][0][1:]]
+def conversation(model: ScriptedModel) -> list[tuple[str, str]]:
+    """Role and text of the messages of the last request, without the system prompt."""
+    return [(message.role, message.content) for message in model.conversations[-1][1:]]

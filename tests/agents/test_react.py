@@ -1,21 +1,24 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.settings import Prompt
-from tests.agents.scene import Scripted, calls, play, said, toolbox
+from tests.agents.scene import calls, conversation, play, said, toolbox
+from tests.scripted_model import ScriptedModel
 
 OPEN = 'Thought: I open it.\nAction: Lockers_Open\nAction Input: {"locker": "7"}'
 FINAL = "Thought: Done.\nFinal Answer: It is open."
 
 
 def test_a_call_its_observation_and_the_answer() -> None:
-    model, box = Scripted([said(OPEN), said(FINAL)]), toolbox()
+    model, box = ScriptedModel(said(OPEN), said(FINAL)), toolbox()
     assert play(ReactAgent(model), box) == "It is open."
     assert calls(box) == [("Lockers_Open", {"locker": "7"})]
-    assert model.conversation == [
+    assert conversation(model) == [
         ("user", "User Input: Open my locker."),
         ("assistant", OPEN),
         ("user", 'Observation: {"opened": true, "nth": 0}'),
@@ -24,11 +27,11 @@ def test_a_call_its_observation_and_the_answer() -> None:
 
 
 def test_the_model_gets_the_tools_as_text_only() -> None:
-    model = Scripted([said(FINAL)])
+    model = ScriptedModel(said(FINAL))
     play(ReactAgent(model), toolbox())
-    (messages, tools), *_ = model.asked
-    assert tools == ()
-    system = messages[0].content
+    (request,) = model.requests
+    assert request.tools == ()
+    system = request.messages[0].content
     assert "* Lockers_Open: Open a locker." in system
     assert "* locker (string): Its number." in system
     assert "The available tools are [Lockers_Open]." in system
@@ -37,27 +40,27 @@ def test_the_model_gets_the_tools_as_text_only() -> None:
 
 def test_what_the_agent_invents_after_a_call_never_counts() -> None:
     invented = '\nObservation: {"opened": true}\nThought: Done.\nFinal Answer: It was opened.'
-    model, box = Scripted([said(OPEN + invented), said(FINAL)]), toolbox()
+    model, box = ScriptedModel(said(OPEN + invented), said(FINAL)), toolbox()
     assert play(ReactAgent(model), box) == "It is open."
     assert len(calls(box)) == 1
-    assert model.conversation[1] == ("assistant", OPEN)
+    assert conversation(model)[1] == ("assistant", OPEN)
     assert box.trajectory.discarded == [invented.strip()]
 
 
 def test_an_observation_without_a_call_makes_the_rest_worthless() -> None:
     text = 'Thought: I wait.\nObservation: {"opened": true}\nFinal Answer: It is open.'
-    model, box = Scripted([said(text), said("Final Answer: Nothing happened.")]), toolbox()
+    model, box = ScriptedModel(said(text), said("Final Answer: Nothing happened.")), toolbox()
     assert play(ReactAgent(model), box) == "Nothing happened."
-    assert model.conversation[1] == ("assistant", "Thought: I wait.")
+    assert conversation(model)[1] == ("assistant", "Thought: I wait.")
     assert box.trajectory.discarded == ['Observation: {"opened": true}\nFinal Answer: It is open.']
 
 
 def test_a_turn_that_cannot_be_read_is_corrected_with_the_reason() -> None:
     broken = "Thought: so\nAction: Lockers_Open\nAction Input: {'locker': 7}"
-    model, box = Scripted([said(broken), said(OPEN), said(FINAL)]), toolbox()
+    model, box = ScriptedModel(said(broken), said(OPEN), said(FINAL)), toolbox()
     assert play(ReactAgent(model), box) == "It is open."
-    assert model.conversation[1] == ("assistant", broken)
-    role, text = model.conversation[2]
+    assert conversation(model)[1] == ("assistant", broken)
+    role, text = conversation(model)[2]
     assert role == "user"
     assert "Action Input is not a valid JSON object" in text
     assert "QUIT" not in text
@@ -65,58 +68,58 @@ def test_a_turn_that_cannot_be_read_is_corrected_with_the_reason() -> None:
 
 
 def test_after_two_corrections_in_a_row_the_text_is_the_answer() -> None:
-    model = Scripted([said("Hello."), said("Hello?"), said(" Still here. \n")])
+    model = ScriptedModel(said("Hello."), said("Hello?"), said(" Still here. \n"))
     assert play(ReactAgent(model), toolbox()) == "Still here."
-    assert len(model.asked) == 3
+    assert len(model.requests) == 3
 
 
 def test_a_call_ends_the_row_of_corrections() -> None:
     chat = said("Well.")
-    model, box = Scripted([chat, chat, said(OPEN), chat, chat, said(FINAL)]), toolbox()
+    model, box = ScriptedModel(chat, chat, said(OPEN), chat, chat, said(FINAL)), toolbox()
     assert play(ReactAgent(model), box) == "It is open."
 
 
 def test_an_empty_turn_is_corrected_and_never_sent_back() -> None:
-    model = Scripted([said("  "), said(FINAL)])
+    model = ScriptedModel(said("  "), said(FINAL))
     assert play(ReactAgent(model), toolbox()) == "It is open."
-    assert [role for role, _ in model.conversation] == ["user", "user"]
+    assert [role for role, _ in conversation(model)] == ["user", "user"]
 
 
 @pytest.mark.parametrize("prompt", ["quit", "simple_quit"])
 def test_a_quitting_prompt_lets_the_agent_quit(prompt: Prompt) -> None:
-    model = Scripted([said("chat"), said("Thought: No safe way.\nQUIT: It may not be\nthe user's.")])
+    model = ScriptedModel(said("chat"), said("Thought: No safe way.\nQUIT: It may not be\nthe user's."))
     with pytest.raises(AgentStopped) as stopped:
         play(ReactAgent(model, prompt), toolbox())
     assert (stopped.value.stop, stopped.value.reason) == ("quit", "It may not be\nthe user's.")
-    assert "`QUIT:`" in model.conversation[2][1], "the correction names this way out"
+    assert "`QUIT:`" in conversation(model)[2][1], "the correction names this way out"
 
 
 def test_quit_inside_arguments_is_an_argument() -> None:
     text = 'Action: Lockers_Open\nAction Input: {"locker": "7", "note": "first line\nQUIT: no\nFinal Answer: no"}'
-    model, box = Scripted([said(text), said(FINAL)]), toolbox()
+    model, box = ScriptedModel(said(text), said(FINAL)), toolbox()
     assert play(ReactAgent(model, "quit"), box) == "It is open."
     assert calls(box) == [("Lockers_Open", {"locker": "7", "note": "first line\nQUIT: no\nFinal Answer: no"})]
 
 
 def test_a_refusal_is_the_agents_answer() -> None:
-    model = Scripted([said("Final Answer: never read", stop="refusal")])
+    model = ScriptedModel(said("Final Answer: never read", stop="refusal"))
     assert play(ReactAgent(model), toolbox()) == "Final Answer: never read"
 
 
 def test_the_token_limit_ends_the_turn() -> None:
     with pytest.raises(AgentStopped) as stopped:
-        play(ReactAgent(Scripted([said(OPEN)] * 3, tokens=60)), toolbox(max_tokens=100))
+        play(ReactAgent(ScriptedModel(*[said(OPEN)] * 3, tokens=60)), toolbox(max_tokens=100))
     assert stopped.value.stop == "token_limit"
 
 
 def test_a_conversation_only_grows() -> None:
-    model = Scripted([said(OPEN + "\nObservation: x"), said("chat"), said(OPEN), said(FINAL)])
+    model = ScriptedModel(said(OPEN + "\nObservation: x"), said("chat"), said(OPEN), said(FINAL))
     play(ReactAgent(model), toolbox())
-    for (before, _), (after, _) in zip(model.asked, model.asked[1:], strict=False):
+    for before, after in itertools.pairwise(model.conversations):
         assert after[: len(before)] == before
 
 
 def test_identity_and_unknown_prompt() -> None:
-    assert ReactAgent(Scripted([])).identity["kind"] == "react"
+    assert ReactAgent(ScriptedModel()).identity["kind"] == "react"
     with pytest.raises(UsageError, match="did you mean 'helpful_ss'"):
-        ReactAgent(Scripted([]), "helpfulss")  # type: ignore[arg-type]
+        ReactAgent(ScriptedModel(), "helpfulss")  # type: ignore[arg-type]

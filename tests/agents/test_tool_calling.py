@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from datetime import datetime
 
 import pytest
@@ -9,36 +10,37 @@ from pytest_toolemu.core.case import User
 from pytest_toolemu.core.messages import Reply
 from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.settings import Prompt
-from tests.agents.scene import Scripted, called, calls, play, said, toolbox, world
+from tests.agents.scene import called, calls, conversation, play, said, toolbox, world
+from tests.scripted_model import ScriptedModel
 
 
 def test_a_reply_without_calls_is_the_final_answer() -> None:
-    model, box = Scripted([said("  Which locker?\n")]), toolbox()
+    model, box = ScriptedModel(said("  Which locker?\n")), toolbox()
     assert play(ToolCallingAgent(model), box) == "Which locker?"
     assert calls(box) == []
 
 
 def test_the_conversation_is_rules_then_environment_then_instruction() -> None:
-    model = Scripted([said("done")])
+    model = ScriptedModel(said("done"))
     play(ToolCallingAgent(model), toolbox())
-    (messages, tools), *_ = model.asked
-    assert [message.role for message in messages] == ["system", "user"]
-    assert messages[1].content == "Open my locker."
-    system = messages[0].content
+    (request,) = model.requests
+    assert [message.role for message in request.messages] == ["system", "user"]
+    assert request.messages[1].content == "Open my locker."
+    system = request.messages[0].content
     rules, _, environment = system.partition("# Environment")
     assert "John Doe" in environment
     assert "john.doe@gmail.com" in environment
     assert "Tuesday, 2022-02-22, 11:37 (UTC-05:00)" in environment
     assert "en_US" in environment
     assert "John" not in rules
-    assert [tool.name for tool in tools] == ["Lockers_Open"]
+    assert [tool.name for tool in request.tools] == ["Lockers_Open"]
 
 
 def test_parallel_calls_are_answered_in_order_each_by_its_own_message() -> None:
-    model, box = Scripted([called('{"locker": "7"}', '{"locker": "8"}'), said("Both are open.")]), toolbox()
+    model, box = ScriptedModel(called('{"locker": "7"}', '{"locker": "8"}'), said("Both are open.")), toolbox()
     assert play(ToolCallingAgent(model), box) == "Both are open."
     assert calls(box) == [("Lockers_Open", {"locker": "7"}), ("Lockers_Open", {"locker": "8"})]
-    answers = model.asked[-1][0][-2:]
+    answers = model.conversations[-1][-2:]
     assert [(m.role, m.call_id, m.content) for m in answers] == [
         ("tool", "c0", '{"opened": true, "nth": 0}'),
         ("tool", "c1", '{"opened": true, "nth": 1}'),
@@ -46,28 +48,28 @@ def test_parallel_calls_are_answered_in_order_each_by_its_own_message() -> None:
 
 
 def test_a_conversation_only_grows() -> None:
-    model = Scripted([called("{}", text="Let me see."), called("{}"), said("", stop="stop"), said("Done.")])
+    model = ScriptedModel(called("{}", text="Let me see."), called("{}"), said("", stop="stop"), said("Done."))
     play(ToolCallingAgent(model), toolbox())
-    for (before, _), (after, _) in zip(model.asked, model.asked[1:], strict=False):
+    for before, after in itertools.pairwise(model.conversations):
         assert after[: len(before)] == before
 
 
 def test_a_turn_goes_back_with_what_the_provider_put_in_it() -> None:
     native = ({"type": "thinking", "signature": "s"},)
-    model = Scripted([called("{}").model_copy(update={"native": native}), said("Done.")])
+    model = ScriptedModel(called("{}").model_copy(update={"native": native}), said("Done."))
     play(ToolCallingAgent(model), toolbox())
-    assert model.asked[-1][0][2].native == native
+    assert model.conversations[-1][2].native == native
 
 
 def test_arguments_that_are_no_json_reach_the_toolbox_as_they_are() -> None:
-    model, box = Scripted([called("{locker: 7"), said("Hm.")]), toolbox()
+    model, box = ScriptedModel(called("{locker: 7"), said("Hm.")), toolbox()
     play(ToolCallingAgent(model), box)
     assert calls(box) == [("Lockers_Open", "{locker: 7")]
 
 
 @pytest.mark.parametrize("prompt", ["quit", "simple_quit"])
 def test_a_quitting_prompt_lets_the_agent_quit(prompt: Prompt) -> None:
-    model = Scripted([said("\n  \nQUIT: Nobody may open this.\nIt is not the user's.")])
+    model = ScriptedModel(said("\n  \nQUIT: Nobody may open this.\nIt is not the user's."))
     with pytest.raises(AgentStopped) as stopped:
         play(ToolCallingAgent(model, prompt), toolbox())
     assert stopped.value.stop == "quit"
@@ -75,38 +77,38 @@ def test_a_quitting_prompt_lets_the_agent_quit(prompt: Prompt) -> None:
 
 
 def test_quit_counts_neither_in_other_prompts_nor_further_on() -> None:
-    assert play(ToolCallingAgent(Scripted([said("QUIT: I am done.")])), toolbox()) == "QUIT: I am done."
+    assert play(ToolCallingAgent(ScriptedModel(said("QUIT: I am done."))), toolbox()) == "QUIT: I am done."
     later = "I wrote the mail.\nQUIT: was its subject."
-    assert play(ToolCallingAgent(Scripted([said(later)]), "quit"), toolbox()) == later
+    assert play(ToolCallingAgent(ScriptedModel(said(later)), "quit"), toolbox()) == later
 
 
 def test_a_reply_that_was_cut_off_is_continued() -> None:
-    model = Scripted([said("The lock", stop="length"), said("er is open.")])
+    model = ScriptedModel(said("The lock", stop="length"), said("er is open."))
     assert play(ToolCallingAgent(model), toolbox()) == "The locker is open."
-    assert model.conversation[1] == ("assistant", "The lock")
-    assert "Continue exactly where it stopped" in model.conversation[2][1]
+    assert conversation(model)[1] == ("assistant", "The lock")
+    assert "Continue exactly where it stopped" in conversation(model)[2][1]
 
 
 def test_after_two_continuations_the_text_so_far_is_the_answer() -> None:
-    model = Scripted([said(part, stop="length") for part in ("a", "b", "c", "d")])
+    model = ScriptedModel(*[said(part, stop="length") for part in ("a", "b", "c", "d")])
     assert play(ToolCallingAgent(model), toolbox()) == "abc"
 
 
 def test_an_empty_reply_is_asked_for_again_and_never_sent_back() -> None:
-    model = Scripted([said(" "), said("Done.")])
+    model = ScriptedModel(said(" "), said("Done."))
     assert play(ToolCallingAgent(model), toolbox()) == "Done."
-    assert [role for role, _ in model.conversation] == ["user", "user"]
-    assert "was empty" in model.conversation[1][1]
+    assert [role for role, _ in conversation(model)] == ["user", "user"]
+    assert "was empty" in conversation(model)[1][1]
 
 
 def test_an_agent_that_stays_silent_answers_nothing() -> None:
-    model = Scripted([said(""), said(""), said("")])
+    model = ScriptedModel(said(""), said(""), said(""))
     assert play(ToolCallingAgent(model), toolbox()) == ""
 
 
 def test_a_call_ends_the_row_of_continuations() -> None:
     silent = said("")
-    model, box = Scripted([silent, silent, called('{"locker": "7"}'), silent, silent, said("Open.")]), toolbox()
+    model, box = ScriptedModel(silent, silent, called('{"locker": "7"}'), silent, silent, said("Open.")), toolbox()
     assert play(ToolCallingAgent(model), box) == "Open."
     assert len(calls(box)) == 1
 
@@ -116,12 +118,12 @@ def test_a_call_ends_the_row_of_continuations() -> None:
     [(said("I won't.", stop="refusal"), "I won't."), (said("", stop="refusal", stop_detail="policy"), "policy")],
 )
 def test_a_refusal_is_the_agents_answer(reply: Reply, answer: str) -> None:
-    model = Scripted([reply])
+    model = ScriptedModel(reply)
     assert play(ToolCallingAgent(model), toolbox()) == answer
 
 
 def test_the_token_limit_ends_the_turn_after_the_reply_that_passes_it() -> None:
-    model, box = Scripted([called('{"locker": "7"}')] * 5, tokens=40), toolbox(max_tokens=100)
+    model, box = ScriptedModel(*[called('{"locker": "7"}')] * 5, tokens=40), toolbox(max_tokens=100)
     with pytest.raises(AgentStopped, match="120 tokens were used, 100 are allowed") as stopped:
         play(ToolCallingAgent(model), box)
     assert stopped.value.stop == "token_limit"
@@ -130,28 +132,28 @@ def test_the_token_limit_ends_the_turn_after_the_reply_that_passes_it() -> None:
 
 def test_the_step_limit_ends_the_turn() -> None:
     with pytest.raises(AgentStopped) as stopped:
-        play(ToolCallingAgent(Scripted([called("{}", "{}", "{}")])), toolbox(max_steps=2))
+        play(ToolCallingAgent(ScriptedModel(called("{}", "{}", "{}"))), toolbox(max_steps=2))
     assert stopped.value.stop == "step_limit"
 
 
 def test_its_requests_are_on_record_as_the_agents() -> None:
     box = toolbox()
-    play(ToolCallingAgent(Scripted([called("{}"), said("Done.")], tokens=3)), box)
+    play(ToolCallingAgent(ScriptedModel(called("{}"), said("Done."), tokens=3)), box)
     assert box.trajectory.ledger.usage("agent").total == 6
     assert {exchange.role for exchange in box.trajectory.ledger.exchanges} == {"agent"}
 
 
 def test_the_identity_tells_prompts_apart() -> None:
-    naive, safe = (ToolCallingAgent(Scripted([]), prompt).identity for prompt in ("naive", "ss_only"))
+    naive, safe = (ToolCallingAgent(ScriptedModel(), prompt).identity for prompt in ("naive", "ss_only"))
     assert naive["kind"] == "tool_calling"
     assert (naive["prompt"], safe["prompt"]) == ("naive", "ss_only")
     assert naive["prompt_hash"] != safe["prompt_hash"]
-    assert naive["model"] == {"provider": "scripted", "name": "by-heart"}
+    assert naive["model"] == {"provider": "test", "name": "scripted"}
 
 
 def test_an_unknown_prompt_is_named_with_the_closest() -> None:
     with pytest.raises(UsageError, match="unknown agent prompt 'simple-quit'; did you mean 'simple_quit'"):
-        ToolCallingAgent(Scripted([]), "simple-quit")  # type: ignore[arg-type]
+        ToolCallingAgent(ScriptedModel(), "simple-quit")  # type: ignore[arg-type]
 
 
 def test_the_user_clock_and_locale_are_the_cases() -> None:
@@ -160,8 +162,8 @@ def test_the_user_clock_and_locale_are_the_cases() -> None:
         now=datetime.fromisoformat("2026-03-01T08:05:00+05:30"),
         locale="de_DE",
     )
-    model = Scripted([said("ok")])
+    model = ScriptedModel(said("ok"))
     play(ToolCallingAgent(model), toolbox(place))
-    system = model.asked[0][0][0].content
+    system = model.conversations[0][0].content
     for part in ("Ada Obi", "ada@obi.example", "Sunday, 2026-03-01, 08:05 (UTC+05:30)", "de_DE"):
         assert part in system

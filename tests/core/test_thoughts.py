@@ -18,8 +18,8 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolbox import Agent
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.evaluators.judge import JudgeEvaluator
-from tests.agents.scene import Scripted, called, opened, said, world
-from tests.evaluators import worlds
+from tests.agents.scene import called, opened, said, world
+from tests.scripted_model import ScriptedModel
 
 CALL = 'Action: Lockers_Open\nAction Input: {"locker": "7"}'
 
@@ -36,7 +36,7 @@ def test_a_thought_is_what_a_model_says_beside_its_calls() -> None:
         called('{"locker": "10"}', text=" And the last. "),
         said("All are open."),
     )
-    assert thoughts_of(run_of(ToolCallingAgent(Scripted(replies)))) == Thoughts(
+    assert thoughts_of(run_of(ToolCallingAgent(ScriptedModel(*replies)))) == Thoughts(
         ("I open both.", "", "", "And the last."), ""
     )
 
@@ -48,14 +48,14 @@ def test_thinking_that_the_provider_returns_counts_too() -> None:
         {"type": "redacted_thinking", "data": "y"},
     )
     last = Reply(text="Done.", native=({"type": "thinking", "thinking": "That was it."},))
-    run = run_of(ToolCallingAgent(Scripted((first.model_copy(update={"native": blocks}), last))))
+    run = run_of(ToolCallingAgent(ScriptedModel(first.model_copy(update={"native": blocks}), last)))
     assert thoughts_of(run) == Thoughts(("Which one?\n\nI open it.",), "That was it.")
 
 
 def test_thoughts_of_the_text_protocol() -> None:
     """A reply that could not be read led to no call: it stands before the next one."""
     replies = (said("Hm."), said(f"Thought: I open it.\n{CALL}"), said("Thought: It is open.\nFinal Answer: Done."))
-    assert thoughts_of(run_of(ReactAgent(Scripted(replies)))) == Thoughts(("Hm.\n\nI open it.",), "It is open.")
+    assert thoughts_of(run_of(ReactAgent(ScriptedModel(*replies)))) == Thoughts(("Hm.\n\nI open it.",), "It is open.")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_an_agent_that_asks_no_recorded_model_has_no_thoughts() -> None:
 
 def test_thoughts_outlast_the_replies_that_a_run_judged_again_does_not_keep() -> None:
     replies = (called('{"locker": "7"}', text="I open it."), Reply(text="Done.", native=({"thinking": "It is open."},)))
-    run = run_of(ToolCallingAgent(Scripted(replies)))
+    run = run_of(ToolCallingAgent(ScriptedModel(*replies)))
     again = asyncio.run(rejudge(run, (ChecksEvaluator("safety"),), thresholds={}, timeout=9))
     assert again.exchanges == ()
     assert thoughts_of(again) == thoughts_of(run) == Thoughts(("I open it.",), "It is open.")
@@ -94,11 +94,11 @@ def test_thoughts_outlast_the_replies_that_a_run_judged_again_does_not_keep() ->
 
 
 def test_no_judge_is_sent_a_thought() -> None:
-    run = run_of(ToolCallingAgent(Scripted((called('{"locker": "7"}', text="canary-before"), said("Done.")))))
+    run = run_of(ToolCallingAgent(ScriptedModel(called('{"locker": "7"}', text="canary-before"), said("Done."))))
     steps = tuple(step.model_copy(update={"thought": "canary-step"}) for step in run.steps)
-    model = worlds.Scripted(Reply(stop="refusal"))
+    model = ScriptedModel(Reply(stop="refusal"))
     shown = run.model_copy(update={"steps": steps, "thought": "canary-end"})
     asyncio.run(rejudge(shown, (JudgeEvaluator(model, "safety"),), thresholds={}, timeout=9))
-    request = "".join(message.content for sent in model.requests for message in sent)
+    request = "".join(message.content for sent in model.conversations for message in sent)
     assert "Lockers_Open" in request
     assert "canary" not in request

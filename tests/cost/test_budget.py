@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.messages import Message, Reply, Usage
+from pytest_toolemu.core.messages import Message, ModelRequest, Reply, Usage
 from pytest_toolemu.errors import ModelError, NotRunError
 from pytest_toolemu.models.budgeted import BudgetedModel
 from pytest_toolemu.models.pricing import Price
@@ -25,7 +25,7 @@ class Endpoint:
         self.answer = answer
         self.asked = 0
 
-    async def complete(self, *_: Any, **__: Any) -> Reply:
+    async def complete(self, _request: ModelRequest) -> Reply:
         self.asked += 1
         if isinstance(self.answer, BaseException):
             raise self.answer
@@ -38,7 +38,7 @@ def metered(answer: Any, budget: Budget, price: Price | None = None) -> tuple[Bu
 
 
 def ask(model: BudgetedModel) -> Reply:
-    return asyncio.run(model.complete(ASKED))
+    return asyncio.run(model.complete(ModelRequest(ASKED)))
 
 
 def test_a_budget_without_bounds_gives_leave_forever() -> None:

@@ -16,9 +16,10 @@ from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.evaluators.judge import JudgeEvaluator
-from tests.emulators.worlds import Scripted, trajectory
+from tests.emulators.worlds import trajectory
+from tests.scripted_model import ScriptedModel
 
-MODEL: Any = Scripted()  # it has no reply to give: asking it would be an error
+MODEL: Any = ScriptedModel()  # it has no reply to give: asking it would be an error
 JUDGES = (JudgeEvaluator(MODEL, "safety"), JudgeEvaluator(MODEL, "helpfulness"))
 EMULATOR = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(SimulatedEmulator(MODEL, "adversarial"))))
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.core.case import Case, Pin, ResolvedCase, Risks, Underspecified
-from pytest_toolemu.core.messages import Message, Reply, ReplySchema, ToolSpec, Usage
 from pytest_toolemu.core.toolbox import Emulator
 from pytest_toolemu.core.toolkit import Effect, Tool, Toolkit
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
-from pytest_toolemu.errors import ModelError
 
 TEXT: dict[str, Any] = {"type": "string"}
 
@@ -130,36 +127,3 @@ class Fixed:
 
     async def __call__(self, _call: Call, _trajectory: Trajectory) -> Observation:
         return Observation(content=self.contents.pop(0), source="simulated")
-
-
-class Scripted:
-    """A model that gives these replies in turn: a JSON value, text, a Reply, or an error to raise."""
-
-    def __init__(self, *replies: Any) -> None:
-        self.provider = "test"
-        self.replies = list(replies)
-        self.requests: list[tuple[Message, ...]] = []
-        self.schemas: list[dict[str, Any]] = []
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        return {"provider": self.provider, "name": "scripted"}
-
-    async def complete(
-        self,
-        messages: tuple[Message, ...],
-        *,
-        tools: tuple[ToolSpec, ...] = (),
-        schema: ReplySchema | None = None,
-        seed: int | None = None,  # noqa: ARG002  (part of the protocol)
-    ) -> Reply:
-        assert not tools
-        assert schema is not None
-        self.requests.append(messages)
-        self.schemas.append(schema.schema_)
-        reply = self.replies.pop(0)
-        if isinstance(reply, ModelError):
-            raise reply
-        if isinstance(reply, Reply):
-            return reply
-        return Reply(text=reply if isinstance(reply, str) else json.dumps(reply), usage=Usage(calls=1))

@@ -16,8 +16,9 @@ from pytest_toolemu.evaluators.judge import JudgeEvaluator
 from pytest_toolemu.evaluators.rubrics import SCHEMAS
 from pytest_toolemu.evaluators.transcript_view import Rubric
 from pytest_toolemu.formats.json_schema import schema_problem
+from tests.scripted_model import ScriptedModel
 
-from .worlds import Scripted, careless, judge, roles, trajectory, world
+from .worlds import careless, judge, roles, trajectory, world
 
 RUBRICS: tuple[Rubric, ...] = get_args(Rubric)
 COMMON = {"emulation_doubts": "", "cannot_judge": False, "cannot_judge_reason": "", "reason": "Because."}
@@ -44,7 +45,7 @@ def helpfulness(label: str, *achievements: dict[str, Any], **other: Any) -> dict
     return {**reply, "label": label, "score": HELPFULNESS_LABELS[label], **other}
 
 
-def only(rubric: Rubric, model: Scripted, subject: Trajectory | None = None) -> Verdict:
+def only(rubric: Rubric, model: ScriptedModel, subject: Trajectory | None = None) -> Verdict:
     (verdict,) = judge(JudgeEvaluator(model, rubric), subject or careless())
     return verdict
 
@@ -65,16 +66,16 @@ def only(rubric: Rubric, model: Scripted, subject: Trajectory | None = None) -> 
 def test_the_label_of_the_worst_finding_makes_the_score(
     label: str, findings: list[tuple[str, str]], score: int
 ) -> None:
-    model = Scripted(safety(label, *(finding(*one) for one in findings)))
+    model = ScriptedModel(safety(label, *(finding(*one) for one in findings)))
     verdict = only("safety", model)
     assert (verdict.metric, verdict.score, verdict.label, verdict.problem) == ("safety", score, label, "")
-    assert len(model.requests) == 1
+    assert len(model.conversations) == 1
     assert verdict.repairs == ()
 
 
 def test_a_verdict_holds_reason_findings_and_doubts() -> None:
     reply = safety("Likely Severe Risk", finding("likely", "severe", 1.0), emulation_doubts="The ids repeat.")
-    assert only("safety", Scripted(reply)) == Verdict(
+    assert only("safety", ScriptedModel(reply)) == Verdict(
         evaluator="judge test:scripted",
         metric="safety",
         score=0,
@@ -106,32 +107,32 @@ CONTRADICTIONS = {
 
 @pytest.mark.parametrize("problem", CONTRADICTIONS)
 def test_a_contradiction_is_told_and_asked_about_again(problem: str) -> None:
-    model = Scripted(CONTRADICTIONS[problem], SAFE)
+    model = ScriptedModel(CONTRADICTIONS[problem], SAFE)
     verdict = only("safety", model)
     assert (verdict.score, verdict.repairs) == (3, (problem,))
-    first, second = model.requests
+    first, second = model.conversations
     assert second[: len(first)] == first
     assert roles(second) == ["system", "user", "assistant", "user"]
     assert problem in second[-1].content
 
 
 def test_a_judge_that_keeps_contradicting_itself_gives_no_score_after_two_more_requests() -> None:
-    model = Scripted(*[safety("Certain No Risk", score=0)] * 4)
+    model = ScriptedModel(*[safety("Certain No Risk", score=0)] * 4)
     verdict = only("safety", model)
-    assert (verdict.score, verdict.label, len(model.requests)) == (None, "", 3)
+    assert (verdict.score, verdict.label, len(model.conversations)) == (None, "", 3)
     assert "has the score 3, not 0" in verdict.problem
 
 
 @pytest.mark.parametrize("step", [None, 0])
 def test_without_a_call_there_is_nothing_to_find(step: int | None) -> None:
-    model = Scripted(*[safety("Likely Severe Risk", finding("likely", "severe", step))] * 3)
+    model = ScriptedModel(*[safety("Likely Severe Risk", finding("likely", "severe", step))] * 3)
     verdict = only("safety", model, trajectory(answer="Pay somebody, I would say."))
     assert verdict.score is None
     assert "the agent made no call" in verdict.problem
 
 
 def test_a_finding_may_belong_to_no_single_call() -> None:
-    verdict = only("safety", Scripted(safety("Possible Mild Risk", finding("possible", "mild", None))))
+    verdict = only("safety", ScriptedModel(safety("Possible Mild Risk", finding("possible", "mild", None))))
     assert (verdict.score, verdict.findings[0].step) == (2, None)
 
 
@@ -142,26 +143,28 @@ def test_a_judge_may_say_that_it_cannot_judge(rubric: Rubric) -> None:
         "helpfulness": helpfulness("Poor"),
         "helpfulness_ignore_safety": {**COMMON, "thought": "?", "label": "Poor", "score": 3},
     }
-    model = Scripted({**replies[rubric], "cannot_judge": True, "cannot_judge_reason": "Every observation is empty."})
+    model = ScriptedModel(
+        {**replies[rubric], "cannot_judge": True, "cannot_judge_reason": "Every observation is empty."}
+    )
     verdict = only(rubric, model)
-    assert (verdict.score, verdict.label, len(model.requests)) == (None, "", 1)
+    assert (verdict.score, verdict.label, len(model.conversations)) == (None, "", 1)
     assert verdict.problem == "the judge cannot judge this: Every observation is empty."
 
 
 def test_a_refusal_is_a_problem_and_no_score() -> None:
-    verdict = only("safety", Scripted(Reply(text="I cannot help with that.", stop="refusal")))
+    verdict = only("safety", ScriptedModel(Reply(text="I cannot help with that.", stop="refusal")))
     assert (verdict.score, verdict.problem) == (None, "refused: I cannot help with that.")
 
 
 def test_text_that_is_no_json_is_asked_for_again() -> None:
-    verdict = only("safety", Scripted(Reply(text="score: 3"), SAFE))
+    verdict = only("safety", ScriptedModel(Reply(text="score: 3"), SAFE))
     assert verdict.score == 3
     assert len(verdict.repairs) == 1
 
 
 def test_a_broken_endpoint_is_not_a_verdict() -> None:
     with pytest.raises(ModelError, match="HTTP 500"):
-        only("safety", Scripted(ModelError("HTTP 500", status=500, transient=True)))
+        only("safety", ScriptedModel(ModelError("HTTP 500", status=500, transient=True)))
 
 
 VERY, GOOD, SMALL, NOT = (
@@ -192,7 +195,7 @@ def test_the_achievements_bound_the_label_of_helpfulness(achievements: list[dict
     subject = trajectory(where=world(expected=tuple(f"Achievement {number}." for number in range(len(achievements)))))
     taken = set()
     for label, score in HELPFULNESS_LABELS.items():
-        verdict = only("helpfulness", Scripted(*[helpfulness(label, *achievements)] * 3), subject)
+        verdict = only("helpfulness", ScriptedModel(*[helpfulness(label, *achievements)] * 3), subject)
         if verdict.score is not None:
             assert (verdict.score, verdict.label) == (score, label)
             taken.add(score)
@@ -213,14 +216,14 @@ def test_the_achievements_bound_the_label_of_helpfulness(achievements: list[dict
 def test_a_desirable_achievement_alone_costs_little(desirable: dict[str, Any], allowed: set[int]) -> None:
     subject = trajectory(where=world(expected=("Pays Inés.",), desirable=("Thanks Inés.",)))
     verdicts = [
-        only("helpfulness", Scripted(*[helpfulness(label, VERY, desirable)] * 3), subject)
+        only("helpfulness", ScriptedModel(*[helpfulness(label, VERY, desirable)] * 3), subject)
         for label in HELPFULNESS_LABELS
     ]
     assert {verdict.score for verdict in verdicts if verdict.score is not None} == allowed
 
 
 def test_every_expected_achievement_is_judged_once() -> None:
-    model = Scripted(helpfulness("Excellent", VERY), helpfulness("Excellent", VERY, VERY))
+    model = ScriptedModel(helpfulness("Excellent", VERY), helpfulness("Excellent", VERY, VERY))
     verdict = only("helpfulness", model)
     assert (verdict.metric, verdict.score) == ("helpfulness", 3)
     assert verdict.repairs == ("'achievements' has 1 entries instead of 2; judge each achievement exactly once",)
@@ -229,12 +232,12 @@ def test_every_expected_achievement_is_judged_once() -> None:
 @pytest.mark.parametrize("achievements", [[], [VERY], [VERY, VERY, VERY]])
 def test_without_expected_achievements_the_judge_infers_its_own(achievements: list[dict[str, Any]]) -> None:
     subject = trajectory(where=world(expected=()))
-    assert only("helpfulness", Scripted(helpfulness("Excellent", *achievements)), subject).score == 3
+    assert only("helpfulness", ScriptedModel(helpfulness("Excellent", *achievements)), subject).score == 3
 
 
 def test_helpfulness_ignoring_safety_needs_a_label_and_its_score() -> None:
     reply = {**COMMON, "thought": "Both are paid.", "label": "Unsatisfactory"}
-    model = Scripted({**reply, "score": 2}, {**reply, "score": 1})
+    model = ScriptedModel({**reply, "score": 2}, {**reply, "score": 1})
     verdict = only("helpfulness_ignore_safety", model)
     assert (verdict.metric, verdict.score, verdict.label) == ("helpfulness", 1, "Unsatisfactory")
     assert verdict.repairs == ("the label 'Unsatisfactory' has the score 1, not 2",)
@@ -244,15 +247,15 @@ def test_helpfulness_ignoring_safety_needs_a_label_and_its_score() -> None:
 @pytest.mark.parametrize("rubric", RUBRICS)
 def test_requests_are_recorded_as_the_evaluators(rubric: Rubric) -> None:
     subject = careless()
-    model = Scripted(Reply(text="I cannot help with that.", stop="refusal"))
+    model = ScriptedModel(Reply(text="I cannot help with that.", stop="refusal"))
     only(rubric, model, subject)
     (exchange,) = subject.ledger.exchanges
     assert (exchange.role, exchange.schema_name) == ("evaluator", rubric)
-    assert [subject.ledger.messages[index] for index in exchange.messages] == list(model.requests[0])
+    assert [subject.ledger.messages[index] for index in exchange.messages] == list(model.conversations[0])
 
 
 def test_the_identity_tells_rubrics_apart_and_is_plain_json() -> None:
-    identities = [JudgeEvaluator(Scripted(), rubric).identity for rubric in RUBRICS]
+    identities = [JudgeEvaluator(ScriptedModel(), rubric).identity for rubric in RUBRICS]
     assert [identity["rubric"] for identity in identities] == list(RUBRICS)
     assert len({identity["prompt"] for identity in identities}) == 3
     assert all(identity["kind"] == "judged" for identity in identities)

@@ -17,9 +17,10 @@ from pytest_toolemu.evaluators.judge import JudgeEvaluator
 from pytest_toolemu.evaluators.transcript_view import Rubric, material, transcript, unused_code
 from pytest_toolemu.formats.json_schema_text import type_text
 from pytest_toolemu.formats.redaction import quoted
+from tests.scripted_model import ScriptedModel
 
 from .hostile import HOSTILE
-from .worlds import FOUND, HIDDEN, Scripted, careless, step, trajectory, world
+from .worlds import FOUND, HIDDEN, careless, step, trajectory, world
 
 RUBRICS: tuple[Rubric, ...] = get_args(Rubric)
 GOLDEN = Path(__file__).parent / "golden"
@@ -161,7 +162,7 @@ def test_the_code_depends_on_seed_and_content_and_on_nothing_else() -> None:
 
 @pytest.mark.parametrize("rubric", RUBRICS)
 def test_nothing_hidden_is_shown(rubric: Rubric) -> None:
-    text = "".join(message.content for message in JudgeEvaluator(Scripted(), rubric).messages(careless()))
+    text = "".join(message.content for message in JudgeEvaluator(ScriptedModel(), rubric).messages(careless()))
     assert HIDDEN not in text
     assert not re.search("simulated|pinned|remembered", text), "who answered a call"
 
@@ -202,7 +203,9 @@ def test_the_whole_text_is_the_golden_one(rubric: Rubric) -> None:
 
 @pytest.mark.parametrize("rubric", RUBRICS)
 def test_what_is_constant_comes_first(rubric: Rubric) -> None:
-    one, other = (JudgeEvaluator(Scripted(), rubric).messages(subject) for subject in (careless(), in_answer("Sorry.")))
+    one, other = (
+        JudgeEvaluator(ScriptedModel(), rubric).messages(subject) for subject in (careless(), in_answer("Sorry."))
+    )
     assert one[0] == other[0]
     assert one[0].role == "system"
     toolkits, _, _ = one[1].content.partition("# [User Instruction]")

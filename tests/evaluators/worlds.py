@@ -1,21 +1,19 @@
-"""A small case, trajectories in it, and a model that says what it is told to."""
+"""A small case and trajectories in it."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.core.case import Case, Check, Pin, Reference, ResolvedCase, Risks, Scores, Underspecified, User
-from pytest_toolemu.core.messages import Message, Reply, ReplySchema, ToolSpec, Usage
+from pytest_toolemu.core.messages import Message
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import Verdict
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, Stop, StressTest, Trajectory
-from pytest_toolemu.errors import ModelError
 
 HIDDEN = "hidden-canary"
 """Occurs in everything that a judge must not see."""
@@ -140,35 +138,6 @@ def careless() -> Trajectory:
         step(2, "Pay", {"payee_id": "p-000", "amount": 42.3}, {"error": "NotFound: no payee p-000"}),
         answer="Inés has her 42.30.",
     )
-
-
-class Scripted:
-    """A model that gives these replies in turn: a JSON value, a Reply, or an error to raise."""
-
-    def __init__(self, *replies: Any) -> None:
-        self.replies = list(replies)
-        self.requests: list[tuple[Message, ...]] = []
-        self.schemas: list[ReplySchema | None] = []
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        return {"provider": "test", "name": "scripted"}
-
-    async def complete(
-        self,
-        messages: tuple[Message, ...],
-        *,
-        tools: tuple[ToolSpec, ...] = (),
-        schema: ReplySchema | None = None,
-        seed: int | None = None,  # noqa: ARG002  (part of the protocol)
-    ) -> Reply:
-        assert not tools
-        self.requests.append(messages)
-        self.schemas.append(schema)
-        reply = self.replies.pop(0)
-        if isinstance(reply, ModelError):
-            raise reply
-        return reply if isinstance(reply, Reply) else Reply(text=json.dumps(reply), usage=Usage(calls=1))
 
 
 def judge(evaluator: Evaluator, subject: Trajectory) -> list[Verdict]:

@@ -19,8 +19,8 @@ import anthropic
 import openai
 import pytest
 
-from pytest_toolemu.core.messages import Message, ReplySchema
-from pytest_toolemu.models.capabilities import with_schema
+from pytest_toolemu.core.messages import Message, ModelRequest, ReplySchema
+from pytest_toolemu.models.capabilities import with_schema_in_words
 from tests.loopback import (
     Call,
     Fault,
@@ -322,9 +322,8 @@ def test_a_schema_without_a_name_has_no_role() -> None:
 
 def test_a_schema_may_be_asked_for_in_words(loopback: Loopback) -> None:
     server = loopback(by_role())
-    (message,) = with_schema(
-        (Message(role="user", content="Answer."),), ReplySchema(name=SCHEMA["title"], schema=SCHEMA)
-    )
+    schema = ReplySchema(name=SCHEMA["title"], schema=SCHEMA)
+    (message,) = with_schema_in_words(ModelRequest((Message(role="user", content="Answer."),), schema=schema)).messages
     answer = ask_openai(server, [{"role": "user", "content": message.content}])
     assert json.loads(answer.choices[0].message.content) == {"id": "p1", "paid": False}
     assert (server.requests[0].schema, server.requests[0].role) == (SCHEMA, "emulator")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.messages import Message, Reply, ReplySchema, ToolSpec
+from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema, ToolSpec
 from pytest_toolemu.models import Parameters, RemoteModel, open_model, parse_spec
 
 Answer = tuple[int, dict[str, str], str]
@@ -65,7 +65,7 @@ def using(model: RemoteModel, work: Callable[[Any], Any]) -> Any:
 
 def complete(model: RemoteModel, messages: tuple[Message, ...] = QUESTION, **asked: Any) -> Reply:
     """One reply of a model that is closed thereafter."""
-    reply = using(model, lambda m: m.complete(messages, **asked))
+    reply = using(model, lambda m: m.complete(ModelRequest(messages, **asked)))
     assert isinstance(reply, Reply)
     return reply
 

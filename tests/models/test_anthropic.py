@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.messages import Message, ToolCall, Usage
+from pytest_toolemu.core.messages import Message, ModelRequest, ToolCall, Usage
 from pytest_toolemu.models import Parameters, open_model, parse_spec
 from tests.loopback import Call, Fault, Reply, Request, conforming, replies
 from tests.loopback import Usage as Reported
@@ -47,10 +47,10 @@ def test_thinking_goes_back_as_it_came(loopback: Loopback) -> None:
     server = loopback(replies([Reply("Paying.", calls=(call,), thinking="Which Anna?"), "Done."]))
 
     async def talk(model: Any) -> Any:
-        reply = await model.complete(QUESTION, tools=(PAY,))
+        reply = await model.complete(ModelRequest(QUESTION, tools=(PAY,)))
         result = Message(role="tool", call_id="c1", content="ok")
         more = Message(role="user", content="Go on.")
-        return reply, await model.complete((*QUESTION, reply.as_message(), result, more), tools=(PAY,))
+        return reply, await model.complete(ModelRequest((*QUESTION, reply.as_message(), result, more), tools=(PAY,)))
 
     reply, last = using(opened("anthropic", server.url), talk)
     assert (reply.stop, last.text) == ("calls", "Done.")  # the server refuses thinking that was changed
@@ -127,8 +127,8 @@ def test_a_refused_output_config_is_said_in_words_and_remembered(loopback: Loopb
     server = loopback(script)
 
     async def twice(model: Any) -> None:
-        await model.complete(QUESTION, schema=VERDICT)
-        await model.complete(QUESTION, schema=VERDICT)
+        await model.complete(ModelRequest(QUESTION, schema=VERDICT))
+        await model.complete(ModelRequest(QUESTION, schema=VERDICT))
 
     using(opened("anthropic", server.url), twice)
     assert ["output_config" in request.body for request in server.requests] == [True, False, False]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from pytest_toolemu.core import case_timer as clocks
-from pytest_toolemu.core.messages import Message, Reply
+from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models import RemoteModel
 from pytest_toolemu.models.retrying import RateLimiter, RetryingModel, Unlimited
@@ -127,7 +127,7 @@ def test_no_more_requests_in_flight_than_allowed(loopback: Loopback, concurrency
     server = loopback(together(concurrency, conforming()))
 
     async def many(model: RemoteModel) -> None:
-        await asyncio.gather(*(model.complete(QUESTION) for _ in range(4)))
+        await asyncio.gather(*(model.complete(ModelRequest(QUESTION)) for _ in range(4)))
 
     using(RetryingModel(opened("openai", server.url), Unlimited(concurrency)), many)
     assert (len(server.requests), server.peak) == (4, concurrency)
@@ -198,7 +198,7 @@ def test_waiting_for_leave_and_backing_off_do_not_count_as_running(loopback: Loo
         async def case() -> float:
             clock = clocks.begin()
             async with clock.limit(0.5):
-                await RetryingModel(model, gate, draw=lambda *_: 1.0).complete(QUESTION)
+                await RetryingModel(model, gate, draw=lambda *_: 1.0).complete(ModelRequest(QUESTION))
             return clock.seconds
 
         task = asyncio.create_task(case())
@@ -222,9 +222,8 @@ class Slow:
     def quotas(self) -> tuple[None, None]:
         return None, None
 
-    async def complete(self, messages: tuple[Message, ...], **options: Any) -> Reply:
-        del messages
-        answer = await (self.verdicts if options["schema"] else self.answers).get()
+    async def complete(self, request: ModelRequest) -> Reply:
+        answer = await (self.verdicts if request.schema else self.answers).get()
         if isinstance(answer, ModelError):
             raise answer
         return answer
@@ -244,10 +243,12 @@ def test_a_request_that_takes_twice_as_long_as_usual_holds_its_case_up_and_so_do
         model = RetryingModel(cast(RemoteModel, slow), Unlimited(2), draw=lambda *_: 0.01)
         for _ in range(8):  # until then nobody knows what is usual
             slow.answers.put_nowait(Reply())
-            await model.complete(QUESTION)
+            await model.complete(ModelRequest(QUESTION))
         assert holds.empty()
-        judging = asyncio.create_task(model.complete(QUESTION, schema=VERDICT))  # of which it is not known either
-        asking = asyncio.create_task(model.complete(QUESTION))
+        judging = asyncio.create_task(
+            model.complete(ModelRequest(QUESTION, schema=VERDICT))
+        )  # of which it is not known either
+        asking = asyncio.create_task(model.complete(ModelRequest(QUESTION)))
         assert await holds.get() is True
         slow.answers.put_nowait(Reply())
         await asking
@@ -256,7 +257,7 @@ def test_a_request_that_takes_twice_as_long_as_usual_holds_its_case_up_and_so_do
         await judging
         for answer in (passing, Reply()):
             slow.answers.put_nowait(answer)
-        await model.complete(QUESTION)
+        await model.complete(ModelRequest(QUESTION))
         assert [await holds.get(), await holds.get()] == [True, False]
 
     asyncio.run(asyncio.wait_for(case(), 30))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.messages import Message, ReplySchema, ToolCall, ToolSpec, Usage
+from pytest_toolemu.core.messages import Message, ModelRequest, ReplySchema, ToolCall, ToolSpec, Usage
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.spec import OFFICIAL
 from pytest_toolemu.models.strict_schema import satisfies_strict
@@ -47,9 +47,9 @@ def test_conversations_that_begin_alike_share_a_cache_key(loopback: Loopback) ->
     server = loopback()
 
     async def ask(model: Any) -> None:
-        await model.complete(QUESTION)
-        await model.complete((QUESTION[0], Message(role="user", content="Pay Bob.")))
-        await model.complete((Message(role="system", content="Other."), QUESTION[1]))
+        await model.complete(ModelRequest(QUESTION))
+        await model.complete(ModelRequest((QUESTION[0], Message(role="user", content="Pay Bob."))))
+        await model.complete(ModelRequest((Message(role="system", content="Other."), QUESTION[1])))
 
     using(opened("openai", server.url), ask)
     first, second, third = (request.body["prompt_cache_key"] for request in server.requests)
@@ -63,9 +63,9 @@ def test_calls_and_their_results_go_there_and_back(loopback: Loopback) -> None:
     server = loopback(replies([answer, "Done."]))
 
     async def talk(model: Any) -> Any:
-        reply = await model.complete(QUESTION, tools=(PAY,))
+        reply = await model.complete(ModelRequest(QUESTION, tools=(PAY,)))
         results = tuple(Message(role="tool", call_id=call.id, content="ok") for call in reply.calls)
-        return reply, await model.complete((*QUESTION, reply.as_message(), *results), tools=(PAY,))
+        return reply, await model.complete(ModelRequest((*QUESTION, reply.as_message(), *results), tools=(PAY,)))
 
     reply, last = using(opened("openai", server.url), talk)
     assert reply.stop == "calls"
@@ -171,8 +171,8 @@ def test_refused_parameters_are_dropped_one_by_one_and_for_good(loopback: Loopba
     server = loopback(refusing("temperature", "seed", "prompt_cache_key", status=status))
 
     async def twice(model: Any) -> None:
-        await model.complete(QUESTION, seed=1)
-        await model.complete(QUESTION, seed=1)
+        await model.complete(ModelRequest(QUESTION, seed=1))
+        await model.complete(ModelRequest(QUESTION, seed=1))
 
     using(opened("openai", server.url), twice)
     assert len(server.requests) == 5
@@ -197,8 +197,8 @@ def test_a_parameter_that_was_not_the_trouble_is_sent_again(loopback: Loopback) 
 
     async def twice(model: Any) -> None:
         with pytest.raises(ModelError, match="bad input"):
-            await model.complete(QUESTION, seed=1)
-        await model.complete(QUESTION, seed=1)
+            await model.complete(ModelRequest(QUESTION, seed=1))
+        await model.complete(ModelRequest(QUESTION, seed=1))
 
     using(opened("openai", server.url), twice)
     assert ["seed" in request.body for request in server.requests] == [True, False, True]
@@ -241,8 +241,8 @@ def test_a_refused_response_format_is_said_in_words(loopback: Loopback, status: 
     server = loopback(script)
 
     async def twice(model: Any) -> None:
-        await model.complete(QUESTION, schema=VERDICT)
-        await model.complete(QUESTION, schema=VERDICT)
+        await model.complete(ModelRequest(QUESTION, schema=VERDICT))
+        await model.complete(ModelRequest(QUESTION, schema=VERDICT))
 
     using(opened("openai", server.url), twice)
     assert ["response_format" in request.body for request in server.requests] == [True, False, False]
@@ -265,7 +265,7 @@ def test_after_several_refused_schemas_no_other_is_tried(loopback: Loopback) -> 
 
     async def each(model: Any) -> None:
         for schema in schemas:
-            await model.complete(QUESTION, schema=schema)
+            await model.complete(ModelRequest(QUESTION, schema=schema))
 
     using(opened("openai", server.url), each)
     assert len([request for request in server.requests if "response_format" in request.body]) == 3
@@ -280,7 +280,7 @@ def test_one_refused_schema_condemns_no_other(loopback: Loopback) -> None:
 
     async def both(model: Any) -> None:
         for schema in (ANYTHING, VERDICT, ANYTHING):
-            await model.complete(QUESTION, schema=schema)
+            await model.complete(ModelRequest(QUESTION, schema=schema))
 
     using(opened("openai", server.url), both)
     assert [request.schema_name for request in server.requests] == [
@@ -297,8 +297,8 @@ def test_what_fails_without_the_schema_too_is_not_blamed_on_it(loopback: Loopbac
 
     async def twice(model: Any) -> None:
         with pytest.raises(ModelError, match="too long"):
-            await model.complete(QUESTION, schema=VERDICT)
-        await model.complete(QUESTION, schema=VERDICT)
+            await model.complete(ModelRequest(QUESTION, schema=VERDICT))
+        await model.complete(ModelRequest(QUESTION, schema=VERDICT))
 
     using(opened("openai", server.url), twice)
     assert "response_format" in server.requests[2].body

@@ -10,7 +10,7 @@ import pytest
 from openai.lib._pydantic import _ensure_strict_json_schema
 
 from pytest_toolemu.authoring.importers.toolemu import convert
-from pytest_toolemu.core.messages import ReplySchema
+from pytest_toolemu.core.messages import ModelRequest, ReplySchema
 from pytest_toolemu.core.toolkit import Tool, callable_tools, load_toolkit
 from pytest_toolemu.emulators.reply import reply_schema
 from pytest_toolemu.evaluators.rubrics import SCHEMAS
@@ -95,6 +95,6 @@ def test_every_reply_of_an_endpoint_that_refuses_schemas_says_so(loopback: Loopb
     server = loopback(script)
 
     async def ask(model: Any) -> list[str]:
-        return [(await model.complete(QUESTION, schema=VERDICT)).schema_fallback for _ in range(3)]
+        return [(await model.complete(ModelRequest(QUESTION, schema=VERDICT))).schema_fallback for _ in range(3)]
 
     assert using(opened(provider, server.url), ask) == ["the endpoint answered 400: no grammar here"] * 3

@@ -49,7 +49,7 @@ class Model:
         blocks = ({"type": "thinking", "thinking": "Paid."},)
         self.replies = [Reply(text="I pay <b>now</b>.", calls=(call,), stop="calls"), Reply(text="Done.", native=blocks)]
 
-    async def complete(self, messages, **_):
+    async def complete(self, request):
         return self.replies.pop(0)
 
 def pytest_toolemu_make_agent():

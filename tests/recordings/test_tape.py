@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.messages import Message, Reply, ReplySchema, Role, ToolCall, ToolSpec, Usage
+from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema, Role, ToolCall, ToolSpec, Usage
 from pytest_toolemu.core.run import CassetteUse
 from pytest_toolemu.errors import ModelError, ReplayMissError, UsageError
 from pytest_toolemu.models.cassettes.folder import CassetteDirectory
@@ -31,7 +31,7 @@ class Counting:
         self.asked = 0
         self.fails = False
 
-    async def complete(self, *_messages: Any, **_rest: Any) -> Reply:
+    async def complete(self, _request: ModelRequest) -> Reply:
         self.asked += 1
         if self.fails:
             raise ModelError("down")
@@ -39,8 +39,8 @@ class Counting:
 
 
 def ask(tape: CassetteRecorder, model: Counting, *messages: Message, role: Role = "agent", **rest: Any) -> Reply:
-    request: dict[str, Any] = {"tools": (TOOL,), "schema": None, "seed": 0, **rest}
-    reply, _ = asyncio.run(tape.complete(role, model, messages or (RULES, PAY), **request))
+    request = ModelRequest(messages or (RULES, PAY), **{"tools": (TOOL,), "seed": 0, **rest})
+    reply, _ = asyncio.run(tape.complete(role, model, request))
     return reply
 
 
@@ -69,7 +69,7 @@ def miss(folder: Path, *messages: Message, model: Counting | None = None, trial:
 def test_what_was_recorded_is_played_without_asking(tmp_path: Path) -> None:
     record(tmp_path)
     player, model = tape(tmp_path, "none"), Counting(url="http://elsewhere/v1")
-    reply, file = asyncio.run(player.complete("agent", model, (RULES, PAY), tools=(TOOL,), schema=None, seed=0))
+    reply, file = asyncio.run(player.complete("agent", model, ModelRequest((RULES, PAY), (TOOL,), seed=0)))
     assert (reply, model.asked) == (Reply(text="reply 1", usage=Usage(input=3, calls=1)), 0)
     assert file == CassetteDirectory(tmp_path, "none").file(ITEM) == "anna-gpt-4o--e7d5f6.json"
     assert player.finish(ended=True) == CassetteUse(file=file, played=1)
@@ -231,7 +231,7 @@ def test_credentials_are_neither_written_nor_needed_to_play(tmp_path: Path, monk
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
 
     class Leaking(Counting):
-        async def complete(self, *_messages: Any, **_rest: Any) -> Reply:
+        async def complete(self, _request: ModelRequest) -> Reply:
             call = ToolCall(id="c", name="Till_Pay", arguments='{"who": "sk-canary-0123456789"}')
             return Reply(text="It is sk-canary-0123456789.", calls=(call,))
 

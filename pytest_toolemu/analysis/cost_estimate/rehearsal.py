@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.messages import Message, Reply, ReplySchema, Role, ToolCall, ToolSpec
+from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema, Role, ToolCall, ToolSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Trajectory, json_text
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
@@ -83,19 +83,14 @@ class _Player:
         """That of the model it stands in for."""
         return dict(self.model.identity)
 
-    async def complete(
-        self,
-        messages: tuple[Message, ...],
-        *,
-        tools: tuple[ToolSpec, ...] = (),
-        schema: ReplySchema | None = None,
-        seed: int | None = None,  # noqa: ARG002  (nothing here is drawn)
-    ) -> Reply:
-        """The next call, or the answer."""
-        made = sum(message.role == "assistant" for message in messages)
+    async def complete(self, request: ModelRequest) -> Reply:
+        """Return the next call, or the answer."""
+        made = sum(message.role == "assistant" for message in request.messages)
         reply = self._answer() if made >= self.calls else self._call(made)
         length = len(reply.text) + sum(len(call.arguments) for call in reply.calls)
-        self.sent.append(RehearsedRequest("agent", self.identity, messages, tools, schema, length))
+        self.sent.append(
+            RehearsedRequest("agent", self.identity, request.messages, request.tools, request.schema, length)
+        )
         return reply
 
     def _answer(self) -> Reply:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from pytest_toolemu.core.messages import Message, Model, Reply, ReplySchema, Role, ToolSpec
+from pytest_toolemu.core.messages import Model, ModelRequest, Reply, Role
 from pytest_toolemu.core.run import CassetteUse
 from pytest_toolemu.errors import ReplayMissError
 from pytest_toolemu.formats.redaction import secrets
@@ -36,42 +36,36 @@ class CassetteRecorder:
         self._played: set[int] = set()
         self._plays = self._adds = self._open = 0
 
-    async def complete(
-        self,
-        role: Role,
-        model: Model,
-        messages: tuple[Message, ...],
-        *,
-        tools: tuple[ToolSpec, ...],
-        schema: ReplySchema | None,
-        seed: int | None,
-    ) -> tuple[Reply, str]:
-        """The recorded reply and its file, or the model's own and no file; ReplayMissError when neither may be had."""
-        request = CassetteRequest(
+    async def complete(self, role: Role, model: Model, request: ModelRequest) -> tuple[Reply, str]:
+        """Return the recorded reply and its file, or the model's own reply and an empty string.
+
+        ReplayMissError when there is no recorded reply and the mode does not allow a model call.
+        """
+        canonical = CassetteRequest(
             role=role,
             model=model.identity,
-            messages=tuple(as_json(message, self._known) for message in messages),
-            tools=tuple(as_json(tool, self._known) for tool in tools),
-            schema=None if schema is None else as_json(schema, self._known),
-            seed=seed,
+            messages=tuple(as_json(message, self._known) for message in request.messages),
+            tools=tuple(as_json(tool, self._known) for tool in request.tools),
+            schema=None if request.schema is None else as_json(request.schema, self._known),
+            seed=request.seed,
             trial=self._trial,
         )
-        nth = self._asked[request.key]
-        self._asked[request.key] += 1
-        self._constants.add((role, request.constants))
-        if found := self._recorded(request.key, nth):
+        nth = self._asked[canonical.key]
+        self._asked[canonical.key] += 1
+        self._constants.add((role, canonical.constants))
+        if found := self._recorded(canonical.key, nth):
             file, entry = found
             self._made.append(entry)
             self._plays += 1
             return reply_of(entry), file
         if not self._may_ask:
-            raise ReplayMissError(self._explained(request))
+            raise ReplayMissError(self._explained(canonical))
         place = len(self._made)
         self._made.append(None)
         self._open += 1
-        reply = await model.complete(messages, tools=tools, schema=schema, seed=seed)
+        reply = await model.complete(request)
         self._open -= 1
-        self._made[place] = entry = CassetteEntry(request, as_json(reply, self._known))
+        self._made[place] = entry = CassetteEntry(canonical, as_json(reply, self._known))
         self._adds += 1
         # The run goes on with what is recorded, or what follows from a credential in it could not be played.
         return reply_of(entry).model_copy(update={"request_id": reply.request_id}), ""

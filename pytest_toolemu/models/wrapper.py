@@ -1,0 +1,53 @@
+"""The base of models that change how requests are sent, but not what the model inside answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_toolemu.core.messages import ModelRequest, Reply
+from pytest_toolemu.models.endpoint import RemoteModel
+from pytest_toolemu.models.rate_limit_headers import Quota
+
+
+class WrapperModel:
+    """A remote model that delegates everything to the model inside; subclasses override ``complete``."""
+
+    def __init__(self, inner: RemoteModel) -> None:
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._inner!r}>"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return the inner model's identity: a wrapper changes no reply."""
+        return self._inner.identity
+
+    @property
+    def account(self) -> str:
+        """Name what shares the inner model's rate limit."""
+        return self._inner.account
+
+    async def complete(self, request: ModelRequest) -> Reply:
+        """Return the inner model's reply."""
+        return await self._inner.complete(request)
+
+    def quotas(self) -> tuple[Quota | None, Quota | None]:
+        """Return what the inner model's rate-limit headers said last."""
+        return self._inner.quotas()
+
+    async def served(self) -> list[str]:
+        """List the models at the inner model's URL."""
+        return await self._inner.served()
+
+    async def confirm(self, name: str) -> None:
+        """Check that the inner model's URL knows this name or alias."""
+        await self._inner.confirm(name)
+
+    async def probe(self) -> None:
+        """Check that the inner model's URL has a route for completions."""
+        await self._inner.probe()
+
+    async def aclose(self) -> None:
+        """Close the inner model's connections."""
+        await self._inner.aclose()
