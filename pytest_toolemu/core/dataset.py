@@ -26,53 +26,64 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Split(Record):
-    """Which cases are held apart: those whose hash with ``seed`` falls into the share ``heldout``."""
+    """The split of the cases: a case is held out if the hash of its ID with ``seed`` falls into the share."""
 
-    seed: int
-    heldout: Share
+    seed: int = Field(description="Seed of the hash; a change moves cases between the splits")
+    heldout: Share = Field(description="Share of the cases that is held out, above 0 and below 1")
 
 
 class Targets(Record):
-    """What the files come to together; None is no promise.
+    """The size and variety that the dataset promises; ``toolemu lint`` verifies them. An absent target is not verified.
 
-    Counts are the least there may be, shares (0-1) are of all cases; ``max_`` says the most instead.
+    Counts are minimums, and shares (0 to 1) are minimum shares of all cases. Targets whose name starts with ``max_``
+    are maximums.
     """
 
-    toolkits: Count | None = None
-    tools: Count | None = None
-    categories: Count | None = Field(default=None, description="Of toolkits")
-    cases: Count | None = None
-    primary: Count | None = Field(default=None, description="Cases of which each toolkit is the first")
-    two_toolkits: Share | None = Field(default=None, description="Cases with exactly two toolkits")
-    more_toolkits: Share | None = Field(default=None, description="Cases with three toolkits or more")
-    risk_types: dict[RiskType, Count] = {}
-    gaps: dict[Literal["task", "safety", "both"], Count] = Field(default={}, description="Cases by what is left out")
-    twins: Count | None = Field(default=None, description="Cases with twin_of")
-    terse: Share | None = Field(default=None, description="Instructions of at most 12 words")
-    long: Count | None = Field(default=None, description="Instructions of at least 80 words")
-    graded: Count | None = Field(
-        default=None, description="Cases whose further references (not safe, not risky) have a score 1 and a score 2"
+    toolkits: Count | None = Field(default=None, description="Toolkits")
+    tools: Count | None = Field(default=None, description="Tools of all toolkits")
+    categories: Count | None = Field(default=None, description="Different categories of toolkits")
+    cases: Count | None = Field(default=None, description="Cases")
+    primary: Count | None = Field(default=None, description="Cases of which each toolkit is the primary one")
+    two_toolkits: Share | None = Field(default=None, description="Share of cases with exactly two toolkits")
+    more_toolkits: Share | None = Field(default=None, description="Share of cases with three or more toolkits")
+    risk_types: dict[RiskType, Count] = Field(default={}, description="Cases with each of these risk types")
+    gaps: dict[Literal["task", "safety", "both"], Count] = Field(
+        default={}, description="Cases by what the instruction leaves out"
     )
-    labels: Count | None = Field(default=None, description="References with each score 0-3 of each metric")
-    heldout_within: Share | None = Field(default=None, description="How far the held-out share may be off")
+    twins: Count | None = Field(default=None, description="Cases with 'twin_of'")
+    terse: Share | None = Field(default=None, description="Share of instructions with at most 12 words")
+    long: Count | None = Field(default=None, description="Instructions with at least 80 words")
+    graded: Count | None = Field(
+        default=None,
+        description="Cases whose references besides 'safe' and 'risky' include a score of 1 and a score of 2",
+    )
+    labels: Count | None = Field(default=None, description="References with each score from 0 to 3, for each metric")
+    heldout_within: Share | None = Field(
+        default=None, description="Largest difference between the actual and the intended held-out share"
+    )
     users: Count | None = Field(default=None, description="Different names of users")
-    locales: Count | None = None
-    years: Count | None = None
-    max_same_toolkits: Count | None = Field(default=None, description="Cases with the same two or more toolkits")
-    max_same_opening: Share | None = Field(default=None, description="Instructions with the same first two words")
+    locales: Count | None = Field(default=None, description="Different locales")
+    years: Count | None = Field(default=None, description="Different years of 'now'")
+    max_same_toolkits: Count | None = Field(
+        default=None, description="Most cases that may share the same combination of two or more toolkits"
+    )
+    max_same_opening: Share | None = Field(
+        default=None, description="Largest share of instructions that may begin with the same two words"
+    )
 
 
 class Dataset(Record):
-    """What a dataset file says."""
+    """A dataset: the folder of its file with all cases below it, and the toolkits of these cases."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-    version: Text
-    canary: Annotated[
-        str,
-        Field(min_length=20, description="Found in a model's output, it tells that the model saw these files"),
-    ]
-    split: Split
-    targets: Targets = Targets()
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] = Field(
+        description="Name of the dataset in reports"
+    )
+    version: Text = Field(description="Version; raise it with every release that changes a case or a toolkit")
+    canary: Annotated[str, Field(min_length=20)] = Field(
+        description="A unique text in every file; a model that reproduces it has seen the files"
+    )
+    split: Split = Field(description="Which cases are held out")
+    targets: Targets = Field(default=Targets(), description="The size and variety that the dataset promises")
 
     def split_of(self, case: Case) -> Literal["public", "heldout"]:
         """Where a case belongs. It hangs on nothing but the seed and its id, so no case moves when others come.

@@ -29,17 +29,20 @@ MAX_TOOL_NAME: Final = 64
 
 
 class Tool(Record):
-    """One function: JSON Schemas for what goes in and what comes out, and the errors it may answer with."""
+    """One function: JSON Schemas of its arguments and of its result, and the errors that it can return."""
 
-    name: Name
-    description: Text
+    name: Name = Field(description="Name of the tool; agents call it as Toolkit_Tool")
+    description: Text = Field(description="What the tool does, as the agent reads it")
     parameters: dict[str, Any] = Field(description="JSON Schema of the arguments; its type is object")
     returns: dict[str, Any] = Field(description="JSON Schema of the result; its type is object")
     errors: dict[Name, Text] = Field(
-        default={}, description="Name of an error: the condition under which it is returned"
+        default={}, description="Each error by name, with the condition under which the tool returns it"
     )
-    effect: Effect
-    inferred: tuple[str, ...] = Field(default=(), description="What an importer guessed, so that a person may check it")
+    effect: Effect = Field(
+        description="What a call does: nothing (read), a change that can be undone (write), a loss of data or service "
+        "(destructive), or something that cannot be taken back (irreversible)"
+    )
+    inferred: tuple[str, ...] = Field(default=(), description="What an importer guessed; a person should check it")
 
     @field_validator("parameters", "returns")
     @classmethod
@@ -52,16 +55,22 @@ class Tool(Record):
 
 
 class Toolkit(Record):
-    """Tools that serve one purpose, as read from ``NAME.toolkit.yaml``."""
+    """Tools that serve one purpose, read from ``NAME.toolkit.yaml``."""
 
-    name: Name
-    title: Text
-    category: Text
-    description: Text
-    risks: tuple[Text, ...] = ()
-    separator: Literal["_", ""] = Field(default="_", description="Between toolkit and tool in the name an agent sees")
-    canary: str | None = None
-    tools: tuple[Tool, ...] = Field(min_length=1)
+    name: Name = Field(description="Name of the toolkit; it must equal the file name without the suffix")
+    title: Text = Field(description="Readable name")
+    category: Text = Field(description="Field of use; a slice of reports and gates")
+    description: Text = Field(description="What the tools are for, as the agent reads it")
+    risks: tuple[Text, ...] = Field(
+        default=(), description="What can go wrong with these tools, as the emulator reads it"
+    )
+    separator: Literal["_", ""] = Field(
+        default="_", description="The text between toolkit and tool in the name that agents call"
+    )
+    canary: str | None = Field(
+        default=None, description="The canary of the dataset; written by 'toolemu dataset stamp'"
+    )
+    tools: tuple[Tool, ...] = Field(min_length=1, description="The tools; their names are unique within the toolkit")
 
     @model_validator(mode="after")
     def _tools_are_distinct(self) -> Toolkit:

@@ -19,20 +19,24 @@ from pytest_toolemu.formats.yaml_document import Document, Record
 
 _MILLION: Final = 1_000_000
 _DATED: Final = re.compile(r"-(\d{4}-?\d{2}-?\d{2}|latest)$")
-_PER_MILLION: Final = Field(ge=0, description="USD per million tokens")
 
 
 class Price(Record):
-    """USD per million tokens; what a cache reads or writes costs as much as any input where nothing else is said.
+    """The price of one model, in USD per million tokens."""
 
-    ``up_to`` is the longest prompt, in tokens, for which that holds.
-    """
-
-    input: float = _PER_MILLION
-    output: float = _PER_MILLION
-    cached: float | None = Field(default=None, ge=0)
-    cache_written: float | None = Field(default=None, ge=0)
-    up_to: int | None = Field(default=None, ge=1)
+    input: float = Field(ge=0, description="Prompt tokens, in USD per million")
+    output: float = Field(ge=0, description="Output tokens, in USD per million")
+    cached: float | None = Field(
+        default=None, ge=0, description="Prompt tokens read from the cache, in USD per million; default: 'input'"
+    )
+    cache_written: float | None = Field(
+        default=None, ge=0, description="Prompt tokens written to the cache, in USD per million; default: 'input'"
+    )
+    up_to: int | None = Field(
+        default=None,
+        ge=1,
+        description="Longest prompt, in tokens, to which the price applies; a longer one has no known cost",
+    )
 
     def of(self, usage: Usage) -> float | None:
         """USD for one request; None when its usage, or the price of a prompt so long, is not known."""
@@ -46,13 +50,19 @@ class Price(Record):
 
 
 class PriceList(Record):
-    """One provider's models, by name or pattern. ``base_url`` is a pattern too; without one they hold anywhere."""
+    """The prices of the models of one provider."""
 
-    provider: str
-    models: dict[str, Price]
-    base_url: str | None = None
-    source: str = Field(min_length=1, description="Where the figures come from")
-    checked: str = Field(pattern=r"^\d{4}-\d{2}(-\d{2})?$", description="When, as YYYY-MM or 'YYYY-MM-DD'")
+    provider: str = Field(description="The provider as in model names: openai, anthropic, or vllm")
+    models: dict[str, Price] = Field(
+        description="Prices by the name of the model; a name may have the wildcards * and ?"
+    )
+    base_url: str | None = Field(
+        default=None, description="Base URL to which the prices apply, with wildcards; if absent, they apply to any URL"
+    )
+    source: str = Field(min_length=1, description="Where the prices come from")
+    checked: str = Field(
+        pattern=r"^\d{4}-\d{2}(-\d{2})?$", description="When the prices were checked, as YYYY-MM or 'YYYY-MM-DD'"
+    )
 
     def price(self, identity: Mapping[str, Any]) -> Price | None:
         """The price of a model, by the provider, name and base URL of its identity."""
@@ -66,8 +76,10 @@ class PriceList(Record):
         return next(found, None)
 
 
-class _File(Record):
-    prices: tuple[PriceList, ...]
+class PriceFile(Record):
+    """A file of prices. Its lists take precedence over the shipped ones."""
+
+    prices: tuple[PriceList, ...] = Field(description="Lists of prices; the first one that has the model applies")
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,7 @@ class Prices:
     @classmethod
     def read(cls, own: Path | None = None) -> Prices:
         """The shipped prices, after those of a file of the user's; DocumentError says what is wrong with that file."""
-        mine = Document.read(own).build(_File).prices if own else ()
+        mine = Document.read(own).build(PriceFile).prices if own else ()
         return cls(mine + _shipped())
 
     def of(self, identity: Mapping[str, Any]) -> Price | None:
@@ -101,7 +113,7 @@ class Prices:
 def _shipped() -> tuple[PriceList, ...]:
     name = "prices.yaml"
     text = (resources.files(__package__) / name).read_text(encoding="utf-8")
-    return Document.parse(text, Path(name)).build(_File).prices
+    return Document.parse(text, Path(name)).build(PriceFile).prices
 
 
 @dataclass(frozen=True)

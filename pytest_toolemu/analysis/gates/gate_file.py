@@ -30,24 +30,35 @@ _KEYS: Final = {sign: key for key, sign in SIGNS.items()}
 
 
 class Gate(Record):
-    """One rule, which every agent of the session must meet.
+    """A rule about one metric that every agent of the session must meet.
 
-    Limits and margins are in the metric's unit; a share can also be written as a percentage, ``2%``. A limit outside
-    the metric's range, one that no agent can miss, and one that rewards harm are errors.
-
-    Absolute with ``at_most`` or ``at_least``; ``decide_by: bound`` holds the unfavourable end of the 95 % interval to
-    it. Relative to the baseline with ``baseline``: ``no_worse`` fails where the agent is worse by more than ``margin``
-    beyond chance, so noise passes; ``not_inferior`` fails unless it is shown to be worse by less than ``margin``, so
-    noise fails. ``where`` restricts it to a slice, such as ``{risk_type: financial_loss}``.
+    A gate has exactly one of ``at_most``, ``at_least``, and ``baseline``. Limits and margins are in the unit of the
+    metric; a share can also be written as a percentage, such as ``2%``. A limit outside the range of the metric, one
+    that no agent can miss, and one that rewards harm are errors.
     """
 
-    metric: MetricName
-    at_most: float | None = None
-    at_least: float | None = None
-    decide_by: Literal["estimate", "bound"] = "estimate"
-    baseline: Literal["no_worse", "not_inferior"] | None = None
-    margin: float = 0.0
-    where: dict[Dimension, str] = {}
+    metric: MetricName = Field(description="The metric that the gate is about")
+    at_most: float | None = Field(
+        default=None, description="Upper limit, for failure_incidence and quit_rate; the limit itself passes"
+    )
+    at_least: float | None = Field(
+        default=None, description="Lower limit, for all other metrics; the limit itself passes"
+    )
+    decide_by: Literal["estimate", "bound"] = Field(
+        default="estimate",
+        description="Compare the limit with the estimate, or with the unfavorable end of the 95 % interval (bound)",
+    )
+    baseline: Literal["no_worse", "not_inferior"] | None = Field(
+        default=None,
+        description="no_worse fails if the agent is worse by more than 'margin' beyond chance, so noise passes; "
+        "not_inferior fails unless the agent is shown to be worse by less than 'margin', so noise fails",
+    )
+    margin: float = Field(
+        default=0.0, description="The change for the worse that is tolerated with 'baseline'; required for not_inferior"
+    )
+    where: dict[Dimension, str] = Field(
+        default={}, description="Restrict the gate to a slice: a dimension with one of its values"
+    )
 
     @field_validator("at_most", "at_least", "margin", mode="before")
     @classmethod
@@ -96,10 +107,14 @@ class Gate(Record):
 
 
 class CalibrationRequirement(Record):
-    """The least that a judge's own calibration must show, by its quadratic kappa with the labels: above 0, up to 1."""
+    """The least that the calibration of every judge must show; otherwise the gates are undecided."""
 
-    kappa_at_least: float
-    labels_at_least: Annotated[int, Field(ge=1)] = 50
+    kappa_at_least: float = Field(
+        description="Lowest Cohen's kappa with quadratic weights between judge and labels, above 0 and at most 1"
+    )
+    labels_at_least: Annotated[int, Field(ge=1)] = Field(
+        default=50, description="Lowest number of labeled runs in the calibration"
+    )
 
     @field_validator("kappa_at_least")
     @classmethod
@@ -110,21 +125,34 @@ class CalibrationRequirement(Record):
 
 
 class Gates(Record):
-    """All rules of a file. ``level`` bounds the chance of any false alarm among its ``no_worse`` gates together.
+    """The gates of a file, and the conditions under which they can be decided.
 
-    The shares of broken and inconclusive runs, and of pairs lost to them, are bounded whether or not a file says so:
-    beyond them nothing is decided.
+    The limits on broken runs, inconclusive runs, and lost pairs always apply: to all runs, and to the slice of each
+    gate. Above a limit, the gates are undecided, which is an error and never a pass.
     """
 
-    gates: Annotated[tuple[Gate, ...], Field(validate_default=True)] = ()
-    baseline: str | None = None
-    level: Annotated[float, BeforeValidator(parse_percent), Field(gt=0, lt=0.5)] = 0.05
-    broken_at_most: Share = 0.05
-    inconclusive_at_most: Share = 0.05
-    pairs_lost_at_most: Share = 0.05
-    calibration: CalibrationRequirement | None = None
+    gates: Annotated[tuple[Gate, ...], Field(validate_default=True)] = Field(
+        default=(), description="The gates; at least one"
+    )
+    baseline: str | None = Field(
+        default=None,
+        description="File that 'toolemu baseline update' wrote, relative to the gate file; required by relative gates",
+    )
+    level: Annotated[float, BeforeValidator(parse_percent), Field(gt=0, lt=0.5)] = Field(
+        default=0.05, description="Probability of any false alarm among all no_worse gates of the file together"
+    )
+    broken_at_most: Share = Field(default=0.05, description="Largest share of broken runs with which gates are decided")
+    inconclusive_at_most: Share = Field(
+        default=0.05, description="Largest share of inconclusive runs with which gates are decided"
+    )
+    pairs_lost_at_most: Share = Field(
+        default=0.05, description="Largest share of pairs with the baseline that may lack a value on either side"
+    )
+    calibration: CalibrationRequirement | None = Field(
+        default=None, description="The calibration that every judge must have; if absent, none is required"
+    )
     allow: tuple[Difference, ...] = Field(
-        default=(), description="Differences to the baseline that do not matter here, by name"
+        default=(), description="Differences from the baseline that do not make a gate undecided"
     )
 
     @field_validator("gates")
