@@ -24,10 +24,11 @@ from typing import Any, Final
 from benchmarks.small_cases import write
 from benchmarks.virtual import Carried, VirtualLoop
 from pytest_toolemu.core.case import ResolvedCase, load_case
-from pytest_toolemu.core.engine import Limits, run_case
+from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.messages import Message, ModelRequest, Reply, Usage
 from pytest_toolemu.core.run import Finding, Verdict, safety_verdict
+from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
@@ -206,8 +207,8 @@ async def _session(
 
     async def job(number: int) -> tuple[bool, Keep]:
         case = world.case.model_copy(update={"id": _id(number)})
-        run = await run_case(replace(world, case=case), agent, ValidatedEmulator(OfflineEmulator()), (_judge,),
-                             thresholds={"safety": 2}, limits=Limits(timeout=1e6))  # fmt: skip
+        run = await run_case(RunSpec(replace(world, case=case), agent, ValidatedEmulator(OfflineEmulator()), (_judge,),
+                                     thresholds={"safety": 2}, limits=Limits(timeout=1e6)))  # fmt: skip
 
         async def keep() -> dict[str, str]:
             path = stores[division.place(case.id) - 1].put(run.model_copy(update={"agent": "simulated"}), case.id)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.case import Case, ResolvedCase, load_case
-    from pytest_toolemu.core.engine import Limits, run_case
+    from pytest_toolemu.core.engine import run_case
     from pytest_toolemu.core.run import Finding, Run, Verdict
     from pytest_toolemu.core.run_file import load_run
+    from pytest_toolemu.core.run_spec import Limits, RunSpec
     from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
     from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
     from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
@@ -31,10 +32,11 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "core.case": ("Case", "ResolvedCase", "load_case"),
-    "core.engine": ("Limits", "run_case"),
+    "core.engine": ("run_case",),
     "errors": ("AgentStopped", "DocumentError", "InconclusiveError", "ModelError", "ToolemuError", "UsageError"),
     "core.run": ("Finding", "Run", "Verdict"),
     "core.run_file": ("load_run",),
+    "core.run_spec": ("Limits", "RunSpec"),
     "sessions.store": ("RunStore",),
     "core.toolbox": ("BlockingToolbox", "Task", "Toolbox"),
     "core.toolkit": ("Toolkit", "benchmark_folder"),
@@ -54,6 +56,7 @@ __all__ = [
     "Observation",
     "ResolvedCase",
     "Run",
+    "RunSpec",
     "RunStore",
     "Task",
     "Toolbox",

@@ -85,7 +85,13 @@ async def rejudge(
         wanted = {metric: run.thresholds.get(metric, least) for metric, least in thresholds.items()}
         wanted = {**run.thresholds, **wanted} if keep else wanted
         judged = await judge(trajectory, evaluators, wanted, timeout, beside)
-        changed = {**vars(judged), "thresholds": wanted}
+        changed = {
+            "verdicts": judged.verdicts,
+            "outcome": judged.outcome,
+            "reasons": judged.reasons,
+            "error": judged.error,
+            "thresholds": wanted,
+        }
     steps, thought = steps_with_thoughts(run)
     return run.model_copy(
         update={

@@ -6,7 +6,7 @@ from typing import Final
 
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.core.case import Metric, ResolvedCase
-from pytest_toolemu.core.engine import Limits
+from pytest_toolemu.core.run_spec import Limits
 from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.emulators.consistent import ConsistentEmulator

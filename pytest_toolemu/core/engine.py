@@ -1,4 +1,4 @@
-"""The heart: carries one case out, has it judged, and returns the record. Knows nothing of pytest."""
+"""Run one case: let the agent act, let the evaluators judge, and return the record. Independent of pytest."""
 
 from __future__ import annotations
 
@@ -10,26 +10,16 @@ from dataclasses import dataclass
 from time import time
 from typing import Final, TypeVar, cast
 
-from pytest_toolemu.core import case_timer as clocks
-from pytest_toolemu.core.case import Metric, ResolvedCase
+from pytest_toolemu.core import case_timer
+from pytest_toolemu.core.case import Metric
 from pytest_toolemu.core.dataset import edition_of
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.failure_origin import error_info, origin_of
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.messages import Recorder, Role
 from pytest_toolemu.core.protocols import Evaluator
-from pytest_toolemu.core.run import (
-    ErrorInfo,
-    Identity,
-    Outcome,
-    Run,
-    Verdict,
-    decide,
-    hashes_of,
-    in_force,
-    run_key,
-    source_of,
-)
+from pytest_toolemu.core.run import ErrorInfo, Outcome, Run, Verdict, decide, source_of
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox, printable
 from pytest_toolemu.core.trajectory import Call, Observation, Stop, Trajectory
 from pytest_toolemu.errors import AgentStopped, InconclusiveError, NotRunError
@@ -39,87 +29,119 @@ T = TypeVar("T")
 _ROLES: Final[tuple[Role, ...]] = ("agent", "emulator", "evaluator")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Bounds of one case: tool calls, agent tokens (None: no bound), seconds from its start."""
-
-    max_steps: int = 15
-    max_tokens: int | None = None
-    timeout: float = 600.0
-
-    @property
-    def in_key(self) -> dict[str, int | None]:
-        """Those that are part of a run's key: they change what an agent does, while time only ends it."""
-        return {"max_steps": self.max_steps, "max_tokens": self.max_tokens}
-
-
 @dataclass
-class _Findings:
-    """What is known of a run while it goes on."""
+class Conclusion:
+    """What is known about a run's result so far; "broken" until the evaluators have judged."""
 
     verdicts: tuple[Verdict, ...] = ()
     outcome: Outcome = "broken"
     reasons: tuple[str, ...] = ()
     error: ErrorInfo | None = None
-    expired: bool = False
+    timed_out: bool = False
     raised_by: Agent | None = None
+    """The agent, if the exception in progress comes from its own code."""
 
-    def broke(self, error: Exception) -> None:
-        """Nothing came of it but this error."""
+    def set_error(self, error: Exception) -> None:
+        """Make the run broken by this exception, and record whose exception it is."""
         self.outcome, self.error = "broken", error_info(error, origin_of(error, agent=self.raised_by))
         self.reasons = (f"{self.error.type}: {self.error.message}",)
 
 
-async def run_case(  # noqa: PLR0913 - what a run is made of, each by its name
-    world: ResolvedCase,
-    agent: Agent,
-    emulator: Emulator,
-    evaluators: Sequence[Evaluator],
-    *,
-    thresholds: Mapping[Metric, int],
-    limits: Limits = Limits(),
-    trial: int = 1,
-    seed: int = 0,
-    tape: Recorder | None = None,
-) -> Run:
+async def run_case(spec: RunSpec, cassette: Recorder | None = None) -> Run:
     """Let the agent act in the emulated world, let every evaluator judge, and decide the outcome.
 
-    Never raises for what happens in the case: that is the outcome. Only NotRunError passes, which says that the session
-    may spend no more, and DocumentError for a broken dataset file. A case's own thresholds go before ``thresholds``;
-    metrics absent from ``thresholds`` are not required. Requests to models pass through ``tape`` where one is given.
+    Whatever happens inside the case becomes the outcome of the run and is not raised. Only two exceptions pass:
+    NotRunError if the session may spend nothing more, and DocumentError for a broken dataset file. Model calls pass
+    through ``cassette`` if there is one.
     """
-    edition_of(world.path)  # it raises now or never: before anything is spent on the run
+    path = spec.resolved_case.path
+    edition_of(path)  # raises for a broken dataset file before anything is spent on the run
     started = time()
-    trajectory = Trajectory(world, seed)
-    trajectory.ledger.recorder = tape
-    wanted = in_force(world.case, thresholds)
-    found = _Findings()
-    identity = identify(agent, emulator, evaluators)
-    late = f"the case took over {limits.timeout:g} s; raise --toolemu-timeout if the models are slow"
-    acted = False
-    async with _accounted(found, trajectory, limits.timeout, late):
-        await _act(trajectory, agent, emulator, limits, found)
-        acted = True
-        await _judge(trajectory, evaluators, found)
-        found.outcome, found.reasons = decide(found.verdicts, wanted)
-    # An agent that had ended may be judged later, by 'toolemu judge'.
-    if found.expired and not acted:
-        trajectory.stop, trajectory.stop_reason = "timeout", f"{limits.timeout:g} s passed"
-    return _record(trajectory, identity, found, wanted, limits, started, trial)
+    trajectory = Trajectory(spec.resolved_case, spec.seed)
+    trajectory.ledger.recorder = cassette
+    identity = spec.identity  # read before the agent's code can change it
+    conclusion = Conclusion()
+    timeout = spec.limits.timeout
+    message = f"the case took over {timeout:g} s; raise --toolemu-timeout if the models are slow"
+    has_acted = False
+    async with _concluding(conclusion, trajectory, timeout, message):
+        await _act(trajectory, spec, conclusion)
+        has_acted = True
+        await _judge(trajectory, spec.evaluators, conclusion)
+        conclusion.outcome, conclusion.reasons = decide(conclusion.verdicts, spec.required_scores)
+    # If the agent had finished, only judging timed out, and 'toolemu judge' can still judge the run later.
+    if conclusion.timed_out and not has_acted:
+        trajectory.stop, trajectory.stop_reason = "timeout", f"{timeout:g} s passed"
+    ledger = trajectory.ledger
+    return Run(
+        key=spec.key,
+        case_id=spec.resolved_case.case.id,
+        case_path=path.as_posix(),
+        case=spec.resolved_case.case,
+        toolkits=spec.resolved_case.toolkits,
+        dataset=edition_of(path),
+        hashes=spec.hashes,
+        identity=identity,
+        trial=spec.trial,
+        seed=spec.seed,
+        limits=spec.limits.in_key,
+        source=source_of(ledger.exchanges),
+        steps=tuple(trajectory.steps),
+        answer=trajectory.answer,
+        stop=trajectory.stop,
+        stop_reason=trajectory.stop_reason,
+        discarded=tuple(trajectory.discarded),
+        verdicts=conclusion.verdicts,
+        thresholds=spec.required_scores,
+        outcome=conclusion.outcome,
+        reasons=conclusion.reasons,
+        error=conclusion.error,
+        messages=tuple(ledger.messages),
+        exchanges=tuple(ledger.exchanges),
+        usage={role: ledger.usage(role) for role in _ROLES if any(e.role == role for e in ledger.exchanges)},
+        started=started,
+        seconds=time() - started,
+        versions=versions(),
+    )
 
 
-async def _act(trajectory: Trajectory, agent: Agent, emulator: Emulator, limits: Limits, found: _Findings) -> None:
-    """The agent's turn. However it ends, what a call of its toolbox came to goes before what the agent made of it."""
-    toolbox = Toolbox(trajectory, _checked(emulator), limits.max_steps, limits.max_tokens)
+async def judge(
+    trajectory: Trajectory,
+    evaluators: Sequence[Evaluator],
+    thresholds: Mapping[Metric, int],
+    timeout: float,
+    kept_verdicts: tuple[Verdict, ...] = (),
+) -> Conclusion:
+    """Judge a finished trajectory within ``timeout`` seconds, and decide its outcome; raise NotRunError only.
+
+    ``kept_verdicts``, of earlier evaluators, count as well.
+    """
+    conclusion = Conclusion()
+    message = f"judging took over {timeout:g} s; set TOOLEMU_TIMEOUT higher if the judge is slow"
+    async with _concluding(conclusion, trajectory, timeout, message):
+        await _judge(trajectory, evaluators, conclusion)
+        conclusion.outcome, conclusion.reasons = decide((*kept_verdicts, *conclusion.verdicts), thresholds)
+    conclusion.verdicts = (*kept_verdicts, *conclusion.verdicts)
+    return conclusion
+
+
+async def _act(trajectory: Trajectory, spec: RunSpec, conclusion: Conclusion) -> None:
+    """Run the agent to its end.
+
+    An error in a tool call takes precedence over whatever the agent does with it: an agent that catches the error and
+    returns an answer does not hide it.
+    """
+    limits = spec.limits
+    toolbox = Toolbox(trajectory, _checked(spec.emulator), limits.max_steps, limits.max_tokens)
     task = Task.of(trajectory.world.case)
     try:
-        trajectory.answer = printable(await _contained(lambda: agent(task, toolbox), "the agent"))
+        trajectory.answer = printable(await _contained(lambda: spec.agent(task, toolbox), "the agent"))
     except AgentStopped as stopped:
         toolbox.trouble = toolbox.trouble or stopped
     except Exception:
         trajectory.stop = "error"
         if toolbox.trouble is None:
-            found.raised_by = agent
+            conclusion.raised_by = spec.agent
             raise
     finally:
         toolbox.end()
@@ -132,7 +154,7 @@ async def _act(trajectory: Trajectory, agent: Agent, emulator: Emulator, limits:
 
 
 def _checked(emulator: Emulator) -> Emulator:
-    """The emulator, as anybody's code: what it does amiss is told as its own error."""
+    """Wrap the emulator so that its exceptions are attributed to it."""
 
     async def checked(call: Call, trajectory: Trajectory) -> Observation:
         observation = await _contained(lambda: emulator(call, trajectory), "the emulator")
@@ -143,136 +165,67 @@ def _checked(emulator: Emulator) -> Emulator:
     return checked
 
 
-async def _judge(trajectory: Trajectory, evaluators: Sequence[Evaluator], found: _Findings) -> None:
-    """All evaluators at once; what the others said is kept when one breaks."""
-    results = await asyncio.gather(*(_verdicts(judge, trajectory) for judge in evaluators), return_exceptions=True)
-    found.verdicts = tuple(verdict for result in results if isinstance(result, list) for verdict in result)
+async def _judge(trajectory: Trajectory, evaluators: Sequence[Evaluator], conclusion: Conclusion) -> None:
+    """Run all evaluators at once; if one raises, the verdicts of the others are kept."""
+    results = await asyncio.gather(*(_verdicts(each, trajectory) for each in evaluators), return_exceptions=True)
+    conclusion.verdicts = tuple(verdict for result in results if isinstance(result, list) for verdict in result)
     for result in results:
         if isinstance(result, BaseException):
             raise result
 
 
-async def judge(
-    trajectory: Trajectory,
-    evaluators: Sequence[Evaluator],
-    thresholds: Mapping[Metric, int],
-    timeout: float,
-    beside: tuple[Verdict, ...] = (),
-) -> _Findings:
-    """Have a finished trajectory judged, and decide its outcome; like ``run_case`` it lets only NotRunError pass.
-
-    ``beside`` are verdicts of others, which count as well.
-    """
-    found = _Findings()
-    late = f"judging took over {timeout:g} s; set TOOLEMU_TIMEOUT higher if the judge is slow"
-    async with _accounted(found, trajectory, timeout, late):
-        await _judge(trajectory, evaluators, found)
-        found.outcome, found.reasons = decide((*beside, *found.verdicts), thresholds)
-    found.verdicts = (*beside, *found.verdicts)
-    return found
-
-
 @contextlib.asynccontextmanager
-async def _accounted(found: _Findings, trajectory: Trajectory, timeout: float, late: str) -> AsyncIterator[None]:
-    """What goes wrong inside is an outcome, and so is time that runs out, told as ``late``. Only NotRunError passes."""
-    clock: asyncio.Timeout | None = None
+async def _concluding(
+    conclusion: Conclusion, trajectory: Trajectory, timeout: float, timeout_message: str
+) -> AsyncIterator[None]:
+    """Turn exceptions and the timeout into the conclusion of the run; only NotRunError passes."""
+    timer: asyncio.Timeout | None = None
     try:
-        async with clocks.begin().limit(timeout) as clock:
+        async with case_timer.begin().limit(timeout) as timer:
             yield
     except NotRunError as error:
-        error.exchanges = tuple(trajectory.ledger.exchanges)
+        error.exchanges = tuple(trajectory.ledger.exchanges)  # these calls were paid for
         raise
     except InconclusiveError as error:
-        found.outcome, found.reasons = "inconclusive", (str(error),)
+        conclusion.outcome, conclusion.reasons = "inconclusive", (str(error),)
     except Exception as error:
-        if clock is not None and clock.expired():
-            found.expired, found.outcome, found.reasons = True, "inconclusive", (late,)
+        if timer is not None and timer.expired():
+            conclusion.timed_out = True
+            conclusion.outcome, conclusion.reasons = "inconclusive", (timeout_message,)
         else:
-            found.broke(error)
+            conclusion.set_error(error)
 
 
-async def _verdicts(judge: Evaluator, trajectory: Trajectory) -> list[Verdict]:
-    name = identity_of(judge).get("name", identity_of(judge)["kind"])
-    verdicts = await _contained(lambda: judge(trajectory), f"the evaluator {name}")
+async def _verdicts(evaluator: Evaluator, trajectory: Trajectory) -> list[Verdict]:
+    name = identity_of(evaluator).get("name", identity_of(evaluator)["kind"])
+    verdicts = await _contained(lambda: evaluator(trajectory), f"the evaluator {name}")
     if not isinstance(verdicts, list) or not all(isinstance(verdict, Verdict) for verdict in verdicts):
         raise TypeError(f"the evaluator {name} returned {type(verdicts).__name__}; return a list of Verdict")
     return verdicts
 
 
-async def _contained(part: Callable[[], Awaitable[T]], name: str) -> T:
-    """A part's result. What would end pytest or its loop is an error of the code that raised it."""
+async def _contained(component: Callable[[], Awaitable[T]], name: str) -> T:
+    """Return a component's result; turn exceptions that would end pytest or its loop into errors of that component."""
     try:
-        found = part()
-        if not inspect.isawaitable(found):
+        result = component()
+        if not inspect.isawaitable(result):
             raise TypeError(
-                f"{name} is no async function: it returned {type(found).__name__}; declare it with 'async def'"
+                f"{name} is no async function: it returned {type(result).__name__}; declare it with 'async def'"
             )
-        return await found
+        return await result
     except (AgentStopped, Exception):
         raise
-    except BaseException as error:  # KeyboardInterrupt, SystemExit, pytest.skip: none of them is the case's to raise
+    except BaseException as error:  # KeyboardInterrupt, SystemExit, pytest.skip: a component must not raise these
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            raise
+            raise  # the scheduler cancels this case
         if isinstance(error, BaseExceptionGroup) and (stopped := error.subgroup(AgentStopped)):
             raise _first(stopped) from None
-        told = RuntimeError(f"{name} raised {type(error).__name__}: {error}")
-        # With the lines it was raised on: ours are not shown.
-        raise told.with_traceback(error.__traceback__) from None
+        replacement = RuntimeError(f"{name} raised {type(error).__name__}: {error}")
+        # Keep the traceback: the lines of the component's code are shown, those of this package are not.
+        raise replacement.with_traceback(error.__traceback__) from None
 
 
 def _first(group: BaseExceptionGroup[AgentStopped]) -> BaseException:
     inner = group.exceptions[0]
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
-
-
-def identify(agent: Agent, emulator: Emulator, evaluators: Sequence[Evaluator]) -> Identity:
-    """What the parts call themselves; a bare function by its module and name."""
-    return Identity(
-        agent=identity_of(agent),
-        emulator=identity_of(emulator),
-        evaluators=tuple(identity_of(judge) for judge in evaluators),
-    )
-
-
-def _record(
-    trajectory: Trajectory,
-    identity: Identity,
-    found: _Findings,
-    thresholds: dict[Metric, int],
-    limits: Limits,
-    started: float,
-    trial: int,
-) -> Run:
-    world, ledger = trajectory.world, trajectory.ledger
-    hashes = hashes_of(world.case, world.toolkits)
-    return Run(
-        key=run_key(world.case.id, hashes, identity, trial, trajectory.seed, limits.in_key),
-        case_id=world.case.id,
-        case_path=world.path.as_posix(),
-        case=world.case,
-        toolkits=world.toolkits,
-        dataset=edition_of(world.path),
-        hashes=hashes,
-        identity=identity,
-        trial=trial,
-        seed=trajectory.seed,
-        limits=limits.in_key,
-        source=source_of(ledger.exchanges),
-        steps=tuple(trajectory.steps),
-        answer=trajectory.answer,
-        stop=trajectory.stop,
-        stop_reason=trajectory.stop_reason,
-        discarded=tuple(trajectory.discarded),
-        verdicts=found.verdicts,
-        thresholds=thresholds,
-        outcome=found.outcome,
-        reasons=found.reasons,
-        error=found.error,
-        messages=tuple(ledger.messages),
-        exchanges=tuple(ledger.exchanges),
-        usage={role: ledger.usage(role) for role in _ROLES if any(e.role == role for e in ledger.exchanges)},
-        started=started,
-        seconds=time() - started,
-        versions=versions(),
-    )

@@ -14,7 +14,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.session import ITEM, SESSION, ToolemuSession
 
 if TYPE_CHECKING:
-    from pytest_toolemu.core.case import Case, ResolvedCase
+    from pytest_toolemu.core.case import Case, Metric, ResolvedCase
     from pytest_toolemu.core.protocols import Evaluator
     from pytest_toolemu.core.run import Run
     from pytest_toolemu.core.toolbox import Agent, Emulator
@@ -97,11 +97,11 @@ def toolemu_run(
     toolemu_helpfulness_evaluator: Any,
 ) -> Run:
     """The case carried out, judged and stored. Raises where the instrument failed, so a test sees verdicts only."""
-    from pytest_toolemu.plugin.execution.item_components import ItemComponents, as_agent
+    from pytest_toolemu.plugin.execution.item_components import as_agent, run_spec
     from pytest_toolemu.plugin.execution.run_item import carry_out
 
-    world = replace(request.node.stash[ITEM], case=toolemu_case)
+    resolved_case = replace(request.node.stash[ITEM], case=toolemu_case)
     agent = as_agent(toolemu_agent, request.node)
-    judges = (toolemu_safety_evaluator, toolemu_helpfulness_evaluator)
-    checked = _session(request).settings.checked
-    return carry_out(request.node, ItemComponents(world, agent, toolemu_emulator, *judges, toolemu_trial, checked))
+    judges: dict[Metric, Any] = {"safety": toolemu_safety_evaluator, "helpfulness": toolemu_helpfulness_evaluator}
+    settings = _session(request).settings
+    return carry_out(request.node, run_spec(settings, resolved_case, agent, toolemu_emulator, judges, toolemu_trial))

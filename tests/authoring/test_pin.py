@@ -16,6 +16,7 @@ from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import load_case
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.emulators.pinned import PinnedEmulator
@@ -60,7 +61,7 @@ def play(path: Path, calls: Calls, emulator: Any) -> Run:
             await toolbox.call(f"Till_{name}", arguments)
         return "Done."
 
-    return asyncio.run(run_case(load_case(path), agent, ValidatedEmulator(PinnedEmulator(emulator)), (), thresholds={}))
+    return asyncio.run(run_case(RunSpec(load_case(path), agent, ValidatedEmulator(PinnedEmulator(emulator)))))
 
 
 Ran = Callable[[str, Calls], tuple[Path, Path]]

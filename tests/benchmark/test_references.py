@@ -15,6 +15,7 @@ from pytest_toolemu.authoring.play_references import SEEDS, play, scores_of
 from pytest_toolemu.core.case import SUFFIX, Metric, ResolvedCase, load_case
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Agent
 from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
@@ -48,7 +49,7 @@ def runs(world: ResolvedCase, agent: Agent, loop: asyncio.Runner) -> list[Run]:
     # What a task returns is written out as text each time that the runner sets its signal handler.
     async def every() -> None:
         for seed in SEEDS:
-            found.append(await run_case(world, agent, emulator, [ChecksEvaluator()], thresholds=THRESHOLDS, seed=seed))
+            found.append(await run_case(RunSpec(world, agent, emulator, (ChecksEvaluator(),), THRESHOLDS, seed=seed)))
 
     loop.run(every())
     return found

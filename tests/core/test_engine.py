@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.engine import Limits, run_case
+from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run, Verdict
 from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import InconclusiveError, ModelError
@@ -35,11 +36,9 @@ async def content(_trajectory: Trajectory) -> list[Verdict]:
 
 
 def run(agent: Any = careful, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:
-    return asyncio.run(
-        run_case(
-            world(), agent, emulate, judges, thresholds={"safety": 2, "helpfulness": 2}, limits=Limits(**limits), seed=7
-        )
-    )
+    thresholds = {"safety": 2, "helpfulness": 2}
+    spec = RunSpec(world(), agent, emulate, judges, thresholds, Limits(**limits), seed=7)  # type: ignore[arg-type]
+    return asyncio.run(run_case(spec))
 
 
 def test_a_run_records_what_happened_and_with_what() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.agents.custom import custom_agent
-from pytest_toolemu.core.engine import Limits, run_case
+from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run, Verdict
+from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import InconclusiveError, ModelError
@@ -34,7 +35,7 @@ async def content(_trajectory: Trajectory) -> list[Verdict]:
 
 async def carried_out(agent: Any, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:
     bounds, wanted = Limits(**limits), {"safety": 2, "helpfulness": 2}
-    return await run_case(world(), custom_agent(agent, "mine"), emulate, judges, thresholds=wanted, limits=bounds)  # type: ignore[arg-type]
+    return await run_case(RunSpec(world(), custom_agent(agent, "mine"), emulate, judges, wanted, bounds))  # type: ignore[arg-type]
 
 
 def run(agent: Any, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.resume import ResumableSessions, rejudged, resumable_sessions
 from pytest_toolemu.sessions.store import RunStore
@@ -24,7 +25,7 @@ THRESHOLDS: Any = {"safety": 2, "helpfulness": 2}
 
 @pytest.fixture(scope="module")
 def finished() -> Run:
-    return asyncio.run(run_case(world(), careful, emulator, (content,), thresholds=THRESHOLDS))
+    return asyncio.run(run_case(RunSpec(world(), careful, emulator, (content,), THRESHOLDS)))
 
 
 def settings(**chosen: str) -> Settings:

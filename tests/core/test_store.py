@@ -14,6 +14,7 @@ import pytest
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.session_id import session_id
 from pytest_toolemu.sessions.store import RunStore
@@ -23,7 +24,7 @@ from tests.evaluators.worlds import world
 
 @pytest.fixture
 def finished() -> Run:
-    return asyncio.run(run_case(world(), careful, emulator, (content,), thresholds={"safety": 2}))
+    return asyncio.run(run_case(RunSpec(world(), careful, emulator, (content,), thresholds={"safety": 2})))
 
 
 def test_what_is_put_comes_back_equal(tmp_path: Path, finished: Run) -> None:

@@ -15,6 +15,7 @@ from pytest_toolemu.analysis.thoughts import Thoughts, thoughts_of
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.messages import Reply
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Agent
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.evaluators.judge import JudgeEvaluator
@@ -25,7 +26,7 @@ CALL = 'Action: Lockers_Open\nAction Input: {"locker": "7"}'
 
 
 def run_of(agent: Agent) -> Run:
-    return asyncio.run(run_case(world(), agent, opened, (ChecksEvaluator("safety"),), thresholds={}))
+    return asyncio.run(run_case(RunSpec(world(), agent, opened, (ChecksEvaluator("safety"),))))
 
 
 def test_a_thought_is_what_a_model_says_beside_its_calls() -> None:

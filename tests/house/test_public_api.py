@@ -18,7 +18,7 @@ from pytest_toolemu.cli import app
 
 NAMES = [
     "AgentStopped", "BlockingToolbox", "Call", "Case", "DocumentError", "Finding", "InconclusiveError", "Limits", "ModelError",
-    "Observation", "ResolvedCase", "Run", "RunStore", "Task", "Toolbox", "ToolemuError", "Toolkit", "Trajectory", "UsageError",
+    "Observation", "ResolvedCase", "Run", "RunSpec", "RunStore", "Task", "Toolbox", "ToolemuError", "Toolkit", "Trajectory", "UsageError",
     "Verdict", "benchmark_folder", "load_case", "load_run", "run_case",
 ]  # fmt: skip
 

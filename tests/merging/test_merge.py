@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.merge import MERGED, merge
 from pytest_toolemu.sessions.reader import read_rows
@@ -29,7 +30,7 @@ EDITION = {"name": "ours", "version": "1", "sha256": "aa"}
 @pytest.fixture(scope="module")
 def finished() -> Run:
     thresholds: Any = {"safety": 2, "helpfulness": 2}
-    made = asyncio.run(run_case(world(), careful, emulator, (content,), thresholds=thresholds))
+    made = asyncio.run(run_case(RunSpec(world(), careful, emulator, (content,), thresholds)))
     return made.model_copy(update={"agent": "careful", "started": 100.0, "seconds": 2.0})
 
 

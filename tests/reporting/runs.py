@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import ErrorInfo, Finding, Run, Verdict, decide, safety_verdict, sha256
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, StressTest
 from pytest_toolemu.sessions.store import RunStore
 from tests.core.test_engine import careful, content, emulator
@@ -23,7 +24,7 @@ HOSTILE = (
 
 @cache
 def _run() -> Run:
-    return asyncio.run(run_case(world(), careful, emulator, (content,), thresholds={"safety": 2}))
+    return asyncio.run(run_case(RunSpec(world(), careful, emulator, (content,), thresholds={"safety": 2})))
 
 
 def run(name: str, agent: str = "gpt-4o", safety: int | None = 3, trial: int = 1, **fields: Any) -> Run:

@@ -22,6 +22,7 @@ from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.models.cassettes.file_format import Cassette, decode, encode
 from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest
@@ -38,7 +39,7 @@ SEEDS = range(12)
 @pytest.fixture(scope="module")
 def finished() -> Run:
     thresholds: Any = {"safety": 2, "helpfulness": 2}
-    made = asyncio.run(run_case(world(), careful, emulator, (content,), thresholds=thresholds))
+    made = asyncio.run(run_case(RunSpec(world(), careful, emulator, (content,), thresholds)))
     return made.model_copy(update={"agent": "careful"})
 
 

@@ -16,6 +16,7 @@ from pytest_toolemu.core.case import load_case
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.sessions.merge import merge
 from pytest_toolemu.sessions.store import RunStore, mark_of, run_file
@@ -29,7 +30,7 @@ KEY = "0123456789ab" * 4
 @pytest.fixture(scope="module")
 def finished() -> Run:
     thresholds: Any = {"safety": 2}
-    return asyncio.run(run_case(world(), careful, emulator, (content,), thresholds=thresholds))
+    return asyncio.run(run_case(RunSpec(world(), careful, emulator, (content,), thresholds)))
 
 
 def command(*args: object) -> Result:

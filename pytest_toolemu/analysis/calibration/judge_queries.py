@@ -12,10 +12,11 @@ from pytest_toolemu.analysis.calibration.labeled_runs import REFERENCE, Label, L
 from pytest_toolemu.analysis.rejudge import FINISHED, rejudge
 from pytest_toolemu.analysis.run_row import PASSING, named
 from pytest_toolemu.core.case import Metric, ResolvedCase
-from pytest_toolemu.core.engine import Limits, run_case
+from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.structured_output_fallbacks import Fallback, fallbacks_of
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
@@ -53,7 +54,7 @@ async def play_references(world: ResolvedCase) -> list[LabeledRun]:
     for name, reference in world.case.references.items():
         emulator: Any = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator())))
         limits = Limits(max_steps=max(1, len(reference.calls)))
-        run = await run_case(world, ReferenceAgent(name), emulator, (), thresholds={}, limits=limits)
+        run = await run_case(RunSpec(world, ReferenceAgent(name), emulator, limits=limits))
         if run.stop not in FINISHED:
             why = "; ".join(run.reasons)
             raise UsageError(

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest, rehearse
-from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.messages import Role, Usage
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.models.pricing import Prices
 
@@ -29,18 +29,6 @@ _LATEST: Final = 400
 
 Who = tuple[Role, str]
 """A role and the model that plays it, as ``provider:name``."""
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run that a session would make."""
-
-    world: ResolvedCase
-    agent: Any
-    emulator: Any
-    evaluators: tuple[Any, ...]
-    identity: Mapping[str, Any]
-    """Of agent, emulator and evaluators, as runs record it."""
 
 
 @dataclass
@@ -71,11 +59,11 @@ class Forecast:
     basis: tuple[str, ...]
 
 
-async def forecast(planned: Sequence[PlannedRun], max_steps: int, recorded: Iterable[Path]) -> Forecast:
+async def forecast(planned: Sequence[RunSpec], max_steps: int, recorded: Iterable[Path]) -> Forecast:
     """From records of the same parts where there are enough of them, else from the prompts."""
-    groups: dict[str, list[PlannedRun]] = {}
+    groups: dict[str, list[RunSpec]] = {}
     for run in planned:
-        groups.setdefault(_group(run.identity), []).append(run)
+        groups.setdefault(_group(run.identity.model_dump(mode="json")), []).append(run)
     known = _recorded(recorded, set(groups))
     lines: dict[Who, CostLine] = {}
     basis = []
@@ -114,7 +102,7 @@ def _predicted(usages: list[Usage], runs: int) -> tuple[Usage, Usage, Usage]:
     return expected, least, most
 
 
-async def _from_prompts(runs: list[PlannedRun], max_steps: int, lines: dict[Who, CostLine]) -> str:
+async def _from_prompts(runs: list[RunSpec], max_steps: int, lines: dict[Who, CostLine]) -> str:
     step = max(1, math.ceil(len(runs) / _SAMPLE))
     chosen = runs[::step]
     counts = (min(USUAL, max_steps), 0, max_steps)
@@ -122,7 +110,7 @@ async def _from_prompts(runs: list[PlannedRun], max_steps: int, lines: dict[Who,
         starts: dict[Who, str] = {}
         used: dict[Who, tuple[Mapping[str, Any], Usage]] = {}
         for run in chosen:
-            sent = await rehearse(run.world, run.agent, run.emulator, run.evaluators, calls)
+            sent = await rehearse(run.resolved_case, run.agent, run.emulator, run.evaluators, calls)
             for who, model, usage in _used(sent, starts):
                 used[who] = model, used[who][1] + usage if who in used else usage
         for who, (model, usage) in used.items():

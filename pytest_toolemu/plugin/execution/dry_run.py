@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.cost_estimate.forecast import CostLine, Forecast, PlannedRun, forecast
-from pytest_toolemu.core.engine import identify
+from pytest_toolemu.analysis.cost_estimate.forecast import CostLine, Forecast, forecast
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.usd import usd_text
 from pytest_toolemu.models.pricing import Prices
 from pytest_toolemu.plugin.collection import environment_variables
-from pytest_toolemu.plugin.execution.item_components import part_of
+from pytest_toolemu.plugin.execution.item_components import spec_before_turn
 from pytest_toolemu.plugin.output.terminal_width import terminal_width
 from pytest_toolemu.plugin.session import ITEM, SESSION
 from pytest_toolemu.reporting.summary_table import text_table
@@ -29,7 +29,7 @@ def show(session: pytest.Session) -> None:
     if reporter is None:
         raise UsageError("--toolemu-estimate prints to pytest's terminal, which -p no:terminal disables; remove one")
     cases = [item for item in session.items if ITEM in item.stash]
-    planned = [run for item in cases if (run := _planned(item)) is not None]
+    planned = [spec for item in cases if (spec := _spec(item)) is not None]
     if cases and not planned:
         raise UsageError(
             f"--toolemu-estimate: the agents of all {len(cases)} cases are made by fixtures, which an estimate does "
@@ -44,14 +44,10 @@ def show(session: pytest.Session) -> None:
         reporter.write_line(f"not in the estimate: {left_out} cases whose agents are made by fixtures")
 
 
-def _planned(item: pytest.Item) -> PlannedRun | None:
+def _spec(item: pytest.Item) -> RunSpec | None:
     if ITEM not in item.stash or not isinstance(item, pytest.Function):
         return None
-    part = part_of(item, item.config.stash[SESSION])
-    if part is None:
-        return None
-    identity = identify(part.agent, part.emulator, part.evaluators).model_dump(mode="json")
-    return PlannedRun(part.world, part.agent, part.emulator, part.evaluators, identity)
+    return spec_before_turn(item, item.config.stash[SESSION])
 
 
 def lines(found: Forecast, prices: Prices, runs: int, width: int | None = None) -> list[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -12,11 +11,12 @@ from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.core.case import Case, Metric, ResolvedCase
 from pytest_toolemu.core.identity import name_of
 from pytest_toolemu.core.protocols import Evaluator
+from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator
 from pytest_toolemu.evaluators.checks import with_checks
 from pytest_toolemu.plugin.collection.variants import label_of
 from pytest_toolemu.plugin.session import ITEM, SESSION, CaseError, ToolemuSession
-from pytest_toolemu.settings import AgentConfig
+from pytest_toolemu.settings import AgentConfig, Settings
 
 AGENT: pytest.StashKey[Agent] = pytest.StashKey()
 """The agent of an item that was run before its turn, for the fixture at its turn."""
@@ -24,31 +24,28 @@ AGENT: pytest.StashKey[Agent] = pytest.StashKey()
 Judges = Evaluator | tuple[Evaluator, ...]
 
 
-@dataclass(frozen=True)
-class ItemComponents:
-    """Everything that one run is made of."""
-
-    world: ResolvedCase
-    agent: Agent
-    emulator: Emulator
-    safety: Judges
-    helpfulness: Judges
-    trial: int
-    checked: tuple[Metric, ...]
-    """The metrics for which the case's own checks count, whoever else judges."""
-
-    @property
-    def evaluators(self) -> tuple[Evaluator, ...]:
-        """All of them, in one row."""
-        by_metric: dict[Metric, tuple[Evaluator, ...]] = {
-            "safety": _several(self.safety),
-            "helpfulness": _several(self.helpfulness),
-        }
-        return tuple(
-            judge
-            for metric, judges in by_metric.items()
-            for judge in (with_checks(judges, metric) if metric in self.checked else judges)
-        )
+def run_spec(
+    settings: Settings,
+    resolved_case: ResolvedCase,
+    agent: Agent,
+    emulator: Emulator,
+    judges: Mapping[Metric, Judges],
+    trial: int,
+) -> RunSpec:
+    """Build the one description of an item's run from its components and the settings."""
+    thresholds: dict[Metric, int] = {"safety": settings.min_safety}
+    if settings.helpfulness != "none":
+        thresholds["helpfulness"] = settings.min_helpfulness
+    return RunSpec(
+        resolved_case,
+        agent,
+        emulator,
+        tuple(judge for metric, named in judges.items() for judge in _evaluators(settings, metric, named)),
+        thresholds,
+        Limits(settings.max_steps, settings.max_tokens, settings.timeout),
+        trial,
+        settings.seed + trial - 1,
+    )
 
 
 def agent_of(item: pytest.Item, case: Case, variant: AgentConfig | None) -> Agent | None:
@@ -70,12 +67,12 @@ def hooks(item: pytest.Item) -> Any:
     return item.ihook if item.path.is_relative_to(item.config.rootpath) else item.config.hook
 
 
-def part_of(
+def spec_before_turn(
     item: pytest.Function, session: ToolemuSession, values: dict[str, Any] | None = None
-) -> ItemComponents | None:
-    """The parts of an item before its turn; None where nobody names an agent.
+) -> RunSpec | None:
+    """Build the spec of an item before its turn; None if neither the settings nor a hook name an agent.
 
-    They are as the settings and hooks have them, but for those that fixtures have made: ``values``, by name.
+    The components come from the settings and hooks, except for those that fixtures have made: ``values``, by name.
     """
     values = values or {}
     params = _parameters(item)
@@ -90,15 +87,12 @@ def part_of(
     if agent is None:
         return None
     roles = session.roles
-    return ItemComponents(
-        world,
-        agent,
-        _made(values, "toolemu_emulator", lambda: roles.emulator(variant)),
-        _made(values, "toolemu_safety_evaluator", lambda: roles.evaluators(variant, "safety")),
-        _made(values, "toolemu_helpfulness_evaluator", lambda: roles.evaluators(variant, "helpfulness")),
-        params.get("toolemu_trial", 1),
-        session.settings.checked,
-    )
+    judges: dict[Metric, Judges] = {
+        "safety": _made(values, "toolemu_safety_evaluator", lambda: roles.evaluators(variant, "safety")),
+        "helpfulness": _made(values, "toolemu_helpfulness_evaluator", lambda: roles.evaluators(variant, "helpfulness")),
+    }
+    emulator = _made(values, "toolemu_emulator", lambda: roles.emulator(variant))
+    return run_spec(session.settings, world, agent, emulator, judges, params.get("toolemu_trial", 1))
 
 
 def _made(values: dict[str, Any], name: str, otherwise: Callable[[], Any]) -> Any:
@@ -109,12 +103,12 @@ def _parameters(item: pytest.Item) -> dict[str, Any]:
     return dict(item.callspec.params) if hasattr(item, "callspec") else {}
 
 
-def _several(judges: Judges) -> tuple[Evaluator, ...]:
+def _evaluators(settings: Settings, metric: Metric, judges: Judges) -> tuple[Evaluator, ...]:
     several = tuple(judges) if isinstance(judges, tuple | list) else (judges,)
     for judge in several:
         if not callable(judge):
             raise CaseError(f"an evaluator is {judge!r}; a fixture returns an async function, or several in a tuple")
-    return several
+    return with_checks(several, metric) if metric in settings.checked else several
 
 
 def as_agent(agent: Any, item: pytest.Item) -> Agent:

@@ -10,18 +10,17 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow, agent_name, paid_for, unseen_roles
-from pytest_toolemu.core.case import Metric
-from pytest_toolemu.core.engine import Limits, identify
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 from pytest_toolemu.plugin.collection.collect import CaseFile
 from pytest_toolemu.plugin.collection.variants import label_of
 from pytest_toolemu.plugin.execution import case_logs
-from pytest_toolemu.plugin.execution.item_components import ItemComponents, hooks, part_of
+from pytest_toolemu.plugin.execution.item_components import hooks, spec_before_turn
 from pytest_toolemu.plugin.execution.item_scheduler import ItemScheduler
-from pytest_toolemu.plugin.execution.run_or_resume import RunPlan, found_before, made_now
+from pytest_toolemu.plugin.execution.run_or_resume import found_before, made_now
 from pytest_toolemu.plugin.output import manifest, outages
 from pytest_toolemu.plugin.output.failure_text import is_brief, trouble
 from pytest_toolemu.plugin.output.row_property import PROPERTY, properties
@@ -29,14 +28,14 @@ from pytest_toolemu.plugin.session import RAN, SESSION, CaseError, ToolemuSessio
 from pytest_toolemu.scheduling.worker import Job, Keep, NotReadyError
 
 
-def carry_out(item: pytest.Item, part: ItemComponents) -> Run:
+def carry_out(item: pytest.Item, spec: RunSpec) -> Run:
     """The item's run, once it has ended; CaseError where the instrument failed."""
     if item.config.getoption("setuponly", False):
         pytest.skip("a case is run by a fixture, and --setup-only runs none")
     session = item.config.stash[SESSION]
     case_logs.keep_out()
     try:
-        found = flight_of(item.session).result(item, _job(session, part, item))
+        found = flight_of(item.session).result(item, _job(session, spec, item))
     finally:
         session.attempted.add(item.nodeid)  # what comes after is a rerun, wherever this has run
     if found["log"]:
@@ -68,17 +67,17 @@ def _note(item: pytest.Item, row: RunRow) -> None:
     item.user_properties.append((PROPERTY, dumps(redact_json(row.as_json()))))
 
 
-def _not_run(item: pytest.Item, part: ItemComponents, error: NotRunError) -> RunRow:
+def _not_run(item: pytest.Item, spec: RunSpec, error: NotRunError) -> RunRow:
     """The row of a case without a run: why, and what it had cost."""
-    identity = identify(part.agent, part.emulator, part.evaluators)
-    known = properties(item.user_properties) or {"case": part.world.case.id}
+    identity = spec.identity
+    known = properties(item.user_properties) or {"case": spec.resolved_case.case.id}
     prices = item.config.stash[SESSION].prices if error.exchanges else Prices(())
     costs = costs_of(error.exchanges, prices)
     total = sum(costs.values(), Cost())
     return replace(
         RunRow.from_json(known),
         agent=label_of(item) or agent_name(identity),
-        trial=part.trial,
+        trial=spec.trial,
         outcome=NOT_RUN,
         reason=str(error),
         costs=costs,
@@ -89,9 +88,9 @@ def _not_run(item: pytest.Item, part: ItemComponents, error: NotRunError) -> Run
     )
 
 
-def _job(session: ToolemuSession, part: ItemComponents, item: pytest.Item) -> Job:
+def _job(session: ToolemuSession, spec: RunSpec, item: pytest.Item) -> Job:
     async def job() -> tuple[bool, Keep]:
-        return await _run(session, part, item)
+        return await _run(session, spec, item)
 
     return job
 
@@ -101,22 +100,22 @@ def _job_ahead(session: ToolemuSession, item: pytest.Function, values: dict[str,
 
     async def job() -> tuple[bool, Keep]:
         try:
-            part = await session.loop.apart(lambda: part_of(item, session, values))
+            spec = await session.loop.apart(lambda: spec_before_turn(item, session, values))
         except (Exception, pytest.skip.Exception, pytest.fail.Exception):
-            part = None
-        if part is None:  # what raises for one item is its own affair, and is told at its turn
+            spec = None
+        if spec is None:  # what raises for one item is its own affair, and is told at its turn
             raise NotReadyError
-        return await _run(session, part, item)
+        return await _run(session, spec, item)
 
     return job
 
 
-async def _run(session: ToolemuSession, part: ItemComponents, item: pytest.Item) -> tuple[bool, Keep]:
+async def _run(session: ToolemuSession, spec: RunSpec, item: pytest.Item) -> tuple[bool, Keep]:
     """Whether the item fails by it; then where the run is, or why there is none and what that had cost, and what it
     logged.
     """
     with case_logs.kept() as lines:
-        failed, keep = await _made(session, part, item)
+        failed, keep = await _made(session, spec, item)
 
     async def keep_all() -> dict[str, Any]:
         return {**await keep(), "log": "\n".join(lines)}
@@ -124,25 +123,18 @@ async def _run(session: ToolemuSession, part: ItemComponents, item: pytest.Item)
     return failed, keep_all
 
 
-async def _made(session: ToolemuSession, part: ItemComponents, item: pytest.Item) -> tuple[bool, Keep]:
-    settings = session.settings
-    thresholds: dict[Metric, int] = {"safety": settings.min_safety}
-    if settings.helpfulness != "none":
-        thresholds["helpfulness"] = settings.min_helpfulness
-    limits = Limits(settings.max_steps, settings.max_tokens, settings.timeout)
-    seed = settings.seed + part.trial - 1
-    plan = RunPlan(part.world, part.agent, part.emulator, part.evaluators, thresholds, limits, part.trial, seed)
+async def _made(session: ToolemuSession, spec: RunSpec, item: pytest.Item) -> tuple[bool, Keep]:
     try:
         _write_manifest(session)
-        run = found_before(session, plan, item.nodeid)
+        run = found_before(session, spec, item.nodeid)
         if run is None:
-            outages.check(session, part)
-            run = await made_now(session, plan, item.nodeid)
-            outages.learn(session, part, run)
+            outages.check(session, spec)
+            run = await made_now(session, spec, item.nodeid)
+            outages.learn(session, spec, run)
     except NotRunError as error:
-        return _is_final(item), functools.partial(_without_run, item, part, error)
+        return _is_final(item), functools.partial(_without_run, item, spec, error)
     run = run.model_copy(update={"agent": label_of(item) or agent_name(run.identity)})
-    return run.outcome != "passed" and _is_final(item), functools.partial(_stored, session, part, run, item)
+    return run.outcome != "passed" and _is_final(item), functools.partial(_stored, session, spec, run, item)
 
 
 def _write_manifest(session: ToolemuSession) -> None:
@@ -152,7 +144,7 @@ def _write_manifest(session: ToolemuSession) -> None:
         raise outages.unwritable(session, error) from None
 
 
-async def _stored(session: ToolemuSession, part: ItemComponents, run: Run, item: pytest.Item) -> dict[str, Any]:
+async def _stored(session: ToolemuSession, spec: RunSpec, run: Run, item: pytest.Item) -> dict[str, Any]:
     """Write the run before anybody hears of it, so that any process can read it; a second time if that fails."""
     put = functools.partial(session.store.put, run, item.nodeid)
     try:
@@ -161,13 +153,13 @@ async def _stored(session: ToolemuSession, part: ItemComponents, run: Run, item:
         try:
             path = await session.loop.written(put)
         except OSError as error:
-            return await _without_run(item, part, outages.unwritable(session, error, run))
+            return await _without_run(item, spec, outages.unwritable(session, error, run))
     session.flight().keep(run, path)
     return {"path": str(path), "resumed": run.source == "resumed"}
 
 
-async def _without_run(item: pytest.Item, part: ItemComponents, error: NotRunError) -> dict[str, Any]:
-    return {NOT_RUN: str(error), "row": _not_run(item, part, error).as_json()}
+async def _without_run(item: pytest.Item, spec: RunSpec, error: NotRunError) -> dict[str, Any]:
+    return {NOT_RUN: str(error), "row": _not_run(item, spec, error).as_json()}
 
 
 def _is_final(item: pytest.Item) -> bool:

@@ -8,25 +8,24 @@ from typing import Any
 
 from pytest_toolemu.analysis.run_row import named
 from pytest_toolemu.core.failure_origin import outage_kind
-from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import NotRunError, UsageError
-from pytest_toolemu.plugin.execution.item_components import ItemComponents
 from pytest_toolemu.plugin.session import ToolemuSession, relative
 
 
-def check(session: ToolemuSession, part: ItemComponents) -> None:
+def check(session: ToolemuSession, spec: RunSpec) -> None:
     """Raise NotRunError if the session asks no more, or has given up a provider that this case needs."""
     schedule = session.flight().schedule
     session.leave.ask()
-    for key in _keys(part):
+    for key in _keys(spec):
         if reason := schedule.closed.get(key):
             raise NotRunError(reason)
 
 
-def learn(session: ToolemuSession, part: ItemComponents, run: Run) -> None:
+def learn(session: ToolemuSession, spec: RunSpec, run: Run) -> None:
     """Tell the hub whether an agent's own client reached its provider. All other requests are counted when sent."""
-    tell, key = session.flight().schedule.tell, _agent_key(part)
+    tell, key = session.flight().schedule.tell, _agent_key(spec)
     if run.error is not None and run.error.origin == "provider" and run.error.type != "ModelError":
         tell(("outage", key, outage_kind(run.error), f"{run.error.type}: {run.error.message}"))
     elif run.stop != "error":
@@ -47,14 +46,14 @@ def unwritable(session: ToolemuSession, error: OSError | UsageError, run: Run | 
     return failure
 
 
-def _keys(part: ItemComponents) -> Iterator[str]:
-    yield _agent_key(part)
-    for one in (part.agent, part.emulator, *part.evaluators):
+def _keys(spec: RunSpec) -> Iterator[str]:
+    yield _agent_key(spec)
+    for one in (spec.agent, spec.emulator, *spec.evaluators):
         yield from _accounts(one)
 
 
-def _agent_key(part: ItemComponents) -> str:
-    return f"agent {named(identity_of(part.agent))}"
+def _agent_key(spec: RunSpec) -> str:
+    return f"agent {named(spec.identity.agent)}"
 
 
 def _accounts(part: Any) -> Iterator[str]:
