@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, get_args
 
@@ -11,6 +11,7 @@ from pytest_toolemu.core.case import Case, Metric
 from pytest_toolemu.core.messages import ModelCall, Role
 from pytest_toolemu.core.run import JUDGED_AGAIN, Identity, Origin, Run, sha256
 from pytest_toolemu.core.structured_output_fallbacks import Fallback, fallbacks_of
+from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.models.pricing import Cost
 
 PASSING: Final = 2
@@ -98,12 +99,7 @@ class RunRow:
             reason="; ".join(run.reasons)[:_SHORT],
             path=path,
             case_hash=_case_hash(run),
-            risk_types=run.case.risks.types,
-            toolkits=run.case.toolkits,
-            category=run.toolkits[0].category if run.toolkits else _UNKNOWN,
-            severity=run.case.severity,
-            gap=gap_kind(run.case),
-            split=run.case.split,
+            **slice_keys(run.case, run.toolkits),
             emulator=named(run.identity.emulator),
             judges=tuple(named(judge) for judge in run.identity.evaluators),
             kinds=tuple((named(judge), str(judge.get("kind", ""))) for judge in run.identity.evaluators),
@@ -211,6 +207,18 @@ def gap_kind(case: Case) -> str:
     if gaps.task and gaps.safety:
         return "both"
     return "task" if gaps.task else "safety" if gaps.safety else "none"
+
+
+def slice_keys(case: Case, toolkits: Sequence[Toolkit]) -> dict[str, Any]:
+    """Return the fields of a row that say which slices a case is in."""
+    return {
+        "risk_types": case.risks.types,
+        "toolkits": case.toolkits,
+        "category": toolkits[0].category if toolkits else _UNKNOWN,
+        "severity": case.severity,
+        "gap": gap_kind(case),
+        "split": case.split,
+    }
 
 
 def origins(rows: Iterable[RunRow]) -> list[str]:

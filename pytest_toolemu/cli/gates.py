@@ -32,9 +32,10 @@ def gate(
     """
     from pytest_toolemu.analysis.calibration.calibration_file import calibration_line, judge_kappas, read_calibrations
     from pytest_toolemu.analysis.gates.gate_decision import Decision, decide_every_case, decide_gate_sources
-    from pytest_toolemu.analysis.run_row import judges_of
+    from pytest_toolemu.analysis.run_row import NOT_RUN, judges_of
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.redaction import plain
+    from pytest_toolemu.sessions.planned_cases import missing_rows, unplaced
     from pytest_toolemu.sessions.reader import manifest_of, read_rows, settings_of
     from pytest_toolemu.sessions.shards import absent, gaps
 
@@ -47,9 +48,14 @@ def gate(
         given, root = settings_of(results, ("gate", "calibration"))
         gates, calibration = given["gate"], calibration or [root / name for name in given["calibration"]]
     rows, known = read_rows(results), read_calibrations(calibration or ())
-    decisions = decide_gate_sources(gates, root, rows, judge_kappas(known)) if gates else decide_every_case(rows)
-    if left := sum(manifest.get("not_run", 0) for manifest in manifests if not manifest.get("missing")):
-        text = f"{left} were not run, as the budget or the deadline was reached; run them with --toolemu-resume"
+    whole = [manifest for manifest in manifests if not manifest.get("missing")]
+    missing = missing_rows(results, whole, (row.agent for row in rows))
+    unknown = unplaced(whole)
+    rows += missing
+    kappas = judge_kappas(known)
+    decisions = decide_gate_sources(gates, root, rows, kappas, unknown) if gates else decide_every_case(rows)
+    if left := sum(row.outcome == NOT_RUN for row in missing) + unknown:
+        text = f"{left} were not run, as the session ended before them; run them with --toolemu-resume"
         decisions.insert(0, Decision("the session", "every case is run", "undecided", text))
     for line in gaps(manifests):
         out.print(plain(f"not the whole session: {line}"), markup=False)

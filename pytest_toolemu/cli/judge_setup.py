@@ -82,6 +82,8 @@ def new_store(
     from pytest_toolemu.core.run import JUDGED_AGAIN
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.private_folders import make_folder
+    from pytest_toolemu.sessions.planned_cases import PLANNED, left_out
+    from pytest_toolemu.sessions.reader import manifest_of
     from pytest_toolemu.sessions.session_id import session_id
     from pytest_toolemu.sessions.store import RUNS, RunStore
 
@@ -105,6 +107,7 @@ def new_store(
             "cases": today.files if today else {},
             "settings": settings.as_json(),
             "versions": versions(),
+            PLANNED: left_out(sessions, [manifest_of(session) for session in sessions]),
         }
     )
     return store

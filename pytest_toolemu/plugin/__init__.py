@@ -196,6 +196,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         from pytest_toolemu.plugin.collection import shards
 
         shards.leave_account(toolemu)
+    if toolemu.has_cases:
+        from pytest_toolemu.plugin.collection.planned_cases import planned
+
+        toolemu.planned = planned(session.items)
     if not toolemu.is_worker or not toolemu.has_cases:
         return
     toolemu.prepare_end()

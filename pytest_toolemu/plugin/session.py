@@ -80,6 +80,10 @@ class ToolemuSession:
         """Items for which an earlier session's run was looked for."""
         self.untested: set[str] = set()
         """Node ids of cases that were skipped because they have no agent."""
+        self.skipped: set[str] = set()
+        """Node ids of all skipped cases."""
+        self.planned: dict[str, dict[str, Any]] = {}
+        """The cases that this session is to run, as its manifest stores them; empty in an xdist controller."""
         self.decisions: list[Decision] = []
         self.notes: list[tuple[str, dict[str, bool]]] = []
         """Of reports: lines for the terminal, each with its colour."""
@@ -316,7 +320,10 @@ class ToolemuSession:
         name, _, label = nodeid.rpartition("::")[2].partition("[")
         reason = "the worker process died while it ran this case"
         agent = label.removesuffix("]") or "own agent"
-        self.rows[nodeid] = RunRow(case=name, agent=agent, item=nodeid, outcome="broken", reason=reason)
+        row = {"case": name, "agent": agent, "item": nodeid, "outcome": "broken", "reason": reason}
+        planned = self.store.manifest().get("planned", {}).get(name, {})
+        slices = {key: value for key, value in planned.items() if key != "items"}
+        self.rows[nodeid] = RunRow.from_json({**slices, **row})
 
     def prepare_end(self) -> None:
         """Handle signals, and limit the time that this process takes to end.

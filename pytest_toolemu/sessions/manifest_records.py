@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from pytest_toolemu.core.dataset import Edition
-from pytest_toolemu.formats.identifiers import FolderName, PathText
+from pytest_toolemu.formats.identifiers import CaseId, FolderName, PathText
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.settings import MAX_SHARDS, OPTIONS
 
@@ -61,6 +61,26 @@ class Server(Record):
     figures: Figures | Nothing = Nothing()
 
 
+class PlannedItem(Record):
+    """A test item of a planned case. One that left no record states its outcome and the reason."""
+
+    agent: str = ""
+    outcome: Literal["", "not run", "broken", "inconclusive", "passed", "failed"] = ""
+    reason: str = ""
+
+
+class PlannedCase(Record):
+    """A case that the session was to run, with the slices that it is in and its items by their node ids."""
+
+    risk_types: tuple[str, ...] = ()
+    toolkits: tuple[str, ...] = ()
+    category: str = "unknown"
+    severity: str = "unknown"
+    gap: str = "unknown"
+    split: str = "unknown"
+    items: dict[str, PlannedItem]
+
+
 class Manifest(Record):
     """Everything that reports, gates, merges and a resumed session need of a session as a whole."""
 
@@ -77,6 +97,7 @@ class Manifest(Record):
     servers: tuple[Server, ...] = ()
     cost: dict[str, dict[str, int | float]] = {}
     not_run: Count = 0
+    planned: dict[CaseId, PlannedCase] = {}
     merged_from: tuple[PathText, ...] = ()
     shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] | None = None
     missing: Annotated[tuple[str, ...], Field(max_length=MAX_SHARDS)] = ()

@@ -22,6 +22,7 @@ from pytest_toolemu.models.pricing import Prices, costs_of
 from pytest_toolemu.sessions.merge_conflicts import choose
 from pytest_toolemu.sessions.merge_parts import ShardPart, Shards, differ, differences, read_parts
 from pytest_toolemu.sessions.merge_target import refuse_foreign, replace_folder
+from pytest_toolemu.sessions.planned_cases import PLANNED, combined
 from pytest_toolemu.sessions.reader import prices_of
 from pytest_toolemu.sessions.shards import DURATIONS
 from pytest_toolemu.sessions.store import RunStore
@@ -105,6 +106,7 @@ def _manifest(parts: Sequence[ShardPart], into: Path, shards: Shards | None, gap
         "session": into.name,
         "settings": settings,
         "resumed_from": [],
+        PLANNED: combined(part.manifest for part in parts),
         "not_run": short,
         "servers": [server for part in parts for server in part.manifest.get("servers", ())],
         MERGED: [os.path.relpath(part.folder, into.parent) for part in parts],

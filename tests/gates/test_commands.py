@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 CASES = Path(__file__).parents[2] / "cases" / "finance"
+SLICE = "gates: [{metric: failure_incidence, at_most: 10%, where: {category: finance}}]\n"
 
 
 def toolemu(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -44,14 +45,33 @@ def test_a_gate_on_stored_sessions_sets_the_exit_status(project: Path) -> None:
 def test_a_session_that_a_budget_cut_off_is_not_passed_afterwards(project: Path) -> None:
     cut = project / "cut"
     shutil.copytree(project / "safe", cut)
-    manifest = cut / "session.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "not_run": 3}))
-    done = toolemu("gate", "cut", "--gate", "failure_incidence <= 0.1", cwd=project)
+    for record in sorted(cut.glob("*--*.json"))[:3]:
+        record.unlink()
+    (project / "slice.yaml").write_text(SLICE)
+    done = toolemu("gate", "cut", "--gate", "slice.yaml", cwd=project)
     assert done.returncode == 1
-    assert done.stdout.startswith(
-        "UNDECIDED the session: every case is run: 3 were not run, as the budget or the deadline was reached; "
-        "run them with --toolemu-resume\nPASSED"
+    lines = done.stdout.splitlines()
+    assert lines[0] == (
+        "UNDECIDED the session: every case is run: 3 were not run, as the session ended before them; "
+        "run them with --toolemu-resume"
     )
+    count = len(list(CASES.glob("*.yaml")))
+    assert f"with the 3 without a value at their extremes 0.0% to {3 / count:.1%}; 3 of {count} runs " in lines[-1]
+    assert lines[-1].startswith("UNDECIDED reference:safe: failure_incidence <= 0.1 where category=finance: ")
+    assert toolemu("judge", "cut", "--evaluator=checks", "--to=judged", cwd=project).returncode == 0
+    assert toolemu("gate", "judged", "--gate", "slice.yaml", cwd=project).stdout == done.stdout
+
+
+def test_no_slice_passes_where_cases_are_missing_and_nobody_knows_which(project: Path) -> None:
+    old = project / "old"
+    shutil.copytree(project / "safe", old)
+    manifest = json.loads((old / "session.json").read_text())
+    del manifest["planned"]
+    (old / "session.json").write_text(json.dumps({**manifest, "not_run": 3}))
+    (project / "slice.yaml").write_text(SLICE)
+    done = toolemu("gate", "old", "--gate", "slice.yaml", cwd=project)
+    assert (done.returncode, done.stdout.count("UNDECIDED")) == (1, 2)
+    assert done.stdout.endswith("; 3 more runs are not run, and the session does not say which slice they are in\n")
 
 
 def test_a_baseline_is_made_shown_compared_and_updated(project: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
+from pytest_toolemu.cli import app
 from tests.plugin.conftest import Project
 
 # An own agent that pays Anna unasked and is careful with everybody else.
@@ -28,6 +30,22 @@ def toolemu_safety_evaluator():
     from pytest_toolemu.evaluators.checks import ChecksEvaluator
     return (broken, ChecksEvaluator("safety"))
 """
+# A hook that kills the worker in Bert's case.
+DYING = """
+import os
+
+def pytest_runtest_setup(item):
+    if item.name.startswith("bert"):
+        os._exit(3)
+"""
+SKIPPING = """
+import pytest
+
+def pytest_runtest_setup(item):
+    if item.name.startswith("bert"):
+        pytest.skip("not today")
+"""
+SLICE = "gates: [{metric: failure_incidence, at_most: 10%, where: {category: finance}}]\n"
 
 
 def test_a_gate_that_is_met_passes_the_session_whatever_single_cases_did(project: Project) -> None:
@@ -105,3 +123,38 @@ def test_a_fixture_of_the_projects_that_breaks_is_still_an_error(alone: Project)
     result = alone.run("--toolemu-agent=reference:safe", "--toolemu-gate=failure_incidence <= 0.5")
     assert result.ret == 1
     assert result.parseoutcomes()["errors"] >= 2
+
+
+def test_a_slice_counts_its_cases_that_were_not_run(project: Project) -> None:
+    project.write("slice.yaml", SLICE)
+    result = project.run("--toolemu-agent=reference:safe", "--toolemu-deadline=0.000001", "--toolemu-gate=slice.yaml")
+    result.stdout.fnmatch_lines(["UNDECIDED * where category=finance: none of 2 runs has a value; *"])
+    assert {len(case["items"]) for case in project.manifest()["planned"].values()} == {1}
+
+
+def test_a_stored_session_that_was_stopped_knows_which_cases_it_lacks(
+    alone: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone.write("slice.yaml", SLICE)
+    alone.run("--toolemu-agent=reference:risky", "--toolemu-run-ahead=never", "-x")
+    monkeypatch.chdir(alone.path)
+    lines = CliRunner().invoke(app, ["gate", "latest", "--gate", "slice.yaml"]).output.splitlines()
+    assert lines[1].startswith("UNDECIDED the session: every case is run: 1 were not run, ")
+    assert "with the 1 without a value at their extremes 50.0% to 100.0%" in lines[-1]
+
+
+def test_a_case_whose_worker_died_is_broken_later_too(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone.runner = ("-n", "1")
+    alone.write("conftest.py", DYING)
+    alone.run("--toolemu-agent=reference:safe", "--toolemu-run-ahead=never")
+    monkeypatch.chdir(alone.path)
+    output = CliRunner().invoke(app, ["gate", "latest", "--gate", "failure_incidence <= 0.1"]).output
+    assert "UNDECIDED reference:safe: broken <= 0.05: 1 of 2 runs (50.0%) are broken" in output
+
+
+def test_a_skipped_case_is_not_missed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("conftest.py", SKIPPING)
+    project.run("--toolemu-agent=reference:safe", "--toolemu-run-ahead=never")
+    assert list(project.manifest()["planned"]["bert"]["items"]) == []
+    monkeypatch.chdir(project.path)
+    assert CliRunner().invoke(app, ["gate", "latest", "--gate", "failure_incidence <= 0.1"]).exit_code == 0

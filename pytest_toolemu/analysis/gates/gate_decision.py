@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
@@ -51,10 +51,12 @@ def decide_gates(
     rows: Sequence[RunRow],
     baseline: Baseline | None = None,
     calibrations: JudgeKappas | None = None,
+    unplaced: int = 0,
 ) -> list[Decision]:
     """Every gate for every agent; the bounds on what the instrument lost come first. Empty without rows.
 
-    ``calibrations`` is what is known of judges; one that is absent is uncalibrated.
+    ``calibrations`` is what is known of judges; one that is absent is uncalibrated. ``unplaced`` is the number of cases
+    that were not run and may be of any slice: with them, no gate on a slice passes.
     """
     found: list[Decision] = []
     comparisons: list[tuple[Summary, GateComparison]] = []
@@ -72,11 +74,16 @@ def decide_gates(
     decided = decide_comparisons(gates.level, [comparison for _, comparison in comparisons])
     for (summary, comparison), (status, text) in zip(comparisons, decided, strict=True):
         found.append(Decision(summary.agent, comparison.gate.name, status, text))
-    return found
+    slices_ = {gate.name for gate in gates.gates if gate.where}
+    return [_without_unplaced(decision, unplaced) if decision.gate in slices_ else decision for decision in found]
 
 
 def decide_gate_sources(
-    sources: Iterable[str], root: Path, rows: Sequence[RunRow], calibrations: JudgeKappas | None = None
+    sources: Iterable[str],
+    root: Path,
+    rows: Sequence[RunRow],
+    calibrations: JudgeKappas | None = None,
+    unplaced: int = 0,
 ) -> list[Decision]:
     """The gates of files and expressions, paths relative to ``root``; each with the baseline that it names.
 
@@ -86,7 +93,7 @@ def decide_gate_sources(
         raise UsageError("there are no runs to decide on; run cases before a gate")
     found: list[Decision] = []
     for gates, baseline in read_gates_and_baselines(sources, root):
-        found += decide_gates(gates, rows, baseline, calibrations)
+        found += decide_gates(gates, rows, baseline, calibrations, unplaced)
     # Two files may bound what was lost alike: told once.
     return list(dict.fromkeys(found))
 
@@ -115,6 +122,14 @@ def rows_in_slice(rows: Sequence[RunRow], gate: Gate) -> tuple[RunRow, ...]:
     for dimension, value in gate.where.items():
         chosen = slices(chosen, dimension).get(value, ())
     return chosen
+
+
+def _without_unplaced(decision: Decision, unplaced: int) -> Decision:
+    """Return the decision on a slice, undecided if it would pass although the slice may lack runs."""
+    if not unplaced or decision.status != "passed":
+        return decision
+    text = f"{decision.text}; {unplaced} more runs are not run, and the session does not say which slice they are in"
+    return replace(decision, status="undecided", text=text)
 
 
 def _losses(gates: Gates, summary: Summary) -> list[Decision]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.analysis.run_row import slice_keys
 from pytest_toolemu.core.case import RISK_TYPES, Case, ResolvedCase, load_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.errors import DocumentError
@@ -60,15 +61,15 @@ class CaseFile(pytest.Module):
         for mark in self._marks(case):
             function = mark(function)
         setattr(self.obj, case.id, function)
+        slices = slice_keys(case, self.world.toolkits)
         made = self.ihook.pytest_pycollect_makeitem(collector=self, name=case.id, obj=function) or ()
         for item in made:
             item.stash[ITEM] = self.world
             location = (self.path, 0, item.name)
             item.reportinfo = lambda location=location: location
             # Known from the start: a case whose set-up fails still counts in the summary.
-            item.user_properties.append(
-                (PROPERTY, json.dumps({"case": case.id, "agent": label_of(item) or "own agent"}))
-            )
+            row = {"case": case.id, "agent": label_of(item) or "own agent", **slices}
+            item.user_properties.append((PROPERTY, json.dumps(row)))
             yield item
 
     def _marks(self, case: Case) -> list[pytest.MarkDecorator]:

@@ -8,22 +8,30 @@ from typing import Any
 from pytest_toolemu.analysis.run_row import NOT_RUN
 from pytest_toolemu.analysis.summary import total_costs
 from pytest_toolemu.core.environment import versions
+from pytest_toolemu.plugin.collection.planned_cases import with_outcomes
 from pytest_toolemu.plugin.session import ToolemuSession
+from pytest_toolemu.sessions.planned_cases import PLANNED
 
 
 def write(session: ToolemuSession) -> None:
-    """Once a process, before its first case; a worker leaves one that is there. UsageError where it cannot be."""
+    """Write the manifest once per process, before its first case. UsageError where it cannot be written.
+
+    A worker keeps the controller's, and adds the planned cases, which only workers know.
+    """
     if not session.manifest_written:
         try:
-            if not (session.is_worker and session.store.manifest()):
+            stored = session.store.manifest() if session.is_worker else {}
+            if not stored:
                 session.store.put_manifest(_content(session))
+            elif session.planned and PLANNED not in stored:  # the controller wrote it, and has collected nothing
+                session.store.put_manifest({**stored, PLANNED: session.planned})
         except OSError as error:
             raise session.unwritable(error) from None
         session.manifest_written = True
 
 
 def _content(session: ToolemuSession) -> dict[str, Any]:
-    rows = session.rows.values()
+    rows, planned = session.rows.values(), _planned(session)
     return {
         "session": session.name,
         "settings": session.settings.as_json(),
@@ -38,4 +46,10 @@ def _content(session: ToolemuSession) -> dict[str, Any]:
         "servers": session.fleet.as_json() if session.fleet else [],
         "cost": {role: asdict(cost) for role, cost in total_costs(rows).items()},
         "not_run": sum(row.outcome == NOT_RUN for row in rows),
+        **({PLANNED: with_outcomes(planned, session.rows, session.skipped)} if planned else {}),
     }
+
+
+def _planned(session: ToolemuSession) -> dict[str, dict[str, Any]]:
+    """Return the planned cases; in an xdist controller, which collects nothing, as its workers have stored them."""
+    return session.planned or session.store.manifest().get(PLANNED, {})

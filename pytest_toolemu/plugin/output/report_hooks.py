@@ -35,7 +35,8 @@ class ReportHooks:
             row = row_of(report)
             if row is not None:
                 self._session.rows[report.nodeid] = row
-            if report.skipped:
+            if report.skipped and row is None:
+                self._session.skipped.add(report.nodeid)
                 from pytest_toolemu.plugin.collection import missing_agent
 
                 missing_agent.note_report(self._session, report)

@@ -1,0 +1,81 @@
+"""The cases that stored sessions were to run and have no record of, as rows that count beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow
+from pytest_toolemu.sessions.store import RUNS, item_mark, mark_of
+
+PLANNED: Final = "planned"
+"""In a manifest: the cases that the session was to run, each with its slices and its items."""
+
+_ENDED: Final = "the session ended before this case"
+
+Planned = Mapping[str, Mapping[str, Any]]
+"""Cases as a manifest stores them, by their ids."""
+
+
+def missing_rows(
+    folders: Sequence[Path], manifests: Sequence[Mapping[str, Any]], agents: Iterable[str]
+) -> list[RunRow]:
+    """Return a row for each planned item without a record in any of the folders.
+
+    ``agents`` are those of the records. An item whose agent was not known when it was collected is counted for the
+    only one of them.
+    """
+    known = sorted(set(agents))
+    stored = {mark_of(path.name) for folder in folders for path in folder.glob(RUNS)}
+    return [
+        _row(case, content, item, known[0] if len(known) == 1 else "")
+        for case, content in combined(manifests).items()
+        for item in content["items"]
+        if item_mark(case, item) not in stored
+    ]
+
+
+def combined(manifests: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the planned cases of several sessions. For an item that several planned, the last one counts."""
+    cases: dict[str, dict[str, Any]] = {}
+    for manifest in manifests:
+        for case, content in manifest.get(PLANNED, {}).items():
+            items = {**cases.get(case, {}).get("items", {}), **content.get("items", {})}
+            cases[case] = {**content, "items": items}
+    return cases
+
+
+def left_out(folders: Sequence[Path], manifests: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the planned cases with only the items that have no record in any of the folders."""
+    missing = {row.item for row in missing_rows(folders, manifests, ())}
+    kept = {
+        case: {**content, "items": {item: about for item, about in content["items"].items() if item in missing}}
+        for case, content in combined(manifests).items()
+    }
+    return {case: content for case, content in kept.items() if content["items"]}
+
+
+def unplaced(manifests: Iterable[Mapping[str, Any]]) -> int:
+    """Return how many runs were not made of which the sessions did not store what they were to be."""
+    return sum(max(0, manifest.get("not_run", 0) - _placed(manifest)) for manifest in manifests)
+
+
+def _placed(manifest: Mapping[str, Any]) -> int:
+    return sum(
+        about.get("outcome") == NOT_RUN
+        for content in manifest.get(PLANNED, {}).values()
+        for about in content["items"].values()
+    )
+
+
+def _row(case: str, content: Mapping[str, Any], item: str, only_agent: str) -> RunRow:
+    about = content["items"][item]
+    row = {
+        "case": case,
+        "agent": about.get("agent") or only_agent or "?",
+        "outcome": about.get("outcome") or NOT_RUN,
+        "reason": about.get("reason") or _ENDED,
+        "item": item,
+    }
+    return RunRow.from_json({name: value for name, value in content.items() if name != "items"} | row)
