@@ -257,12 +257,12 @@ def test_instructions_that_begin_alike_are_told_in_a_dataset_only(office: Office
 def test_two_cases_of_one_id(office: Office) -> None:
     office.case("family/ann", OTHER)
     told = (
-        "family/ann.toolemu.yaml:1:1: {}: the id 'ann' is that of cases/ann.toolemu.yaml too; rename one of the files, as an "
+        "family/ann.toolemu.yaml:1:1: error: the id 'ann' is that of cases/ann.toolemu.yaml too; rename one of the files, as an "
         "id is its file's stem [duplicate-id]"
     )
-    assert office.problems() == [told.format("warning")]
+    assert office.problems() == [told]
     office.dataset()
-    assert office.problems() == [told.format("error")]
+    assert office.problems() == [told]
 
 
 def twin(base: str) -> str:

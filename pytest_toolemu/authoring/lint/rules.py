@@ -25,7 +25,7 @@ class LintRule:
 
 RULES: Final = {
     "format": LintRule("The file does not load.", "error"),
-    "duplicate-id": LintRule("Two cases have one id, so their results cannot be told apart.", "warning"),
+    "duplicate-id": LintRule("Two cases have one id, so their results cannot be told apart.", "error"),
     "misfit": LintRule(
         "A pattern speaks of what the tool does not take, so it matches nothing, or everything.", "error"
     ),
