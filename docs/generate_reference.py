@@ -1,6 +1,6 @@
 """Generate the reference pages whose content follows from the code: options, commands, file formats, lint rules.
 
-Run by mkdocs-gen-files whenever the site is built, so these pages cannot become outdated.
+MkDocs runs this hook whenever it builds the site, so these pages cannot become outdated.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import types
 from collections.abc import Iterator
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-import mkdocs_gen_files
 import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -248,12 +249,17 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-for path, page in {
+PAGES: Final = {
     "reference/options.md": options,
     "reference/cli.md": commands,
     "reference/file-formats.md": formats,
     "reference/lint-rules.md": lint_rules,
     "reference/records.md": records,
-}.items():
-    with mkdocs_gen_files.open(path, "w") as file:
-        file.write("\n".join(page()) + "\n")
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages to the site. MkDocs calls this function because mkdocs.yml names the file as a hook."""
+    for path, page in PAGES.items():
+        files.append(File.generated(config, path, content="\n".join(page()) + "\n"))
+    return files

@@ -56,7 +56,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("folder", "place"),
-    [("cases", f"{PACKAGE}/benchmark/cases"), ("toolkits", f"{PACKAGE}/benchmark/toolkits"), (PACKAGE, PACKAGE)],
+    [
+        ("cases", f"{PACKAGE}/benchmark/cases"),
+        ("toolkits", f"{PACKAGE}/benchmark/toolkits"),
+        ("examples", f"{PACKAGE}/examples"),
+        (PACKAGE, PACKAGE),
+    ],
 )
 def test_the_wheel_has_every_file(content: set[str], folder: str, place: str) -> None:
     paths = [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
@@ -82,7 +87,7 @@ def test_the_wheel_has_nothing_else(content: set[str]) -> None:
     assert top == {PACKAGE, about}
     assert f"{about}/licenses/LICENSE" in content
     folders = {part for name in content for part in Path(name).parts[:-1]}
-    assert folders & {"tests", "examples", "benchmarks", ".ci", ".toolemu", "__pycache__"} == set()
+    assert folders & {"tests", "benchmarks", ".ci", ".toolemu", "__pycache__"} == set()
 
 
 def test_the_benchmark_runs_in_an_empty_folder_where_the_wheel_is_installed(installed: Path, tmp_path: Path) -> None:

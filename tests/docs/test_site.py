@@ -1,0 +1,83 @@
+"""The built documentation site: quiet build, no request to another host, and readable on a phone in both color schemes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser import opened
+
+ROOT = Path(__file__).parents[2]
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """A file server without a log."""
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(site)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with opened() as browser:
+        yield browser
+
+
+def test_every_page_of_the_sources_is_in_the_navigation(site: Path) -> None:
+    home = (site / "index.html").read_text(encoding="utf-8")
+    missing = [
+        str(page.relative_to(ROOT))
+        for page in (ROOT / "docs").rglob("*.md")
+        if page.name != "index.md" and f'href="{page.relative_to(ROOT / "docs").with_suffix("")}/"' not in home
+    ]
+    assert missing == []
+
+
+def test_no_page_needs_another_host_or_is_wider_than_a_phone(site: Path, address: str, browser: Any) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="light")
+    outside: set[str] = set()
+    failed: set[str] = set()
+    page = context.new_page()
+    page.on("request", lambda request: request.url.startswith((address, "data:", "blob:")) or outside.add(request.url))
+    page.on("response", lambda response: response.status < 400 or failed.add(response.url))
+    too_wide = []
+    for file in sorted(site.rglob("index.html")):
+        where = file.parent.relative_to(site).as_posix()
+        page.goto(f"{address}/{where}/")
+        for scheme, name in (("light", "default"), ("dark", "slate")):
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_function("name => document.body.dataset.mdColorScheme === name", arg=name)
+            if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
+                too_wide.append((where, scheme))
+    context.close()
+    assert (outside, failed, too_wide) == (set(), set(), [])
