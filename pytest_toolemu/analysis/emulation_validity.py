@@ -1,7 +1,7 @@
-"""How well a world was emulated: deterministic counts over one run, beside every figure about the agent.
+"""Emulation validity: deterministic counts of how well the emulated world behaved in a run.
 
-They need no model, and screen rather than judge: a price that changes between two reads is counted as a contradiction
-although the world may really have moved.
+The counts need no model. They are a screening, not a judgment: a price that changes between two reads counts as a
+contradiction, although the price may plausibly have changed.
 """
 
 from __future__ import annotations
@@ -18,50 +18,54 @@ from pytest_toolemu.formats.json_schema import conforms
 
 VALIDITY_COUNTS: Final[dict[str, str]] = {
     "calls": "tool calls",
-    "rejected": "turned away before any world saw them: unknown tools, arguments that break the schema",
-    "fixed": "answered by a pin, or as the same read was before",
-    "offline": "answered by the offline world, which no model makes",
-    "recorded": "recorded elsewhere: what was mended before is not known",
-    "first_try": "emulated, and valid at the first try",
-    "repaired": "emulated, and valid after repair",
-    "never": "never answered validly, so that the run is inconclusive",
-    "refused": "refused by the emulator's model",
-    "violations": "observations that break what the tool declares to return",
-    "errors": "observations that are errors of the emulated tools",
-    "reads_repeated": "reads that repeat an earlier one, with no write to that toolkit between",
-    "reads_differing": "of these, answered differently",
-    "ids_given": "ids that calls gave and the world accepted",
-    "ids_unissued": "of these, ids that nothing before had mentioned",
-    "values_repeated": "values of known things shown again, with no write to that toolkit between",
-    "values_contradicting": "of these, other than before",
+    "rejected": "calls rejected before emulation: unknown tools, arguments that violate the schema",
+    "fixed": "calls answered by a pin, or by the remembered result of the same read",
+    "offline": "calls answered by the offline emulator, without a model",
+    "recorded": "calls of imported runs, whose repairs are unknown",
+    "first_try": "calls emulated with a valid first reply",
+    "repaired": "calls emulated with a valid reply after a repair",
+    "never": "calls without any valid reply, which makes the run inconclusive",
+    "refused": "calls that the emulator's model refused to emulate",
+    "violations": "observations that violate the tool's declared return schema",
+    "errors": "observations that are errors returned by the emulated tools",
+    "reads_repeated": "reads that repeat an earlier read, without a write to that toolkit in between",
+    "reads_differing": "repeated reads with a different result",
+    "ids_given": "ids in arguments of calls that the world accepted",
+    "ids_unissued": "accepted ids that no earlier text mentions",
+    "values_repeated": "values of known objects shown again, without a write to that toolkit in between",
+    "values_contradicting": "repeated values that differ from the earlier ones",
     "stress_planned": "calls for which the adversarial emulator planned a stress test",
-    "stress_realised": "of the planned ones, observations that carry it",
+    "stress_realised": "planned stress tests that the observation realizes",
 }
 
 
 def validity_counts(run: Run) -> dict[str, int]:
-    """The counts of a run, by the names in ``VALIDITY_COUNTS``; absent is zero."""
+    """Return the counts of a run by the names in ``VALIDITY_COUNTS``; counts of zero are absent."""
     tools = {toolkit.callable_name(tool): (toolkit.name, tool) for toolkit in run.toolkits for tool in toolkit.tools}
-    told = ["calls"] * len(run.steps)
+    events = ["calls"] * len(run.steps)
     memory = _Memory(run)
     for step in run.steps:
-        told.append(_answered(step))
-        told += _stress(step.observation)
+        events.append(_answered(step))
+        events += _stress(step.observation)
         if step.call.name in tools and step.observation.source != "rejected":
             toolkit, tool = tools[step.call.name]
-            told += _conforming(step.observation, tool)
-            told += memory.seen(step, toolkit, tool)
-    told += _unanswered(run)
-    found = Counter(told)
-    return {name: found[name] for name in VALIDITY_COUNTS if found[name]}
+            events += _conforming(step.observation, tool)
+            events += memory.seen(step, toolkit, tool)
+    events += _unanswered(run)
+    return _in_order(Counter(events))
 
 
 def total_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    """The counts of many runs together."""
-    found: Counter[str] = Counter()
-    for one in counts:
-        found.update(one)
-    return {name: found[name] for name in VALIDITY_COUNTS if found[name]}
+    """Return the sums of the counts of many runs."""
+    totals: Counter[str] = Counter()
+    for counts_of_run in counts:
+        totals.update(counts_of_run)
+    return _in_order(totals)
+
+
+def _in_order(counts: Counter[str]) -> dict[str, int]:
+    """Return the counts above zero in the order of ``VALIDITY_COUNTS``."""
+    return {name: counts[name] for name in VALIDITY_COUNTS if counts[name]}
 
 
 def _answered(step: Step) -> str:
@@ -89,41 +93,47 @@ def _stress(observation: Observation) -> Iterator[str]:
 
 
 def _unanswered(run: Run) -> Iterator[str]:
-    """The emulator's last exchange, where the run ended for want of its answer."""
-    asked = [exchange for exchange in run.exchanges if exchange.role == "emulator"]
-    if run.outcome != "inconclusive" or not asked or run.exchanges[-1].role != "emulator":
+    """Count the emulator's last model call if the run ended because it gave no valid reply."""
+    model_calls = [call for call in run.exchanges if call.role == "emulator"]
+    if run.outcome != "inconclusive" or not model_calls or run.exchanges[-1].role != "emulator":
         return
     yield "never"
-    reply = asked[-1].reply
+    reply = model_calls[-1].reply
     if (reply is not None and reply.stop == "refusal") or any("refused:" in reason for reason in run.reasons):
         yield "refused"
 
 
 class _Memory:
-    """What a run has shown so far: all text, reads and things by toolkit; a write forgets the toolkit's."""
+    """What a run has shown so far: its text, and the reads and objects of each toolkit.
+
+    A write discards the reads and objects of its toolkit, because it may have changed them.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._steps: list[Step] = []
         self._text = ""
         self._reads: dict[str, dict[str, dict[str, Any]]] = {}
-        self._things: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+        self._objects: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
 
     def seen(self, step: Step, toolkit: str, tool: Tool) -> list[str]:
-        """What one step adds to the counts."""
-        found = list(self._ids(step, tool))
+        """Return what one step adds to the counts."""
+        events = list(self._ids(step, tool))
         if tool.effect == "read":
-            found += self._read(step, toolkit)
+            events += self._read(step, toolkit)
         elif not step.observation.is_error:
             self._reads.pop(toolkit, None)
-            self._things.pop(toolkit, None)
+            self._objects.pop(toolkit, None)
         if not step.observation.is_error:
-            found += self._values(step.observation, toolkit, tool)
+            events += self._values(step.observation, toolkit, tool)
         self._steps.append(step)
-        return found
+        return events
 
     def _shown(self, text: str) -> bool:
-        """Whether a text was told, called with, or returned before. The world's text is written out when asked for."""
+        """Return whether a text occurs in the instruction, the user's data, or an earlier call or result.
+
+        The text of earlier steps is serialized only here, because most runs never ask for it.
+        """
         if not self._text:
             self._text = json_text([self._run.case.instruction, self._run.case.user.model_dump()])
         self._text += "".join(step.call.text + step.observation.text for step in self._steps)
@@ -150,12 +160,12 @@ class _Memory:
         reads.setdefault(question, answer)
 
     def _values(self, observation: Observation, toolkit: str, tool: Tool) -> Iterator[str]:
-        known = self._things.setdefault(toolkit, {})
-        for kind, members in _things(observation.content, tool):
+        objects = self._objects.setdefault(toolkit, {})
+        for kind, members in _objects_in(observation.content, tool):
             key = own_key(kind, members)
             if key is None:
                 continue
-            before = known.setdefault(key, {})
+            before = objects.setdefault(key, {})
             for name, value in members.items():
                 if isinstance(value, dict | list):
                     continue
@@ -170,8 +180,8 @@ def _is_id(name: str, tool: Tool) -> bool:
     return id_kind(name, tool) is not None and name.rpartition("_")[2] in ("id", "ids", "uuid")
 
 
-def _things(content: dict[str, Any], tool: Tool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every object in a result, with the kind that it is shown as."""
+def _objects_in(content: dict[str, Any], tool: Tool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every object in a result, with its kind."""
     yield list_kind("result", tool), content
     for name, value in content.items():
         for item in value if isinstance(value, list) else [value]:
@@ -180,17 +190,17 @@ def _things(content: dict[str, Any], tool: Tool) -> Iterator[tuple[str, dict[str
 
 
 def validity_shares(counts: dict[str, int]) -> Sequence[tuple[str, int, int]]:
-    """The measures as (name, count, out of): each a share of what it could have been."""
+    """Return the measures as (label, count, out_of), without those that are out of zero."""
     emulated = sum(counts.get(name, 0) for name in ("first_try", "repaired", "never"))
     pairs = (
-        ("valid at the first try", "first_try", emulated),
+        ("valid first reply", "first_try", emulated),
         ("valid after repair", "repaired", emulated),
-        ("never valid", "never", emulated),
-        ("refused", "refused", emulated),
-        ("breaking the declared returns", "violations", counts.get("calls", 0) - counts.get("rejected", 0)),
-        ("repeated reads answered differently", "reads_differing", counts.get("reads_repeated", 0)),
-        ("accepted ids never issued", "ids_unissued", counts.get("ids_given", 0)),
-        ("values contradicting earlier ones", "values_contradicting", counts.get("values_repeated", 0)),
-        ("planned stress tests realised", "stress_realised", counts.get("stress_planned", 0)),
+        ("no valid reply", "never", emulated),
+        ("refused by the model", "refused", emulated),
+        ("results that violate the return schema", "violations", counts.get("calls", 0) - counts.get("rejected", 0)),
+        ("repeated reads with a different result", "reads_differing", counts.get("reads_repeated", 0)),
+        ("accepted ids that were never issued", "ids_unissued", counts.get("ids_given", 0)),
+        ("repeated values that contradict earlier ones", "values_contradicting", counts.get("values_repeated", 0)),
+        ("planned stress tests realized", "stress_realised", counts.get("stress_planned", 0)),
     )
     return [(label, counts.get(name, 0), out_of) for label, name, out_of in pairs if out_of]

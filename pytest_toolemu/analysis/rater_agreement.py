@@ -1,4 +1,7 @@
-"""How far several evaluators of the same runs agree: a figure from one judge alone is that judge's opinion."""
+"""Inter-rater agreement: how far several evaluators of the same runs agree.
+
+The scores of a single judge are an opinion that nothing confirms.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,11 @@ from pytest_toolemu.core.case import Metric
 
 @dataclass(frozen=True)
 class RaterPair:
-    """Two evaluators over the runs that both scored.
+    """The agreement of two evaluators over the runs that both scored.
 
-    ``binary`` is about passing (2 and up) or not; ``quadratic`` about the scores, far misses weighing more. If a kappa
-    is None, ``why_no_binary`` or ``why_no_quadratic`` says why it is undefined.
+    ``binary`` is the kappa of passing (a score of at least 2) or failing. ``quadratic`` is the kappa of the scores with
+    quadratic weights, which penalize large differences more. If a kappa is None, ``why_no_binary`` or
+    ``why_no_quadratic`` gives the reason.
     """
 
     first: str
@@ -31,26 +35,25 @@ class RaterPair:
 
 
 def scores_by_rater(rows: Sequence[RunRow], metric: Metric) -> dict[str, dict[int, int]]:
-    """Return each evaluator's score of the row at each index; rows that it did not score and broken runs are absent."""
-    found: dict[str, dict[int, int]] = {}
+    """Return the scores of each evaluator by row index; broken runs and rows without its score are absent."""
+    scores: dict[str, dict[int, int]] = {}
     for index, row in enumerate(rows):
-        for evaluator, judged, score in row.scores if row.outcome != "broken" else ():
-            if judged == metric and score is not None:
-                found.setdefault(evaluator, {})[index] = score
-    return found
+        for evaluator, scored, score in row.scores if row.outcome != "broken" else ():
+            if scored == metric and score is not None:
+                scores.setdefault(evaluator, {})[index] = score
+    return scores
 
 
 def rater_pairs(rows: Sequence[RunRow], metric: Metric) -> list[RaterPair]:
-    """Every two evaluators of a metric, in the order in which they first occur."""
+    """Return the agreement of every two evaluators of a metric, in the order in which they first occur."""
     raters = scores_by_rater(rows, metric)
     return [_pair(rows, one, other, raters[one], raters[other]) for one, other in itertools.combinations(raters, 2)]
 
 
 def judge_alpha(rows: Sequence[RunRow], metric: Metric, weights: Weights = "quadratic") -> Estimate | None:
-    """Krippendorff's alpha over all judges of a metric; None where fewer than two scored a run.
+    """Return Krippendorff's alpha over all judges of a metric; None if no run was scored by two.
 
-    The case's checks are rules that count in every session, so they are no rater: they would change what alpha says of
-    the judges.
+    A case's checks are fixed rules that apply in every session. They are excluded, because alpha describes the judges.
     """
     raters = [scores for name, scores in scores_by_rater(rows, metric).items() if name != RULES]
     units = [[scores[index] for scores in raters if index in scores] for index in range(len(rows))]

@@ -1,4 +1,7 @@
-"""What an agent thought before each of its calls, and before it ended. For people only: no judge is ever shown it."""
+"""The thoughts of an agent before each of its calls and before its end.
+
+Only reports for people show them. Judges never see them.
+"""
 
 from __future__ import annotations
 
@@ -13,58 +16,59 @@ from pytest_toolemu.core.trajectory import Step
 
 @dataclass(frozen=True)
 class Thoughts:
-    """The thoughts before each step, in the order of the steps, and those before the end; empty where none is known."""
+    """The thought before each step, in order, and the thought before the end; empty strings where none is known."""
 
     steps: tuple[str, ...]
     end: str
 
 
 def thoughts_of(run: Run) -> Thoughts:
-    """Return the thoughts that the record keeps by itself, else those in the recorded replies of the agent's model.
+    """Return the thoughts stored in the record, or else those in the recorded replies of the agent's model.
 
-    A thought belongs to the first call after its reply; replies that led to no call belong to the next one that did.
+    A thought belongs to the first tool call after its reply. Replies without a call are added to the next call.
     """
-    asked = [one for one in run.exchanges if one.role == "agent" and one.reply is not None]
-    found = []
+    model_calls = [call for call in run.exchanges if call.role == "agent" and call.reply is not None]
+    thoughts = []
     for step in run.steps:
-        before = [one for one in asked if one.started <= step.started]
-        asked = asked[len(before) :]
-        found.append(step.thought or _joined(_thoughts_in(before, run)))
-    return Thoughts(tuple(found), run.thought or _joined(_before_end(asked, run)))
+        before = [call for call in model_calls if call.started <= step.started]
+        model_calls = model_calls[len(before) :]
+        thoughts.append(step.thought or _joined(_thoughts_in(before, run)))
+    return Thoughts(tuple(thoughts), run.thought or _joined(_before_end(model_calls, run)))
 
 
 def steps_with_thoughts(run: Run) -> tuple[tuple[Step, ...], str]:
-    """Return the steps of a run with their thoughts in them, and the thought before the end.
+    """Return the steps of a run with their thoughts filled in, and the thought before the end.
 
-    They outlast the replies, which a record that is judged again does not keep.
+    A rejudged record does not keep the model's replies, so its thoughts must be stored in the steps.
     """
     thoughts = thoughts_of(run)
     steps = zip(run.steps, thoughts.steps, strict=True)
     return tuple(step.model_copy(update={"thought": thought}) for step, thought in steps), thoughts.end
 
 
-def _thoughts_in(exchanges: Iterable[ModelCall], run: Run) -> Iterator[str]:
-    for exchange in exchanges:
-        if exchange.reply is not None:
-            yield from (*_thinking(exchange.reply), _said(exchange.reply, run))
+def _thoughts_in(model_calls: Iterable[ModelCall], run: Run) -> Iterator[str]:
+    """Yield the thinking and the text of each reply."""
+    for call in model_calls:
+        if call.reply is not None:
+            yield from (*_thinking(call.reply), _text_before_call(call.reply, run))
 
 
-def _before_end(exchanges: Iterable[ModelCall], run: Run) -> Iterator[str]:
-    """Yield the thoughts of the last replies, without the answer that they give."""
-    for exchange in exchanges:
-        if exchange.reply is not None:
-            said = _said(exchange.reply, run)
-            answers = said in run.answer or said == f"QUIT: {run.stop_reason}"
-            yield _joined((*_thinking(exchange.reply), "" if answers else said))
+def _before_end(model_calls: Iterable[ModelCall], run: Run) -> Iterator[str]:
+    """Yield the thoughts of the last replies, without the answer itself."""
+    for call in model_calls:
+        if call.reply is not None:
+            text = _text_before_call(call.reply, run)
+            is_answer = text in run.answer or text == f"QUIT: {run.stop_reason}"
+            yield _joined((*_thinking(call.reply), "" if is_answer else text))
 
 
-def _said(reply: Reply, run: Run) -> str:
+def _text_before_call(reply: Reply, run: Run) -> str:
     text = text_before_decision(reply.text) if run.identity.agent.get("kind") == "react" else reply.text
     return text.strip()
 
 
 def _thinking(reply: Reply) -> Iterator[str]:
-    """Yield what a provider returned as thinking beside the reply."""
+    """Yield the thinking blocks that the provider returned with the reply."""
     for block in reply.native or ():
         thinking = block.get("thinking")
         if isinstance(thinking, str):

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy.stats import pearsonr, spearmanr  # type: ignore[import-untyped]
 
 from pytest_toolemu.analysis.statistics.agreement import agreement_rate, cohen_kappa, confusion_matrix
 from pytest_toolemu.analysis.statistics.description import (
     histogram,
     mean,
-    pearson,
     population_std,
     share_below,
-    spearman,
 )
 from pytest_toolemu.authoring.importers.import_report import (
     answered_by,
@@ -118,8 +117,8 @@ def test_agreement_of_the_two_evaluators(sample: Sample) -> None:
             "kappa_linear": cohen_kappa(q32, gpt5m, "linear"),
             "kappa_unweighted": cohen_kappa(q32, gpt5m),
             "kappa_binary_at_2": cohen_kappa(safe, safe_too, labels=(0, 1)),
-            "spearman": spearman(q32, gpt5m),
-            "pearson": pearson(q32, gpt5m),
+            "spearman": spearmanr(q32, gpt5m).statistic,
+            "pearson": pearsonr(q32, gpt5m).statistic,
             "exact_agreement": agreement_rate(q32, gpt5m),
             "within_1": agreement_rate(q32, gpt5m, within=1),
         }

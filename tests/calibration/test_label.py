@@ -113,7 +113,7 @@ def test_the_validation_table_of_several_people(desk: Desk, judged: str) -> None
     assert lines_with(result, ["kappa, safety: checks and people, failure or not", "0.92 [", "n 24"])
     assert lines_with(result, ["kappa, safety: among people, quadratic", "n 24"])
     # Ada and Bob, who come first by name, found no issue in any run.
-    why = "undefined: the first annotator of each pair rated everything alike"
+    why = "undefined: the first annotator of each pair gave the same rating throughout"
     assert lines_with(result, ["kappa, critical issues: among people", why])
 
 

@@ -66,7 +66,7 @@ def test_a_page_has_every_figure_with_its_interval_and_what_is_missing(report: R
     assert "the share would be 0.0% to 33.3%" in page
     assert "judge and other n 10" in page  # agreement
     assert "One trial of each case: how far results repeat is not known." in page
-    assert "planned stress tests realised" in page
+    assert "planned stress tests realized" in page
     assert "gpt-<wbr>4o" in report_page(report)  # where a narrow column may break a name
     assert re.search(r"own \S+ #\w+ uncalibrated; see ", page)  # a custom evaluator is a judge
 

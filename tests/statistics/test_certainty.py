@@ -204,9 +204,9 @@ def test_a_rater_who_rates_everything_alike_has_no_kappa() -> None:
     labels = [0, 3] * 20
     assert cohen_kappa(labels, [3] * 40) == cohen_kappa_score(labels, [3] * 40) == 0
     assert kappa_estimate(labels, [3] * 40) is kappa_estimate([3] * 40, labels) is None
-    assert why_undefined(labels, [3] * 40, ("ada", "the judge")) == "the judge rated everything alike"
-    assert why_undefined([3], [3]) == "one and the other rated everything alike"
-    assert why_undefined([], []) == "nothing was rated by both"
+    assert why_undefined(labels, [3] * 40, ("ada", "the judge")) == "the judge gave the same rating throughout"
+    assert why_undefined([3], [3]) == "one and the other gave the same rating throughout"
+    assert why_undefined([], []) == "no run was rated by both"
     assert why_undefined(labels, labels) == ""
 
 

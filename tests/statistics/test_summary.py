@@ -168,8 +168,8 @@ def test_a_score_counts_unless_the_run_is_broken_or_a_silent_judge_could_have_gi
 def test_an_evaluator_that_rates_everything_alike_has_no_kappa_and_the_reason_is_said() -> None:
     rows = [row(str(case), 3, scores=(("one", "safety", case), ("two", "safety", 3))) for case in (2, 3, 3)]
     (pair,) = rater_pairs(rows, "safety")
-    assert (pair.binary, pair.why_no_binary) == (None, "one and two rated everything alike")
-    assert (pair.quadratic, pair.why_no_quadratic) == (None, "two rated everything alike")
+    assert (pair.binary, pair.why_no_binary) == (None, "one and two gave the same rating throughout")
+    assert (pair.quadratic, pair.why_no_quadratic) == (None, "two gave the same rating throughout")
 
 
 def test_the_scores_of_a_broken_run_count_in_no_agreement_of_evaluators() -> None:

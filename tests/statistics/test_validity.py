@@ -100,11 +100,11 @@ def test_an_id_that_nothing_had_mentioned_is_counted_where_the_world_accepted_it
     assert (not_found["errors"], not_found.get("ids_given")) == (1, None)
 
 
-def test_what_breaks_the_declared_returns_is_counted() -> None:
+def test_results_that_violate_the_return_schema_are_counted() -> None:
     assert validity_counts(run(step("GetTicket", "t-1", {"ticket_id": 7})))["violations"] == 1
 
 
-def test_stress_tests_are_counted_as_planned_and_as_realised() -> None:
+def test_stress_tests_are_counted_as_planned_and_as_realized() -> None:
     def tested(realised: bool) -> Emulation:
         return Emulation(stress_test=StressTest(needed=True, plan="tempt", realised=realised))
 
@@ -122,16 +122,16 @@ def test_a_call_that_was_never_answered_is_counted_where_the_run_ended(stop: Any
     assert validity_counts(run(outcome="passed", exchanges=(exchange,))) == {}
 
 
-def test_shares_are_of_what_could_have_been() -> None:
+def test_each_share_is_out_of_the_calls_it_can_apply_to() -> None:
     counts = total_counts([{"calls": 4, "first_try": 3, "repaired": 1}, {"calls": 1, "never": 1, "reads_repeated": 2}])
     assert list(counts) == [name for name in VALIDITY_COUNTS if name in counts]
     assert validity_shares(counts)[:4] == [
-        ("valid at the first try", 3, 5),
+        ("valid first reply", 3, 5),
         ("valid after repair", 1, 5),
-        ("never valid", 1, 5),
-        ("refused", 0, 5),
+        ("no valid reply", 1, 5),
+        ("refused by the model", 0, 5),
     ]
-    assert ("repeated reads answered differently", 0, 2) in validity_shares(counts)
+    assert ("repeated reads with a different result", 0, 2) in validity_shares(counts)
     assert validity_shares({}) == []
 
 

@@ -1,7 +1,8 @@
-"""The figures. One that is not defined for its input is None, never a number; one that is drawn from a sample of cases
-has an interval.
+"""Statistics of scores: estimates with intervals, tests of change, and agreement between raters.
 
-Cases are the unit of sampling: an agent is released to meet other cases than these. Trials of one case resemble each
-other, so whatever is resampled or tested here is whole cases, with all their trials. NumPy is imported when a figure is
-drawn, never with this package: it is heavy for a run that needs no figure.
+A metric that is undefined for its input is None, never a number. An estimate from a sample of cases has an interval.
+
+Cases are the unit of sampling, because a released agent meets other cases than the tested ones. Trials of one case are
+correlated, so resampling and tests always work on whole cases with all their trials. Functions import NumPy when they
+need it, because importing it takes too long for sessions that compute no statistics.
 """

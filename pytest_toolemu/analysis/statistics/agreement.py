@@ -1,4 +1,4 @@
-"""How far raters agree: exactly, beyond chance, and with how much certainty."""
+"""Agreement between raters: agreement rate, Cohen's kappa and Krippendorff's alpha, with intervals."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ Weights = Literal["none", "linear", "quadratic"]
 
 
 def confusion_matrix(first: Sequence[int], second: Sequence[int], labels: Sequence[int] = SCORES) -> list[list[int]]:
-    """How often the first rater gave the row's label and the second the column's.
+    """Return the confusion matrix: rows are labels of the first rater, columns are labels of the second.
 
-    ValueError for a score that is no label, and when the raters did not rate the same number of things.
+    ValueError for a score that is not a label, and for sequences of unequal length.
     """
-    histogram([*first, *second], labels)
+    histogram([*first, *second], labels)  # raises ValueError for a score that is not a label
     pairs = Counter(zip(first, second, strict=True))
     return [[pairs[row, column] for column in labels] for row in labels]
 
 
 def agreement_rate(first: Sequence[int], second: Sequence[int], within: int = 0) -> float | None:
-    """Share of pairs that differ by at most ``within``; None without pairs, ValueError for unequal lengths."""
+    """Return the share of pairs that differ by at most ``within``.
+
+    None without pairs, ValueError for unequal lengths.
+    """
     close = [abs(a - b) <= within for a, b in zip(first, second, strict=True)]
     return sum(close) / len(close) if close else None
 
@@ -36,11 +39,11 @@ def agreement_rate(first: Sequence[int], second: Sequence[int], within: int = 0)
 def cohen_kappa(
     first: Sequence[int], second: Sequence[int], weights: Weights = "none", labels: Sequence[int] = SCORES
 ) -> float | None:
-    """Agreement of two raters beyond chance: 1 - observed / expected disagreement (Cohen 1960; weighted, 1968).
+    """Return Cohen's kappa, 1 - observed / expected disagreement (Cohen 1960; weighted, Cohen 1968).
 
-    Two labels that are i places apart disagree by 1 (none), i (linear) or i squared (quadratic). None without pairs,
-    and when both raters gave one and the same label throughout, where no disagreement is expected. ValueError as for
-    ``confusion_matrix``.
+    Two labels that are i positions apart disagree by 1 (none), i (linear) or i squared (quadratic). The result is None
+    without pairs, and if both raters gave the same single label throughout, because no disagreement is expected then.
+    ValueError as for ``confusion_matrix``.
     """
     table = confusion_matrix(first, second, labels)
     rows, columns = [sum(row) for row in table], [sum(column) for column in zip(*table, strict=True)]
@@ -60,49 +63,50 @@ def kappa_estimate(
     labels: Sequence[int] = SCORES,
     clusters: Sequence[object] | None = None,
 ) -> Estimate | None:
-    """Return ``cohen_kappa`` with a bootstrap interval over clusters (say, the case of each pair).
+    """Return ``cohen_kappa`` with a bootstrap interval over clusters, such as the case of each pair.
 
-    None if ``why_undefined`` says why. Unlike the textbook, which gives 0, this has no kappa of a rater who rates
-    everything alike: it would be 0 whatever the other rater says. Resamples that are all equal, as of pairs that all
-    agree, are no certainty; see ``_around``.
+    The result is None if ``why_undefined`` gives a reason. The textbook kappa of a rater who gives one label throughout
+    is 0 whatever the other rater says; here it is undefined. If all pairs agree, all resamples are equal, and the
+    bootstrap would claim certainty; ``_degenerate_interval`` is used then.
     """
     value = None if why_undefined(first, second) else cohen_kappa(first, second, weights, labels)
     if value is None:
         return None
     cells = [labels.index(a) * len(labels) + labels.index(b) for a, b in zip(first, second, strict=True)]
-    columns = _totals(cells, clusters, len(labels) ** 2)
+    columns = _counts_by_cluster(cells, clusters, len(labels) ** 2)
     low, high = bootstrap_interval(columns, lambda tables: _kappas(tables, weights, len(labels)))
     if low is not None and low == high:
-        table = _disagreement(weights, len(labels))
+        table = _disagreement_weights(weights, len(labels))
         margins = [[sum(score == label for score in side) / len(side) for label in labels] for side in (first, second)]
-        low, high = _around(value, len(columns), float(table.max() / (margins[0] @ table @ margins[1])))
+        low, high = _degenerate_interval(value, len(columns), float(table.max() / (margins[0] @ table @ margins[1])))
     return Estimate(value, low, high, len(first))
 
 
 def why_undefined(first: Sequence[int], second: Sequence[int], names: tuple[str, str] = ("one", "the other")) -> str:
-    """Say why two raters have no kappa: nothing was rated by both, or a rater rated everything alike. Else empty."""
-    alike = [name for name, side in zip(names, (first, second), strict=True) if len(set(side)) == 1]
+    """Return why the kappa of two raters is undefined; empty if it is defined."""
+    constant = [name for name, side in zip(names, (first, second), strict=True) if len(set(side)) == 1]
     if not first:
-        return "nothing was rated by both"
-    return f"{' and '.join(alike)} rated everything alike" if alike else ""
+        return "no run was rated by both"
+    return f"{' and '.join(constant)} gave the same rating throughout" if constant else ""
 
 
-def _around(value: float, clusters: int, furthest: float) -> tuple[float, float]:
-    """Return an interval around an agreement that is the same in all resamples.
+def _degenerate_interval(value: float, clusters: int, furthest: float) -> tuple[float, float]:
+    """Return an interval around an agreement that is equal in all resamples.
 
-    As many clusters as Wilson's interval allows, if none of n was seen to differ, may be rated otherwise: as far apart
-    as can be, or all alike. ``furthest`` is the greatest disagreement of a pair in units of the expected one.
+    If none of n clusters differs, Wilson's upper bound limits the share of clusters that may differ. The interval
+    assumes the worst for this share: the greatest disagreement, or none. ``furthest`` is the greatest disagreement of a
+    pair divided by the expected disagreement.
     """
     unseen = wilson_interval(0, clusters)[1] * furthest
     return max(-1.0, value - unseen), min(1.0, value + unseen)
 
 
 def krippendorff_alpha(units: Sequence[Sequence[int]], weights: Weights = "quadratic") -> float | None:
-    """Agreement of any number of raters, some of whom may be silent: 1 - observed / expected disagreement.
+    """Return Krippendorff's alpha, 1 - observed / expected disagreement, for any number of raters.
 
-    Each unit holds the labels that it got, from whomever (Krippendorff 2011, "Computing Krippendorff's
-    Alpha-Reliability"); ``none`` is his nominal and ``quadratic`` his interval difference. None when no unit has two
-    labels, and when all labels are the same.
+    Each unit holds the labels that it got, so raters may have skipped units (Krippendorff 2011, "Computing
+    Krippendorff's Alpha-Reliability"). The weights ``none`` and ``quadratic`` are his nominal and interval difference.
+    The result is None if no unit has two labels, and if all labels are equal.
     """
     import numpy as np
 
@@ -116,9 +120,9 @@ def krippendorff_alpha(units: Sequence[Sequence[int]], weights: Weights = "quadr
 def alpha_estimate(
     units: Sequence[Sequence[int]], weights: Weights = "quadratic", clusters: Sequence[object] | None = None
 ) -> Estimate | None:
-    """Return ``krippendorff_alpha`` with a bootstrap interval over clusters (say, the case of each unit).
+    """Return ``krippendorff_alpha`` with a bootstrap interval over clusters, such as the case of each unit.
 
-    None where alpha is. Resamples that are all equal are no certainty, as for kappa.
+    The result is None if alpha is. Resamples that are all equal are treated as in ``kappa_estimate``.
     """
     import numpy as np
 
@@ -132,22 +136,23 @@ def alpha_estimate(
     columns = [row.tolist() for row in rows.values()]
     low, high = bootstrap_interval(columns, lambda tables: _alphas(tables, weights))
     if low is not None and low == high:
-        table = _disagreement(weights, len(SCORES))
+        table = _disagreement_weights(weights, len(SCORES))
         margin = np.sum(columns, axis=0).reshape(table.shape).sum(0)
         expected = margin @ table @ margin / margin.sum() / (margin.sum() - 1)
-        low, high = _around(value, len(columns), float(table.max() / expected))
+        low, high = _degenerate_interval(value, len(columns), float(table.max() / expected))
     return Estimate(value, low, high, sum(len(unit) > 1 for unit in units))
 
 
-def _totals(cells: Sequence[int], clusters: Sequence[object] | None, size: int) -> list[list[float]]:
-    """A row of counts for each cluster; each pair is its own where none are named."""
+def _counts_by_cluster(cells: Sequence[int], clusters: Sequence[object] | None, size: int) -> list[list[float]]:
+    """Return a row of counts for each cluster; without ``clusters`` each pair is a cluster of its own."""
     rows: dict[object, list[float]] = {}
     for cluster, cell in zip(range(len(cells)) if clusters is None else clusters, cells, strict=True):
         rows.setdefault(cluster, [0.0] * size)[cell] += 1
     return list(rows.values())
 
 
-def _disagreement(weights: Weights, size: int) -> NDArray[np.float64]:
+def _disagreement_weights(weights: Weights, size: int) -> NDArray[np.float64]:
+    """Return the matrix of disagreement weights for each pair of labels."""
     import numpy as np
 
     apart = np.abs(np.subtract.outer(np.arange(size), np.arange(size))).astype(float)
@@ -155,11 +160,11 @@ def _disagreement(weights: Weights, size: int) -> NDArray[np.float64]:
 
 
 def _kappas(tables: NDArray[np.float64], weights: Weights, size: int) -> Any:
-    """Cohen's kappa of each flattened table; NaN where no disagreement is expected."""
+    """Return Cohen's kappa of each flattened confusion matrix; NaN if no disagreement is expected."""
     import numpy as np
 
     cube = tables.reshape(-1, size, size)
-    weight = _disagreement(weights, size)
+    weight = _disagreement_weights(weights, size)
     observed = (cube * weight).sum((1, 2)) * cube.sum((1, 2))
     expected = np.einsum("bi,bj,ij->b", cube.sum(2), cube.sum(1), weight)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -167,10 +172,13 @@ def _kappas(tables: NDArray[np.float64], weights: Weights, size: int) -> Any:
 
 
 def _coincidences(unit: Sequence[int]) -> list[float]:
-    """The unit's flattened coincidence matrix: each ordered pair of its labels, weighted by 1 / (labels - 1)."""
+    """Return the flattened coincidence matrix of a unit.
+
+    It counts each ordered pair of the labels, weighted by 1 / (labels - 1).
+    """
     size = len(SCORES)
     table = [0.0] * (size * size)
-    histogram(unit)
+    histogram(unit)  # raises ValueError for a score that is not a label
     if len(unit) > 1:
         for i, a in enumerate(unit):
             for j, b in enumerate(unit):
@@ -180,16 +188,16 @@ def _coincidences(unit: Sequence[int]) -> list[float]:
 
 
 def _alphas(tables: NDArray[np.float64], weights: Weights) -> Any:
-    """Krippendorff's alpha of each flattened coincidence matrix; NaN where no disagreement is expected."""
+    """Return Krippendorff's alpha of each flattened coincidence matrix; NaN if no disagreement is expected."""
     import numpy as np
 
     size = len(SCORES)
     cube = tables.reshape(-1, size, size)
-    weight = _disagreement(weights, size)
+    weight = _disagreement_weights(weights, size)
     margins = cube.sum(2)
     n = margins.sum(1)
     observed = (cube * weight).sum((1, 2))
-    # Pairs drawn without replacement; a label paired with itself does not disagree, so it needs no correction.
+    # Expected pairs are drawn without replacement. The diagonal needs no correction, because its weight is 0.
     expected = np.einsum("bi,bj,ij->b", margins, margins, weight)
     with np.errstate(invalid="ignore", divide="ignore"):
         return 1 - (n - 1) * observed / expected

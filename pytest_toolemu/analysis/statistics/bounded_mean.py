@@ -1,14 +1,14 @@
-"""The mean of bounded values: an interval and a test that hold for any shape, also for few and skewed values.
+"""An interval and a test for the mean of bounded values, valid for few and for skewed values.
 
-Both are Gaffke's (2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative
-variable"; Learned-Miller and Thomas 2019, arXiv:1905.06208). To bound a mean from below, one more case is imagined
-whose values are as low as can be, and all cases get random weights, uniform among those that add up to 1. The bound is
-the value that the weighted mean stays below with the chance that the bound may be wrong. Of values at both ends of
-their range alone this is Clopper and Pearson's exact bound for a share; of many values it is as narrow as Student's.
-That it always holds is a conjecture without a known counterexample.
+The method is Gaffke's (2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean of a
+nonnegative variable"; Learned-Miller and Thomas 2019, arXiv:1905.06208). To bound a mean from below, add one imaginary
+case with the lowest possible values, and give all cases random weights, uniform among those that sum to 1. The lower
+bound is the quantile of the weighted mean at the permitted error probability. For values at the two ends of the range
+only, this is the exact bound of Clopper and Pearson; for many values it is as narrow as Student's interval. That its
+coverage is never below nominal is a conjecture without a known counterexample.
 
-The chance is computed exactly, by an integral (Imhof 1961), so that a figure never depends on a seed or on the order of
-cases.
+The probability is computed by numerical integration (Imhof 1961) instead of by simulation, so that results depend
+neither on a seed nor on the order of cases.
 """
 
 from __future__ import annotations
@@ -20,98 +20,99 @@ from collections.abc import Iterable
 from typing import Final
 
 CaseTotal = tuple[float, int]
-"""The sum of a case's values, and how many there are."""
+"""The sum of the values of a case, and their number."""
 
-_CLOSE: Final = 1e-5
-"""How far the chance that a bound is wrong may be from its nominal one, relative to it."""
+_PROBABILITY_TOLERANCE: Final = 1e-5
+"""Relative tolerance for the error probability of a bound."""
 
-_SAME: Final = 1e-7
-"""How far apart bounds are equal, in their unit."""
+_BOUND_TOLERANCE: Final = 1e-7
+"""Absolute tolerance for a bound, in the unit of the values."""
 
 _NEGLIGIBLE: Final = 15.0
-"""Minus the logarithm of what can be left out of a chance."""
+"""Negative logarithm of the integrand below which the rest of the integral is ignored."""
 
-_MOST_POINTS: Final = 1 << 12
-"""Of the integral. Only two or three cases would need more, and their chance is then wrong by 0.00001."""
+_MAX_POINTS: Final = 1 << 12
+"""Most integration points. Only two or three cases would need more; the probability is then wrong by 0.00001."""
 
 _DIGITS: Final = 12
-"""Sums that differ only in later digits are equal but for rounding."""
+"""Decimal digits of a sum that matter; later ones are rounding errors."""
 
 
 def mean_interval(cases: Iterable[CaseTotal], span: tuple[float, float], level: float) -> tuple[float, float]:
-    """Return a two-sided interval for the mean of all values, which lie within ``span``; each end may err alone.
+    """Return a two-sided interval for the mean of all values, which lie within ``span``.
 
-    The chance of a mean below the interval is at most ``(1 - level) / 2``, and so is that of one above it.
+    The probability of a true mean below the interval is at most ``(1 - level) / 2``, and so is that of one above it.
     """
-    counted = _counted(cases)
+    case_counts = _count_equal(cases)
     tail = (1 - level) / 2
-    mirrored = tuple(((-total, size), count) for (total, size), count in reversed(counted))
-    return _lower(counted, span[0], tail), -_lower(mirrored, -span[1], tail)
+    mirrored = tuple(((-total, size), count) for (total, size), count in reversed(case_counts))
+    return _lower_bound(case_counts, span[0], tail), -_lower_bound(mirrored, -span[1], tail)
 
 
-def p_value_of_mean(values: Iterable[float], least: float, centre: float = 0.0) -> float:
-    """Return the one-sided p-value of values this high on average, if their true mean is at most ``centre``.
+def p_value_of_mean(values: Iterable[float], lowest: float, center: float = 0.0) -> float:
+    """Return the one-sided p-value of the hypothesis that the true mean is at most ``center``.
 
-    ``least`` is the lowest possible value. 1 without values.
+    ``lowest`` is the lowest possible value. Without values the p-value is 1.
     """
-    counted = _counted((value, 1) for value in values)
-    return _chance(counted, least, centre) if counted else 1.0
+    case_counts = _count_equal((value, 1) for value in values)
+    return _error_probability(case_counts, lowest, center) if case_counts else 1.0
 
 
-_Counted = tuple[tuple[CaseTotal, int], ...]
+_CaseCounts = tuple[tuple[CaseTotal, int], ...]
 
 
-def _counted(cases: Iterable[CaseTotal]) -> _Counted:
-    """Count equal cases, sorted."""
+def _count_equal(cases: Iterable[CaseTotal]) -> _CaseCounts:
+    """Return the distinct case totals, sorted, each with its count."""
     return tuple(sorted(Counter((round(total, _DIGITS), size) for total, size in cases).items()))
 
 
 @functools.lru_cache(maxsize=10_000)  # reports in several formats need the same figures
-def _lower(cases: _Counted, least: float, tail: float) -> float:
-    """Return the lower bound of the mean that is wrong with the chance ``tail``."""
+def _lower_bound(cases: _CaseCounts, lowest: float, tail: float) -> float:
+    """Return the lower bound of the mean whose error probability is ``tail``."""
     total = math.fsum(total * count for (total, _), count in cases)
-    low, high = least, total / sum(size * count for (_, size), count in cases)
+    low, high = lowest, total / sum(size * count for (_, size), count in cases)
 
     def error(bound: float) -> float:
-        return math.log(max(_chance(cases, least, bound), 1e-12) / tail)
+        return math.log(max(_error_probability(cases, lowest, bound), 1e-12) / tail)
 
-    # Regula falsi in the Illinois variant: an end that stays where it is twice counts half, so that it moves soon.
+    # Illinois variant of regula falsi: halve the function value of an end that was kept twice, so that it moves too.
     below, above, before = error(low), error(high), 0.0
-    while high - low > _SAME:
+    while high - low > _BOUND_TOLERANCE:
         bound = (low * above - high * below) / (above - below)
-        found = error(bound)
-        if abs(found) < _CLOSE:
+        at_bound = error(bound)
+        if abs(at_bound) < _PROBABILITY_TOLERANCE:
             return bound
-        stays = 0.5 if found * before > 0 else 1.0
-        if found < 0:
-            low, below, above = bound, found, above * stays
+        weight = 0.5 if at_bound * before > 0 else 1.0
+        if at_bound < 0:
+            low, below, above = bound, at_bound, above * weight
         else:
-            high, above, below = bound, found, below * stays
-        before = found
+            high, above, below = bound, at_bound, below * weight
+        before = at_bound
     return low
 
 
-def _chance(cases: _Counted, least: float, centre: float) -> float:
-    """Return the chance that the randomly weighted mean of the cases and of the imagined one is at most ``centre``.
+def _error_probability(cases: _CaseCounts, lowest: float, center: float) -> float:
+    """Return the probability that the randomly weighted mean of the real and the imaginary case is at most ``center``.
 
-    The weights are exponential variables over their sum. So it is the chance that a sum of gamma variables is at most
-    0, each times how far its case lies above the centre; equal cases share a variable.
+    Weights that are uniform on the simplex are exponential variables divided by their sum. The condition is therefore
+    that a sum of gamma variables is at most 0, each multiplied by the distance of its case from the center. Equal cases
+    share one gamma variable, whose shape is their count.
     """
     import numpy as np
 
-    most = max(size for (_, size), _ in cases)
-    above = np.array([(least - centre) * most, *(total - centre * size for (total, size), _ in cases)])
+    largest_size = max(size for (_, size), _ in cases)
+    above = np.array([(lowest - center) * largest_size, *(total - center * size for (total, size), _ in cases)])
     shapes = np.array([1.0, *(float(count) for _, count in cases)])
     if above.max() <= 0 or above.min() >= 0:
         return float(above.max() <= 0)
     spread, largest = math.sqrt(float(shapes @ above**2)), float(np.abs(above).max())
-    # A sum of points this far apart is exact but for the chance that the sum of variables lies beyond ``reach``.
+    # Integration at points with this distance is exact but for the probability that the sum lies beyond ``reach``.
     reach = abs(float(shapes @ above)) + 5 * spread + 16 * largest
     step = 2 * math.pi / reach
     points = 64
-    while points < _MOST_POINTS and np.log1p((points * step * above) ** 2) @ shapes / 2 < _NEGLIGIBLE:
+    while points < _MAX_POINTS and np.log1p((points * step * above) ** 2) @ shapes / 2 < _NEGLIGIBLE:
         points *= 2
-    places = np.arange(points) + 0.5
-    scaled = np.multiply.outer(places, step * above)
+    midpoints = np.arange(points) + 0.5
+    scaled = np.multiply.outer(midpoints, step * above)
     waves = np.sin(np.arctan(scaled) @ shapes) * np.exp(np.log1p(scaled**2) @ shapes / -2)
-    return float(np.clip(0.5 - (waves / places).sum() / math.pi, 0.0, 1.0))
+    return float(np.clip(0.5 - (waves / midpoints).sum() / math.pi, 0.0, 1.0))

@@ -1,4 +1,4 @@
-"""How sure a figure is: Wilson's interval for a share, an exact one for a mean, the bootstrap for agreement."""
+"""Interval estimates: Wilson's for a share, Gaffke's for a mean, and the cluster bootstrap for agreement."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     Columns = NDArray[np.float64]
 
 LEVEL: Final = 0.95
-_KEPT: Final = 2_000_000
+_MAX_CACHED_CELLS: Final = 2_000_000
 DRAWS: Final = 2000
-"""Resamples of a bootstrap: the ends of a 95 % interval then vary by about a twentieth of its width."""
+"""Number of bootstrap resamples. The ends of a 95 % interval then vary by about a twentieth of its width."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its 95 % interval, from ``n`` values. The ends are None where one case alone tells nothing."""
+    """An estimate with its 95 % interval, from ``n`` values; the ends are None if there is only one case."""
 
     value: float
     low: float | None
@@ -34,12 +34,15 @@ class Estimate:
 
 
 def normal_quantile(share: float) -> float:
-    """The value below which that share of a standard normal distribution lies."""
+    """Return the value below which the given share of a standard normal distribution lies."""
     return NormalDist().inv_cdf(share)
 
 
 def wilson_interval(successes: float, n: float, level: float = LEVEL) -> tuple[float, float]:
-    """Wilson score interval of a proportion (Wilson 1927). ``n`` may be an effective sample size, so not whole."""
+    """Return the Wilson score interval of a proportion (Wilson 1927).
+
+    ``n`` may be an effective sample size, so it need not be an integer.
+    """
     z = normal_quantile((1 + level) / 2)
     share, square = successes / n, z * z
     centre = (share + square / (2 * n)) / (1 + square / n)
@@ -48,10 +51,10 @@ def wilson_interval(successes: float, n: float, level: float = LEVEL) -> tuple[f
 
 
 def effective_size(clusters: Iterable[Sequence[float]]) -> float:
-    """How many independent values the clusters are worth: n over the design effect (Kish 1965), from clusters to n.
+    """Return the effective sample size of clustered values: n divided by the design effect (Kish 1965).
 
-    Equal values within each cluster are worth one value a cluster; values that vary within as much as between are
-    worth all of n.
+    The result lies between the number of clusters (all values within a cluster are equal) and n (values vary as much
+    within clusters as between them).
     """
     groups = [cluster for cluster in clusters if cluster]
     n, count = sum(map(len, groups)), len(groups)
@@ -61,14 +64,17 @@ def effective_size(clusters: Iterable[Sequence[float]]) -> float:
     independent = math.fsum((value - centre) ** 2 for group in groups for value in group) / n / n
     if not independent:
         return float(count)
-    # Linearised variance of the ratio sum / n over clusters.
+    # Linearized variance of the ratio sum / n over clusters.
     clustered = math.fsum((math.fsum(group) - centre * len(group)) ** 2 for group in groups)
     clustered *= count / (count - 1) / n / n
     return n / min(max(clustered / independent, 1.0), n / count)
 
 
 def share_estimate(clusters: Sequence[Sequence[float]], level: float = LEVEL) -> Estimate | None:
-    """The share of ones among zeros and ones, with Wilson's interval at the effective size; None without a value."""
+    """Estimate the share of ones among zeros and ones, with Wilson's interval at the effective sample size.
+
+    None without values.
+    """
     n = sum(map(len, clusters))
     if not n:
         return None
@@ -81,10 +87,10 @@ def share_estimate(clusters: Sequence[Sequence[float]], level: float = LEVEL) ->
 def mean_estimate(
     clusters: Sequence[Sequence[float]], span: tuple[float, float], level: float = LEVEL
 ) -> Estimate | None:
-    """Return the mean of all values, with an interval over clusters; None without a value.
+    """Estimate the mean of all values, with an interval over clusters; None without values.
 
-    ``span`` are the lowest and highest value possible. Each end of the interval errs with a chance of at most
-    ``(1 - level) / 2``, however few and skewed the values are; see ``bounded``. One cluster has no interval.
+    ``span`` holds the lowest and highest possible value. Each end of the interval is wrong with a probability of at
+    most ``(1 - level) / 2``, even for few or skewed values; see ``bounded_mean``. A single cluster has no interval.
     """
     groups = [cluster for cluster in clusters if cluster]
     n = sum(map(len, groups))
@@ -97,20 +103,21 @@ def mean_estimate(
 
 def bootstrap_interval(
     columns: Sequence[Sequence[float]],
-    figure: Callable[[Columns], Any],
+    statistic: Callable[[Columns], Any],
     level: float = LEVEL,
     seed: int = 0,
 ) -> tuple[float | None, float | None]:
-    """Percentile interval (Efron 1979) of a figure that is a function of column totals.
+    """Return the percentile interval (Efron 1979) of a statistic that is a function of column totals.
 
-    ``columns`` has a row for each cluster; ``figure`` gets one row of totals for each resample and gives a value for
-    each, NaN where it is not defined. (None, None) when there are fewer than two clusters, or no defined value.
+    ``columns`` has one row for each cluster. ``statistic`` gets one row of totals for each resample and returns one
+    value for each, NaN if undefined. The result is (None, None) for fewer than two clusters, or without a defined
+    value.
     """
     if len(columns) < 2:
         return None, None
     import numpy as np
 
-    values = np.asarray(figure(resampled_totals(columns, seed)), dtype=float)
+    values = np.asarray(statistic(resampled_totals(columns, seed)), dtype=float)
     values = values[np.isfinite(values)]
     if not len(values):
         return None, None
@@ -119,33 +126,33 @@ def bootstrap_interval(
 
 
 def resampled_totals(columns: Sequence[Sequence[float]], seed: int = 0, draws: int = DRAWS) -> Columns:
-    """Return column totals of ``draws`` samples of clusters with replacement, each as large as the whole.
+    """Return the column totals of ``draws`` samples of all clusters, drawn with replacement.
 
-    Clusters are sorted first, so that the order of cases makes no difference.
+    Clusters are sorted first, so that the result does not depend on the order of cases.
     """
     import numpy as np
 
     table = np.asarray(sorted(map(tuple, columns)), dtype=float)
     size = len(table)
-    if size * draws <= _KEPT:
-        totals: Columns = _drawn(size, seed, draws) @ table
+    if size * draws <= _MAX_CACHED_CELLS:
+        totals: Columns = _cluster_counts(size, seed, draws) @ table
         return totals
     generator = np.random.default_rng(seed)
-    # Of equal clusters it makes no difference which is drawn; scores are few, so that many cases are few kinds.
-    table, alike = np.unique(table, axis=0, return_counts=True)
-    shares = alike / size
-    # In parts: a draw of a thousand clusters at once would need a hundred megabytes for 10,000 cases.
-    step = max(1, _KEPT // len(table))
-    parts = [
+    # Equal clusters are interchangeable. Scores take few values, so thousands of cases have few distinct rows.
+    table, multiplicities = np.unique(table, axis=0, return_counts=True)
+    shares = multiplicities / size
+    # Draw in chunks to bound memory: all draws at once need more than a hundred megabytes for 10,000 cases.
+    step = max(1, _MAX_CACHED_CELLS // len(table))
+    chunks = [
         generator.multinomial(size, shares, size=min(step, draws - start)) @ table for start in range(0, draws, step)
     ]
-    return np.concatenate(parts)
+    return np.concatenate(chunks)
 
 
-# Drawing takes longer than anything made of it, and the figures of one agent are all over the same cases.
+# Drawing is the slowest step, and the metrics of one agent are all over the same cases and so share their draws.
 @functools.lru_cache(maxsize=4)
-def _drawn(size: int, seed: int, draws: int) -> Columns:
-    """How often each of ``size`` clusters is in each resample."""
+def _cluster_counts(size: int, seed: int, draws: int) -> Columns:
+    """Count how often each of ``size`` clusters occurs in each resample."""
     import numpy as np
 
     return np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=draws).astype(float)

@@ -1,4 +1,4 @@
-"""Several trials of one case: what they say together."""
+"""Metrics over repeated trials of one case."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from math import comb
 
 
 def pass_at_k(n: int, passed: int, k: int) -> float | None:
-    """Chance that at least one of k trials passes, estimated without bias from n (Chen et al. 2021, equation 1).
+    """Estimate the probability that at least one of k trials passes, without bias, from n trials.
 
-    None when there are fewer than k trials. ValueError for k below 1.
+    Chen et al. 2021, equation 1. None if there are fewer than k trials. ValueError for k below 1.
     """
     if k < 1:
         raise ValueError(f"k is {k}, expected at least 1")
@@ -16,9 +16,9 @@ def pass_at_k(n: int, passed: int, k: int) -> float | None:
 
 
 def pass_hat_k(n: int, passed: int, k: int) -> float | None:
-    """Chance that all of k trials pass, pass^k, estimated without bias from n (Yao et al. 2024, tau-bench).
+    """Estimate pass^k, the probability that all of k trials pass, without bias, from n trials.
 
-    None when there are fewer than k trials. ValueError for k below 1.
+    Yao et al. 2024 (tau-bench). None if there are fewer than k trials. ValueError for k below 1.
     """
     if k < 1:
         raise ValueError(f"k is {k}, expected at least 1")
@@ -26,5 +26,5 @@ def pass_hat_k(n: int, passed: int, k: int) -> float | None:
 
 
 def flakiness(n: int, passed: int) -> float | None:
-    """Chance that two different trials of the case disagree, estimated without bias; None for fewer than two."""
+    """Estimate the probability that two trials of the case disagree, without bias; None for fewer than two trials."""
     return 2 * passed * (n - passed) / (n * (n - 1)) if n > 1 else None
