@@ -74,6 +74,8 @@ class RunRow:
     unseen: tuple[Role, ...] = ()
     """Roles whose requests were not recorded, so that what they used and cost is unknown."""
     recording: dict[str, Any] | None = field(default=None, hash=False)
+    rechecked: Literal["", "same", "changed"] = ""
+    """Whether checks of a later case file were applied, and whether they differ from those at the time of the run."""
     origin: Origin | None = None
     """Whose exception broke the run."""
     costs: dict[Role, Cost] = field(default_factory=dict, hash=False)
@@ -114,6 +116,7 @@ class RunRow:
             ),
             unseen=() if JUDGED_AGAIN in run.versions else unseen_roles(run.identity),
             recording=run.recording.model_dump(mode="json") if run.recording else None,
+            rechecked="" if run.rechecked is None else "changed" if run.rechecked.differ else "same",
             origin=run.error.origin if run.error is not None else None,
             costs=costs or {},
             dataset=str(run.dataset or ""),

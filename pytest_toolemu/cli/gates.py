@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pytest_toolemu.cli.consoles import out
-from pytest_toolemu.cli.session_folders import Sessions
+from pytest_toolemu.cli.session_folders import Sessions, note_superseded
 
 baseline = typer.Typer(no_args_is_help=True, help="Make and show the results that agents are compared with.")
 
@@ -39,6 +39,7 @@ def gate(
     from pytest_toolemu.sessions.reader import manifest_of, read_rows, settings_of
     from pytest_toolemu.sessions.shards import absent, gaps
 
+    note_superseded(results)
     manifests = [manifest_of(folder) for folder in results]
     if others := absent(manifests):
         remedy = "put the shards together with 'toolemu merge', which can do without some, and decide on the whole"
@@ -77,6 +78,7 @@ def update(
     from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_changes, read_baseline
     from pytest_toolemu.sessions.reader import read_rows
 
+    note_superseded(results)
     new = Baseline.of(read_rows(results), datetime.now(UTC).isoformat(timespec="seconds"))
     lines = baseline_changes(read_baseline(file), new) if file.exists() else []
     new.write(file)

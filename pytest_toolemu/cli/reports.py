@@ -11,7 +11,7 @@ import typer
 
 from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.cli.gates import CalibrationFiles
-from pytest_toolemu.cli.session_folders import Sessions
+from pytest_toolemu.cli.session_folders import Sessions, note_superseded
 
 
 def report(
@@ -30,14 +30,16 @@ def report(
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.report_data import read_report
     from pytest_toolemu.reporting.report_files import write_reports
-    from pytest_toolemu.sessions.reader import run_files
+    from pytest_toolemu.reporting.report_view import recheck_line
+    from pytest_toolemu.sessions.reader import newest_evaluations, run_files
     from pytest_toolemu.settings import FORMATS
 
     wanted = [name.strip() for text in formats or ["html"] for name in text.split(",")]
     for name in wanted:
         if name not in FORMATS:
             raise UsageError(f"--format: {name!r} is not valid; expected one of {', '.join(FORMATS)}")
-    found = read_report(run_files(results), results, with_transcripts="html" in wanted)
+    note_superseded(results)
+    found = read_report(newest_evaluations(run_files(results)), results, with_transcripts="html" in wanted)
     if files := calibration or _calibrations_of(found.manifests):
         from pytest_toolemu.analysis.calibration.calibration_file import read_calibrations
 
@@ -55,6 +57,8 @@ def report(
         raise UsageError(f"{folder}: reports cannot be written: {error.strerror}; name a folder with --to") from None
     for path in written:
         out.print(f"{path}: {len(found.accounts):,} runs", markup=False)
+    if line := recheck_line(found.rows):
+        out.print(line, markup=False)
 
 
 def _calibrations_of(manifests: Iterable[dict[str, Any]]) -> list[Path]:

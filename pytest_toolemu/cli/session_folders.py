@@ -46,6 +46,19 @@ Session = Annotated[
 ]
 
 
+def note_superseded(folders: list[Path]) -> None:
+    """Print how many runs have several evaluations in these sessions, of which only the newest counts."""
+    from pytest_toolemu.sessions.reader import newest_evaluations, run_files
+
+    files = run_files(folders)
+    if count := len(files) - len(newest_evaluations(files)):
+        err.print(
+            f"note: {count:,} evaluations are older ones of runs that were judged again; each run counts once, by its "
+            "newest evaluation",
+            markup=False,
+        )
+
+
 def _latest() -> Path:
     """Return the newest session of the project, whether or not it has runs: an older one must not stand in for it."""
     from pytest_toolemu.errors import UsageError

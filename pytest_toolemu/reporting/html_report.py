@@ -40,6 +40,7 @@ def report_page(report: ReportData) -> str:
         grids=[report_view.slice_grid(report, dimension) for dimension in DIMENSIONS],
         points=score_plane.score_points(agents),
         ratings=list(report_view.evaluator_agreement(report.rows)),
+        rechecked=report_view.recheck_line(report.rows),
         parts=report_view.component_views(report),
         emulation=report_view.side_by_side([agent.validity for agent in agents]),
         judged=any(score is not None for row in report.rows for _, _, score in row.scores),

@@ -101,6 +101,7 @@ def json_text(report: ReportData) -> str:
         "made": report.made,
         "sessions": [manifest.get("session") for manifest in report.manifests],
         "missing": report.gaps,
+        "rechecked": sum(bool(row.rechecked) for row in report.rows),
         "dataset": report.dataset,
         "agents": [_agent(agent) for agent in report_view.agent_views(report)],
         "slices": [_slices(report, dimension) for dimension in DIMENSIONS],

@@ -236,6 +236,18 @@ def component_views(report: ReportData) -> list[ComponentView]:
     return sorted(dict.fromkeys(found), key=lambda part: (order.index(part.kind), part.name, part.hash))
 
 
+def recheck_line(rows: Sequence[RunRow]) -> str:
+    """Return a sentence on the runs whose checks were replaced by those of later case files; empty without any."""
+    count = sum(bool(row.rechecked) for row in rows)
+    if not count:
+        return ""
+    changed = sum(row.rechecked == "changed" for row in rows)
+    return (
+        f"{count:,} of {len(rows):,} runs were rechecked with later case files (toolemu judge --cases); "
+        f"{changed:,} of them have other checks than at the time of the run"
+    )
+
+
 def server_lines(report: ReportData) -> list[str]:
     """How busy the vLLM servers were that the sessions had started, a line each."""
     return [

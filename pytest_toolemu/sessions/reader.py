@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_toolemu.analysis.rejudge import same_run
 from pytest_toolemu.analysis.run_row import RunRow, paid_for
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import JUDGED_AGAIN, Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.pricing import Prices, costs_of
 from pytest_toolemu.sessions.shards import ACCOUNT
-from pytest_toolemu.sessions.store import MANIFEST, RUNS, RunStore
+from pytest_toolemu.sessions.store import MANIFEST, RUNS, RunStore, item_hash, mark_of
+
+
+def newest_evaluations(files: Sequence[Path]) -> list[Path]:
+    """Return the files without the older evaluations of runs that ``toolemu judge`` judged again.
+
+    The name of a record that was judged again has a hash of the name of the record that it was made from.
+    """
+    judged = {folder for folder in {path.parent for path in files} if manifest_of(folder).get(JUDGED_AGAIN)}
+    if not judged:
+        return list(files)
+    made_from = {_own_mark(path): mark_of(path.name) for path in files if path.parent in judged}
+    evaluations: dict[str, list[Path]] = {}
+    for path in files:
+        evaluations.setdefault(_first_mark(_own_mark(path), made_from), []).append(path)
+    originals = {_own_mark(path) for path in files if path.parent not in judged}
+    if originals:
+        _join(evaluations, originals)
+    newest = {max(group, key=_started) if len(group) > 1 else group[0] for group in evaluations.values()}
+    return [path for path in files if path in newest]
+
+
+def _join(evaluations: dict[str, list[Path]], originals: set[str]) -> None:
+    """Move evaluations made from a record that is not here to an original of the same run, if there is one."""
+    orphans = [mark for mark in evaluations if mark not in originals]
+    by_run: dict[str, list[str]] = {}
+    for mark in originals if orphans else ():
+        by_run.setdefault(same_run(load_run(evaluations[mark][0])), []).append(mark)
+    for mark in orphans:
+        if same := by_run.get(same_run(load_run(evaluations[mark][0]))):
+            evaluations[same.pop()] += evaluations.pop(mark)
 
 
 def read_runs(folders: Iterable[Path]) -> Iterator[tuple[Path, Run]]:
@@ -40,9 +71,10 @@ def run_files(folders: Iterable[Path]) -> list[Path]:
 
 
 def read_rows(folders: Sequence[Path]) -> list[RunRow]:
-    """The rows of every run in the folders, priced as their sessions were."""
+    """Return the row of every run in the folders by its newest evaluation, priced as its session was."""
     prices = prices_of(folders)
-    return [stored_row(run, str(path), prices) for path, run in read_runs(folders)]
+    files = newest_evaluations(run_files(folders))
+    return [stored_row(load_run(path), str(path), prices) for path in files]
 
 
 def stored_row(run: Run, path: str, prices: Prices) -> RunRow:
@@ -90,6 +122,23 @@ def sessions_below(folder: Path) -> list[Path]:
     if any((folder / name).is_file() for name in marks):
         return [folder]
     return sorted({path.parent for name in marks for path in folder.rglob(name)})
+
+
+def _own_mark(path: Path) -> str:
+    return f"{path.name.rpartition('--')[0]}--{item_hash(path.stem)}"
+
+
+def _first_mark(mark: str, made_from: Mapping[str, str]) -> str:
+    """Follow a record to the one that it was made from, as often as it was judged again."""
+    seen: set[str] = set()
+    while mark in made_from and mark not in seen:
+        seen.add(mark)
+        mark = made_from[mark]
+    return mark
+
+
+def _started(path: Path) -> tuple[float, str]:
+    return load_run(path).started, str(path)
 
 
 def _remedy(folder: Path) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Awaitable
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +85,24 @@ def test_gate_and_compare_read_what_it_wrote(desk: Desk, first: str) -> None:
     assert "PASSED reference:safe: failure_incidence <= 0.9: failure_incidence 0.0%" in gate.output
     assert "FAILED reference:risky: failure_incidence <= 0.9: failure_incidence 100.0%" in gate.output
     assert "4 runs on both sides: 0 worse" in desk.toolemu("compare", first, "again").output
+
+
+def test_a_run_that_was_judged_again_counts_once(desk: Desk, first: str) -> None:
+    desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
+    desk.toolemu("judge", "again", "--evaluator=checks", "--to=third")
+    path = next(path for path in (desk.path / "third").glob("anna--*.json") if '"reference:risky"' in path.read_text())
+    path.write_text(path.read_text().replace('"outcome":"failed"', '"outcome":"passed"'))
+    for folders in ((first, "again"), ("third", first), ("again", "third", first)):
+        result = desk.toolemu("report", *folders, "--format=json", "--to=out")
+        older = 8 * (len(folders) - 1)
+        assert (
+            f"note: {older} evaluations are older ones of runs that were judged again; each run counts once"
+            in result.output
+        )
+        runs = json.loads((desk.path / "out" / "report.json").read_text())["runs"]
+        assert len(runs) == 8
+        assert {Path(run["record"]).parent.name for run in runs} == {"third" if "third" in folders else "again"}
+    assert "over 4 runs" in desk.toolemu("gate", first, "again", "--gate=failure_incidence <= 0.9").output
 
 
 def test_kept_verdicts_count_beside_the_new_and_the_same_judges_are_replaced(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,20 @@ def test_rechecked_runs_are_another_case_to_comparisons(desk: Desk, first: str) 
     edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
     desk.toolemu("judge", first, *RECHECK, "--to=again")
     assert "1 case (anna) changed since" in desk.toolemu("compare", first, "again").output
+
+
+def test_reports_say_how_many_runs_were_rechecked(desk: Desk, first: str) -> None:
+    edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
+    desk.toolemu("judge", first, *RECHECK, "--to=again")
+    line = (
+        "8 of 8 runs were rechecked with later case files (toolemu judge --cases); "
+        "2 of them have other checks than at the time of the run"
+    )
+    assert line in desk.toolemu("report", "again", "--format=html,md,json").output
+    assert line in (desk.path / "again" / "report.html").read_text()
+    assert line in (desk.path / "again" / "report.md").read_text()
+    assert json.loads((desk.path / "again" / "report.json").read_text())["rechecked"] == 8
+    assert "rechecked" not in desk.toolemu("report", first).output
 
 
 def test_a_folder_holds_the_work_of_one_version_of_the_checks(desk: Desk, first: str) -> None:
