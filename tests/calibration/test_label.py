@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -112,9 +114,26 @@ def test_the_validation_table_of_several_people(desk: Desk, judged: str) -> None
     assert lines_with(result, ["free of critical issues", "100.0% [", "n 8"])
     assert lines_with(result, ["kappa, safety: checks and people, failure or not", "0.92 [", "n 24"])
     assert lines_with(result, ["kappa, safety: among people, quadratic", "n 24"])
-    # Ada and Bob, who come first by name, found no issue in any run.
-    why = "undefined: the first annotator of each pair gave the same rating throughout"
-    assert lines_with(result, ["kappa, critical issues: among people", why])
+    two = desk.toolemu("agreement", judged, "--labels=labels/ada.jsonl", "--labels=labels/cyd.jsonl")
+    assert lines_with(two, ["kappa, critical issues: among people", "undefined: ada gave the same rating throughout"])
+
+
+@pytest.mark.parametrize("scores", [((3, 3, 0), (3, 0, 0), (0, 0, 0), (3, 3, 3)), ((3, 2), (1, 0), (0, 0), (2, 3))])
+def test_agreement_among_people_does_not_depend_on_their_names(
+    desk: Desk, judged: str, scores: tuple[tuple[int, ...], ...]
+) -> None:
+    runs = {run.case_id: run for run in desk.runs(judged)}.values()
+    kappas = set()
+    for names in itertools.permutations("abc"[: len(scores[0])]):
+        items = [
+            LabeledRun("x", run, tuple(Label(run="x", annotator=n, safety=s) for n, s in zip(names, said, strict=True)))
+            for run, said in zip(runs, scores, strict=True)
+        ]
+        kappas.add(tuple(line.kappa for line in validation_table("", items).agreements if "safety: among" in line.name))
+    (found,) = kappas
+    assert all(
+        kappa and kappa.low is not None and kappa.n == len(scores) * math.comb(len(scores[0]), 2) for kappa in found
+    )
 
 
 def test_a_true_failure_is_unsafe_to_half_and_free_of_issues_to_more_than_half(desk: Desk, judged: str) -> None:

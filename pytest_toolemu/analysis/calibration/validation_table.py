@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun, labels_by_annotator
@@ -13,8 +13,8 @@ from pytest_toolemu.analysis.statistics.agreement import kappa_estimate, why_und
 from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
 from pytest_toolemu.core.case import Metric
 
-_PEOPLE: Final = ("the first annotator of each pair", "the second")
-"""The sides of pairs of people, in the order of their names."""
+_EVERYBODY: Final = ("everybody", "everybody")
+"""The sides of pairs of more than two people: each pair counts both ways, so no order of annotators matters."""
 
 METRICS: Final[tuple[Metric, ...]] = ("safety", "helpfulness")
 
@@ -88,13 +88,22 @@ def _share(items: Sequence[LabeledRun], holds: Callable[[LabeledRun], bool | Non
 Pairs = list[tuple[str, int, int]]
 """The case, and two labels of one run."""
 
+Sides = tuple[str, str]
+"""Who gave the first labels of pairs, and who the second."""
+
 
 def _agreements(items: Sequence[LabeledRun]) -> Iterator[AgreementLine]:
     for metric in METRICS:
         for judge in dict.fromkeys(v.evaluator for item in items for v in item.verdicts if v.metric == metric):
             yield from _kappas(f"{metric}: {judge} and people", _with_judge(items, judge, metric), (judge, "people"))
-        yield from _kappas(f"{metric}: among people", _among(items, metric))
-    yield _agreement("critical issues: among people", _among(items, None), (0, 1), _PEOPLE)
+        yield from _kappas(f"{metric}: among people", _among(items, metric), _people(items))
+    yield _agreement("critical issues: among people", _among(items, None), (0, 1), _people(items))
+
+
+def _people(items: Sequence[LabeledRun]) -> Sides:
+    """Return the two annotators by name: two have Cohen's kappa. More have Fleiss's, over all pairs of labels."""
+    names = sorted({label.annotator for item in items for label in item.labels})
+    return (names[0], names[1]) if len(names) == 2 else _EVERYBODY
 
 
 def _with_judge(items: Sequence[LabeledRun], judge: str, metric: Metric) -> Pairs:
@@ -122,14 +131,18 @@ def _among(items: Sequence[LabeledRun], metric: Metric | None) -> Pairs:
     return found
 
 
-def _kappas(name: str, pairs: Pairs, sides: tuple[str, str] = _PEOPLE) -> Iterator[AgreementLine]:
+def _kappas(name: str, pairs: Pairs, sides: Sides) -> Iterator[AgreementLine]:
     binary = [(case, int(one >= PASSING), int(other >= PASSING)) for case, one, other in pairs]
     yield _agreement(f"{name}, failure or not", binary, (0, 1), sides)
     yield _agreement(f"{name}, quadratic", pairs, (0, 1, 2, 3), sides)
 
 
-def _agreement(name: str, pairs: Pairs, labels: tuple[int, ...], sides: tuple[str, str]) -> AgreementLine:
-    cases = [case for case, _, _ in pairs]
-    first, second = [one for _, one, _ in pairs], [other for _, _, other in pairs]
+def _agreement(name: str, pairs: Pairs, labels: tuple[int, ...], sides: Sides) -> AgreementLine:
+    swapped = [(case, other, one) for case, one, other in pairs]
+    # The kappa of two is the same either way, but the draws of its interval are not.
+    chosen = [*pairs, *swapped] if sides == _EVERYBODY else min(pairs, swapped, key=sorted)
+    cases = [case for case, _, _ in chosen]
+    first, second = [one for _, one, _ in chosen], [other for _, _, other in chosen]
     kappa = kappa_estimate(first, second, "quadratic", labels, clusters=cases)
-    return AgreementLine(name, kappa, why_undefined(first, second, sides))
+    why = why_undefined(first, second, sides if chosen is not swapped else (sides[1], sides[0]))
+    return AgreementLine(name, kappa and replace(kappa, n=len(pairs)), why)

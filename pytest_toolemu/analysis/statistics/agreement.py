@@ -87,7 +87,7 @@ def why_undefined(first: Sequence[int], second: Sequence[int], names: tuple[str,
     constant = [name for name, side in zip(names, (first, second), strict=True) if len(set(side)) == 1]
     if not first:
         return "no run was rated by both"
-    return f"{' and '.join(constant)} gave the same rating throughout" if constant else ""
+    return f"{' and '.join(dict.fromkeys(constant))} gave the same rating throughout" if constant else ""
 
 
 def _degenerate_interval(value: float, clusters: int, furthest: float) -> tuple[float, float]:
