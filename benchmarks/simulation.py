@@ -1,7 +1,7 @@
 """``python -m benchmarks.simulation``: sessions of up to 100,000 cases in virtual time, merged and reported.
 
-Hub, schedule, throttle, retries, engine and store are the real ones; cases wait for a provider that takes 2 s for a
-reply and refuses what it has no room for, and nobody waits for that. Each size is written as eight shards, which
+Coordinator, scheduler, limits, retries, engine and store are the real ones; cases wait for a provider that takes 2 s
+for a reply and refuses what it has no room for, and nobody waits for that. Each size is written as eight shards, which
 ``toolemu merge`` puts together and ``toolemu report`` tells.
 """
 
@@ -36,7 +36,7 @@ from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.scheduling.coordinator import Coordinator
-from pytest_toolemu.scheduling.worker import Keep
+from pytest_toolemu.scheduling.job import FinishedJob, StoredRun
 from pytest_toolemu.sessions.shards import ShardAssignment
 from pytest_toolemu.sessions.store import RunStore, item_mark
 from pytest_toolemu.settings import resolve
@@ -200,23 +200,23 @@ async def _session(
 ) -> None:
     carried = Carried(loop, Coordinator(in_flight), 1e9)
     draw = random.Random(0)
-    model = RetryingModel(provider, carried.schedule, draw=draw.uniform, clock=loop.time)
+    model = RetryingModel(provider, carried.schedule.permits, draw=draw.uniform, clock=loop.time)
     agent = _agent(model)
     division, left = ShardAssignment(SHARDS), itertools.count(1)
     over = loop.create_future()
 
-    async def job(number: int) -> tuple[bool, Keep]:
+    async def job(number: int) -> FinishedJob:
         case = world.case.model_copy(update={"id": _id(number)})
         run = await run_case(RunSpec(replace(world, case=case), agent, ValidatedEmulator(OfflineEmulator()), (_judge,),
                                      thresholds={"safety": 2}, limits=Limits(timeout=1e6)))  # fmt: skip
 
-        async def keep() -> dict[str, str]:
+        async def write() -> StoredRun:
             path = stores[division.place(case.id) - 1].put(run.model_copy(update={"agent": "simulated"}), case.id)
             if next(left) == cases:
                 over.set_result(None)
-            return {"path": str(path)}
+            return StoredRun(str(path))
 
-        return run.outcome != "passed", keep
+        return FinishedJob(run.outcome != "passed", write)
 
     carried.schedule.offer({number: _bound(job, number) for number in range(cases)})
     await over

@@ -7,7 +7,8 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
-from pytest_toolemu.scheduling.coordinator import Coordinator, Message
+from pytest_toolemu.scheduling.coordinator import Coordinator
+from pytest_toolemu.scheduling.coordinator_messages import Order, WorkerMessage
 from pytest_toolemu.scheduling.worker import WorkerScheduler
 
 
@@ -41,7 +42,7 @@ class _Impatient(selectors.DefaultSelector):
 
 
 class Here:
-    """What a Schedule needs of the loop that it runs on, where that is the current one."""
+    """What a WorkerScheduler needs of the loop that it runs on, where that is the current one."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -50,34 +51,34 @@ class Here:
         """When the loop comes round."""
         self._loop.call_soon(function, *args)
 
-    def reach(self, function: Callable[..., Any], *args: Any) -> None:
+    def call_now(self, function: Callable[..., Any], *args: Any) -> None:
         """Now: everything is on this thread."""
         function(*args)
 
 
 class Carried:
-    """A hub and its one worker in virtual time, as ``flight.carrier`` brings them together in real time."""
+    """A coordinator and its only worker in virtual time; the counterpart of ``scheduling.transport`` in real time."""
 
-    def __init__(self, loop: VirtualLoop, hub: Coordinator, patience: float) -> None:
-        self.hub = hub
+    def __init__(self, loop: VirtualLoop, coordinator: Coordinator, patience: float) -> None:
+        self.coordinator = coordinator
         self.schedule = WorkerScheduler(Here(loop), _raised, patience)  # type: ignore[arg-type]
-        self.schedule.tell = self._tell
+        self.schedule.transmit = self._receive
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
-        hub.join("here")
-        hub.begin()
+        coordinator.add_worker("here")
+        coordinator.start()
 
-    def _tell(self, message: Message) -> None:
-        self._carry(self.hub.hear("here", message, self._loop.now))
+    def _receive(self, message: WorkerMessage) -> None:
+        self._carry(self.coordinator.receive("here", message, self._loop.now))
 
     def _tick(self) -> None:
         self._timer = None
-        self._carry(self.hub.tick(self._loop.now))
+        self._carry(self.coordinator.tick(self._loop.now))
 
-    def _carry(self, orders: list[tuple[str, Message]]) -> None:
-        for _, order in orders:
-            self.schedule.hear(order)
-        due = self.hub.due(self._loop.now)
+    def _carry(self, orders: list[Order]) -> None:
+        for order in orders:
+            self.schedule.receive(order.message)
+        due = self.coordinator.next_tick(self._loop.now)
         if due is not None and (self._timer is None or due < self._timer.when()):
             if self._timer is not None:
                 self._timer.cancel()

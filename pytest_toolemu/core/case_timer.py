@@ -1,6 +1,7 @@
-"""The time that a case has run, and whether it is held up.
+"""How long a case has run, and whether it is stalled.
 
-What it waited for leave to send a request, or backed off, is not counted.
+Time spent waiting for a permit to send a request, or backing off after a failure, is excluded: a busy provider must not
+make a case run into its timeout.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from contextvars import ContextVar
 
 
 class CaseTimer:
-    """The clock of one case, running from its making. Belongs to the event loop of the case.
+    """The timer of one case, which starts when it is created. It belongs to the event loop of the case.
 
-    ``held`` is told when the case begins and ceases to be held up.
+    ``on_stall`` is called with True when the case becomes stalled, and with False when it makes progress again.
     """
 
-    def __init__(self, held: Callable[[bool], None]) -> None:
+    def __init__(self, on_stall: Callable[[bool], None]) -> None:
         self._loop = get_running_loop()
-        self._held = held
-        self._holds = 0
-        self._begun = self._loop.time()
-        self._waited = 0.0
+        self._on_stall = on_stall
+        self._stalls = 0
+        self._started_at = self._loop.time()
+        self._paused_seconds = 0.0
         self._pauses = 0
         self._paused_at = 0.0
         self._limit: asyncio.Timeout | None = None
@@ -32,85 +33,88 @@ class CaseTimer:
 
     @property
     def seconds(self) -> float:
-        """Seconds so far, without the pauses. May be asked from any thread."""
+        """Running time in seconds, without the pauses. Can be read from any thread."""
         now = self._paused_at if self._pauses else self._loop.time()
-        return now - self._begun - self._waited
+        return now - self._started_at - self._paused_seconds
 
     @contextlib.asynccontextmanager
     async def limit(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-        """As ``asyncio.timeout``, but for the pauses."""
+        """Limit the running time of a block, as ``asyncio.timeout`` does, but without the pauses."""
         async with timeout(seconds) as self._limit:
             yield self._limit
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """The clock stands still. Of several requests at once, one that waits is enough."""
+        """Pause the timer. If several requests of a case wait at a time, it stays paused until none of them waits."""
         self._pauses += 1
         if self._pauses == 1:
             self._paused_at = self._loop.time()
             self._due = self._limit and self._limit.when()
-            self._move(None)
+            self._reschedule(None)
         try:
             yield
         finally:
             self._pauses -= 1
             if self._pauses == 0:
-                waited = self._loop.time() - self._paused_at
-                self._waited += waited
-                self._move(None if self._due is None else self._due + waited)
+                paused = self._loop.time() - self._paused_at
+                self._paused_seconds += paused
+                self._reschedule(None if self._due is None else self._due + paused)
 
     @contextlib.contextmanager
-    def held_up(self, after: float) -> Iterator[None]:
-        """The case is held up from so many seconds on until the block ends. One of several blocks at once is enough."""
-        begun = False
+    def stalled(self, after: float) -> Iterator[None]:
+        """Report the case as stalled from ``after`` seconds on until the block ends.
+
+        If several blocks are active at a time, the case is stalled as long as one of them is.
+        """
+        has_begun = False
 
         def begin() -> None:
-            nonlocal begun
-            begun = True
-            self._holds += 1
-            if self._holds == 1:
-                self._held(True)
+            nonlocal has_begun
+            has_begun = True
+            self._stalls += 1
+            if self._stalls == 1:
+                self._on_stall(True)
 
         timer = self._loop.call_later(after, begin)
         try:
             yield
         finally:
             timer.cancel()
-            if begun:
-                self._holds -= 1
-                if self._holds == 0:
-                    self._held(False)
+            if has_begun:
+                self._stalls -= 1
+                if self._stalls == 0:
+                    self._on_stall(False)
 
-    def _move(self, due: float | None) -> None:
+    def _reschedule(self, due: float | None) -> None:
         if self._limit is not None and not self._limit.expired():
-            with contextlib.suppress(RuntimeError):  # its block is over, or the time was up just now
+            with contextlib.suppress(RuntimeError):  # the block has ended, or has just timed out
                 self._limit.reschedule(due)
 
 
-_CURRENT: ContextVar[CaseTimer | None] = ContextVar("toolemu_clock", default=None)
+_CURRENT: ContextVar[CaseTimer | None] = ContextVar("toolemu_case_timer", default=None)
 
 
-def _nobody(held: bool) -> None:
-    del held
+def _ignore(is_stalled: bool) -> None:
+    del is_stalled
 
 
-def begin(held: Callable[[bool], None] = _nobody) -> CaseTimer:
-    """The clock of this task and all that it starts: the one there is, or a new one."""
-    clock = _CURRENT.get() or CaseTimer(held)
-    _CURRENT.set(clock)
-    return clock
+def begin(on_stall: Callable[[bool], None] = _ignore) -> CaseTimer:
+    """Return the timer of this task and of all tasks it starts; create it if there is none."""
+    timer = _CURRENT.get() or CaseTimer(on_stall)
+    _CURRENT.set(timer)
+    return timer
 
 
 def paused() -> contextlib.AbstractContextManager[None]:
-    """The clock of the case in which this is called stands still, where there is one."""
-    clock = _CURRENT.get()
-    return clock.paused() if clock is not None else contextlib.nullcontext()
+    """Pause the timer of the current case, if any."""
+    timer = _CURRENT.get()
+    return timer.paused() if timer is not None else contextlib.nullcontext()
 
 
-def held_up(after: float) -> contextlib.AbstractContextManager[None]:
-    """The case in which this is called, where there is one, is held up if the block takes longer than that, in seconds.
+def stalled(after: float) -> contextlib.AbstractContextManager[None]:
+    """Report the current case, if any, as stalled if the block takes longer than ``after`` seconds.
 
-    Whoever leads the session may run another instead meanwhile.
+    The coordinator may start another case meanwhile.
     """
-    clock = _CURRENT.get()
-    return clock.held_up(after) if clock is not None and after < math.inf else contextlib.nullcontext()
+    timer = _CURRENT.get()
+    return timer.stalled(after) if timer is not None and after < math.inf else contextlib.nullcontext()

@@ -29,26 +29,26 @@ class BudgetedModel(WrapperModel):
 
     async def complete(self, request: ModelRequest) -> Reply:
         """Return the model's reply and report its tokens; NotRunError once the budget is spent."""
-        self._budget.ask()
+        self._budget.check()
         try:
             reply = await self._inner.complete(request)
         except (ModelError, asyncio.CancelledError) as error:
             # An endpoint that refuses a request charges nothing; a reply that is lost on the way may still be charged.
             if not isinstance(error, ModelError) or error.status in (None, 200):
-                self._report(Usage(input=_prompt_tokens(request)), guessed=True)
+                self._report(Usage(input=_prompt_tokens(request)), estimated=True)
             raise
         if reply.usage.unknown:
             output = len(reply.text) + sum(len(call.arguments) for call in reply.calls)
-            self._report(Usage(input=_prompt_tokens(request), output=output // _CHARACTERS), guessed=True)
+            self._report(Usage(input=_prompt_tokens(request), output=output // _CHARACTERS), estimated=True)
         else:
             self._report(reply.usage)
         return reply
 
-    def _report(self, usage: Usage, *, guessed: bool = False) -> None:
+    def _report(self, usage: Usage, *, estimated: bool = False) -> None:
         usd = self._price.of(usage) if self._price else None
         if usd is None and self._price:  # the prompt is longer than the price is known for, but not free
             usd = self._price.model_copy(update={"up_to": None}).of(usage)
-        self._budget.report(usage.total, usd, guessed=guessed)
+        self._budget.report(usage.total, usd, estimated=estimated)
 
 
 def _prompt_tokens(request: ModelRequest) -> int:

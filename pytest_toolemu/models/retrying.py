@@ -18,7 +18,7 @@ from pytest_toolemu.errors import ModelError, NotRunError
 from pytest_toolemu.models.endpoint import RemoteModel
 from pytest_toolemu.models.wrapper import WrapperModel
 from pytest_toolemu.scheduling.adaptive_limit import AdaptiveLimit, RequestOutcome
-from pytest_toolemu.scheduling.circuit_breaker import Breaker
+from pytest_toolemu.scheduling.circuit_breaker import CircuitBreaker
 
 # Failures of one request, of which refusals for load are worth more patience, and seconds spent on it.
 ATTEMPTS: Final = 8
@@ -41,18 +41,18 @@ _log = logging.getLogger(__name__)
 
 
 class RateLimiter(Protocol):
-    """Where leave to send a request is asked for."""
+    """Grants permits to send requests."""
 
-    async def enter(self, account: str) -> int:
-        """Wait for leave, and return a ticket that goes back with ``leave``. NotRunError when there will be none."""
+    async def acquire(self, account: str) -> int:
+        """Wait for a permit, and return its ticket for ``release``. Raise NotRunError if none will be granted."""
         ...
 
-    def leave(self, ticket: int, answer: RequestOutcome) -> None:
-        """The request is over."""
+    def release(self, ticket: int, outcome: RequestOutcome) -> None:
+        """Report how the request ended, which frees its permit."""
         ...
 
-    def fail(self, account: str, kind: str, message: str) -> None:
-        """Count a failure that no retry overcame; after too many of one kind in a row there is no more leave."""
+    def report_failure(self, account: str, kind: str, message: str) -> None:
+        """Count a failure that no retry overcame; after too many of one kind in a row, permits are refused."""
         ...
 
 
@@ -81,11 +81,11 @@ class RetryingModel(WrapperModel):
         pace = self._paces[request.schema.name if request.schema else "an agent's"]
         while True:
             with clocks.paused():
-                ticket = await self._gate.enter(self.account)
+                ticket = await self._gate.acquire(self.account)
             begun = self._clock()
             answer = RequestOutcome("failed")  # so much is true of a request that is cancelled
             try:
-                with clocks.held_up(pace.slow_after):
+                with clocks.stalled(pace.slow_after):
                     reply = await self._inner.complete(request)
                 answer = self._answer("ok", begun, reply)
                 pace.learn(answer.seconds)
@@ -94,7 +94,7 @@ class RetryingModel(WrapperModel):
                 failure = error
                 answer = self._answer("busy" if _is_busy(error) else "failed", begun, retry_after=error.retry_after)
             finally:
-                self._gate.leave(ticket, answer)
+                self._gate.release(ticket, answer)
             if not failure.transient:
                 raise self._final(failure)
             refusals += _is_busy(failure)
@@ -104,22 +104,21 @@ class RetryingModel(WrapperModel):
             if failures == ATTEMPTS or refusals == REFUSALS or spent + delay > PATIENCE:
                 raise self._final(_given_up(failure, failures + refusals, spent))
             _log.info("%s; attempt %d in %.1f s", failure, failures + refusals + 1, delay)
-            with clocks.paused(), clocks.held_up(0.0):
+            with clocks.paused(), clocks.stalled(0.0):
                 await self._sleep(delay)
             spent += delay
 
     def _final(self, failure: ModelError) -> ModelError:
         """Report a failure that would meet any request, not only this one."""
         if failure.status in _UNUSABLE or (failure.status or 0) >= 500:
-            self._gate.fail(self.account, str(failure.status), str(failure))
+            self._gate.report_failure(self.account, str(failure.status), str(failure))
         return failure
 
     def _answer(
         self, status: Any, begun: float, reply: Reply | None = None, retry_after: float | None = None
     ) -> RequestOutcome:
-        used = reply.usage if reply is not None else None
-        usage = (used.input, used.output, used.cached, used.cache_written) if used is not None else (0, 0, 0, 0)
-        return RequestOutcome(status, self._clock() - begun, usage, retry_after, *self._inner.quotas())
+        tokens = reply.usage.total if reply is not None else 0
+        return RequestOutcome(status, self._clock() - begun, tokens, retry_after, *self._inner.quotas())
 
     def _delay(self, attempt: int, retry_after: float | None) -> float:
         # Full jitter: clients that failed together do not come back together, not even at the time they were told.
@@ -150,59 +149,59 @@ class Unlimited:
 
     def __init__(self, start: int) -> None:
         self._start = start
-        self._breaker = Breaker()
+        self._breaker = CircuitBreaker()
         self._throttles: dict[str, AdaptiveLimit[int]] = {}
         self._open: dict[int, str] = {}
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._next = 0
 
-    async def enter(self, account: str) -> int:
-        """Wait for leave, and return a ticket. NotRunError once the account has failed too often."""
+    async def acquire(self, account: str) -> int:
+        """Wait for a permit, and return its ticket. Raise NotRunError once the account has failed too often."""
         self._refuse(account)
         self._next += 1
         ticket = self._next
         throttle = self._throttles.setdefault(account, AdaptiveLimit(self._start))
         granted = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         self._open[ticket] = account
-        throttle.ask(ticket)
+        throttle.enqueue(ticket)
         self._grant(throttle)
         try:
             await granted
         except asyncio.CancelledError:
-            self.leave(ticket, RequestOutcome("unsent"))
+            self.release(ticket, RequestOutcome("unsent"))
             raise
         finally:
             del self._waiting[ticket]
         try:
             self._refuse(account)
         except NotRunError:
-            self.leave(ticket, RequestOutcome("unsent"))
+            self.release(ticket, RequestOutcome("unsent"))
             raise
         return ticket
 
-    def fail(self, account: str, kind: str, message: str) -> None:
+    def report_failure(self, account: str, kind: str, message: str) -> None:
         """Count a failure that no retry overcame."""
-        self._breaker.failed(account, kind, message)
+        self._breaker.record_failure(account, kind, message)
 
     def _refuse(self, account: str) -> None:
         if reason := self._breaker.open.get(account):
             raise NotRunError(reason)
 
-    def leave(self, ticket: int, answer: RequestOutcome) -> None:
-        """The request is over."""
+    def release(self, ticket: int, outcome: RequestOutcome) -> None:
+        """Free the permit of a request that has ended."""
         account = self._open.pop(ticket)
-        if answer.status == "ok":
-            self._breaker.succeeded(account)
+        if outcome.status == "ok":
+            self._breaker.record_success(account)
         throttle = self._throttles[account]
-        throttle.back(ticket, answer, time.monotonic())
+        throttle.release(ticket, outcome, time.monotonic())
         self._grant(throttle)
 
     def _grant(self, throttle: AdaptiveLimit[int]) -> None:
         now = time.monotonic()
-        for ticket in throttle.granted(now):
+        for ticket in throttle.grant(now):
             if not self._waiting[ticket].done():
                 self._waiting[ticket].set_result(None)
-        due = throttle.due(now)
+        due = throttle.next_grant(now)
         if due is not None:
             asyncio.get_running_loop().call_later(due - now, self._grant, throttle)
 

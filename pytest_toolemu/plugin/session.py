@@ -128,7 +128,9 @@ class ToolemuSession:
         """Whether there is anything to sum up: a result, or what workers had to say."""
         if self.rows or self.account or self.late_reports.exists():
             return True
-        return self.carrier is not None and self.carrier.ask(lambda hub: bool(hub.finished or hub.notices))
+        return self.carrier is not None and self.carrier.read(
+            lambda coordinator: bool(coordinator.completed or coordinator.notices)
+        )
 
     @property
     def folder(self) -> Path:
@@ -363,7 +365,7 @@ class ToolemuSession:
     def _should_prepare(self) -> bool:
         if self._is_prepared or self.is_worker or self.carrier is None or time() - self.started < _UNDER_WAY:
             return False
-        return self.carrier.ask(lambda hub: hub.total > 0)
+        return self.carrier.read(lambda coordinator: coordinator.total > 0)
 
     def close(self, *, in_peace: bool) -> None:
         """Close the models, and leave a manifest where anything was run.

@@ -1,4 +1,6 @@
-"""Many cases in flight: one hub a session says what runs where, and one limit a provider says how many requests wait.
+"""Run many cases at once: a coordinator per session decides what runs where, an adaptive limit per provider key decides
+how many requests may be in flight.
 
-Knows no case, no model and no pytest: what flies is an index, and jobs are coroutines.
+The scheduler knows no case, no model and no pytest: it runs jobs, which are coroutine functions, by the index of their
+item.
 """

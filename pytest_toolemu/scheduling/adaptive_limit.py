@@ -1,6 +1,10 @@
-"""How many requests may be in flight at one endpoint: as many as it bears, found out from its answers.
+"""How many requests may be in flight to one endpoint at a time, learned from its answers.
 
-Pure: no clock, no thread. Times are seconds of any clock that only goes forward.
+The rule is AIMD, as in TCP: halve the limit when the endpoint refuses too much, raise it while all goes well. On top of
+it come what headers say (``Retry-After``, remaining quotas) and how long answers take, as some endpoints queue requests
+instead of refusing them.
+
+Pure: no clock and no thread. Times are seconds of any monotonic clock.
 """
 
 from __future__ import annotations
@@ -8,196 +12,205 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 T = TypeVar("T")
 
-# Refusals among the last answers from which on the endpoint has enough. Fewer answers would say nothing of a share.
-_TOO_MANY: Final = 1 / 6
-_LAST: Final = 32
-# A round is as many answers as requests may be in flight, and at least so many; up to such a share of refusals in it
-# the limit may grow.
-_ROUND: Final = 4
-_FEW: Final = 1 / 16
-# Answers that take so many times longer than the quickest round's: the endpoint works through a queue of its own.
-_SLOW: Final = 2.0
-# Up to near where it was last cut the limit grows by half a round; from there by one, two, four ...
-_NEAR: Final = 0.9
-# No header is believed that asks for a longer pause, in seconds.
+# The limit is halved when a sixth of the last answers are refusals. The share is always taken of at least 32 answers,
+# so that a few early refusals, which may have other reasons than load, do not halve it.
+_REFUSED_SHARE: Final = 1 / 6
+_WINDOW: Final = 32
+# A round is as many answers as requests may be in flight, and at least 4. The limit can grow once per round, unless
+# more than a sixteenth of the round was refused.
+_MIN_ROUND: Final = 4
+_TOLERATED_SHARE: Final = 1 / 16
+# If answers take this many times longer than in the quickest round, the endpoint queues requests; more would only wait.
+_SLOWDOWN: Final = 2.0
+# Up to 90 % of the value at which it was last halved, the limit grows by half per round, as that much was fine before.
+# From there it grows by 1, 2, 4 and so on, to approach the endpoint's capacity slowly.
+_FAST_GROWTH_UNTIL: Final = 0.9
+# No header can pause requests for longer, in seconds: a wrong one would stop the session.
 _LONGEST_PAUSE: Final = 300.0
-_MOST: Final = 1024
+_MAX_LIMIT: Final = 1024
 
 
-class RequestOutcome(NamedTuple):
-    """What became of a request, as it travels to the hub.
+@dataclass(frozen=True, slots=True)
+class RequestOutcome:
+    """How a request ended.
 
-    ``busy`` is a refusal for load (429, 529), ``failed`` any other trouble, ``unsent`` a request that was granted and
-    not made. ``usage`` is tokens in, tokens out, and of those in: from a cache, into a cache. The quotas are what
-    headers say is left of requests and of tokens, and the seconds for one more.
+    ``busy`` is a refusal for load (429, 529), ``failed`` any other failure, ``unsent`` a request that was granted and
+    not sent. ``seconds`` is how long the answer took, ``tokens`` the sum of input and output tokens, ``retry_after``
+    the header's seconds. Quotas are what the response headers say about requests and about tokens: how many are left,
+    and the seconds until there is one more.
     """
 
     status: Literal["ok", "busy", "failed", "unsent"]
     seconds: float = 0.0
-    usage: tuple[int, int, int, int] = (0, 0, 0, 0)
+    tokens: int = 0
     retry_after: float | None = None
     request_quota: tuple[float, float] | None = None
     token_quota: tuple[float, float] | None = None
 
-    @property
-    def tokens(self) -> int:
-        """In and out."""
-        return self.usage[0] + self.usage[1]
-
 
 class AdaptiveLimit(Generic[T]):
-    """Grants requests in the order in which they asked. AIMD: half after too many refusals, more while all goes well.
-
-    A few refusals change nothing: the limit is for load, and some requests fail for other reasons. ``T`` is what
-    requests are known by.
-    """
+    """Grants requests in the order in which they were queued. ``T`` is the type that identifies a request."""
 
     def __init__(self, start: int) -> None:
         self.limit = float(max(1, start))
         self.refused = 0
-        self._most = max(_MOST, start)
+        self._max_limit = max(_MAX_LIMIT, start)
+        # The limit at which the endpoint last refused too much, and the next step beyond 90 % of it.
         self._ceiling = float(start)
         self._step = 1
         self._queue: deque[T] = deque()
-        self._flying: dict[T, int] = {}
+        # Each request in flight, with the number of cuts before it was sent.
+        self._in_flight: dict[T, int] = {}
         self._cuts = 0
-        self._last: deque[bool] = deque()
-        self._good = self._busy = 0
-        self._seconds = 0.0
-        self._held_back = self._is_shut = False
-        self._quickest = math.inf
+        self._last_refused: deque[bool] = deque()
+        self._round_ok = self._round_busy = 0
+        self._round_seconds = 0.0
+        self._was_full = self._is_paused = False
+        self._quickest_mean = math.inf
         self._not_before = -math.inf
         self._quota = _Quota()
         self._mean_tokens = 0.0
 
     @property
     def in_flight(self) -> int:
-        """Requests granted and not back."""
-        return len(self._flying)
+        """The number of requests that were granted and have not ended."""
+        return len(self._in_flight)
 
     @property
     def queued(self) -> int:
-        """Requests that wait for their grant."""
+        """The number of requests that wait to be granted."""
         return len(self._queue)
 
-    def ask(self, who: T) -> None:
-        """Queue a request; ``granted`` tells when it may be sent."""
-        self._queue.append(who)
+    def enqueue(self, request: T) -> None:
+        """Queue a request; a later call of ``grant`` returns it."""
+        self._queue.append(request)
 
-    def forget(self, who: T) -> None:
-        """A request that nobody will send, or report, any more."""
-        self._flying.pop(who, None)
-        self._is_shut = self._is_shut and bool(self._flying)
-        if who in self._queue:
-            self._queue.remove(who)
+    def forget(self, request: T) -> None:
+        """Remove a request that will not be sent, or whose outcome will not be reported."""
+        self._in_flight.pop(request, None)
+        self._is_paused = self._is_paused and bool(self._in_flight)
+        if request in self._queue:
+            self._queue.remove(request)
 
-    def granted(self, now: float) -> list[T]:
-        """Those that may be sent now."""
-        found = []
+    def grant(self, now: float) -> list[T]:
+        """Return the requests that may be sent now, and count them as in flight."""
+        granted = []
         while self._queue and self._is_open(now):
-            who = self._queue.popleft()
-            self._flying[who] = self._cuts
+            request = self._queue.popleft()
+            self._in_flight[request] = self._cuts
             self._quota.left -= 1
-            found.append(who)
-        self._held_back = self._held_back or self._is_full
-        return found
+            granted.append(request)
+        self._was_full = self._was_full or self._is_full
+        return granted
 
-    def due(self, now: float) -> float | None:
-        """When to ask ``granted`` again though nothing came back; None where only an answer can help."""
-        until = max(self._not_before, self._quota.due())
+    def next_grant(self, now: float) -> float | None:
+        """Return when to call ``grant`` again even if no request ends; None if only the end of one can help."""
+        until = max(self._not_before, self._quota.next_at())
         return until if self._queue and until > now else None
 
-    def back(self, who: T, answer: RequestOutcome, now: float) -> None:
-        """A granted request is over; one that nobody will send may also not have been granted yet."""
-        if answer.status == "unsent":
-            self.forget(who)
+    def release(self, request: T, outcome: RequestOutcome, now: float) -> None:
+        """Learn from a request that has ended. An unsent request may still be in the queue."""
+        if outcome.status == "unsent":
+            self.forget(request)
             return
-        sent_after = self._flying.pop(who, None)
-        if sent_after is None:
+        cuts_when_sent = self._in_flight.pop(request, None)
+        if cuts_when_sent is None:
             return
-        self._note_quota(answer, now)
-        # After a refusal the next request waits until one is answered: it would only be refused at once.
-        self._is_shut = bool(self._flying) and (answer.status == "busy" or (self._is_shut and answer.status != "ok"))
-        if answer.status == "busy":
-            self.refused += 1
-        # What was sent before a cut tells of the limit before it.
-        if sent_after != self._cuts or answer.status == "failed":
-            return
-        self._last.append(answer.status == "busy")
-        while len(self._last) > max(_LAST, self.limit):
-            self._last.popleft()
-        if answer.status == "busy":
-            self._busy += 1
-            if sum(self._last) >= _TOO_MANY * max(_LAST, int(self.limit)):
-                self._cut(answer, now)
+        self._note_quota(outcome, now)
+        # After a refusal, the next request waits until one succeeds: it would be refused at once. With nothing else in
+        # flight it must be sent, as nothing would ever end the pause.
+        is_refusal = outcome.status == "busy"
+        self._is_paused = bool(self._in_flight) and (is_refusal or (self._is_paused and outcome.status != "ok"))
+        self.refused += is_refusal
+        # An answer to a request sent before the last cut tells about the old limit: counting it would halve the limit
+        # again for the same overload. Other failures say nothing about load.
+        if cuts_when_sent == self._cuts and outcome.status != "failed":
+            self._learn(outcome, now)
+
+    def _learn(self, outcome: RequestOutcome, now: float) -> None:
+        self._last_refused.append(outcome.status == "busy")
+        while len(self._last_refused) > max(_WINDOW, self.limit):
+            self._last_refused.popleft()
+        if outcome.status == "busy":
+            self._round_busy += 1
+            if sum(self._last_refused) >= _REFUSED_SHARE * max(_WINDOW, int(self.limit)):
+                self._cut(outcome, now)
                 return
         else:
-            self._good += 1
-            self._seconds += answer.seconds
-            tokens = self._mean_tokens or answer.tokens
-            self._mean_tokens = 0.9 * tokens + 0.1 * answer.tokens
-        if self._good + self._busy >= max(_ROUND, int(self.limit)):
+            self._round_ok += 1
+            self._round_seconds += outcome.seconds
+            self._mean_tokens = 0.9 * (self._mean_tokens or outcome.tokens) + 0.1 * outcome.tokens
+        if self._round_ok + self._round_busy >= max(_MIN_ROUND, int(self.limit)):
             self._end_round()
 
     @property
     def _is_full(self) -> bool:
-        return bool(self._queue) and len(self._flying) >= int(self.limit)
+        return bool(self._queue) and len(self._in_flight) >= int(self.limit)
 
     def _is_open(self, now: float) -> bool:
-        room = len(self._flying) < int(self.limit) and not self._is_shut
-        return room and now >= max(self._not_before, self._quota.due())
+        has_room = len(self._in_flight) < int(self.limit) and not self._is_paused
+        return has_room and now >= max(self._not_before, self._quota.next_at())
 
-    def _cut(self, answer: RequestOutcome, now: float) -> None:
-        """Half, at most once a round trip; and everybody waits as long as the endpoint asks."""
+    def _cut(self, outcome: RequestOutcome, now: float) -> None:
+        """Halve the limit, and pause all requests for as long as the endpoint asks."""
         self._ceiling, self._step = self.limit, 1
         self.limit = max(1.0, self.limit / 2)
-        pause = min(answer.retry_after or 0.0, _LONGEST_PAUSE)
+        pause = min(outcome.retry_after or 0.0, _LONGEST_PAUSE)
         self._not_before = max(self._not_before, now + pause)
         self._cuts += 1
-        self._last.clear()
+        self._last_refused.clear()
         self._begin_round()
 
     def _end_round(self) -> None:
-        mean = self._seconds / self._good if self._good else math.inf
-        # The memory of the quickest round fades: what is normal may change in an hour.
-        self._quickest = min(self._quickest * 1.02, mean)
-        if self._held_back and self._busy <= max(1, _FEW * self.limit) and mean <= _SLOW * self._quickest:
-            if self.limit < _NEAR * self._ceiling:
-                self.limit = min(1.5 * self.limit, max(self.limit + 1, _NEAR * self._ceiling))
-            else:
-                self.limit += self._step
-                self._step *= 2
-            self.limit = min(self._most, self.limit)
+        mean = self._round_seconds / self._round_ok if self._round_ok else math.inf
+        # The quickest round is forgotten by 2 % per round: what is normal may change within an hour.
+        self._quickest_mean = min(self._quickest_mean * 1.02, mean)
+        is_refused_little = self._round_busy <= max(1, _TOLERATED_SHARE * self.limit)
+        # A limit that held nothing back in this round has not been tested, so it must not grow.
+        if self._was_full and is_refused_little and mean <= _SLOWDOWN * self._quickest_mean:
+            self._grow()
         self._begin_round()
 
+    def _grow(self) -> None:
+        target = _FAST_GROWTH_UNTIL * self._ceiling
+        if self.limit < target:
+            self.limit = min(1.5 * self.limit, max(self.limit + 1, target))
+        else:
+            self.limit += self._step
+            self._step *= 2
+        self.limit = min(self._max_limit, self.limit)
+
     def _begin_round(self) -> None:
-        self._good = self._busy = 0
-        self._seconds = 0.0
-        self._held_back = self._is_full
+        self._round_ok = self._round_busy = 0
+        self._round_seconds = 0.0
+        self._was_full = self._is_full
 
-    def _note_quota(self, answer: RequestOutcome, now: float) -> None:
-        """What is left by the tighter of both quotas; those in flight may have been counted or not, so they are."""
-        found = [answer.request_quota] if answer.request_quota else []
-        if answer.token_quota and self._mean_tokens:
-            left, every = answer.token_quota
-            found.append((left / self._mean_tokens, every * self._mean_tokens))
-        if found:
-            left, every = min(found)
-            self._quota = _Quota(now, max(0.0, left - len(self._flying)), every)
+    def _note_quota(self, outcome: RequestOutcome, now: float) -> None:
+        """Keep the tighter of both quotas.
+
+        The provider may not have counted the requests in flight yet, so all of them are subtracted.
+        """
+        quotas = [outcome.request_quota] if outcome.request_quota else []
+        if outcome.token_quota and self._mean_tokens:
+            left, seconds_each = outcome.token_quota
+            quotas.append((left / self._mean_tokens, seconds_each * self._mean_tokens))
+        if quotas:
+            left, seconds_each = min(quotas)
+            self._quota = _Quota(now, max(0.0, left - len(self._in_flight)), seconds_each)
 
 
-@dataclass
+@dataclass(slots=True)
 class _Quota:
-    """``left`` requests at the time ``since``, and one more each ``every`` seconds."""
+    """``left`` requests at the time ``since``, and one more every ``seconds_each``."""
 
     since: float = -math.inf
     left: float = math.inf
-    every: float = 0.0
+    seconds_each: float = 0.0
 
-    def due(self) -> float:
-        """When the next request may be sent."""
-        return self.since + min(_LONGEST_PAUSE, max(0.0, 1 - self.left) * self.every)
+    def next_at(self) -> float:
+        """Return the time at which the next request may be sent."""
+        return self.since + min(_LONGEST_PAUSE, max(0.0, 1 - self.left) * self.seconds_each)

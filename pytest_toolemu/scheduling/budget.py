@@ -1,6 +1,6 @@
-"""What a session may still spend: ask leave before a request, report what it used.
+"""What a session may still spend, in USD, tokens and time.
 
-Requests in flight when it is spent go on to their end, as they are paid for; no other is sent.
+When it is spent, no more requests are sent. Requests in flight are completed, as they are paid for.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from pytest_toolemu.formats.usd import usd_text
 
 
 class BudgetGuard(Protocol):
-    """What a model asks before a request, and tells after it; a Budget, or what stands for one in another process."""
+    """What a model checks before a request and reports to after it: a Budget, or its proxy in another process."""
 
     usd: float | None
 
-    def ask(self) -> None:
-        """NotRunError when no more may be spent."""
+    def check(self) -> None:
+        """Raise NotRunError if nothing more may be spent."""
         ...
 
-    def report(self, tokens: int, usd: float | None, *, guessed: bool = False) -> None:
-        """A request has used this; ``usd`` is None where no price is known."""
+    def report(self, tokens: int, usd: float | None, *, estimated: bool = False) -> None:
+        """Count what a request has used; ``usd`` is None if its price is unknown."""
         ...
 
 
 class Budget:
-    """Bounds of a session; None where there is none. ``until`` is a time of ``clock``, ``seconds`` how it is told.
+    """The limits of a session, None for no limit, and what it has used.
 
-    ``guessed`` counts the requests that did not say what they used; they are in the sums by their length. ``unpriced``
-    counts those whose price nobody knows; they are not in the sum of USD.
+    ``until`` is the deadline as a time of ``clock``; ``seconds`` is the same limit as the user has set it, for
+    messages. ``estimated`` counts requests whose response reported no usage; their usage is estimated from the length
+    of their text. ``unpriced`` counts requests without a known price; they are missing in ``spent_usd``.
     """
 
     def __init__(
@@ -49,39 +50,39 @@ class Budget:
         self._lock = threading.Lock()
         self.spent_usd = 0.0
         self.spent_tokens = 0
-        self.guessed = self.unpriced = 0
+        self.estimated = self.unpriced = 0
 
-    def ask(self) -> None:
-        """Leave for one request, or for a case to begin; NotRunError says which bound was reached."""
+    def check(self) -> None:
+        """Raise NotRunError if a limit is reached; its text names the limit and the option that raises it."""
         if reason := self.reached:
             raise NotRunError(reason)
 
-    def report(self, tokens: int, usd: float | None, *, guessed: bool = False) -> None:
-        """A request has used this; ``usd`` is None where no price is known."""
+    def report(self, tokens: int, usd: float | None, *, estimated: bool = False) -> None:
+        """Count what a request has used; ``usd`` is None if its price is unknown."""
         with self._lock:
             self.spent_tokens += tokens
             self.spent_usd += usd or 0.0
             self.unpriced += usd is None
-            self.guessed += guessed
+            self.estimated += estimated
 
     @property
     def spent_text(self) -> str:
-        """What was spent so far, as far as prices are known."""
+        """The amount spent so far, as far as prices are known."""
         if not self.unpriced:
             return f"{usd_text(self.spent_usd)} USD"
         return f"over {usd_text(self.spent_usd)} USD" if self.spent_usd else "cost unknown"
 
     @property
     def reached(self) -> str:
-        """Which bound was reached, with the option that moves it; empty while none was."""
+        """Which limit is reached, with the option that raises it; empty if none is."""
         if self.usd is not None and self.spent_usd >= self.usd:
             return (
                 f"the budget of {usd_text(self.usd)} USD is spent ({usd_text(self.spent_usd)} USD"
-                f"{self._guesses}); raise --toolemu-budget-usd, or run fewer cases with --toolemu-sample"
+                f"{self._estimates}); raise --toolemu-budget-usd, or run fewer cases with --toolemu-sample"
             )
         if self.tokens is not None and self.spent_tokens >= self.tokens:
             return (
-                f"the budget of {self.tokens:,} tokens is spent ({self.spent_tokens:,}{self._guesses}); "
+                f"the budget of {self.tokens:,} tokens is spent ({self.spent_tokens:,}{self._estimates}); "
                 "raise --toolemu-budget-tokens, or run fewer cases with --toolemu-sample"
             )
         if self.until is not None and self._clock() >= self.until:
@@ -89,5 +90,5 @@ class Budget:
         return ""
 
     @property
-    def _guesses(self) -> str:
-        return f", {self.guessed} requests of unknown usage counted by their length" if self.guessed else ""
+    def _estimates(self) -> str:
+        return f", {self.estimated} requests without usage estimated from their length" if self.estimated else ""

@@ -1,4 +1,4 @@
-"""Which cases there are, which worker can run which, and which comes next. Part of the hub, and pure as it is."""
+"""Which cases there are, which worker can run which, and which case starts next. A pure part of the coordinator."""
 
 from __future__ import annotations
 
@@ -6,118 +6,135 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
+
+from pytest_toolemu.scheduling.coordinator_messages import ResultReady, ResultUnavailable
 
 
 @dataclass(slots=True)
 class QueuedCase:
-    """*over*: its result was fetched, or nobody wants one. ``outcome`` is the message that waits for its item.
+    """The state of one case.
 
-    ``held``: it runs, but gets no further for now. ``made``: it runs no more, but its record is still being written.
+    ``pending``: it can be started. ``running``: an attempt was started and has not ended. ``completed``: ``outcome``
+    waits for the item to request it. ``delivered``: an item has received the outcome, or none is needed any more.
+
+    While it is running, ``stalled`` means that a provider makes it wait, ``finished`` that only its record is still
+    being written, and ``cancelled`` that its result will be discarded.
     """
 
-    state: Literal["free", "running", "done", "over"] = "free"
+    state: Literal["pending", "running", "completed", "delivered"] = "pending"
     runner: str = ""
     attempt: int = 0
     crashes: int = 0
-    queued: bool = False
-    unwanted: bool = False
-    held: bool = False
-    made: bool = False
+    is_in_lookahead: bool = False
+    cancelled: bool = False
+    stalled: bool = False
     finished: bool = False
-    outcome: tuple[Any, ...] = ()
+    counted: bool = False
+    """Whether it is included in the coordinator's count of completed cases."""
+    outcome: ResultReady | ResultUnavailable | None = None
     waiting: set[str] = field(default_factory=set)
+    """The workers of which an item waits for the outcome."""
 
     @property
-    def is_under_way(self) -> bool:
-        """Whether cancelling it would save anything, and has not been tried."""
-        return self.state == "running" and not self.made and not self.unwanted
+    def is_cancellable(self) -> bool:
+        """Whether cancelling the case would save requests, and has not been tried."""
+        return self.state == "running" and not self.finished and not self.cancelled
 
 
 @dataclass(slots=True)
 class WorkerState:
-    """A process: the cases it can run before their turn, and those it runs."""
+    """The cases that a worker can run before their turn, and those it is running."""
 
-    able: set[int] = field(default_factory=set)
+    offered: set[int] = field(default_factory=set)
     running: set[int] = field(default_factory=set)
 
 
 class CaseQueue:
-    """Cases by their index, workers by their name, and two queues: what items wait for goes before what is ahead.
+    """Cases by index, workers by name, and the order in which cases start.
 
-    ``matters`` tells whether a case can still matter to the session.
+    There are two queues: cases that an item waits for come first, as pytest stands still for them; then the lookahead,
+    in the order of items. ``matters`` returns whether a case can still matter to the session.
     """
 
     def __init__(self, matters: Callable[[int], bool]) -> None:
         self.cases: dict[int, QueuedCase] = {}
         self.workers: dict[str, WorkerState] = {}
         self._matters = matters
-        self._ahead: list[int] = []
-        self._urgent: deque[tuple[str, int]] = deque()
+        self._lookahead: list[int] = []
+        self._requested: deque[tuple[str, int]] = deque()
 
     def case(self, index: int) -> QueuedCase:
-        """The case; free, where nothing was heard of it before."""
+        """Return the case with this index; it is pending if no message has mentioned it."""
         return self.cases.setdefault(index, QueuedCase())
 
-    def able(self, worker: str, indices: Iterable[int]) -> None:
-        """A worker can run these before their turn."""
+    def offer(self, worker: str, indices: Iterable[int]) -> None:
+        """Note that a worker can run these cases before their turn."""
         for index in indices:
-            self.workers[worker].able.add(index)
-            self._queue(index)
+            self.workers[worker].offered.add(index)
+            self._add_to_lookahead(index)
 
-    def want(self, worker: str, index: int) -> None:
-        """An item of this worker waits for a case that is free."""
-        self._urgent.append((worker, index))
+    def withdraw(self, worker: str, indices: Iterable[int]) -> None:
+        """Note that a worker cannot run these cases any more."""
+        self.workers[worker].offered.difference_update(indices)
 
-    def free(self, index: int) -> None:
-        """A case is to be run, again."""
+    def request(self, worker: str, index: int) -> None:
+        """Note that an item of this worker waits for a pending case."""
+        self._requested.append((worker, index))
+
+    def requeue(self, index: int) -> None:
+        """Make a case pending again after an attempt without a result."""
         case = self.case(index)
-        case.state = "free"
+        case.state = "pending"
         for worker in sorted(case.waiting):
-            self.want(worker, index)
-        self._queue(index)
+            self.request(worker, index)
+        self._add_to_lookahead(index)
 
     def next(self) -> tuple[str, int] | None:
-        """A worker, and the case it should start now; None where there is none, or nobody for it."""
-        return self._next_urgent() or self._next_ahead()
+        """Return the case to start now and its worker; None if there is no case, or no worker for it."""
+        return self._next_requested() or self._next_in_lookahead()
 
-    def _next_urgent(self) -> tuple[str, int] | None:
-        """The next case that an item waits for; it runs in that item's own worker."""
-        for _ in range(len(self._urgent)):
-            worker, index = self._urgent.popleft()
+    def _next_requested(self) -> tuple[str, int] | None:
+        """Return the next case that an item waits for. It runs in that item's worker, which may alone be able to."""
+        for _ in range(len(self._requested)):
+            worker, index = self._requested.popleft()
             case = self.case(index)
-            if case.state != "free" or worker not in case.waiting:
+            if case.state != "pending" or worker not in case.waiting:
                 continue
             if self._matters(index) and self._may_run(worker, case):
                 return worker, index
-            self._urgent.append((worker, index))
+            self._requested.append((worker, index))
         return None
 
-    def _next_ahead(self) -> tuple[str, int] | None:
-        """The first case in order that some worker is able to run, and the worker that runs least."""
-        later, found = [], None
-        while self._ahead and found is None and self._matters(self._ahead[0]):
-            index = heapq.heappop(self._ahead)
+    def _next_in_lookahead(self) -> tuple[str, int] | None:
+        """Return the first case that some worker can run, and of these workers the one that runs fewest cases."""
+        blocked, pick = [], None
+        while self._lookahead and pick is None and self._matters(self._lookahead[0]):
+            index = heapq.heappop(self._lookahead)
             case = self.case(index)
-            case.queued = False
-            able = [name for name, worker in self.workers.items() if index in worker.able]
-            if case.state != "free" or case.waiting or not able:
+            case.is_in_lookahead = False
+            offering = [name for name, worker in self.workers.items() if index in worker.offered]
+            if case.state != "pending" or case.waiting or not offering:
                 continue
-            able = [name for name in able if self._may_run(name, case)]
-            if able:
-                found = min(able, key=lambda name: len(self.workers[name].running)), index
+            candidates = [name for name in offering if self._may_run(name, case)]
+            if candidates:
+                pick = min(candidates, key=lambda name: len(self.workers[name].running)), index
             else:
-                later.append(index)
-        for index in later:
-            self._queue(index)
-        return found
+                blocked.append(index)
+        for index in blocked:
+            self._add_to_lookahead(index)
+        return pick
 
     def _may_run(self, worker: str, case: QueuedCase) -> bool:
-        """Of the cases that may have killed a worker, one at a time: so the next death tells which it was."""
+        """Return whether the worker may run this case beside those it is running.
+
+        Of the cases that were running in a worker that died, a worker runs one at a time: the next death then shows
+        which of them is the cause.
+        """
         return not case.crashes or not any(self.case(index).crashes for index in self.workers[worker].running)
 
-    def _queue(self, index: int) -> None:
+    def _add_to_lookahead(self, index: int) -> None:
         case = self.case(index)
-        if case.state == "free" and not case.queued:
-            case.queued = True
-            heapq.heappush(self._ahead, index)
+        if case.state == "pending" and not case.is_in_lookahead:
+            case.is_in_lookahead = True
+            heapq.heappush(self._lookahead, index)

@@ -1,38 +1,41 @@
-"""A circuit breaker for each provider: after enough equal failures in a row, nothing more is asked of it."""
+"""A circuit breaker per provider: after enough equal failures in a row, no more requests are sent to it."""
 
 from __future__ import annotations
 
 from typing import Final
 
 LIMIT: Final = 5
-"""Equal failures in a row, with no success in between, that stop a session from asking a provider again.
+"""Equal failures in a row, without a success in between, after which a session stops using a provider.
 
-Each is a failure that no retry overcame, so one overloaded minute does not count as several.
+Only failures that no retry overcame are counted, so one minute of overload does not count several times.
 """
 
 
-class Breaker:
-    """Counts failures by key: an account, or an agent that asks a provider by itself. Pure, as the hub is."""
+class CircuitBreaker:
+    """Counts failures per key: a rate-limit key, or an agent that calls a provider with a client of its own."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.open: dict[str, str] = {}
-        """Keys that may not be asked any more, each with the reason."""
+        """The keys that may not be used any more, each with the reason. A key never leaves this state."""
         self._limit = limit
         self._failures: dict[str, tuple[str, int]] = {}
 
-    def failed(self, key: str, kind: str, message: str) -> bool:
-        """Count a failure; True for the one that opens the breaker. Failures of one ``kind`` are equal."""
-        former, count = self._failures.get(key, (kind, 0))
-        count = count + 1 if former == kind else 1
+    def record_failure(self, key: str, kind: str, message: str) -> bool:
+        """Count a failure, and return whether it is the one that opens the breaker.
+
+        Failures of one ``kind`` count as equal.
+        """
+        previous_kind, count = self._failures.get(key, (kind, 0))
+        count = count + 1 if previous_kind == kind else 1
         self._failures[key] = kind, count
         if count < self._limit or key in self.open:
             return False
         self.open[key] = (
-            f"a provider failed {self._limit} times in a row in the same way and answered nothing in between, so no "
-            f"more cases that need it are started: {message}"
+            f"a provider failed {self._limit} times in a row in the same way, with no success in between, so no more "
+            f"cases that need it are started: {message}"
         )
         return True
 
-    def succeeded(self, key: str) -> None:
-        """Start counting anew; what is open stays open."""
+    def record_success(self, key: str) -> None:
+        """Restart the count; a breaker that is open stays open."""
         self._failures.pop(key, None)

@@ -1,4 +1,4 @@
-"""An event loop in a daemon thread, which whatever happens never keeps the process alive."""
+"""An event loop in a daemon thread that never keeps the process alive, whatever agents do on it."""
 
 from __future__ import annotations
 
@@ -21,61 +21,64 @@ from typing import Any, Final, TypeVar
 
 R = TypeVar("R")
 
-# How long a wait blocks before it looks for Ctrl-C again, and how long cancelled tasks may take to end, in seconds.
+# A wait blocks for at most this long before it checks for Ctrl-C again, in seconds.
 TICK: Final = 0.25
+# Cancelled tasks may take this long to end, in seconds.
 _GRACE: Final = 2.0
-
-# Disks take several files at once in little more time than one.
+# Disks write several files at once in little more time than one.
 _WRITERS: Final = 8
 
 
 class CaseLoop:
-    """The loop starts with its first use. ``unanswered`` tells how long it has not come round."""
+    """The loop on which the cases of this process run. It starts on first use."""
 
     def __init__(self) -> None:
         self._cleanups: list[Callable[[], Awaitable[None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._asked: float | None = None
-        self._starting = threading.Lock()
-        self._apart = _DaemonThreads("toolemu-apart", 1)
+        self._pinged_at: float | None = None
+        self._start_lock = threading.Lock()
+        self._builder = _DaemonThreads("toolemu-apart", 1)
         self._writers = _DaemonThreads("toolemu-write", _WRITERS)
 
     def on_close(self, cleanup: Callable[[], Awaitable[None]]) -> None:
-        """Call this on the loop before it ends, after all tasks."""
+        """Run this on the loop before it ends, after all tasks."""
         self._cleanups.append(cleanup)
 
     @property
     def is_dead(self) -> bool:
-        """Whether somebody has ended the loop: an agent that stopped it, or raised KeyboardInterrupt in a task."""
+        """Whether the loop was ended from within: an agent stopped it, or raised KeyboardInterrupt in a task."""
         return self._thread is not None and not self._thread.is_alive()
 
     def call(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call a function on the loop when it comes round, in the order of these calls. Nothing once it is gone."""
+        """Call a function on the loop in its next iteration, in the order of these calls. A closed loop ignores it."""
         loop, thread = self._start()
         if thread is threading.current_thread():
             loop.call_soon(function, *args)
         else:
-            with contextlib.suppress(RuntimeError):  # closed meanwhile
+            with contextlib.suppress(RuntimeError):  # it was closed in the meantime
                 loop.call_soon_threadsafe(function, *args)
 
-    def reach(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call a function on the loop: now, where this is its thread. A busy loop comes round late."""
+    def call_now(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call a function on the loop; at once if this is its thread, as the next iteration of a busy loop is late."""
         if self._thread is threading.current_thread():
             function(*args)
         else:
             self.call(function, *args)
 
     def run(self, job: Coroutine[Any, Any, R]) -> R:
-        """Run something and wait for it, from another thread."""
+        """Run a coroutine and return its result, from another thread."""
         return wait(run_coroutine_threadsafe(job, self._start()[0]))
 
-    async def apart(self, function: Callable[[], R]) -> R:
-        """What a plain function returns, called in a thread beside the loop; one such call after the other."""
-        return await get_running_loop().run_in_executor(self._apart, function)
+    async def run_in_thread(self, function: Callable[[], R]) -> R:
+        """Return the result of a plain function, called in a thread beside the loop; one such call at a time."""
+        return await get_running_loop().run_in_executor(self._builder, function)
 
-    async def written(self, function: Callable[[], R]) -> R:
-        """What a function returns that writes a file, called beside the loop, to its end also when cancelled."""
+    async def run_writer(self, function: Callable[[], R]) -> R:
+        """Return the result of a function that writes a file, called in a thread beside the loop.
+
+        If the task is cancelled, wait until the file is written, so that no half-written file is left.
+        """
         writing = get_running_loop().run_in_executor(self._writers, function)
         try:
             return await shield(writing)
@@ -83,26 +86,26 @@ class CaseLoop:
             await asyncio_wait([writing])
             raise
 
-    def unanswered(self) -> float:
-        """Seconds for which the loop has not answered. To be asked again and again."""
+    def blocked_seconds(self) -> float:
+        """Return for how many seconds the loop has not answered a ping. Each call sends one if none is pending."""
         if self._loop is None:
             return 0.0
-        # Read once: the loop's own thread clears it when it answers.
-        asked, now = self._asked, monotonic()
-        if asked is None:
-            self._asked = now
-            self.call(self._answer)
+        # Read once: the loop's thread clears it when it answers.
+        pinged_at, now = self._pinged_at, monotonic()
+        if pinged_at is None:
+            self._pinged_at = now
+            self.call(self._answer_ping)
             return 0.0
-        return now - asked
+        return now - pinged_at
 
-    def place(self) -> str:
-        """Where the project's own code is in the loop's thread: ``file:line (function)``; empty if nowhere."""
-        return project_place(sys._current_frames().get(self._thread.ident or 0) if self._thread else None)
+    def current_location(self) -> str:
+        """Return where the loop's thread is in the project's own code: ``file:line (function)``, or nothing."""
+        return project_location(sys._current_frames().get(self._thread.ident or 0) if self._thread else None)
 
     def close(self, hurry: threading.Event | None = None) -> None:
-        """Cancel what runs, clean up, and end the thread; what does not end by then is left behind in its daemon.
+        """Cancel all tasks, clean up, and end the thread. A task that does not end is left behind in the daemon thread.
 
-        Nothing is waited for once ``hurry`` is set.
+        Once ``hurry`` is set, return at once.
         """
         atexit.unregister(self.close)
         loop, thread = self._loop, self._thread
@@ -121,25 +124,25 @@ class CaseLoop:
         if thread.is_alive():  # a task that ignored its cancellation blocks the loop
             return
         loop.close()
-        for helpers in (self._apart, self._writers):
-            helpers.shutdown()
+        for threads in (self._builder, self._writers):
+            threads.shutdown()
 
     def _start(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
-        # Several threads may be the first, and none may take a thread for dead that is about to start.
-        with self._starting:
+        # Several threads may use the loop first, and none may see the thread between its creation and its start.
+        with self._start_lock:
             if self._loop is None or self._thread is None:
                 loop = _SilentLoop()
-                # For ``asyncio.to_thread`` in an agent; cases in flight bound the number of threads.
+                # For ``asyncio.to_thread`` in agents. The number of running cases bounds the number of threads.
                 loop.set_default_executor(_DaemonThreads("toolemu-call", sys.maxsize))
                 thread = Thread(target=loop.run_forever, name="toolemu-cases", daemon=True)
                 thread.start()
                 self._loop, self._thread = loop, thread
-                # For a process that is interrupted before anybody closes this: a running loop complains when it dies.
+                # A process may be interrupted before ``close``; a loop that still runs then prints a warning.
                 atexit.register(self.close)
             return self._loop, self._thread
 
-    def _answer(self) -> None:
-        self._asked = None
+    def _answer_ping(self) -> None:
+        self._pinged_at = None
 
     async def _end(self) -> None:
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -151,18 +154,18 @@ class CaseLoop:
             await cleanup()
 
 
-def project_place(frame: FrameType | None) -> str:
-    """Return the innermost place in the project's own code, as ``file:line (function)``; empty if there is none."""
+def project_location(frame: FrameType | None) -> str:
+    """Return the innermost location in the project's own code, as ``file:line (function)``; empty if there is none."""
     while frame is not None:
         path = Path(frame.f_code.co_filename)
-        if path.suffix == ".py" and not any(path.is_relative_to(folder) for folder in _NOT_THE_PROJECTS):
+        if path.suffix == ".py" and not any(path.is_relative_to(folder) for folder in _FOREIGN_FOLDERS):
             return f"{path.name}:{frame.f_lineno} ({frame.f_code.co_name})"
         frame = frame.f_back
     return ""
 
 
 def wait(future: Future[R]) -> R:
-    """In short waits: a wait without a limit cannot be interrupted on every platform."""
+    """Return a future's result, waiting in short steps: a wait without a limit cannot be interrupted on Windows."""
     try:
         while True:
             try:
@@ -171,13 +174,13 @@ def wait(future: Future[R]) -> R:
                 if future.done():
                     raise
     except BaseException:
-        # Ctrl-C, pytest-timeout: nobody waits for this any more.
+        # Ctrl-C or pytest-timeout: the result is not needed any more.
         future.cancel()
         raise
 
 
 # Installed packages, the standard library and this one.
-_NOT_THE_PROJECTS: Final = (
+_FOREIGN_FOLDERS: Final = (
     Path(__file__).parents[1],
     Path(asyncio.__file__).parents[1],
     *(Path(path) for path in sys.path if path.endswith(("site-packages", "dist-packages"))),
@@ -185,29 +188,29 @@ _NOT_THE_PROJECTS: Final = (
 
 
 class _SilentLoop(asyncio.SelectorEventLoop):
-    """A loop that dies in silence: a process that Ctrl-C ends may leave it running, of which asyncio complains."""
+    """A loop without asyncio's warning about a loop that is still running when Ctrl-C ends the process."""
 
     def time(self) -> float:
-        """Return the time of the clock that was there when the loop was made, whatever an agent puts in its place."""
+        """Return the time of the real clock, even if an agent has replaced ``time.monotonic``."""
         return monotonic()
 
     def __del__(self) -> None:
-        """Nothing: the process is ending, and its descriptors with it."""
+        """Do nothing: the operating system closes the file descriptors of a process that ends."""
 
 
 class _DaemonThreads(ThreadPoolExecutor):
-    """A pool whose threads do not keep the process alive: the usual one's are waited for, whatever they hang in."""
+    """A thread pool that never keeps the process alive. Python waits for threads of other pools, even if they hang."""
 
-    def __init__(self, name: str, most: int) -> None:
+    def __init__(self, name: str, max_threads: int) -> None:
         super().__init__(1)
         self._name = name
-        self._most = most
+        self._max_threads = max_threads
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._free = threading.Semaphore(0)
+        self._idle = threading.Semaphore(0)
         self._started = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run the call in a thread that is free, or a new one, or when one becomes free."""
+        """Run the call in an idle thread, in a new one, or as soon as one becomes idle."""
         future: Future[Any] = Future()
 
         def call() -> None:
@@ -218,13 +221,13 @@ class _DaemonThreads(ThreadPoolExecutor):
                     future.set_exception(error)
 
         self._calls.put(call)
-        if not self._free.acquire(blocking=False) and self._started < self._most:
+        if not self._idle.acquire(blocking=False) and self._started < self._max_threads:
             self._started += 1
             Thread(target=self._work, name=self._name, daemon=True).start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let the threads end when they have done what they were given; nobody waits for them."""
+        """Let the threads end after the calls that were submitted, without waiting for them."""
         del wait, cancel_futures
         for _ in range(self._started):
             self._calls.put(None)
@@ -232,4 +235,4 @@ class _DaemonThreads(ThreadPoolExecutor):
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
             call()
-            self._free.release()
+            self._idle.release()

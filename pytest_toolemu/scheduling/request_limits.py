@@ -1,91 +1,162 @@
-"""The requests of a session: one throttle for each provider, key and model, and what all of them have used.
+"""Which request may be sent: the part of the coordinator that grants permits, for the requests of all workers.
 
-Pure, as the hub is, which it belongs to.
+There is one adaptive limit per rate-limit key, one circuit breaker, and one budget for the session. Like the rest of
+the coordinator this is a pure state machine: it knows no clock, thread or process, and returns orders.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Container, Iterable
-from typing import Any
 
 from pytest_toolemu.scheduling.adaptive_limit import AdaptiveLimit, RequestOutcome
-from pytest_toolemu.scheduling.circuit_breaker import Breaker
+from pytest_toolemu.scheduling.budget import Budget
+from pytest_toolemu.scheduling.circuit_breaker import CircuitBreaker
+from pytest_toolemu.scheduling.coordinator_messages import (
+    EndpointLost,
+    Order,
+    PermitGranted,
+    PermitRefused,
+    PermitReleased,
+    PermitReply,
+    PermitRequested,
+    ProviderClosed,
+    ProviderFailed,
+    ProviderSucceeded,
+    RecordsUnwritable,
+    RequestMessage,
+    RequestsHalted,
+    UsageReported,
+)
 
-Ticket = int
-Order = tuple[str, tuple[Any, ...]]
-Who = tuple[str, Ticket]
+Request = tuple[str, int]
+"""A worker and its ticket; tickets are unique within a worker only."""
 
 
 class RequestLimits:
-    """``ask`` and ``back`` of all workers. ``account`` is a text that names provider, key and model."""
+    """Grants and refuses permits. ``start`` is the number of concurrent requests that each limit starts with."""
 
-    def __init__(self, start: int) -> None:
-        self.throttles: dict[str, AdaptiveLimit[Who]] = {}
+    def __init__(self, start: int, budget: Budget) -> None:
+        self.budget = budget
+        self.limits: dict[str, AdaptiveLimit[Request]] = {}
+        self.breaker = CircuitBreaker()
         self.answered = self.tokens = 0
-        self.breaker = Breaker()
         self._start = start
-        self._lost: dict[str, str] = {}
-        self._open: defaultdict[str, dict[Ticket, str]] = defaultdict(dict)
+        # The key of every request that is waiting or in flight, by worker and ticket.
+        self._open: dict[str, dict[int, str]] = {}
+        self._lost_keys: dict[str, str] = {}
+        self._stopped = self._halted = ""
 
-    def ask(self, worker: str, account: str, ticket: Ticket, now: float) -> list[Order]:
-        """A worker wants to send a request; it may when the ticket is granted."""
-        if reason := self._lost.get(account):
-            return [(worker, ("lost", ticket, reason))]
-        if reason := self.breaker.open.get(account):
-            return [(worker, ("refuse", ticket, reason))]
-        throttle = self.throttles.setdefault(account, AdaptiveLimit(self._start))
-        self._open[worker][ticket] = account
-        throttle.ask((worker, ticket))
-        return _grants(throttle, now)
+    def add_worker(self, worker: str) -> None:
+        """Include a worker in messages to all workers."""
+        self._open[worker] = {}
 
-    def back(self, worker: str, ticket: Ticket, answer: RequestOutcome, now: float) -> list[Order]:
-        """A request is over, or will not be made."""
-        account = self._open[worker].pop(ticket, None)
-        if account is None:
+    def remove_worker(self, worker: str) -> None:
+        """Forget a worker that has ended, with its requests."""
+        for ticket, key in self._open.pop(worker, {}).items():
+            self.limits[key].forget((worker, ticket))
+
+    def receive(self, worker: str, message: RequestMessage, now: float) -> list[Order]:
+        """Process a message about a request, and return the orders that follow from it."""
+        match message:
+            case PermitRequested(key, ticket):
+                return self._acquire(worker, key, ticket, now)
+            case PermitReleased(ticket, outcome):
+                return self._release(worker, ticket, outcome, now)
+            case UsageReported(tokens, usd, estimated):
+                self.budget.report(tokens, usd, estimated=estimated)
+                return self.check_budget()
+            case RecordsUnwritable(reason):
+                return self._halt(reason)
+            case ProviderFailed(key, kind, text):
+                return self._count_failure(key, kind, text)
+            case ProviderSucceeded(key):
+                self.breaker.record_success(key)
+        return []
+
+    def restrictions(self, worker: str) -> list[Order]:
+        """Return the orders that tell a new worker what may no longer be sent."""
+        halted = [Order(worker, RequestsHalted(self._halted))] if self._halted else []
+        return halted + [Order(worker, ProviderClosed(key, reason)) for key, reason in self.breaker.open.items()]
+
+    def stop(self, reason: str) -> None:
+        """Refuse all further requests, as the session ends."""
+        self._stopped = reason
+
+    def check_budget(self) -> list[Order]:
+        """Halt requests once the budget is spent.
+
+        Cases still start: one may be resumed from an earlier session, or need no model.
+        """
+        reason = self.budget.reached
+        return self._halt(reason) if reason else []
+
+    def lose(self, keys: Iterable[str], reason: str) -> list[Order]:
+        """Refuse requests to a server that has died: those that wait, those in flight, and all later ones."""
+        self._lost_keys |= dict.fromkeys(keys, reason)
+        return [Order(worker, EndpointLost(ticket, reason)) for worker, ticket in self._drop(self._lost_keys)]
+
+    def tick(self, now: float) -> list[Order]:
+        """Grant the permits that have become available with time."""
+        return [order for limit in self.limits.values() for order in _grants(limit, now)]
+
+    def next_tick(self, now: float) -> float | None:
+        """Return the time by which ``tick`` should be called; None if only a message can change anything."""
+        times = (limit.next_grant(now) for limit in self.limits.values())
+        return min((time for time in times if time is not None), default=None)
+
+    def _acquire(self, worker: str, key: str, ticket: int, now: float) -> list[Order]:
+        if reply := self._refusal(key, ticket):
+            return [Order(worker, reply)]
+        limit = self.limits.setdefault(key, AdaptiveLimit(self._start))
+        self._open[worker][ticket] = key
+        limit.enqueue((worker, ticket))
+        return _grants(limit, now)
+
+    def _refusal(self, key: str, ticket: int) -> PermitReply | None:
+        if reason := self._stopped or self._halted:
+            return PermitRefused(ticket, reason)
+        if reason := self._lost_keys.get(key, ""):
+            return EndpointLost(ticket, reason)
+        if reason := self.breaker.open.get(key, ""):
+            return PermitRefused(ticket, reason)
+        return None
+
+    def _release(self, worker: str, ticket: int, outcome: RequestOutcome, now: float) -> list[Order]:
+        key = self._open[worker].pop(ticket, None)
+        if key is None:
             return []
-        if answer.status == "ok":
-            self.breaker.succeeded(account)
+        if outcome.status == "ok":
+            self.breaker.record_success(key)
             self.answered += 1
-            self.tokens += answer.tokens
-        throttle = self.throttles[account]
-        throttle.back((worker, ticket), answer, now)
-        return _grants(throttle, now)
+            self.tokens += outcome.tokens
+        limit = self.limits[key]
+        limit.release((worker, ticket), outcome, now)
+        return _grants(limit, now)
 
-    def lose(self, accounts: Iterable[str], reason: str) -> list[Order]:
-        """Nobody answers these any more; who waits for leave to ask them is told so, and who asks from now on."""
-        self._lost |= dict.fromkeys(accounts, reason)
-        return [(worker, ("lost", ticket, reason)) for worker, ticket in self._drop(self._lost)]
-
-    def fail(self, account: str, kind: str, message: str) -> list[Order]:
-        """Count a failure that no retry overcame. Once there are too many, refuse requests that wait to be sent."""
-        if not self.breaker.failed(account, kind, message):
+    def _count_failure(self, key: str, kind: str, message: str) -> list[Order]:
+        """Count a failure; if it opens the breaker, refuse waiting requests and inform all workers."""
+        if not self.breaker.record_failure(key, kind, message):
             return []
-        reason = self.breaker.open[account]
-        return [(worker, ("refuse", ticket, reason)) for worker, ticket in self._drop([account])]
+        reason = self.breaker.open[key]
+        refused = [Order(worker, PermitRefused(ticket, reason)) for worker, ticket in self._drop([key])]
+        return refused + [Order(worker, ProviderClosed(key, reason)) for worker in self._open]
 
-    def _drop(self, accounts: Container[str]) -> list[Who]:
-        """Forget all requests to these, sent or not."""
+    def _halt(self, reason: str) -> list[Order]:
+        """Send no more requests, and inform all workers. Only the first reason counts."""
+        if self._halted:
+            return []
+        self._halted = reason
+        return [Order(worker, RequestsHalted(reason)) for worker in self._open]
+
+    def _drop(self, keys: Container[str]) -> list[Request]:
+        """Forget and return all requests to these keys, waiting or in flight."""
         dropped = []
         for worker, tickets in self._open.items():
-            for ticket in [ticket for ticket, account in tickets.items() if account in accounts]:
-                self.throttles[tickets.pop(ticket)].forget((worker, ticket))
+            for ticket in [ticket for ticket, key in tickets.items() if key in keys]:
+                self.limits[tickets.pop(ticket)].forget((worker, ticket))
                 dropped.append((worker, ticket))
         return dropped
 
-    def leave(self, worker: str) -> None:
-        """A worker is gone, and its requests with it."""
-        for ticket, account in self._open.pop(worker, {}).items():
-            self.throttles[account].forget((worker, ticket))
 
-    def tick(self, now: float) -> list[Order]:
-        """What may be sent now because time has passed."""
-        return [order for throttle in self.throttles.values() for order in _grants(throttle, now)]
-
-    def due(self, now: float) -> float | None:
-        """When to ``tick`` at the latest."""
-        return min((due for t in self.throttles.values() if (due := t.due(now)) is not None), default=None)
-
-
-def _grants(throttle: AdaptiveLimit[Who], now: float) -> list[Order]:
-    return [(worker, ("grant", ticket)) for worker, ticket in throttle.granted(now)]
+def _grants(limit: AdaptiveLimit[Request], now: float) -> list[Order]:
+    return [Order(worker, PermitGranted(ticket)) for worker, ticket in limit.grant(now)]

@@ -1,4 +1,9 @@
-"""One process's cases in flight: it tells the hub what it can run, runs what the hub says, and waits for results."""
+"""The scheduler of one process: it offers cases to the coordinator, runs those it is told to, and waits for results.
+
+Four kinds of threads meet here. Items call ``result`` on pytest's main thread. Jobs run on the event loop's thread. The
+coordinator's messages arrive on any thread: this one, the coordinator's timer, or that of an xdist channel. A watchdog
+thread ends what the event loop cannot end.
+"""
 
 from __future__ import annotations
 
@@ -9,139 +14,159 @@ import itertools
 import os
 import threading
 from asyncio import get_running_loop
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Thread
-from typing import Any, Final
+from typing import Final
 
 from pytest_toolemu.core import case_timer
-from pytest_toolemu.errors import ModelError, NotRunError, UsageError
-from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
-from pytest_toolemu.scheduling.coordinator import Message
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.scheduling.coordinator_messages import (
+    AttemptEnded,
+    CancelCase,
+    CaseCancelled,
+    CaseCompleted,
+    CaseDeferred,
+    CaseFinished,
+    CasesOffered,
+    CaseStalled,
+    CasesWithdrawn,
+    CaseUnstalled,
+    CoordinatorMessage,
+    NoResultKind,
+    NoticePosted,
+    RequestAbandoned,
+    ResultReady,
+    ResultRequested,
+    ResultUnavailable,
+    RunCase,
+    WithdrawalConfirmed,
+    WorkerClosed,
+    WorkerMessage,
+)
 from pytest_toolemu.scheduling.event_loop import TICK, CaseLoop, wait
+from pytest_toolemu.scheduling.job import Job, JobError, JobResult, NotReadyError
+from pytest_toolemu.scheduling.permit_client import PermitClient
 
-Keep = Callable[[], Coroutine[Any, Any, Any]]
-"""Puts a run where it can be read again; returns the case's result, of builtin types."""
-
-Job = Callable[[], Coroutine[Any, Any, tuple[bool, Keep]]]
-"""A case that can be run: whether it failed, and what keeps it, while which the next case may run."""
-
-# A loop that has not come round for so long is blocked, in seconds.
+# An event loop that has not answered for this long is blocked, in seconds.
 _BLOCKED: Final = 1.0
 
-_DEAD: Final = "the loop that runs cases has ended: an agent stopped it, or raised KeyboardInterrupt in a task"
-
-
-class NotReadyError(Exception):
-    """A job says that it cannot be run before its turn after all."""
+_LOOP_ENDED: Final = "the loop that runs cases has ended: an agent stopped it, or raised KeyboardInterrupt in a task"
 
 
 class NoResultError(Exception):
-    """There will be no result: ``stopped``, ``cut`` or ``broken``, and why."""
+    """Raised for an item that gets no result; the text is the reason."""
 
-    def __init__(self, kind: str, reason: str) -> None:
+    def __init__(self, kind: NoResultKind, reason: str) -> None:
         super().__init__(reason)
         self.kind = kind
 
 
 @dataclass
-class _Running:
-    attempt: int
+class _Attempt:
+    """An attempt of a case that the coordinator has ordered and that has not ended. ``timer`` exists once it runs."""
+
+    index: int
+    number: int
     task: asyncio.Task[None] | None = None
-    clock: case_timer.CaseTimer | None = None
+    timer: case_timer.CaseTimer | None = None
 
 
 class WorkerScheduler:
-    """A worker of the hub, see there for the messages.
+    """Runs jobs by item index, as the coordinator orders.
 
-    ``trouble`` makes a result of what a job raises. A job ends itself in time; one that has run for ``patience``
-    seconds blocks the loop, or ignores that it was cancelled, and whoever waits for it is told so.
+    ``describe_error`` turns an exception of a job into its result. A job limits its own time. One that has run for
+    ``patience`` seconds blocks the event loop or ignores its cancellation, and is given up with an error that says so.
     """
 
-    def __init__(self, loop: CaseLoop, trouble: Callable[[BaseException], Any], patience: float) -> None:
+    def __init__(self, loop: CaseLoop, describe_error: Callable[[BaseException], JobError], patience: float) -> None:
         self._loop = loop
-        self._trouble = trouble
+        self._describe_error = describe_error
         self._patience = patience
-        self.tell: Callable[[Message], None] = _to_nobody
-        # A case begins in the context in which it was offered, or asked for: the hub's orders come in that of another.
+        self.transmit: Callable[[WorkerMessage], None] = _discard
+        self.permits = PermitClient(loop, self.send)
+        # A job starts in the context in which it was offered or requested. The coordinator's orders often arrive in the
+        # context of another job: starting there would hand on that job's timer, among other things.
         self._jobs: dict[int, tuple[Job, contextvars.Context]] = {}
         self._offered: set[int] = set()
-        self._running: dict[int, _Running] = {}
-        self._changing = threading.Lock()
-        self._results: dict[int, Future[Any]] = {}
-        self._grants: dict[int, asyncio.Future[None]] = {}
-        self._tickets = itertools.count(1)
-        self._settled: set[int] = set()
-        self._orphaned = False
-        self._news = threading.Event()  # of what withdraw waits for
-        self._over = threading.Event()
-        self.halted = ""
-        """Why no more requests are sent; empty while they are."""
-        self.closed: dict[str, str] = {}
-        """Accounts, and agents that ask a provider by themselves, that are not asked any more, each with the reason."""
-        self._watch: threading.Thread | None = None
+        self._attempts: dict[int, _Attempt] = {}
+        self._attempts_lock = threading.Lock()
+        self._results: dict[int, Future[JobResult]] = {}
+        self._tokens = itertools.count(1)
+        self._confirmed: set[int] = set()
+        self._is_coordinator_lost = False
+        # Set when something happens that ``withdraw`` may be waiting for.
+        self._changed = threading.Event()
+        self._is_closed = threading.Event()
+        self._watchdog: threading.Thread | None = None
 
-    # ---- for the items, on their thread
+    def send(self, message: WorkerMessage) -> None:
+        """Send a message to the coordinator, from any thread."""
+        self.transmit(message)
 
-    def connect(self, tell: Callable[[Message], None]) -> None:
-        """How the hub is told a message. From now on ``hear`` may be called, from any thread."""
-        leader = os.getpid()
+    # ---- for the items, on the main thread
 
-        def tell_unless_forked(message: Message) -> None:
-            # A child that an agent forked and let return would carry the cases out, and pay for them, once more.
-            if os.getpid() != leader:
+    def connect(self, transmit: Callable[[WorkerMessage], None]) -> None:
+        """Set how to send a message to the coordinator. From now on ``receive`` may be called, from any thread."""
+        owner = os.getpid()
+
+        def transmit_unless_forked(message: WorkerMessage) -> None:
+            # If an agent forks and lets the child return, the child would run all cases again, and pay for them.
+            if os.getpid() != owner:
                 os._exit(1)
-            tell(message)
+            transmit(message)
 
-        self.tell = tell_unless_forked
-        self._watch = Thread(target=self._keep_watch, name="toolemu-watch", daemon=True)
-        self._watch.start()
+        self.transmit = transmit_unless_forked
+        self._watchdog = Thread(target=self._watch, name="toolemu-watch", daemon=True)
+        self._watchdog.start()
 
     def offer(self, jobs: Mapping[int, Job]) -> None:
-        """These may be run before their turn."""
+        """Let these cases run before their items' turn."""
         context = contextvars.copy_context()
-        known = self._offered | self._results.keys()
-        fresh = {index: (job, context) for index, job in jobs.items() if index not in known}
-        self._jobs |= fresh
-        self._offered |= set(fresh)
-        if fresh:
-            self.tell(("able", list(fresh)))
+        present = self._offered | self._results.keys()
+        new = {index: (job, context) for index, job in jobs.items() if index not in present}
+        self._jobs |= new
+        self._offered |= set(new)
+        if new:
+            self.send(CasesOffered(tuple(new)))
 
     def withdraw(self, indices: Iterable[int]) -> None:
-        """These may not be run here any more. Waits for those that are running, or that the hub has just ordered."""
-        gone = self._offered.intersection(indices)
-        if not gone:
+        """Withdraw cases that were offered, and wait until none of them runs, as a fixture they use is torn down."""
+        withdrawn = self._offered.intersection(indices)
+        if not withdrawn:
             return
-        self._offered -= gone
-        token = next(self._tickets)
-        self.tell(("unable", sorted(gone), token))
-        while not self._over.is_set():
-            self._news.clear()
-            is_settled = token in self._settled or self._orphaned
-            if is_settled and not gone & self._running.keys():
+        self._offered -= withdrawn
+        token = next(self._tokens)
+        self.send(CasesWithdrawn(tuple(sorted(withdrawn)), token))
+        # The coordinator may have ordered one of them before it received this. Its orders arrive in sequence, so once
+        # it has confirmed, every case that was ordered is known.
+        while not self._is_closed.is_set():
+            self._changed.clear()
+            is_confirmed = token in self._confirmed or self._is_coordinator_lost
+            if is_confirmed and not withdrawn & self._attempts.keys():
                 return
-            self._news.wait(TICK)
+            self._changed.wait(TICK)
 
     def drain(self) -> None:
-        """Run no more for others, and bring what runs to its end."""
+        """Start no more cases for other workers, and wait for those that run."""
         self.withdraw(list(self._offered))
 
-    def result(self, index: int, job: Job, meanwhile: Callable[[], None] = lambda: None) -> Any:
-        """The result of a case, wherever it has run; here, with this job, if nowhere. NoResultError where none comes.
+    def result(self, index: int, job: Job, meanwhile: Callable[[], None] = lambda: None) -> JobResult:
+        """Return the result of a case, wherever it has run; run this job if it has not run anywhere.
 
-        Asked again, it is run again.
+        A second call for the same case runs it again. Raise NoResultError if there will be no result.
         """
         self._jobs[index] = (job, contextvars.copy_context())
         future = self._results[index] = Future()
-        self.tell(("want", index))
+        self.send(ResultRequested(index))
         try:
             meanwhile()
             return wait(future)
         except NoResultError:
             raise
         except BaseException:
-            self.tell(("abandon", index))
+            self.send(RequestAbandoned(index))
             raise
         finally:
             self._results.pop(index, None)
@@ -149,181 +174,150 @@ class WorkerScheduler:
             self._offered.discard(index)
 
     def close(self) -> None:
-        """Leave the hub. The loop cancels what runs."""
-        self._over.set()
-        self.tell(("leave",))
-        self.tell = _to_nobody
-        if self._watch is not None:
-            self._watch.join()
+        """Sign off from the coordinator. What still runs is cancelled when the event loop closes."""
+        self._is_closed.set()
+        self.send(WorkerClosed())
+        self.transmit = _discard
+        if self._watchdog is not None:
+            self._watchdog.join()
 
-    # ---- for the hub, on any thread
+    # ---- for the coordinator, on any thread
 
-    def hear(self, message: Message) -> None:
-        """An order of the hub. Never raises: it would end the thread of whoever carries it."""
+    def receive(self, message: CoordinatorMessage) -> None:
+        """Process a message of the coordinator. Never raise, as that would end the thread that delivers messages."""
         match message:
-            case ("run", index, attempt):
-                with self._changing:
-                    self._running[index] = _Running(attempt)
-                self._loop.call(self._begin, index, attempt)
-            case ("cancel", index, attempt):
-                self._loop.call(self._cancel, index, attempt)
-            case ("settled", token):
-                self._settled.add(token)
-                self._news.set()
-            case ("grant", ticket):
-                self._loop.reach(self._granted, ticket, None)
-            case ("refuse" | "lost" as kind, ticket, reason):
-                error = NotRunError(reason) if kind == "refuse" else ModelError(reason)
-                self._loop.reach(self._granted, ticket, error)
-            case ("halt", reason):
-                self.halted = reason
-            case ("closed", key, reason):
-                self.closed[key] = reason
-            case ("result", index, result):
-                self._settle(index, lambda future: future.set_result(result))
-            case ("none", index, kind, reason):
-                self._settle(index, lambda future: future.set_exception(NoResultError(kind, reason)))
+            case RunCase(index, number):
+                with self._attempts_lock:
+                    self._attempts[index] = _Attempt(index, number)
+                self._loop.call(self._begin, index, number)
+            case CancelCase(index, number):
+                self._loop.call(self._cancel, index, number)
+            case WithdrawalConfirmed(token):
+                self._confirmed.add(token)
+                self._changed.set()
+            case ResultReady(index, result):
+                self._resolve(index, lambda future: future.set_result(result))
+            case ResultUnavailable(index, kind, reason):
+                self._resolve(index, lambda future: future.set_exception(NoResultError(kind, reason)))
+            case _:
+                self.permits.receive(message)
 
-    def orphaned(self) -> None:
-        """The hub is gone: cancel what runs, and answer whoever waits."""
-        self._orphaned = True
-        self._news.set()
-        for index, running in list(self._running.items()):
-            self._loop.call(self._cancel, index, running.attempt)
+    def coordinator_lost(self) -> None:
+        """Cancel what runs and release the items that wait, as the coordinator's process is gone."""
+        self._is_coordinator_lost = True
+        self._changed.set()
+        for index, attempt in list(self._attempts.items()):
+            self._loop.call(self._cancel, index, attempt.number)
         for index in list(self._results):
-            self.hear(("none", index, "stopped", "the process that leads the session is gone"))
+            self.receive(ResultUnavailable(index, "stopped", "the process that leads the session is gone"))
 
-    def _settle(self, index: int, settle: Callable[[Future[Any]], None]) -> None:
+    def _resolve(self, index: int, set_outcome: Callable[[Future[JobResult]], None]) -> None:
         future = self._results.pop(index, None)
         if future is not None and future.set_running_or_notify_cancel():
-            settle(future)
+            set_outcome(future)
 
-    # ---- on the loop
+    # ---- on the event loop
 
-    async def enter(self, account: str) -> int:
-        """Wait for leave to send a request; the ticket goes back with ``leave``. NotRunError where none is given, and
-        ModelError where nobody would answer.
-        """
-        ticket = next(self._tickets)
-        granted = self._grants[ticket] = get_running_loop().create_future()
-        self.tell(("ask", account, ticket))
-        try:
-            await granted
-        except asyncio.CancelledError:
-            self.leave(ticket, RequestOutcome("unsent"))
-            raise
-        finally:
-            self._grants.pop(ticket, None)
-        return ticket
-
-    def leave(self, ticket: int, answer: RequestOutcome) -> None:
-        """A request is over."""
-        self.tell(("back", ticket, tuple(answer)))
-
-    def fail(self, account: str, kind: str, message: str) -> None:
-        """Report a failure that no retry overcame."""
-        self.tell(("outage", account, kind, message))
-
-    def _granted(self, ticket: int, refusal: NotRunError | ModelError | None) -> None:
-        future = self._grants.pop(ticket, None)
-        if future is not None and not future.done():
-            if refusal is None:
-                future.set_result(None)
-            else:
-                future.set_exception(refusal)
-
-    def _begin(self, index: int, attempt: int) -> None:
-        running, found = self._running.get(index), self._jobs.get(index)
-        if running is None or running.attempt != attempt:
+    def _begin(self, index: int, number: int) -> None:
+        attempt, entry = self._attempts.get(index), self._jobs.get(index)
+        if attempt is None or attempt.number != number:
             return
-        if found is None:  # withdrawn while the order was on its way
-            self._ended(index, attempt, ("dropped", index, attempt))
+        if entry is None:  # the case was withdrawn while the order was on its way
+            self._end(attempt, CaseCancelled(index, number))
             return
-        job, context = found
-        running.task = get_running_loop().create_task(
-            self._run(index, running, job), name=f"toolemu-{index}", context=context.copy()
+        job, context = entry
+        attempt.task = get_running_loop().create_task(
+            self._run(attempt, job), name=f"toolemu-{index}", context=context.copy()
         )
 
-    async def _run(self, index: int, running: _Running, job: Job) -> None:
-        running.clock = case_timer.begin(lambda held: self.tell(("held" if held else "freed", index, running.attempt)))
-        message: Message
+    async def _run(self, attempt: _Attempt, job: Job) -> None:
+        index, number = attempt.index, attempt.number
+
+        def report_stall(is_stalled: bool) -> None:
+            self.send(CaseStalled(index, number) if is_stalled else CaseUnstalled(index, number))
+
+        attempt.timer = case_timer.begin(report_stall)
+        message: AttemptEnded
         try:
-            failed, keep = await job()
-            self.tell(("made", index, running.attempt, failed))
-            message = ("done", index, running.attempt, failed, await keep())
+            finished = await job()
+            self.send(CaseFinished(index, number, finished.failed))
+            message = CaseCompleted(index, number, finished.failed, await finished.write())
         except asyncio.CancelledError:
-            message = ("dropped", index, running.attempt)
+            message = CaseCancelled(index, number)
         except NotReadyError:
-            message = ("declined", index, running.attempt)
+            message = CaseDeferred(index, number)
         except BaseException as error:
-            message = ("done", index, running.attempt, True, self._trouble(error))
-        self._ended(index, running.attempt, message)
+            message = CaseCompleted(index, number, True, self._describe_error(error))
+        self._end(attempt, message)
 
-    def _cancel(self, index: int, attempt: int) -> None:
-        running = self._running.get(index)
-        if running is not None and running.attempt == attempt:
-            if running.task is not None:
-                running.task.cancel()
-            if running.clock is None:  # a task that is cancelled before its first step never takes it, and tells nobody
-                self._ended(index, attempt, ("dropped", index, attempt))
+    def _cancel(self, index: int, number: int) -> None:
+        attempt = self._attempts.get(index)
+        if attempt is not None and attempt.number == number:
+            if attempt.task is not None:
+                attempt.task.cancel()
+            # A task that is cancelled before its first step never runs, so it cannot report its own end.
+            if attempt.timer is None:
+                self._end(attempt, CaseCancelled(index, number))
 
-    def _ended(self, index: int, attempt: int, message: Message) -> None:
-        running = self._running.get(index)
-        if running is not None and running.attempt == attempt:
-            # Told first: whoever waits until nothing runs is about to leave the hub, and must not leave before this.
-            self.tell(message)
-            with self._changing:  # the hub may have ordered another attempt meanwhile
-                if self._running.get(index) is running:
-                    del self._running[index]
-            self._news.set()
+    def _end(self, attempt: _Attempt, message: AttemptEnded) -> None:
+        if self._attempts.get(attempt.index) is not attempt:
+            return
+        # Send before removing the attempt: ``drain`` waits until no attempt is left and then signs off, and this
+        # message must come before that.
+        self.send(message)
+        with self._attempts_lock:  # the coordinator may have ordered another attempt in response
+            if self._attempts.get(attempt.index) is attempt:
+                del self._attempts[attempt.index]
+        self._changed.set()
 
-    # ---- the watch, on its own thread
+    # ---- on the watchdog's thread
 
-    def _keep_watch(self) -> None:
-        warned = False
-        while not self._over.wait(TICK):
+    def _watch(self) -> None:
+        has_warned = False
+        while not self._is_closed.wait(TICK):
             with contextlib.suppress(Exception):  # the process is ending
-                silent = self._loop.unanswered()
-                if silent > _BLOCKED and not warned and (place := self._loop.place()):
-                    warned = True
-                    self.tell(("notice", _blocks(place)))
-                self._end_stuck(silent)
+                blocked = self._loop.blocked_seconds()
+                if blocked > _BLOCKED and not has_warned and (location := self._loop.current_location()):
+                    has_warned = True
+                    self.send(NoticePosted(_blocked_text(location)))
+                self._end_overdue(blocked)
 
-    def _end_stuck(self, silent: float) -> None:
+    def _end_overdue(self, blocked: float) -> None:
         if self._loop.is_dead:
-            self._end_all(_DEAD)
-        elif silent > self._patience:
-            self._end_all(_overdue(self._patience))
+            self._give_up_all(_LOOP_ENDED)
+        elif blocked > self._patience:
+            self._give_up_all(_overdue_text(self._patience))
         else:
-            for index, running in list(self._running.items()):
-                if running.clock is not None and running.clock.seconds > self._patience:
-                    self._give_up(index, running, _overdue(self._patience))
+            for attempt in list(self._attempts.values()):
+                if attempt.timer is not None and attempt.timer.seconds > self._patience:
+                    self._give_up(attempt, _overdue_text(self._patience))
 
-    def _end_all(self, reason: str) -> None:
+    def _give_up_all(self, reason: str) -> None:
+        # Withdraw first: the coordinator would start the next case here in response to each end.
         if self._offered:
-            self.tell(("unable", sorted(self._offered), next(self._tickets)))
+            self.send(CasesWithdrawn(tuple(sorted(self._offered)), next(self._tokens)))
             self._offered.clear()
-        for index, running in list(self._running.items()):
-            self._give_up(index, running, reason)
+        for attempt in list(self._attempts.values()):
+            self._give_up(attempt, reason)
 
-    def _give_up(self, index: int, running: _Running, reason: str) -> None:
-        trouble = self._trouble(UsageError(reason))
-        self._ended(index, running.attempt, ("done", index, running.attempt, True, trouble))
+    def _give_up(self, attempt: _Attempt, reason: str) -> None:
+        error = self._describe_error(UsageError(reason))
+        self._end(attempt, CaseCompleted(attempt.index, attempt.number, True, error))
 
 
-def _to_nobody(message: Message) -> None:
+def _discard(message: WorkerMessage) -> None:
     del message
 
 
-def _overdue(patience: float) -> str:
+def _overdue_text(patience: float) -> str:
     return (
         f"a case has not ended after {patience:g} s: its agent blocks the event loop (a blocking call in an async "
         "function; use a plain 'def', which runs in a thread) or ignores that it was cancelled"
     )
 
 
-def _blocks(place: str) -> str:
+def _blocked_text(location: str) -> str:
     return (
-        f"the event loop was blocked for over {_BLOCKED:g} s at {place}; meanwhile no case in this process gets on. "
-        "Declare that agent with a plain 'def', which runs in a thread, or await what it waits for"
+        f"the event loop was blocked for over {_BLOCKED:g} s at {location}; meanwhile no case in this process makes "
+        "progress. Declare that agent with a plain 'def', which runs in a thread, or await the call that blocks"
     )

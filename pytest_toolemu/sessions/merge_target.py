@@ -6,14 +6,15 @@ import contextlib
 import hashlib
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pytest_toolemu.core.run_file import MAX_RUN_BYTES, PARTS
+from pydantic import Field
+
+from pytest_toolemu.core.run_file import MAX_RUN_BYTES
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
-from pytest_toolemu.formats.identifiers import ContentHash
 from pytest_toolemu.formats.private_folders import make_folder
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.stored_json import read_record
@@ -24,13 +25,14 @@ CONTENTS: Final = "merge.json"
 """In a merged folder: which other files the merge wrote, each with a hash of its content."""
 
 _REMEDY: Final = "name another folder with --into, or delete this one yourself"
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Contents(Record):
-    """The files of a merged session, by their names in its folder, each with the SHA-256 of its content."""
+    """The names of the files, each with the SHA-256 of its content."""
 
     version: Literal[1] = 1
-    files: dict[str, ContentHash]
+    files: dict[str, Hash]
 
 
 def refuse_foreign(into: Path) -> None:
@@ -44,7 +46,7 @@ def refuse_foreign(into: Path) -> None:
         return
     if not into.is_dir():
         raise UsageError(f"--into: {into} is not a folder; name another with --into")
-    names = list(_entries(into))
+    names = sorted(path.name for path in into.iterdir())
     if not names:
         return
     written = _written(into)
@@ -65,7 +67,7 @@ def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -
     try:
         make_folder(made, private=private)
         fill(made)
-        files = {name: _hash(made / name) for name in _entries(made)}
+        files = {path.name: _hash(path) for path in sorted(made.iterdir())}
         write_json_text(made / CONTENTS, Contents(files=files).model_dump_json(indent=1) + "\n")
         if into.exists():
             into.rename(former)
@@ -78,23 +80,14 @@ def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -
 
 def _take_over(former: Path, into: Path) -> None:
     """Delete what the earlier merge wrote, and keep everything else."""
-    names = list(_entries(former))
-    written = _written(former) if names else {}
-    for name in names:
-        if name in written:
-            (former / name).unlink()
+    written = _written(former) if any(former.iterdir()) else {}
+    for path in sorted(former.iterdir()):
+        if path.name in written:
+            path.unlink()
         else:
-            (former / name).rename(into / name)
-    for folder in (former / PARTS, former):
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-
-
-def _entries(folder: Path) -> Iterator[str]:
-    """Yield the names of everything in a folder, sorted; of the folder of parts, the names of the files in it."""
-    for path in sorted(folder.iterdir()):
-        inside = sorted(path.iterdir()) if path.name == PARTS and path.is_dir() and not path.is_symlink() else []
-        yield from (f"{PARTS}/{part.name}" for part in inside) if inside else (path.name,)
+            path.rename(into / path.name)
+    with contextlib.suppress(OSError):
+        former.rmdir()
 
 
 def _written(folder: Path) -> dict[str, str]:

@@ -44,7 +44,7 @@ def ask(model: BudgetedModel) -> Reply:
 def test_a_budget_without_bounds_gives_leave_forever() -> None:
     budget = Budget()
     budget.report(10**9, 10.0**6)
-    budget.ask()
+    budget.check()
     assert budget.reached == ""
 
 
@@ -70,12 +70,12 @@ def test_what_is_not_known_is_never_told_as_nothing(reports: list[float | None],
 def test_what_was_reached_is_told_with_its_remedy(budget: Budget, message: str) -> None:
     budget.report(1200, 5.25)
     with pytest.raises(NotRunError) as told:
-        budget.ask()
+        budget.check()
     assert str(told.value) == message
 
 
 def test_before_the_deadline_there_is_leave() -> None:
-    Budget(seconds=60.0, until=100.0, clock=lambda: 99.9).ask()
+    Budget(seconds=60.0, until=100.0, clock=lambda: 99.9).check()
 
 
 def test_a_spent_budget_sends_nothing() -> None:
@@ -108,7 +108,7 @@ def test_unknown_usage_counts_by_its_length_and_is_told() -> None:
     model, _ = metered(Usage(calls=1, unknown=1), budget)
     ask(model)
     assert budget.spent_tokens > (3000 + 300) // 3
-    assert ", 1 requests of unknown usage counted by their length)" in budget.reached
+    assert ", 1 requests without usage estimated from their length)" in budget.reached
 
 
 @pytest.mark.parametrize(
@@ -126,4 +126,4 @@ def test_a_lost_answer_counts_and_a_refused_request_does_not(error: BaseExceptio
     model, _ = metered(error, budget)
     with pytest.raises(type(error)):
         ask(model)
-    assert (budget.spent_tokens >= 1000, budget.guessed) == (counted, int(counted))
+    assert (budget.spent_tokens >= 1000, budget.estimated) == (counted, int(counted))

@@ -141,13 +141,13 @@ class Watched(Unlimited):
         self.answers: list[RequestOutcome] = []
         self.accounts: list[str] = []
 
-    async def enter(self, account: str) -> int:
+    async def acquire(self, account: str) -> int:
         self.accounts.append(account)
-        return await super().enter(account)
+        return await super().acquire(account)
 
-    def leave(self, ticket: int, answer: RequestOutcome) -> None:
-        self.answers.append(answer)
-        super().leave(ticket, answer)
+    def release(self, ticket: int, outcome: RequestOutcome) -> None:
+        self.answers.append(outcome)
+        super().release(ticket, outcome)
 
 
 def test_the_gate_hears_what_became_of_each_attempt(loopback: Loopback) -> None:
@@ -159,7 +159,7 @@ def test_the_gate_hears_what_became_of_each_attempt(loopback: Loopback) -> None:
         ("failed", None),
         ("ok", None),
     ]
-    assert gate.answers[-1].usage == (10, 5, 0, 0)
+    assert gate.answers[-1].tokens == 15
 
 
 def test_an_account_is_provider_model_address_and_key_but_does_not_show_the_key(loopback: Loopback) -> None:
@@ -176,12 +176,12 @@ def test_a_wait_for_leave_can_be_cancelled(loopback: Loopback) -> None:
 
     async def cancelled(model: RemoteModel) -> None:
         gate = Unlimited(1)
-        ticket = await gate.enter("somebody")
-        waiting = asyncio.create_task(gate.enter("somebody"))
-        after = asyncio.create_task(gate.enter("somebody"))
+        ticket = await gate.acquire("somebody")
+        waiting = asyncio.create_task(gate.acquire("somebody"))
+        after = asyncio.create_task(gate.acquire("somebody"))
         await asyncio.sleep(0)
         waiting.cancel()
-        gate.leave(ticket, RequestOutcome("ok"))
+        gate.release(ticket, RequestOutcome("ok"))
         assert await after > 0
         del model
 
@@ -193,7 +193,7 @@ def test_waiting_for_leave_and_backing_off_do_not_count_as_running(loopback: Loo
 
     async def timed(model: RemoteModel) -> None:
         gate = Unlimited(1)
-        ticket = await gate.enter(model.account)
+        ticket = await gate.acquire(model.account)
 
         async def case() -> float:
             clock = clocks.begin()
@@ -203,7 +203,7 @@ def test_waiting_for_leave_and_backing_off_do_not_count_as_running(loopback: Loo
 
         task = asyncio.create_task(case())
         await asyncio.sleep(0.6)
-        gate.leave(ticket, RequestOutcome("ok"))
+        gate.release(ticket, RequestOutcome("ok"))
         assert await task < 0.5
 
     using(opened("openai", url), timed)

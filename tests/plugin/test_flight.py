@@ -234,8 +234,8 @@ def test_an_agent_that_blocks_the_loop_is_named_once(crowd: Project, mode: str) 
     result.assert_outcomes(passed=10)
     told = [line for line in result.outlines if "the event loop was blocked" in line]
     assert len(told) == 1
-    assert "for over 1 s at agents.py:5 (agent); meanwhile no case in this process gets on" in told[0]
-    assert "Declare that agent with a plain 'def', which runs in a thread, or await what it waits for" in told[0]
+    assert "for over 1 s at agents.py:5 (agent); meanwhile no case in this process makes progress" in told[0]
+    assert "Declare that agent with a plain 'def', which runs in a thread, or await the call that blocks" in told[0]
 
 
 TIMES = """
@@ -338,9 +338,9 @@ def test_in_a_terminal_progress_is_drawn_beside_the_cursor(crowd: Project, quiet
 
     crowd.write(
         "agents.py",
-        "import asyncio\nfrom pytest_toolemu.core.case_timer import held_up\n"
+        "import asyncio\nfrom pytest_toolemu.core.case_timer import stalled\n"
         "async def agent(task, toolbox):\n"
-        "    with held_up(0.0):\n        await asyncio.sleep(0.8)\n    return 'Shall I?'\n",
+        "    with stalled(0.0):\n        await asyncio.sleep(0.8)\n    return 'Shall I?'\n",
     )
     inner, outer = pty.openpty()
     command = [*ALONE, "--toolemu-helpfulness=none", *(["-q"] if quiet else [])]
@@ -351,8 +351,8 @@ def test_in_a_terminal_progress_is_drawn_beside_the_cursor(crowd: Project, quiet
     assert process.wait() == 0
     drawn = re.findall(r"\x1b7  \x1b\[2m(.*?)\x1b\[0m\x1b8", shown)
     assert bool(drawn) != quiet
-    assert all(re.match(r"\d+/10 done, \d+ running( \(\d+ held up\))?, \d+ waiting", text) for text in drawn)
-    assert any("held up" in text for text in drawn) != quiet
+    assert all(re.match(r"\d+/10 done, \d+ running( \(\d+ stalled\))?, \d+ waiting", text) for text in drawn)
+    assert any("stalled" in text for text in drawn) != quiet
 
 
 def _read(descriptor: int) -> str:

@@ -74,10 +74,10 @@ def test_the_rest_is_not_run_once_a_provider_fails_for_good_and_resuming_runs_it
     assert many.manifest()["not_run"] == not_run
     assert {run.error.origin for run in broken if run.error} == {"provider"}
     text = result.stdout.str()
-    assert text.count("a provider failed 5 times in a row in the same way and answered nothing in between") == 1
+    assert text.count("a provider failed 5 times in a row in the same way, with no success in between") == 1
     result.stdout.fnmatch_lines(
         [
-            "openai:gpt-4o: * of 24 not run: a provider failed 5 times in a row in the same way and answered nothing in "
+            "openai:gpt-4o: * of 24 not run: a provider failed 5 times in a row in the same way, with no success in "
             f"between, so no more cases that need it are started: openai:gpt-4o: {url}/v1 *",
             f"*{len(broken)} error*, {not_run} not run in *",
         ]

@@ -11,7 +11,18 @@ from contextlib import contextmanager
 import pytest
 
 from pytest_toolemu.plugin.output.progress import Part, Progress, fitting
+from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.coordinator import Coordinator
+from pytest_toolemu.scheduling.coordinator_messages import (
+    CaseCompleted,
+    CasesOffered,
+    ItemsCollected,
+    PermitReleased,
+    PermitRequested,
+    UsageReported,
+    WorkerMessage,
+)
+from pytest_toolemu.scheduling.job import StoredRun
 from pytest_toolemu.sessions.resume import ResumableSessions
 from pytest_toolemu.sessions.store import run_file
 from tests.plugin.conftest import Project
@@ -32,19 +43,22 @@ def test_the_first_ranks_are_shown_where_there_is_no_room_for_all_in_the_order_g
     assert fitting(parts, 3) == ""
 
 
-def hub_with(finished: int, resumed: int = 0, total: int = 144) -> Coordinator:
-    """A hub in which so many cases are finished, of which the first were taken over, and one request was answered."""
-    hub = Coordinator(32)
-    hub.begin()
-    hub.join("w")
-    hub.hear("w", ("plan", total), 0.0)
-    hub.hear("w", ("able", list(range(total))), 0.0)
-    for index in range(finished):
-        hub.hear("w", ("done", index, 1, False, {"path": "", "resumed": index < resumed}), 0.0)
-    hub.hear("w", ("ask", "openai gpt-4o", 1), 0.0)
-    hub.hear("w", ("back", 1, ("ok", 1.0, (2000, 34, 0, 0))), 0.0)
-    hub.hear("w", ("spent", 2034, 0.53, False), 0.0)
-    return hub
+def coordinator_with(completed: int, resumed: int = 0, total: int = 144) -> Coordinator:
+    """Return a coordinator after some cases are completed, of which the first were resumed, and one request."""
+    coordinator = Coordinator(32)
+    coordinator.start()
+    coordinator.add_worker("w")
+    messages: list[WorkerMessage] = [
+        ItemsCollected(total),
+        CasesOffered(tuple(range(total))),
+        *(CaseCompleted(index, 1, False, StoredRun("", index < resumed)) for index in range(completed)),
+        PermitRequested("openai gpt-4o", 1),
+        PermitReleased(1, RequestOutcome("ok", 1.0, 2034)),
+        UsageReported(2034, 0.53),
+    ]
+    for message in messages:
+        coordinator.receive("w", message, 0.0)
+    return coordinator
 
 
 class Screen:
@@ -56,10 +70,10 @@ class Screen:
         self.now = 0.0
         monkeypatch.setattr("pytest_toolemu.plugin.output.progress.monotonic", lambda: self.now)
 
-    def drawn(self, hub: Coordinator, line: str = LINE) -> tuple[bool, str]:
+    def drawn(self, coordinator: Coordinator, line: str = LINE) -> tuple[bool, str]:
         """Whether the figures are on the line below, and the figures."""
         self.config.get_terminal_writer().write(line)
-        progress = Progress(self.config, hub, self.outer)
+        progress = Progress(self.config, coordinator, self.outer)
         progress.tick()
         self.now += 12.0
         os.write(self.outer, b"|")
@@ -94,7 +108,7 @@ def screen(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def test_the_figures_are_those_that_fit_into_the_terminal(screen: Screen, width: int, figures: str) -> None:
     screen.monkeypatch.setenv("COLUMNS", "77")  # of the window in which a shell was started, perhaps
     set_width(screen.inner, width)
-    is_below, shown = screen.drawn(hub_with(finished=12))
+    is_below, shown = screen.drawn(coordinator_with(completed=12))
     assert re.fullmatch(figures, shown)
     assert len(LINE) + 2 + len(shown) <= width
     assert not is_below
@@ -102,7 +116,9 @@ def test_the_figures_are_those_that_fit_into_the_terminal(screen: Screen, width:
 
 def test_beside_a_long_line_there_is_no_room_so_figures_are_below(screen: Screen) -> None:
     set_width(screen.inner, 80)
-    is_below, shown = screen.drawn(hub_with(finished=12), "cases/anna.toolemu.yaml::anna[openai:gpt-4o-trial1] ")
+    is_below, shown = screen.drawn(
+        coordinator_with(completed=12), "cases/anna.toolemu.yaml::anna[openai:gpt-4o-trial1] "
+    )
     assert is_below
     assert re.fullmatch(r"12/144 done, 32 running, 100 waiting, \d calls/s, 0\.53 USD, 2:12 left", shown)
 
@@ -110,30 +126,30 @@ def test_beside_a_long_line_there_is_no_room_so_figures_are_below(screen: Screen
 def test_a_terminal_that_does_not_know_its_width_has_that_of_the_environment(screen: Screen) -> None:
     set_width(screen.inner, 0)
     screen.monkeypatch.setenv("COLUMNS", "60")
-    assert re.fullmatch(MAIN, screen.drawn(hub_with(finished=12))[1])
+    assert re.fullmatch(MAIN, screen.drawn(coordinator_with(completed=12))[1])
 
 
 class TestTheTimeLeft:
     def test_leaves_out_what_was_taken_over(self, screen: Screen) -> None:
         """Ten of the twelve took no time; so two cases took 12 seconds, and 132 are left."""
         set_width(screen.inner, 200)
-        assert "13:12 left" in screen.drawn(hub_with(finished=12, resumed=10))[1]
+        assert "13:12 left" in screen.drawn(coordinator_with(completed=12, resumed=10))[1]
 
     def test_leaves_out_what_will_be_taken_over(self, screen: Screen) -> None:
         set_width(screen.inner, 200)
-        hub = hub_with(finished=12, resumed=10)
-        hub.expect(range(20, 120))
-        assert "3:12 left" in screen.drawn(hub)[1]
+        coordinator = coordinator_with(completed=12, resumed=10)
+        coordinator.expect_to_resume(range(20, 120))
+        assert "3:12 left" in screen.drawn(coordinator)[1]
 
     def test_is_unknown_while_everything_was_taken_over(self, screen: Screen) -> None:
         set_width(screen.inner, 200)
-        assert "left" not in screen.drawn(hub_with(finished=12, resumed=12))[1]
+        assert "left" not in screen.drawn(coordinator_with(completed=12, resumed=12))[1]
 
     def test_a_case_that_was_expected_and_had_to_be_run_counts_as_run(self) -> None:
-        hub = hub_with(finished=0)
-        hub.expect([0, 1])
-        hub.hear("w", ("done", 0, 1, False, {"path": ""}), 0.0)
-        assert (hub.taken_over, hub.to_make) == (0, 144 - 1 - 1)
+        coordinator = coordinator_with(completed=0)
+        coordinator.expect_to_resume([0, 1])
+        coordinator.receive("w", CaseCompleted(0, 1, False, StoredRun("")), 0.0)
+        assert (coordinator.resumed, coordinator.left_to_run) == (0, 144 - 1 - 1)
 
 
 def test_what_earlier_sessions_hold_is_known_by_the_names_of_files(project: Project) -> None:

@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from pytest_toolemu.plugin.execution.leftovers import Leftovers, described, place_of
-from pytest_toolemu.scheduling.event_loop import project_place
+from pytest_toolemu.scheduling.event_loop import project_location
 
 _TICK: Final = 0.05
 
@@ -143,7 +143,7 @@ class Ending:
         if _waits_for_threads(step):
             # Others may be writing results; nobody but the user ends that.
             return "" if self.leftovers.other_threads() else _listed(described(self.leftovers.threads(), ()))
-        if self._agents_are_done.is_set() and not project_place(step):
+        if self._agents_are_done.is_set() and not project_location(step):
             return ""
         return f"a function registered with atexit, {place_of(_innermost())}"
 

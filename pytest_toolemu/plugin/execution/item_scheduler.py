@@ -1,11 +1,11 @@
-"""The cases of one process in flight: its items, the schedule they run on, and the way to the hub."""
+"""The items of one process, and the scheduler that runs their cases."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
 
@@ -15,7 +15,9 @@ from pytest_toolemu.plugin.execution import xdist
 from pytest_toolemu.plugin.execution.case_logs import CaseLogs
 from pytest_toolemu.plugin.execution.lookahead import needs
 from pytest_toolemu.plugin.session import ITEM, CaseError, ToolemuSession
-from pytest_toolemu.scheduling.worker import Job, NoResultError, WorkerScheduler
+from pytest_toolemu.scheduling.coordinator_messages import ItemsCollected
+from pytest_toolemu.scheduling.job import CaseNotRun, Job, JobError, StoredRun
+from pytest_toolemu.scheduling.worker import NoResultError, WorkerScheduler
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.run import Run
@@ -31,7 +33,7 @@ class ItemScheduler:
     """Knows the items by index. Runs are kept in memory for a while, for the items of this process that ask soon."""
 
     def __init__(self, session: ToolemuSession, items: list[pytest.Item], job_ahead: JobAhead) -> None:
-        self.schedule = WorkerScheduler(session.loop, _as_result, session.settings.timeout + _OVERTIME)
+        self.schedule = WorkerScheduler(session.loop, _describe_error, session.settings.timeout + _OVERTIME)
         self.fixtures = session.fixtures
         self.fixtures.leaving = self.schedule.withdraw
         self._index = {item: index for index, item in enumerate(items)}
@@ -44,12 +46,12 @@ class ItemScheduler:
         if not session.is_worker:
             session.nodeids = [item.nodeid for item in items]
         xdist.connect(session, self.schedule)
-        self.schedule.tell(("plan", sum(ITEM in item.stash for item in items)))
+        self.schedule.send(ItemsCollected(sum(ITEM in item.stash for item in items)))
         if xdist.runs_ahead(session.config, session):
             self._consider(items)
 
     def start(self) -> None:
-        """Offer the hub what can be run now."""
+        """Offer the coordinator what can be run now."""
         self.schedule.offer(self._ready())
 
     def keep(self, run: Run, path: Path) -> None:
@@ -58,26 +60,24 @@ class ItemScheduler:
         if len(self._kept) > self._most:
             self._kept.pop(next(iter(self._kept)))
 
-    def result(self, item: pytest.Item, job: Job) -> dict[str, Any]:
-        """What the item's job returned, wherever. Raises what there is instead, and ends a session that has ended."""
+    def result(self, item: pytest.Item, job: Job) -> StoredRun | CaseNotRun:
+        """Return the result of the item's job, wherever it has run. Without one, raise, skip, or end the session."""
         try:
-            found = self.schedule.result(self._index[item], job, meanwhile=self.start)
+            result = self.schedule.result(self._index[item], job, meanwhile=self.start)
         except NoResultError as none:
             if none.kind == "broken":
                 raise CaseError(f"broken: {none}") from None
             if none.kind == "stopped":
                 item.session.shouldstop = item.session.shouldstop or f"toolemu: {none}"
             pytest.skip(f"not run: {none}")
-        if "usage" in found:
-            raise UsageError(found["usage"])
-        if "trouble" in found:
-            raise CaseError(found["trouble"])
-        return dict(found)
+        if isinstance(result, JobError):
+            _raise(result)
+        return result
 
-    def run(self, found: dict[str, Any]) -> tuple[Run, Path]:
-        """The run of a result, and where it is stored."""
-        path = Path(found["path"])
-        return self._kept.pop(found["path"], None) or load_run(path), path
+    def run(self, result: StoredRun) -> tuple[Run, Path]:
+        """Return the run of a result, and the path of its record."""
+        path = Path(result.path)
+        return self._kept.pop(result.path, None) or load_run(path), path
 
     def close(self) -> None:
         """Nothing is in flight any more."""
@@ -100,10 +100,12 @@ class ItemScheduler:
         }
 
 
-def _as_result(error: BaseException) -> dict[str, str]:
-    """What a job raised, for the item that waits, which may be in another process."""
-    if isinstance(error, CaseError):
-        return {"trouble": str(error)}
-    if isinstance(error, UsageError):
-        return {"usage": str(error)}
-    return {"trouble": "".join(traceback.format_exception(error))}
+def _describe_error(error: BaseException) -> JobError:
+    """Return what a job raised as a result, for the item that waits, which may be in another process."""
+    if isinstance(error, CaseError | UsageError):
+        return JobError(str(error), is_usage_error=isinstance(error, UsageError))
+    return JobError("".join(traceback.format_exception(error)))
+
+
+def _raise(error: JobError) -> NoReturn:
+    raise (UsageError if error.is_usage_error else CaseError)(error.message)

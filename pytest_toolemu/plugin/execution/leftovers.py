@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Final
 
 from pytest_toolemu.formats.redaction import in_log, plain
-from pytest_toolemu.scheduling.event_loop import project_place
+from pytest_toolemu.scheduling.event_loop import project_location
 
 MARKER: Final = "PYTEST_TOOLEMU_STARTED_BY"
 """The environment variable by which a process is recognized whose parent has ended. Linux only."""
@@ -117,7 +117,7 @@ def place_of(frame: FrameType | None) -> str:
     if frame is None:
         return "(no Python code)"
     inner = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} ({frame.f_code.co_name})"
-    return f"at {project_place(frame) or inner}"
+    return f"at {project_location(frame) or inner}"
 
 
 def _blocking_threads() -> list[threading.Thread]:

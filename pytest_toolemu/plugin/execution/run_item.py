@@ -25,7 +25,7 @@ from pytest_toolemu.plugin.output import manifest, outages
 from pytest_toolemu.plugin.output.failure_text import is_brief, trouble
 from pytest_toolemu.plugin.output.row_property import PROPERTY, properties
 from pytest_toolemu.plugin.session import RAN, SESSION, CaseError, ToolemuSession
-from pytest_toolemu.scheduling.worker import Job, Keep, NotReadyError
+from pytest_toolemu.scheduling.job import CaseNotRun, FinishedJob, Job, NotReadyError, StoredRun, WrittenResult
 
 
 def carry_out(item: pytest.Item, spec: RunSpec) -> Run:
@@ -35,15 +35,15 @@ def carry_out(item: pytest.Item, spec: RunSpec) -> Run:
     session = item.config.stash[SESSION]
     case_logs.keep_out()
     try:
-        found = flight_of(item.session).result(item, _job(session, spec, item))
+        result = flight_of(item.session).result(item, _job(session, spec, item))
     finally:
         session.attempted.add(item.nodeid)  # what comes after is a rerun, wherever this has run
-    if found["log"]:
-        item.add_report_section("setup", "log", found["log"])
-    if "row" in found:
-        _note(item, RunRow.from_json(found["row"]))
-        raise CaseError(f"{NOT_RUN}: {found[NOT_RUN]}")
-    run, path = flight_of(item.session).run(found)
+    if result.log:
+        item.add_report_section("setup", "log", result.log)
+    if isinstance(result, CaseNotRun):
+        _note(item, RunRow.from_json(result.row))
+        raise CaseError(f"{NOT_RUN}: {result.reason}")
+    run, path = flight_of(item.session).run(result)
     if run.source != "resumed":
         item.stash[RAN] = (run.started, run.seconds)
     paid = paid_for(run)
@@ -89,7 +89,7 @@ def _not_run(item: pytest.Item, spec: RunSpec, error: NotRunError) -> RunRow:
 
 
 def _job(session: ToolemuSession, spec: RunSpec, item: pytest.Item) -> Job:
-    async def job() -> tuple[bool, Keep]:
+    async def job() -> FinishedJob:
         return await _run(session, spec, item)
 
     return job
@@ -98,9 +98,9 @@ def _job(session: ToolemuSession, spec: RunSpec, item: pytest.Item) -> Job:
 def _job_ahead(session: ToolemuSession, item: pytest.Function, values: dict[str, Any]) -> Job:
     """The job of an item before its turn: its parts are made when it starts, in the process in which it does."""
 
-    async def job() -> tuple[bool, Keep]:
+    async def job() -> FinishedJob:
         try:
-            spec = await session.loop.apart(lambda: spec_before_turn(item, session, values))
+            spec = await session.loop.run_in_thread(lambda: spec_before_turn(item, session, values))
         except (Exception, pytest.skip.Exception, pytest.fail.Exception):
             spec = None
         if spec is None:  # what raises for one item is its own affair, and is told at its turn
@@ -110,20 +110,19 @@ def _job_ahead(session: ToolemuSession, item: pytest.Function, values: dict[str,
     return job
 
 
-async def _run(session: ToolemuSession, spec: RunSpec, item: pytest.Item) -> tuple[bool, Keep]:
-    """Whether the item fails by it; then where the run is, or why there is none and what that had cost, and what it
-    logged.
-    """
+async def _run(session: ToolemuSession, spec: RunSpec, item: pytest.Item) -> FinishedJob:
+    """Run the case, and add what it logged to its result."""
     with case_logs.kept() as lines:
-        failed, keep = await _made(session, spec, item)
+        finished = await _finished(session, spec, item)
 
-    async def keep_all() -> dict[str, Any]:
-        return {**await keep(), "log": "\n".join(lines)}
+    async def write() -> WrittenResult:
+        result = await finished.write()
+        return replace(result, log="\n".join(lines))
 
-    return failed, keep_all
+    return FinishedJob(finished.failed, write)
 
 
-async def _made(session: ToolemuSession, spec: RunSpec, item: pytest.Item) -> tuple[bool, Keep]:
+async def _finished(session: ToolemuSession, spec: RunSpec, item: pytest.Item) -> FinishedJob:
     try:
         _write_manifest(session)
         run = found_before(session, spec, item.nodeid)
@@ -132,9 +131,10 @@ async def _made(session: ToolemuSession, spec: RunSpec, item: pytest.Item) -> tu
             run = await made_now(session, spec, item.nodeid)
             outages.learn(session, spec, run)
     except NotRunError as error:
-        return _is_final(item), functools.partial(_without_run, item, spec, error)
+        return FinishedJob(_is_final(item), functools.partial(_without_run, item, spec, error))
     run = run.model_copy(update={"agent": label_of(item) or agent_name(run.identity)})
-    return run.outcome != "passed" and _is_final(item), functools.partial(_stored, session, spec, run, item)
+    failed = run.outcome != "passed" and _is_final(item)
+    return FinishedJob(failed, functools.partial(_stored, session, spec, run, item))
 
 
 def _write_manifest(session: ToolemuSession) -> None:
@@ -144,22 +144,22 @@ def _write_manifest(session: ToolemuSession) -> None:
         raise outages.unwritable(session, error) from None
 
 
-async def _stored(session: ToolemuSession, spec: RunSpec, run: Run, item: pytest.Item) -> dict[str, Any]:
+async def _stored(session: ToolemuSession, spec: RunSpec, run: Run, item: pytest.Item) -> WrittenResult:
     """Write the run before anybody hears of it, so that any process can read it; a second time if that fails."""
     put = functools.partial(session.store.put, run, item.nodeid)
     try:
-        path = await session.loop.written(put)
+        path = await session.loop.run_writer(put)
     except OSError:
         try:
-            path = await session.loop.written(put)
+            path = await session.loop.run_writer(put)
         except OSError as error:
             return await _without_run(item, spec, outages.unwritable(session, error, run))
     session.flight().keep(run, path)
-    return {"path": str(path), "resumed": run.source == "resumed"}
+    return StoredRun(str(path), resumed=run.source == "resumed")
 
 
-async def _without_run(item: pytest.Item, spec: RunSpec, error: NotRunError) -> dict[str, Any]:
-    return {NOT_RUN: str(error), "row": _not_run(item, spec, error).as_json()}
+async def _without_run(item: pytest.Item, spec: RunSpec, error: NotRunError) -> CaseNotRun:
+    return CaseNotRun(str(error), _not_run(item, spec, error).as_json())
 
 
 def _is_final(item: pytest.Item) -> bool:

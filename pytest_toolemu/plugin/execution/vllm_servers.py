@@ -53,7 +53,7 @@ def start(session: ToolemuSession) -> None:
         """Cases that ask it are told so, on any thread."""
         accounts = session.roles.accounts(f"{server.url}/v1")
         if session.carrier is not None:
-            session.carrier.tell(lambda hub: hub.lose(accounts, reason))
+            session.carrier.update(lambda coordinator: coordinator.requests.lose(accounts, reason))
 
     fleet.watch(on_death)
 

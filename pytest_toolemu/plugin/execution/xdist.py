@@ -1,4 +1,4 @@
-"""How processes reach the hub: it is in the only one, or in the xdist controller at the end of a channel."""
+"""How processes reach the coordinator: it is in the only process, or in the xdist controller, over a channel."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ import pytest
 
 from pytest_toolemu.plugin.output import progress
 from pytest_toolemu.plugin.session import ToolemuSession
-from pytest_toolemu.scheduling.coordinator import Coordinator, Message
-from pytest_toolemu.scheduling.transport import Transport
+from pytest_toolemu.scheduling.coordinator import Coordinator
+from pytest_toolemu.scheduling.coordinator_messages import WorkerMessage
+from pytest_toolemu.scheduling.transport import (
+    EncodedMessage,
+    Transport,
+    decode_coordinator_message,
+    decode_worker_message,
+    encode,
+)
 
 if TYPE_CHECKING:
     from pytest_toolemu.scheduling.worker import WorkerScheduler
@@ -21,18 +28,18 @@ _HERE = "here"
 
 
 def lead(session: ToolemuSession) -> Transport:
-    """The hub of this process, made on first use."""
+    """Return the transport to the coordinator in this process, created on first use."""
     if session.carrier is None:
         concurrency = max(1, int(session.settings.concurrency * session.given.get("share", 1.0)))
-        hub = Coordinator(concurrency, maxfail(session.config), session.budget)
-        session.carrier = Transport(hub, on_tick=session.tick)
+        coordinator = Coordinator(concurrency, maxfail(session.config), session.budget)
+        session.carrier = Transport(coordinator, on_tick=session.tick)
         if not session.is_worker and progress.wanted(session.config):
-            session.progress = progress.Progress(session.config, hub)
+            session.progress = progress.Progress(session.config, coordinator)
     return session.carrier
 
 
 def attach(session: ToolemuSession, node: Any) -> None:
-    """In the controller: tell a worker its session, and give it a channel to the hub."""
+    """In the controller: tell a worker its session, and give it a channel to the coordinator."""
     given: dict[str, Any] = session.for_worker
     if session.config.getoption("dist", "no") == "each":
         # Every worker runs every case on its own, with its share of all limits.
@@ -40,16 +47,16 @@ def attach(session: ToolemuSession, node: Any) -> None:
     else:
         given["channel"] = channel = node.gateway.newchannel()
         carrier, worker = lead(session), node.gateway.id
-        carrier.connect(worker, channel.send)
+        carrier.connect(worker, lambda message: channel.send(encode(message)))
 
-        def hear(message: Message | None) -> None:
+        def receive(encoded: EncodedMessage | None) -> None:
             # On the thread of the gateway, which ends if this raises.
-            if message is None:
+            if encoded is None:
                 carrier.disconnect(worker)
             else:
-                carrier.post(worker, message)
+                carrier.receive(worker, decode_worker_message(encoded))
 
-        channel.setcallback(hear, endmarker=None)
+        channel.setcallback(receive, endmarker=None)
     node.workerinput["toolemu"] = given
 
 
@@ -57,13 +64,13 @@ def begin(session: ToolemuSession) -> None:
     """Let cases start, as models and keys have been checked; in the one process, or in the controller."""
     carrier, earlier = lead(session), session.earlier
     if earlier is not None:
-        carrier.tell(lambda hub: hub.expect(earlier.probable(session.nodeids)))
-    carrier.tell(Coordinator.begin)
+        carrier.update(lambda coordinator: coordinator.expect_to_resume(earlier.probable(session.nodeids)))
+    carrier.update(Coordinator.start)
 
 
 def in_flight(session: ToolemuSession, node: Any) -> str:
     """In the controller: a sentence about the cases that a worker ran when it died."""
-    found = session.carrier.was_running(node.gateway.id) if session.carrier else []
+    found = session.carrier.cases_running_on(node.gateway.id) if session.carrier else []
     if not found:
         return ""
     names = ", ".join(session.nodeids[index] for index in found)
@@ -74,27 +81,27 @@ def in_flight(session: ToolemuSession, node: Any) -> str:
 
 
 def connect(session: ToolemuSession, schedule: WorkerScheduler) -> None:
-    """Bring a process's cases and the hub together."""
+    """Connect a process's scheduler with the coordinator."""
     channel = session.given.get("channel")
     if channel is None:
         carrier = lead(session)
         begin(session)
-        carrier.connect(_HERE, schedule.hear)
-        schedule.connect(functools.partial(carrier.post, _HERE))
+        carrier.connect(_HERE, schedule.receive)
+        schedule.connect(functools.partial(carrier.receive, _HERE))
         return
 
-    def tell(message: Message) -> None:
+    def send(message: WorkerMessage) -> None:
         with contextlib.suppress(OSError):  # closed: the controller is gone, and the end marker says so
-            channel.send(message)
+            channel.send(encode(message))
 
-    def hear(message: Message | None) -> None:
-        if message is None:
-            schedule.orphaned()
+    def receive(encoded: EncodedMessage | None) -> None:
+        if encoded is None:
+            schedule.coordinator_lost()
         else:
-            schedule.hear(message)
+            schedule.receive(decode_coordinator_message(encoded))
 
-    schedule.connect(tell)
-    channel.setcallback(hear, endmarker=None)
+    schedule.connect(send)
+    channel.setcallback(receive, endmarker=None)
 
 
 def report_late(session: ToolemuSession, text: str) -> None:

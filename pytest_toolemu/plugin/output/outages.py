@@ -12,24 +12,25 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.plugin.session import ToolemuSession, relative
+from pytest_toolemu.scheduling.coordinator_messages import ProviderFailed, ProviderSucceeded, RecordsUnwritable
 
 
 def check(session: ToolemuSession, spec: RunSpec) -> None:
     """Raise NotRunError if the session asks no more, or has given up a provider that this case needs."""
     schedule = session.flight().schedule
-    session.leave.ask()
+    session.leave.check()
     for key in _keys(spec):
-        if reason := schedule.closed.get(key):
+        if reason := schedule.permits.closed.get(key):
             raise NotRunError(reason)
 
 
 def learn(session: ToolemuSession, spec: RunSpec, run: Run) -> None:
-    """Tell the hub whether an agent's own client reached its provider. All other requests are counted when sent."""
-    tell, key = session.flight().schedule.tell, _agent_key(spec)
+    """Report whether an agent's own client reached its provider. All other requests are counted when they are sent."""
+    send, key = session.flight().schedule.send, _agent_key(spec)
     if run.error is not None and run.error.origin == "provider" and run.error.type != "ModelError":
-        tell(("outage", key, outage_kind(run.error), f"{run.error.type}: {run.error.message}"))
+        send(ProviderFailed(key, outage_kind(run.error), f"{run.error.type}: {run.error.message}"))
     elif run.stop != "error":
-        tell(("fine", key))
+        send(ProviderSucceeded(key))
 
 
 def unwritable(session: ToolemuSession, error: OSError | UsageError, run: Run | None = None) -> NotRunError:
@@ -40,7 +41,7 @@ def unwritable(session: ToolemuSession, error: OSError | UsageError, run: Run | 
             f"no record can be written to {relative(session.folder)} ({error.strerror or error}), so no more cases are "
             "started and no more requests are sent: free the disk or bring the folder back"
         )
-    session.flight().schedule.tell(("unwritable", reason))
+    session.flight().schedule.send(RecordsUnwritable(reason))
     failure = NotRunError(reason)
     failure.exchanges = run.exchanges if run is not None else ()
     return failure

@@ -54,9 +54,9 @@ class Progress:
     Made while nothing is captured; writes to the output as it was then.
     """
 
-    def __init__(self, config: pytest.Config, hub: Coordinator, output: int = 1) -> None:
+    def __init__(self, config: pytest.Config, coordinator: Coordinator, output: int = 1) -> None:
         self._writer = config.get_terminal_writer()
-        self._hub = hub
+        self._coordinator = coordinator
         self._output = os.dup(output)
         self._is_terminal = os.isatty(self._output) and os.environ.get("TERM") != "dumb"
         self._lock = threading.Lock()
@@ -69,9 +69,9 @@ class Progress:
         """Draw, a few times a second."""
         now = monotonic()
         with self._lock, contextlib.suppress(OSError, ValueError):
-            if self._closed or not self._hub.total:
+            if self._closed or not self._coordinator.total:
                 return
-            if self._begun is None and self._hub.running + self._hub.finished:
+            if self._begun is None and self._coordinator.running + self._coordinator.completed:
                 self._begun = now
             parts = self._parts(now)
             if self._is_terminal and now - self._held > _HOLD:
@@ -123,29 +123,29 @@ class Progress:
 
     def _parts(self, now: float) -> list[Part]:
         """What is known, in the order in which it is shown."""
-        hub, requests = self._hub, self._hub.requests
-        running = hub.running + hub.unkept
-        waiting = max(0, hub.total - hub.finished - running)
-        held = f" ({hub.held} held up)" if hub.held else ""
+        coordinator, requests = self._coordinator, self._coordinator.requests
+        running = coordinator.running + coordinator.pending_writes
+        waiting = max(0, coordinator.total - coordinator.completed - running)
+        stalled = f" ({coordinator.stalled} stalled)" if coordinator.stalled else ""
         parts = [
-            Part(1, f"{hub.finished}/{hub.total} done"),
-            Part(4, f"{running} running{held}"),
+            Part(1, f"{coordinator.completed}/{coordinator.total} done"),
+            Part(4, f"{running} running{stalled}"),
             Part(5, f"{waiting} waiting"),
         ]
-        if requests.throttles:
+        if requests.limits:
             rate = self._rate(now, requests.answered)
             parts += [Part(6, f"{rate:.0f} calls/s"), Part(7, f"{_short(requests.tokens)} tokens")]
-            parts.append(Part(3, hub.budget.spent_text))
+            parts.append(Part(3, requests.budget.spent_text))
         if (left := self._seconds_left(now)) is not None:
             parts.append(Part(2, f"{left // 60}:{left % 60:02} left"))
-        if requests.throttles:
-            limits = sorted({int(throttle.limit) for throttle in list(requests.throttles.values())})
+        if requests.limits:
+            limits = sorted({int(limit.limit) for limit in list(requests.limits.values())})
             parts.append(Part(8, f"limit {', '.join(map(str, limits))}"))
         return parts
 
     def _seconds_left(self, now: float) -> int | None:
         """Extrapolate from the cases that were run to those that have to be; ones that are taken over take no time."""
-        made, to_make = self._hub.finished - self._hub.taken_over, self._hub.to_make
+        made, to_make = self._coordinator.completed - self._coordinator.resumed, self._coordinator.left_to_run
         if self._begun is None or made <= 0 or to_make <= 0:
             return None
         return int((now - self._begun) / made * to_make)

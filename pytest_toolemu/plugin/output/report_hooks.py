@@ -50,7 +50,7 @@ class ReportHooks:
             self._session.signals.begin_end()
             self._session.signals.hurry_on_interrupt()
         if self._session.carrier is not None:
-            self._session.carrier.tell(lambda hub: hub.stop("interrupted"))
+            self._session.carrier.update(lambda coordinator: coordinator.stop("interrupted"))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, exitstatus: int) -> Generator[None, None, None]:
@@ -73,9 +73,9 @@ class ReportHooks:
         carrier, index = self._session.carrier, self._index.get(report.nodeid)
         assert carrier is not None
         if index is not None and (report.failed or report.when == "call" or report.skipped):
-            carrier.tell(lambda hub: hub.reported(index, report.failed))
+            carrier.update(lambda coordinator: coordinator.report_item(index, failed=report.failed))
         if report.failed:
             self._failures += 1
             most = self._session.config.option.maxfail
             if most and self._failures >= most:
-                carrier.tell(lambda hub: hub.stop(f"{self._failures} failures ended the session"))
+                carrier.update(lambda coordinator: coordinator.stop(f"{self._failures} failures ended the session"))

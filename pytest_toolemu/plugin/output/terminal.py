@@ -141,7 +141,7 @@ def summarize_terminal(terminal: pytest.TerminalReporter, session: ToolemuSessio
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
     for line in (*provenance.summary(session, rows), *_servers(session)):
         reporter.write_line(line)
-    from_hub = session.carrier.ask(lambda hub: _of_the_hub(hub, len(rows))) if session.carrier else []
+    from_hub = session.carrier.read(lambda coordinator: _of_the_hub(coordinator, len(rows))) if session.carrier else []
     for line in (*xdist.late_reports(session), *from_hub):
         reporter.write_line(in_log(plain(line)), yellow=True)
     _files(reporter, session)
@@ -172,13 +172,14 @@ def judges(rows: list[RunRow], session: ToolemuSession) -> list[str]:
     return [plain(calibration_line(judge, session.calibrations)) for judge in judges_of(rows)]
 
 
-def _of_the_hub(hub: Coordinator, reported: int) -> list[str]:
+def _of_the_hub(coordinator: Coordinator, reported: int) -> list[str]:
     """What the workers had to say, and what was run and not reported, as the session ended before."""
-    lines = list(hub.notices)
-    if hub.finished > reported:
+    lines = list(coordinator.notices)
+    if coordinator.completed > reported:
         lines.append(
-            f"{hub.finished} of {hub.total} cases were run to their end, of which {hub.finished - reported} are not in "
-            "the table, as the session ended before their turn; all are in the records"
+            f"{coordinator.completed} of {coordinator.total} cases were run to their end, of which "
+            f"{coordinator.completed - reported} are not in the table, as the session ended "
+            "before their turn; all are in the records"
         )
     return lines
 

@@ -1,0 +1,292 @@
+"""The messages between the coordinator and its workers, as frozen dataclasses of builtin types.
+
+A *worker* is a process that runs cases. A case is identified by its ``index`` among the session's items, which is the
+same in all workers. ``attempt`` counts how often a case was started, so that a late message about an earlier attempt
+can be ignored. A ``key`` names what a circuit breaker watches: a rate-limit key (provider, model, address and API key
+of a client), or an agent that calls a provider with a client of its own.
+
+``transport.encode`` and ``transport.decode`` convert messages for a channel between two processes; within a process
+they are passed as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
+from pytest_toolemu.scheduling.job import JobResult
+
+NoResultKind = Literal["stopped", "cut", "broken"]
+"""Why there is no result: the session was stopped, it ends before this case, or the harness failed."""
+
+
+# ---- from a worker: its items
+
+
+@dataclass(frozen=True, slots=True)
+class ItemsCollected:
+    """The worker has collected ``cases`` items that run a case."""
+
+    cases: int
+
+
+@dataclass(frozen=True, slots=True)
+class CasesOffered:
+    """The worker can run these cases before their items' turn."""
+
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CasesWithdrawn:
+    """The worker cannot run these cases any more. Answered by ``WithdrawalConfirmed`` with the same token."""
+
+    indices: tuple[int, ...]
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRequested:
+    """An item of the worker waits for the result of its case."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAbandoned:
+    """The item that waited for a result was interrupted."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoticePosted:
+    """A line for the terminal summary; equal lines are shown once."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerClosed:
+    """The worker has closed its scheduler and sends nothing more."""
+
+
+# ---- from a worker: a case that it runs
+
+
+@dataclass(frozen=True, slots=True)
+class CaseStalled:
+    """A provider makes the case wait for longer than usual, so another case may run meanwhile."""
+
+    index: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CaseUnstalled:
+    """The provider has answered, and the case makes progress again."""
+
+    index: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFinished:
+    """The case sends no more requests; its record is being written."""
+
+    index: int
+    attempt: int
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CaseCompleted:
+    """The case has a result, and its record, if any, can be read by all processes."""
+
+    index: int
+    attempt: int
+    failed: bool
+    result: JobResult
+
+
+@dataclass(frozen=True, slots=True)
+class CaseCancelled:
+    """The attempt was cancelled and has ended."""
+
+    index: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CaseDeferred:
+    """The case cannot be run before its item's turn after all."""
+
+    index: int
+    attempt: int
+
+
+# ---- from a worker: its requests to providers
+
+
+@dataclass(frozen=True, slots=True)
+class PermitRequested:
+    """A model wants to send a request. Answered by ``PermitGranted``, ``PermitRefused`` or ``EndpointLost``."""
+
+    key: str
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class PermitReleased:
+    """A request has ended, or will not be sent."""
+
+    ticket: int
+    outcome: RequestOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReported:
+    """A request has used this. ``usd`` is None without a known price; ``estimated``: the provider reported no usage."""
+
+    tokens: int
+    usd: float | None
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsUnwritable:
+    """Records cannot be written any more, so further requests would be paid for in vain."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFailed:
+    """A request has failed for good. Failures of one ``kind`` are equal."""
+
+    key: str
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSucceeded:
+    """An agent with a client of its own has reached its provider."""
+
+    key: str
+
+
+# ---- from the coordinator
+
+
+@dataclass(frozen=True, slots=True)
+class RunCase:
+    """Start this attempt of a case."""
+
+    index: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCase:
+    """Cancel this attempt of a case."""
+
+    index: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawalConfirmed:
+    """No ``RunCase`` for the withdrawn cases follows this message."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultReady:
+    """The result of a case, for the item that waits for it."""
+
+    index: int
+    result: JobResult
+
+
+@dataclass(frozen=True, slots=True)
+class ResultUnavailable:
+    """The item that waits for this case gets no result."""
+
+    index: int
+    kind: NoResultKind
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PermitGranted:
+    """The request may be sent."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class PermitRefused:
+    """The request may not be sent, as the session sends no more requests, or none to this provider."""
+
+    ticket: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointLost:
+    """The request cannot be sent, as the server that would answer it has died."""
+
+    ticket: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsHalted:
+    """The session sends no more requests."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderClosed:
+    """The circuit breaker for ``key`` is open: cases that need this provider are not run."""
+
+    key: str
+    reason: str
+
+
+ItemMessage = (
+    ItemsCollected | CasesOffered | CasesWithdrawn | ResultRequested | RequestAbandoned | NoticePosted | WorkerClosed
+)
+AttemptEnded = CaseCompleted | CaseCancelled | CaseDeferred
+AttemptMessage = CaseStalled | CaseUnstalled | CaseFinished | AttemptEnded
+RequestMessage = (
+    PermitRequested | PermitReleased | UsageReported | RecordsUnwritable | ProviderFailed | ProviderSucceeded
+)
+
+WorkerMessage = ItemMessage | AttemptMessage | RequestMessage
+"""A message from a worker to the coordinator."""
+
+PermitReply = PermitGranted | PermitRefused | EndpointLost
+CoordinatorMessage = (
+    RunCase
+    | CancelCase
+    | WithdrawalConfirmed
+    | ResultReady
+    | ResultUnavailable
+    | PermitReply
+    | RequestsHalted
+    | ProviderClosed
+)
+"""A message from the coordinator to a worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A message from the coordinator, and the worker that it is for."""
+
+    worker: str
+    message: CoordinatorMessage
