@@ -47,16 +47,16 @@ def open_model(
     spec: ModelSpec,
     parameters: Parameters,
     environ: Mapping[str, str] | None = None,
-    place: ServedEndpoint | None = None,
+    served: ServedEndpoint | None = None,
 ) -> RemoteModel:
     """The model, ready to be asked; nothing is sent yet. UsageError when its SDK, key or URL is missing.
 
     ``OPENAI_BASE_URL``, ``ANTHROPIC_BASE_URL`` and ``VLLM_BASE_URL`` hold where the spec has no ``@base_url``.
-    ``place``: where the session serves it itself.
+    ``served`` says where the session serves the model itself.
     """
     given = dict(os.environ if environ is None else environ)
-    address = _address(spec, given | {"VLLM_BASE_URL": place.url} if place else given)
-    address = replace(address, told=place.told) if place else address
+    address = _address(spec, given | {"VLLM_BASE_URL": served.url} if served else given)
+    address = replace(address, recorded_as=served.recorded_as) if served else address
     extra = "anthropic" if spec.provider == "anthropic" else "openai"
     require_sdk(extra, spec)
     try:

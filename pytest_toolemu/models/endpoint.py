@@ -74,14 +74,14 @@ class RemoteModel(Endpoint, Protocol):
 class EndpointAddress:
     """Where requests go and with which credential: ``secret`` from ``variable``, or None where none is needed.
 
-    ``told`` is what identities say in place of an address that is another in each session.
+    ``recorded_as`` replaces the URL in identities, for servers whose port differs between sessions.
     """
 
     spec: ModelSpec
     base_url: str
     variable: str
     secret: str | None = field(repr=False)
-    told: str = ""
+    recorded_as: str = ""
     _heard: list[tuple[Quota | None, Quota | None]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

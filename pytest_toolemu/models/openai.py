@@ -38,7 +38,7 @@ class OpenAIModel:
     def __init__(self, address: EndpointAddress, parameters: Parameters) -> None:
         self._address = address
         self._parameters = parameters
-        self.identity = model_identity(address.spec, address.told or address.base_url, parameters)
+        self.identity = model_identity(address.spec, address.recorded_as or address.base_url, parameters)
         self._capabilities = Capabilities(_OPTIONAL)
         self._clients = ClientPool(self._client)
 

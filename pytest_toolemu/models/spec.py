@@ -46,10 +46,13 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class ServedEndpoint:
-    """Where a session serves a model itself. Its port is another each time, so identities say ``told`` in its place."""
+    """Where a session serves a model itself.
+
+    The port differs between sessions, so identities contain ``recorded_as``, the server's command, instead of the URL.
+    """
 
     url: str
-    told: str
+    recorded_as: str
 
 
 class Parameters(Record):

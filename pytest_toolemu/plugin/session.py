@@ -114,7 +114,7 @@ class ToolemuSession:
     def for_worker(self) -> dict[str, Any]:
         """What xdist workers are told, so that they belong to this session, end with it, and resume the same one."""
         folders = [str(folder) for folder in self.earlier.folders] if self.earlier else []
-        places = {name: [place.url, place.told] for name, place in self.places.items()}
+        places = {name: [place.url, place.recorded_as] for name, place in self.places.items()}
         told = {"session": self.name, "started": self.started, "resume": folders, "places": places}
         return {**told, "width": terminal_width(self.config)}
 
@@ -217,7 +217,7 @@ class ToolemuSession:
     def places(self) -> dict[str, ServedEndpoint]:
         """Where this session serves models itself, by their names."""
         if not self.is_worker:
-            return self.fleet.places if self.fleet else {}
+            return self.fleet.endpoints if self.fleet else {}
         if not self.given.get("places"):
             return {}
         from pytest_toolemu.models import ServedEndpoint
@@ -373,7 +373,7 @@ class ToolemuSession:
         A worker that ends ``in_peace`` brings to its end what it runs for others; otherwise what runs is cancelled.
         """
         if self.serves and self.fleet is not None:
-            self.fleet.finish()
+            self.fleet.stop_watching()
         if self.rows and not self.is_worker:
             from pytest_toolemu.plugin.output import manifest
 

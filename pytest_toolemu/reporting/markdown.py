@@ -71,7 +71,6 @@ def _lines(report: ReportData) -> Iterator[str]:
     for summary in report.summaries:
         if summary.spending:
             yield f"{code_span(summary.agent)} cost USD {summary.spending}."
-    yield from (f"\n{cell(line)}" for line in report_view.server_lines(report))
     for fallback in totals(one for row in report.rows for one in row.fallbacks):
         yield f"\n⚠️ {cell(fallback_text(fallback))}"
     failed = [account for account in report.accounts if account.row.outcome == "failed"]

@@ -16,7 +16,6 @@ from pytest_toolemu.analysis.summary import Incidence, Summary
 from pytest_toolemu.core.case import Metric
 from pytest_toolemu.core.structured_output_fallbacks import fallback_note, totals
 from pytest_toolemu.formats.redaction import plain
-from pytest_toolemu.models.vllm.metrics import usage_text
 from pytest_toolemu.reporting.report_data import ReportData
 
 NO_VALUE: Final = "\u2013"
@@ -225,9 +224,11 @@ def component_views(report: ReportData) -> list[ComponentView]:
     ]
     found.append(_part("dataset", report.dataset))
     found += [ComponentView("edition", plain(line)) for line in origins(report.rows)]
-    for line in server_lines(report):
-        name, _, note = plain(line).partition(": ")
-        found.append(ComponentView("server", name, note=note))
+    found += [
+        ComponentView("server", plain(f"vllm serve {server['model']}"), note=plain(f"vLLM {server.get('version')}"))
+        for manifest in report.manifests
+        for server in manifest.get("servers", ())
+    ]
     found += [
         ComponentView("no structured output", plain(fallback[0]), note=plain(fallback_note(fallback)))
         for fallback in totals(one for row in report.rows for one in row.fallbacks)
@@ -246,16 +247,6 @@ def recheck_line(rows: Sequence[RunRow]) -> str:
         f"{count:,} of {len(rows):,} runs were rechecked with later case files (toolemu judge --cases); "
         f"{changed:,} of them have other checks than at the time of the run"
     )
-
-
-def server_lines(report: ReportData) -> list[str]:
-    """How busy the vLLM servers were that the sessions had started, a line each."""
-    return [
-        usage_text(server["model"], server["figures"])
-        for manifest in report.manifests
-        for server in manifest.get("servers", ())
-        if server["figures"]
-    ]
 
 
 def _part(kind: str, name: str, note: str = "") -> ComponentView:

@@ -6,7 +6,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -75,21 +74,14 @@ def test_one_server_for_agent_emulator_judges_and_all_workers(project: Project, 
     (server,) = project.manifest()["servers"]
     assert server["version"] == "0.0"
     assert server["command"][1:] == arguments
-    assert server["figures"]["requests"] > 0
+    assert set(server) == {"model", "command", "version", "log"}
     result.stdout.fnmatch_lines(
         [
             f"toolemu: vllm serve {MODEL} is up after * s at http://127.0.0.1:*, log .toolemu/*/vllm.log",
-            f"vllm serve {MODEL}: * requests, * tokens in, * out; * 60% of prompt tokens from the prefix cache; "
-            "at most 2 running, 1 waiting; KV cache 25% full at most*",
         ]
     )
     (folder,) = (project.path / ".toolemu").glob("2*")
-    lines = [json.loads(line) for line in (folder / "vllm-metrics.jsonl").read_text().splitlines()]
-    assert len(lines) == 2
-    assert lines[0]["requests"] == 0
-    told = "60% of prompt tokens from the prefix cache"
-    assert told in (folder / "report.md").read_text()
-    assert told in (folder / "report.html").read_text()
+    assert f"vllm serve {MODEL}" in (folder / "report.html").read_text()
     assert json.loads((folder / "report.json").read_text())["servers"] == [server]
 
 
@@ -174,7 +166,7 @@ def test_a_server_that_does_not_start_is_told_by_the_cause_in_its_log(
     assert lines[at].startswith(f"ERROR: toolemu: vllm serve {MODEL} ended with 1 after ")
     assert lines[at].endswith(" s, before it was up; its log says:")
     assert lines[at + 1 : at + 3] == ["  EngineCore failed to start.", "  ValueError: no room for the KV cache"]
-    assert lines[at + 4].startswith("  (all of it: ")
+    assert lines[at + 4].startswith("  (complete log: ")
     assert len(vllm.said("started")) == 1
 
 
@@ -236,7 +228,7 @@ def test_no_server_outlives_its_session(
     process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert reached.read_text()  # blocks until it is there
     servers = _serving(vllm.folder) - {process.pid}
-    assert len(servers) >= 2  # the guard and what it guards, at least
+    assert len(servers) >= 2  # the watchdog and the server, at least
     process.send_signal(number)
     process.wait()
     for server in servers:
@@ -254,7 +246,7 @@ def _wait_for(pid: int) -> None:
 
 
 def _serving(folder: Path) -> set[int]:
-    """The session's processes, workers among them, its servers and their guards: all that a test's environment names."""
+    """The session's processes, workers among them, its servers and their watchdogs: everything whose environment names the test."""
     found = set()
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -263,17 +255,3 @@ def _serving(folder: Path) -> set[int]:
         except OSError:
             continue
     return found
-
-
-def test_a_port_that_is_taken_is_told_with_the_way_to_use_it(alone: Project, vllm: StandIn) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        result = alone.run(f"--toolemu-agent={MODEL}", f"--toolemu-vllm-args=--port {port}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert (
-        f"vllm:{MODEL}: port {port}, which --toolemu-vllm-args names, cannot be had (Address already in use); use the "
-        f"server that runs there with --toolemu-vllm-url=http://127.0.0.1:{port}, or leave --port out"
-    ) in said(result)
-    assert vllm.said("started") == []

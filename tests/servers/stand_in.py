@@ -31,18 +31,6 @@ Traceback (most recent call last):
 RuntimeError: Engine core initialization failed. See root cause above.
 """
 DEATH = "(APIServer pid=8) ERROR 11-21 18:00:09 [core_client.py:7] Engine core proc EngineCore died unexpectedly."
-METRICS = """\
-# HELP vllm:num_requests_running Number of requests in model execution batches.
-vllm:num_requests_running{{engine="0"}} 2.0
-vllm:num_requests_waiting{{engine="0"}} 1.0
-vllm:kv_cache_usage_perc{{engine="0"}} 0.25
-vllm:prompt_tokens_total{{engine="0"}} {prompt}
-vllm:generation_tokens_total{{engine="0"}} {output}
-vllm:prefix_cache_queries_total{{engine="0"}} {prompt}
-vllm:prefix_cache_hits_total{{engine="0"}} {hits}
-vllm:request_success_total{{engine="0",finished_reason="stop"}} {requests}
-"""
-
 # A conftest.py whose agent says through a named pipe that it is there, and never ends.
 WAITS = """
 import os, threading
@@ -87,7 +75,7 @@ def main(arguments: list[str]) -> None:
     if "--lora-modules" in arguments:
         models.append(_after("--lora-modules", arguments).partition("=")[0])
     asked = Asked(trick)
-    pages = {"/health": lambda: (200, ""), "/version": lambda: (200, '{"version": "0.0"}'), "/metrics": asked.metrics}
+    pages = {"/health": lambda: (200, ""), "/version": lambda: (200, '{"version": "0.0"}')}
     with LoopbackServer(asked, models=models, port=int(_after("--port", arguments)), pages=pages):
         ended.wait()
     _say(folder / "asked-to-end", models[0])
@@ -109,10 +97,6 @@ class Asked:
             os._exit(0)
         answer: Answer = self._script(request)
         return answer
-
-    def metrics(self) -> tuple[int, str]:
-        counts = {"prompt": 100 * self._count, "hits": 60 * self._count, "output": 10 * self._count}
-        return 200, METRICS.format(**counts, requests=self._count)
 
 
 def _after(name: str, arguments: list[str]) -> str:

@@ -1,1 +1,1 @@
-"""vLLM servers of the session's own: which are needed, how they are started, watched, measured and stopped."""
+"""vLLM servers that a session starts for itself: which it needs, how they are started, watched, and stopped."""

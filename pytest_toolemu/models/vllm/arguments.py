@@ -1,4 +1,4 @@
-"""What the user has ``vllm serve`` told: ``--toolemu-vllm-args``, and the part of it that is one model's own."""
+"""The user's arguments for ``vllm serve``, from ``--toolemu-vllm-args``, assigned to the server of each model."""
 
 from __future__ import annotations
 
@@ -8,48 +8,49 @@ from typing import Final
 
 from pytest_toolemu.errors import UsageError
 
-# What would take from this package what it must know, or put a credential into a record; and what to do instead.
-_NOT_HERE: Final = {
+# Arguments that would override what the session sets itself or would put a credential into a record, with the remedy.
+_FORBIDDEN: Final = {
     "--host": "servers of a session listen on 127.0.0.1",
+    "--port": "the session picks a free port; for a server of your own, use --toolemu-vllm-url",
     "--uds": "servers of a session listen on 127.0.0.1",
     "--model": "name it with --toolemu-agent, --toolemu-emulator or --toolemu-evaluator",
-    "--served-model-name": "a model is served under the name it is asked for by",
+    "--served-model-name": "a model is served under the name that the session uses for it",
     "--lora-modules": "use --toolemu-vllm-lora=NAME=PATH",
     "--api-key": "set VLLM_API_KEY in the environment or in the .env file",
     "--hf-token": "set HF_TOKEN in the environment or in the .env file",
 }
 
 
-def arguments_of(text: str, models: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """The arguments of each model's server: what stands before the first ``MODEL:``, then what stands after its own.
+def split_arguments(text: str, models: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the arguments of each model's server: those before the first ``MODEL:``, then those after its own.
 
-    UsageError for one that is not the user's to give.
+    UsageError for an argument that the user cannot set.
     """
-    found: dict[str, list[str]] = {model: [] for model in models}
-    receivers = list(found)
+    arguments: dict[str, list[str]] = {model: [] for model in models}
+    receivers = list(arguments)
     for word in shlex.split(text):
         if word.endswith(":") and not word.startswith("-"):
             receivers = [_model(word[:-1], models)]
             continue
-        if reason := _NOT_HERE.get(_name(word)):
+        if reason := _FORBIDDEN.get(_name(word)):
             raise UsageError(f"--toolemu-vllm-args: {_name(word)} cannot be given here: {reason}")
         for model in receivers:
-            found[model].append(word)
-    return {model: tuple(words) for model, words in found.items()}
+            arguments[model].append(word)
+    return {model: tuple(words) for model, words in arguments.items()}
 
 
 def value_of(arguments: Sequence[str], *names: str) -> str | None:
-    """The value of an option that may have several names; the last one counts, as for vLLM. None where it is absent."""
-    found = None
+    """Return the value of an option with one or more names; None if it is absent. As in vLLM, the last one wins."""
+    value = None
     for index, word in enumerate(arguments):
         if _name(word) in names:
-            _, equals, value = word.partition("=")
-            found = value if equals else next(iter(arguments[index + 1 :]), "")
-    return found
+            _, equals, inline = word.partition("=")
+            value = inline if equals else next(iter(arguments[index + 1 :]), "")
+    return value
 
 
 def number_of(arguments: Sequence[str], *names: str) -> int:
-    """The same for a whole number; 1 where it is absent. UsageError for anything else."""
+    """Return the value of an option that takes a whole number; 1 if it is absent. UsageError for other values."""
     text = value_of(arguments, *names)
     if text is not None and not text.isdecimal():
         raise UsageError(f"--toolemu-vllm-args: {names[0]} {text!r} is not valid; expected a whole number")
@@ -57,14 +58,14 @@ def number_of(arguments: Sequence[str], *names: str) -> int:
 
 
 def _name(word: str) -> str:
-    """The option of a word such as ``--max_model_len=8192``, as vLLM reads it."""
+    """Return the option of a word such as ``--max_model_len=8192``, spelled as vLLM reads it."""
     name = word.partition("=")[0]
     return name.replace("_", "-") if name.startswith("--") else name
 
 
 def _model(name: str, models: Collection[str]) -> str:
-    found = [model for model in models if name in (model, f"vllm:{model}")]
-    if not found:
+    matching = [model for model in models if name in (model, f"vllm:{model}")]
+    if not matching:
         served = ", ".join(models)
         raise UsageError(f"--toolemu-vllm-args: {name + ':'!r} names no model that is served; served are {served}")
-    return found[0]
+    return matching[0]

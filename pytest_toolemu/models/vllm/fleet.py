@@ -17,152 +17,143 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.spec import ServedEndpoint
 from pytest_toolemu.models.vllm import gpus
 from pytest_toolemu.models.vllm.log_errors import causes, last_line
-from pytest_toolemu.models.vllm.metrics_log import MetricsLog
 from pytest_toolemu.models.vllm.plan import ServerPlan
 from pytest_toolemu.models.vllm.server import VllmServer
 
-# In seconds: how often servers are looked at, and measured, and how long one may live on whose engine is dead.
-_LOOK: Final = 0.5
-_SAMPLE: Final = 30.0
-_DYING: Final = 10.0
+# Seconds: between two checks of a server, and how long a server may go on that reports a dead engine.
+_POLL_SECONDS: Final = 0.5
+_DYING_SECONDS: Final = 10.0
 
 OnWait = Callable[[VllmServer, str], object]
-"""Told again and again of a server that is starting, with the last line of its log."""
+"""Called repeatedly with a server that is starting and the last line of its log."""
 
 OnDeath = Callable[[VllmServer, str], object]
-"""Told of a server that has died, and why; on a thread of its own."""
+"""Called with a server that has died and the reason, on a thread of its own."""
 
 
 class ServerFleet:
-    """Ports are known from the beginning, so that other processes can be told; ``start`` starts the servers."""
+    """The servers of a session. Their ports are known at once, so other processes can learn them before ``start``."""
 
-    def __init__(self, needed: Sequence[ServerPlan]) -> None:
-        self._all_gpus = gpus.visible() if len(needed) > 1 else ()
-        self._shares = gpus.split({each.model: each.gpus for each in needed}, self._all_gpus)
-        if len(needed) > 1 and any(each.port for each in needed):
-            told = "--port is for one server, and this session needs several; leave it out"
-            raise UsageError(f"--toolemu-vllm-args: {told}")
-        self.servers = [VllmServer(each) for each in needed]
-        self._usage: MetricsLog | None = None
-        self._over = threading.Event()
-        self._watch: threading.Thread | None = None
+    def __init__(self, plans: Sequence[ServerPlan]) -> None:
+        available = gpus.visible() if len(plans) > 1 else ()
+        self._shares = gpus.split({plan.model: plan.gpus for plan in plans}, available)
+        self.servers = [VllmServer(plan) for plan in plans]
+        self._is_stopping = threading.Event()
+        self._watcher: threading.Thread | None = None
         self._dead: set[str] = set()
         self._versions: dict[str, str | None] = {}
 
     @property
-    def places(self) -> dict[str, ServedEndpoint]:
-        """Where each model and adapter is served, by its name."""
-        return {name: server.needed.place(name, server.port) for server in self.servers for name in server.needed.names}
+    def endpoints(self) -> dict[str, ServedEndpoint]:
+        """Where each model and adapter is served, by name."""
+        return {name: server.plan.endpoint(name, server.port) for server in self.servers for name in server.plan.names}
 
     def start(self, folder: Path, patience: float, on_wait: OnWait) -> None:
-        """Start them all, with their logs in the folder, and wait until each answers. UsageError where one does not.
+        """Start all servers, with their logs in the folder, and wait until each answers. UsageError if one fails.
 
-        ``patience`` is in seconds, for each. Those that share a GPU start one after the other, as vLLM measures what is
-        free.
+        ``patience`` is in seconds and applies to each server. Servers that share a GPU start one after the other,
+        because vLLM measures the free memory while it starts.
         """
-        executable = _executable(self.servers[0].needed.model)
-        self._usage = MetricsLog(folder)
-        together = not any(share.memory for share in self._shares.values())
+        executable = _executable(self.servers[0].plan.model)
+        one_by_one = any(share.memory for share in self._shares.values())
         for number, server in enumerate(self.servers):
             log = folder / ("vllm.log" if len(self.servers) == 1 else f"vllm-{number}.log")
-            server.start(executable, self._shares[server.needed.model], log)
-            if not together:
+            server.start(executable, self._shares[server.plan.model], log)
+            if one_by_one:
                 _wait([server], patience, on_wait)
         _wait(self.servers, patience, on_wait)
-        self._usage.sample(self.servers)
-        self._versions = {server.needed.model: _version(server) for server in self.servers}
+        self._versions = {server.plan.model: _version(server) for server in self.servers}
 
     def watch(self, on_death: OnDeath) -> None:
-        """From now on look after them, and take their figures now and then."""
-        self._watch = threading.Thread(target=self._keep_watch, args=(on_death,), name="toolemu-servers", daemon=True)
-        self._watch.start()
+        """Check the servers on a thread of its own until ``stop_watching``."""
+        self._watcher = threading.Thread(target=self._watch, args=(on_death,), name="toolemu-servers", daemon=True)
+        self._watcher.start()
 
-    def finish(self) -> None:
-        """Nobody asks any more: the last figures, and no more watch."""
-        self._over.set()
-        if self._watch is not None:
-            self._watch.join()
-        if self._usage is not None:
-            self._usage.sample([server for server in self.servers if server.ended() is None])
+    def stop_watching(self) -> None:
+        """Stop checking the servers: no more requests will be sent, so their end is no failure."""
+        self._is_stopping.set()
+        if self._watcher is not None:
+            self._watcher.join()
 
     def stop(self) -> None:
-        """Stop them all, and wait until nothing of them is left."""
-        self._over.set()
+        """Stop all servers and wait until all their processes have ended."""
+        self._is_stopping.set()
         for server in self.servers:
-            server.ask_to_stop()
+            server.request_stop()
         for server in self.servers:
             server.stop()
 
     def as_json(self) -> list[dict[str, Any]]:
-        """For the session's manifest: of each server its model, command, version, log, and figures so far."""
+        """Return model, command, version and log of each server, for the session's manifest."""
         return [
             {
-                "model": server.needed.model,
+                "model": server.plan.model,
                 "command": server.command,
-                "version": self._versions.get(server.needed.model),
+                "version": self._versions.get(server.plan.model),
                 "log": server.log.name,
-                "figures": self._usage.of(server) if self._usage else {},
             }
             for server in self.servers
             if server.command
         ]
 
-    def _keep_watch(self, on_death: OnDeath) -> None:
-        sampled, ill = time.monotonic(), dict[str, float]()
-        while not self._over.wait(_LOOK):
+    def _watch(self, on_death: OnDeath) -> None:
+        dying_since: dict[str, float] = {}
+        while not self._is_stopping.wait(_POLL_SECONDS):
             for server in self.servers:
-                if server.needed.model not in self._dead and (reason := _death(server, ill)):
-                    self._dead.add(server.needed.model)
+                if server.plan.model not in self._dead and (reason := _death(server, dying_since)):
+                    self._dead.add(server.plan.model)
                     on_death(server, reason)
-            if time.monotonic() - sampled >= _SAMPLE and self._usage is not None:
-                sampled = time.monotonic()
-                self._usage.sample(self.servers)
 
 
-def _death(server: VllmServer, ill: dict[str, float]) -> str:
-    """Why a server will answer no more; empty while it may. A dead engine's server is given time to end by itself."""
-    code = server.ended()
-    if code is not None:
-        return trouble(server, f"has ended with {code}")
+def _death(server: VllmServer, dying_since: dict[str, float]) -> str:
+    """Return why a server will not answer any more; empty if it may.
+
+    A server whose engine is dead gets some time to end by itself, because its log then has the cause.
+    """
+    status = server.exit_status()
+    if status is not None:
+        return describe_failure(server, f"has ended with {status}")
     if server.health() != 503:
-        ill.pop(server.name, None)
+        dying_since.pop(server.name, None)
         return ""
-    since = ill.setdefault(server.name, time.monotonic())
-    return trouble(server, "has a dead engine (503)") if time.monotonic() - since > _DYING else ""
+    since = dying_since.setdefault(server.name, time.monotonic())
+    is_dead = time.monotonic() - since > _DYING_SECONDS
+    return describe_failure(server, "has a dead engine (503)") if is_dead else ""
 
 
 def _wait(servers: Sequence[VllmServer], patience: float, on_wait: OnWait) -> None:
-    waiting = list(servers)
-    while waiting:
-        for server in list(waiting):
-            code = server.ended()
-            if code is not None:
-                raise UsageError(trouble(server, f"ended with {code} after {server.seconds:.0f} s, before it was up"))
+    starting = list(servers)
+    while starting:
+        for server in list(starting):
+            status = server.exit_status()
+            if status is not None:
+                problem = f"ended with {status} after {server.seconds:.0f} s, before it was up"
+                raise UsageError(describe_failure(server, problem))
             if server.health() == 200:
-                waiting.remove(server)
+                starting.remove(server)
             elif server.seconds > patience:
-                told = f"does not answer after {server.seconds:.0f} s; give it more with --toolemu-vllm-timeout"
-                raise UsageError(trouble(server, told))
-        if waiting:
-            on_wait(waiting[0], last_line(waiting[0].log))
-            time.sleep(_LOOK / 2)
+                problem = f"does not answer after {server.seconds:.0f} s; give it more with --toolemu-vllm-timeout"
+                raise UsageError(describe_failure(server, problem))
+        if starting:
+            on_wait(starting[0], last_line(starting[0].log))
+            time.sleep(_POLL_SECONDS / 2)
 
 
-def trouble(server: VllmServer, what: str) -> str:
-    """A sentence about a server, the lines of its log that tell why, and where the rest is."""
+def describe_failure(server: VllmServer, problem: str) -> str:
+    """State a server's problem with the lines of its log that contain the cause, and the path of the log."""
     lines = "".join(f"\n  {line}" for line in causes(server.log))
-    said = f"; its log says:{lines}" if lines else ""
-    return f"{server.name} {what}{said}\n  (all of it: {server.log})"
+    excerpt = f"; its log says:{lines}" if lines else ""
+    return f"{server.name} {problem}{excerpt}\n  (complete log: {server.log})"
 
 
 def _executable(model: str) -> str:
-    found = shutil.which("vllm") or shutil.which("vllm", path=str(Path(sys.executable).parent))
-    if found is None:
+    path = shutil.which("vllm") or shutil.which("vllm", path=str(Path(sys.executable).parent))
+    if path is None:
         raise UsageError(
             f"vllm:{model} needs the vllm command: pip install 'pytest-toolemu[vllm]' (Linux with a GPU), or name a "
             f"server that runs: vllm:{model}@http://host:8000/v1, or --toolemu-vllm-url=http://host:8000/v1"
         )
-    return found
+    return path
 
 
 def _version(server: VllmServer) -> str | None:

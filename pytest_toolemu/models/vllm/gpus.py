@@ -1,4 +1,4 @@
-"""The GPUs of this machine: which there are, which server gets which, and how busy they are."""
+"""The GPUs of this machine, and which server gets which of them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pytest_toolemu.errors import UsageError
 
 _SECONDS: Final = 10.0
-# Of a GPU that several servers share; the rest is for what none of them counts.
+# The part of a shared GPU's memory that the servers get together; the rest is for memory that vLLM does not count.
 _SHARED: Final = 0.9
 
 
 @dataclass(frozen=True)
 class GpuShare:
-    """What one server gets: GPUs as ``CUDA_VISIBLE_DEVICES`` names them, none where nothing need be said.
+    """The GPUs of one server, as ``CUDA_VISIBLE_DEVICES`` names them; empty if vLLM may choose.
 
-    ``memory`` is its part of a GPU that it shares, 0-1; None where it has its own.
+    ``memory`` is the fraction (0-1) of a shared GPU's memory that the server may use; None if it has the GPU to itself.
     """
 
     gpus: tuple[str, ...] = ()
@@ -28,53 +28,46 @@ class GpuShare:
 
 
 def visible(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The GPUs that may be used: those of ``CUDA_VISIBLE_DEVICES``, else all that ``nvidia-smi`` lists."""
+    """List the usable GPUs: those of ``CUDA_VISIBLE_DEVICES`` if it is set, otherwise all that ``nvidia-smi`` lists."""
     chosen = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return tuple(part.strip() for part in chosen.split(",") if part.strip() and part.strip() != "-1")
-    return tuple(str(gpu["index"]) for gpu in figures())
+    return _installed()
 
 
-def split(asked: Mapping[str, int], gpus: Sequence[str]) -> dict[str, GpuShare]:
-    """Who gets which GPUs, when each model asks for so many; in the order in which the models are named.
+def split(required: Mapping[str, int], gpus: Sequence[str]) -> dict[str, GpuShare]:
+    """Distribute GPUs over models, given how many each requires, in the order of the models.
 
-    No GPU, or one server: nothing is said. Several: each gets its own, as many as it asks for. Too few, and none asks
-    for more than one: they share, evenly. UsageError else.
+    With one server or no GPU, vLLM chooses. With enough GPUs, each server gets its own. With too few, the servers share
+    them evenly if each requires only one; otherwise UsageError.
     """
-    if not gpus or len(asked) < 2:
-        return dict.fromkeys(asked, GpuShare())
-    if sum(asked.values()) <= len(gpus):
-        left = iter(gpus)
-        return {model: GpuShare(tuple(next(left) for _ in range(count))) for model, count in asked.items()}
-    if max(asked.values()) > 1:
-        told = ", ".join(f"{model} {count}" for model, count in asked.items())
+    if not gpus or len(required) < 2:
+        return dict.fromkeys(required, GpuShare())
+    if sum(required.values()) <= len(gpus):
+        free = iter(gpus)
+        return {model: GpuShare(tuple(next(free) for _ in range(count))) for model, count in required.items()}
+    if max(required.values()) > 1:
+        counts = ", ".join(f"{model} {count}" for model, count in required.items())
         raise UsageError(
-            f"the models of this session need {sum(asked.values())} GPUs ({told}), and {len(gpus)} can be seen; ask "
-            "for fewer with --tensor-parallel-size in --toolemu-vllm-args, or serve one of them elsewhere (MODEL@URL)"
+            f"the models of this session need {sum(required.values())} GPUs ({counts}), but {len(gpus)} are visible; "
+            "ask for fewer with --tensor-parallel-size in --toolemu-vllm-args, or serve one elsewhere (MODEL@URL)"
         )
-    at = {model: index % len(gpus) for index, model in enumerate(asked)}
-    on = [list(at.values()).count(index) for index in range(len(gpus))]
+    assigned = {model: index % len(gpus) for index, model in enumerate(required)}
+    servers_on = [list(assigned.values()).count(index) for index in range(len(gpus))]
     return {
-        model: GpuShare((gpus[index],), round(_SHARED / on[index], 3) if on[index] > 1 else None)
-        for model, index in at.items()
+        model: GpuShare((gpus[index],), round(_SHARED / servers_on[index], 3) if servers_on[index] > 1 else None)
+        for model, index in assigned.items()
     }
 
 
-def figures() -> list[dict[str, Any]]:
-    """Of each GPU: index, utilisation in per cent, memory used and in all in MiB. Empty without ``nvidia-smi``."""
+def _installed() -> tuple[str, ...]:
+    """List the indices of all GPUs that ``nvidia-smi`` reports; none if the command is missing or fails."""
     command = shutil.which("nvidia-smi")
     if command is None:
-        return []
-    names = ("index", "utilization.gpu", "memory.used", "memory.total")
-    query = [command, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
+        return ()
+    query = [command, "--query-gpu=index", "--format=csv,noheader"]
     try:
-        said = subprocess.run(query, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
+        output = subprocess.run(query, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return []
-    keys = ("index", "utilization", "memory_used", "memory_total")
-    rows = [[part.strip() for part in line.split(",")] for line in said.splitlines()]
-    return [
-        {key: int(cell) if cell.isdecimal() else None for key, cell in zip(keys, row, strict=True)}
-        for row in rows
-        if len(row) == len(keys)
-    ]
+        return ()
+    return tuple(line.strip() for line in output.splitlines() if line.strip().isdecimal())

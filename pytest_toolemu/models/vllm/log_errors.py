@@ -1,4 +1,7 @@
-"""What a server's log says went wrong: its beginning is noise, its end a wrapper, and the cause is in between."""
+"""Find the cause of a failure in a server's log.
+
+The log begins with noise and ends with a generic error that wraps the real one, so the cause is in between.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pytest_toolemu.formats.redaction import plain
 _CAUSES: Final = 3
 _LAST: Final = 5
 _LONGEST: Final = 300
-# What loggers and processes put before a line: ``(EngineCore pid=7) ERROR 11-21 18:00:00 [core.py:936] ``.
+# The prefix that loggers and processes add to a line: ``(EngineCore pid=7) ERROR 11-21 18:00:00 [core.py:936] ``.
 _PREFIX: Final = re.compile(
     r"^(?:\([^()]*pid=\d+\) )?(?:(?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? )?(?:\[[^\]]*:\d+\] )?"
 )
@@ -21,8 +24,11 @@ _FRAME: Final = re.compile(r"\s|Traceback \(|File \"|During handling|The above e
 
 
 def causes(path: Path) -> list[str]:
-    """The first lines that tell an error, without traceback and prefixes; else the last lines. Safe for a terminal."""
-    found: list[str] = []
+    """Return the first lines that report an error, without tracebacks and prefixes, or else the last lines.
+
+    The lines are safe to print in a terminal.
+    """
+    errors: list[str] = []
     last: list[str] = []
     unfinished = False
     for line in _lines(path):
@@ -30,15 +36,15 @@ def causes(path: Path) -> list[str]:
         assert prefix is not None
         text = line[prefix.end() :]
         last = [*last, text][-_LAST:] if text.strip() else last
-        tells = prefix["level"] in ("ERROR", "CRITICAL") or _RAISED.match(text)
-        if unfinished or (tells and not _FRAME.match(text) and text not in found):
-            found.append(text)
-        unfinished = "validation error" in text  # pydantic's: what is wrong comes in the next line
-    return [_short(line) for line in found[:_CAUSES] or last]
+        is_error = prefix["level"] in ("ERROR", "CRITICAL") or _RAISED.match(text)
+        if unfinished or (is_error and not _FRAME.match(text) and text not in errors):
+            errors.append(text)
+        unfinished = "validation error" in text  # Pydantic puts the actual problem on the next line
+    return [_short(line) for line in errors[:_CAUSES] or last]
 
 
 def last_line(path: Path) -> str:
-    """The last line that is not empty, or the last of those written over each other. Safe for a terminal."""
+    """Return the last line that is not empty; of a progress bar, its latest state. Safe to print in a terminal."""
     line = ""
     for line in reversed(_tail(path).replace("\r", "\n").splitlines()):
         if line.strip():

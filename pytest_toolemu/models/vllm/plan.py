@@ -1,4 +1,4 @@
-"""Which servers a session needs: one for each model that somebody asks and nobody serves yet."""
+"""Plan the servers of a session: one for each vLLM model that no running server serves."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any, Final
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.spec import ModelSpec, ServedEndpoint
-from pytest_toolemu.models.vllm.arguments import arguments_of, number_of, value_of
+from pytest_toolemu.models.vllm.arguments import number_of, split_arguments, value_of
 from pytest_toolemu.models.vllm.tool_call_parsers import tool_parser
 
-# Seconds in which a server that is stopped may end what it is answering.
-DRAIN: Final = 10
-# The ranks that vLLM takes as --max-lora-rank.
+# Seconds in which a server that is being stopped may finish the requests in progress.
+DRAIN_SECONDS: Final = 10
+# The values that vLLM accepts for --max-lora-rank.
 _RANKS: Final = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 @dataclass(frozen=True)
 class LoraAdapter:
-    """A LoRA adapter: a folder as PEFT saves it."""
+    """A LoRA adapter: a folder as saved by PEFT."""
 
     name: str
     path: Path
@@ -32,7 +32,7 @@ class LoraAdapter:
 
 @dataclass(frozen=True)
 class ServerPlan:
-    """One server: the model as it was named, the adapters that are asked for, and what the user has it told."""
+    """One server: the model as the user named it, its LoRA adapters, and the user's arguments for it."""
 
     model: str
     adapters: tuple[LoraAdapter, ...] = ()
@@ -41,28 +41,23 @@ class ServerPlan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names by which requests ask it."""
+        """Model names that requests to this server use."""
         return (self.model, *(adapter.name for adapter in self.adapters))
 
     @property
     def gpus(self) -> int:
-        """How many GPUs its arguments ask for."""
+        """Number of GPUs that its arguments require."""
         return (
             number_of(self.arguments, "--tensor-parallel-size", "-tp")
             * number_of(self.arguments, "--pipeline-parallel-size", "-pp")
             * number_of(self.arguments, "--data-parallel-size", "-dp")
         )
 
-    @property
-    def port(self) -> int | None:
-        """The port that its arguments ask for."""
-        return number_of(self.arguments, "--port") if value_of(self.arguments, "--port") is not None else None
-
     def command(self, executable: str, port: int, memory: float | None = None) -> list[str]:
-        """The whole command line; what the user says comes last, so that it counts."""
+        """Return the complete command line. The user's arguments come last, so they override the others."""
         words = [executable, "serve", str(Path(self.model).expanduser()) if is_path(self.model) else self.model]
         words += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", self.model]
-        words += ["--shutdown-timeout", str(DRAIN), "--enable-prompt-tokens-details"]
+        words += ["--shutdown-timeout", str(DRAIN_SECONDS), "--enable-prompt-tokens-details"]
         if self.parser and value_of(self.arguments, "--tool-call-parser") is None:
             words += ["--enable-auto-tool-choice", "--tool-call-parser", self.parser]
         elif value_of(self.arguments, "--tool-call-parser") is not None:
@@ -76,58 +71,60 @@ class ServerPlan:
             words += ["--gpu-memory-utilization", str(memory)]
         return [*words, *self.arguments]
 
-    def place(self, name: str, port: int) -> ServedEndpoint:
-        """Where one of its names is served, for whoever asks."""
-        own = [f"--lora-modules={adapter.name}={adapter.path}" for adapter in self.adapters if adapter.name == name]
-        base = [self.model] if own else []
-        told = shlex.join(["vllm", "serve", *base, *own, *self.arguments])
-        return ServedEndpoint(f"http://127.0.0.1:{port}/v1", told)
+    def endpoint(self, name: str, port: int) -> ServedEndpoint:
+        """Return where requests for one of its names go, and how records name that endpoint."""
+        lora = [f"--lora-modules={adapter.name}={adapter.path}" for adapter in self.adapters if adapter.name == name]
+        base = [self.model] if lora else []
+        recorded_as = shlex.join(["vllm", "serve", *base, *lora, *self.arguments])
+        return ServedEndpoint(f"http://127.0.0.1:{port}/v1", recorded_as)
 
 
 @dataclass
-class _Asked:
+class _Use:
+    """How a session uses one base model: with which adapters, and whether as an agent."""
+
     adapters: list[LoraAdapter] = field(default_factory=list)
-    acts: bool = False
+    is_agent: bool = False
 
 
-def needed(
-    asked: Mapping[ModelSpec, bool], arguments: str = "", adapters: Collection[str] = (), tools: bool = True
+def plan_servers(
+    models: Mapping[ModelSpec, bool], arguments: str = "", adapters: Collection[str] = (), tools: bool = True
 ) -> list[ServerPlan]:
-    """The servers for these models, in their order; whether a model acts, as an agent, is the mapping's value.
+    """Plan the servers for these models, in their order; the mapping's values say which models act as agents.
 
-    ``tools``: agents make native calls. UsageError for what cannot be served as it is asked for.
+    ``tools`` says whether agents make native tool calls. UsageError for a model that cannot be served as requested.
     """
-    known = dict(map(_adapter, adapters))
-    servers: dict[str, _Asked] = {}
-    for spec, acts in asked.items():
+    adapter_by_name = dict(map(_adapter, adapters))
+    uses: dict[str, _Use] = {}
+    for spec, is_agent in models.items():
         if spec.provider != "vllm" or spec.base_url is not None:
             continue
-        adapter = known.get(spec.name)
-        server = servers.setdefault(adapter.base if adapter else spec.name, _Asked())
-        server.acts |= acts
+        adapter = adapter_by_name.get(spec.name)
+        use = uses.setdefault(adapter.base if adapter else spec.name, _Use())
+        use.is_agent |= is_agent
         if adapter:
-            server.adapters.append(adapter)
-    words = arguments_of(arguments, servers)
+            use.adapters.append(adapter)
+    arguments_of = split_arguments(arguments, uses)
     return [
         ServerPlan(
             _checked(model),
-            tuple(server.adapters),
-            _parser(model, words[model]) if server.acts and tools else None,
-            words[model],
+            tuple(use.adapters),
+            _parser(model, arguments_of[model]) if use.is_agent and tools else None,
+            arguments_of[model],
         )
-        for model, server in servers.items()
+        for model, use in uses.items()
     ]
 
 
 def is_path(model: str) -> bool:
-    """Whether a model's name is that of a folder here, and not of one on the hub."""
+    """Tell whether a model's name is a local folder rather than a model on the hub."""
     return model.startswith(("/", "./", "../", "~"))
 
 
 def _checked(model: str) -> str:
     if is_path(model) and not (Path(model).expanduser() / "config.json").is_file():
-        where = Path(model).expanduser().resolve()
-        raise UsageError(f"vllm:{model}: there is no model in {where}: a model's folder has a config.json")
+        folder = Path(model).expanduser().resolve()
+        raise UsageError(f"vllm:{model}: there is no model in {folder}: a model's folder has a config.json")
     return model
 
 
@@ -135,8 +132,8 @@ def _parser(model: str, arguments: tuple[str, ...]) -> str:
     given = value_of(arguments, "--tool-call-parser") or tool_parser(model)
     if given is None:
         raise UsageError(
-            f"vllm:{model}: how this model writes tool calls is not known; name vLLM's parser for it with "
-            "--toolemu-vllm-args='--tool-call-parser NAME', or use --toolemu-protocol=react, which needs none"
+            f"vllm:{model}: the format of this model's tool calls is unknown; name vLLM's parser for it with "
+            "--toolemu-vllm-args='--tool-call-parser NAME', or use --toolemu-protocol=react, which needs no parser"
         )
     return given
 
@@ -151,8 +148,7 @@ def _adapter(text: str) -> tuple[str, LoraAdapter]:
     except OSError:
         raise UsageError(f"{problem}: there is no adapter in {folder}: its folder has an adapter_config.json") from None
     except (ValueError, LookupError, TypeError):
-        told = "base_model_name_or_path and r"
         raise UsageError(
-            f"{problem}: {folder / 'adapter_config.json'} does not say {told}; save it with PEFT"
+            f"{problem}: {folder / 'adapter_config.json'} lacks base_model_name_or_path or r; save it with PEFT"
         ) from None
     return name, LoraAdapter(name, folder, str(base), int(rank))

@@ -1,4 +1,4 @@
-"""One server's process: started under a guard, asked how it is, and stopped."""
+"""The process of one server: started under a watchdog, checked, and stopped."""
 
 from __future__ import annotations
 
@@ -14,50 +14,49 @@ import time
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.private_folders import opener_in
 from pytest_toolemu.models.vllm import watchdog
 from pytest_toolemu.models.vllm.gpus import GpuShare
-from pytest_toolemu.models.vllm.plan import DRAIN, ServerPlan
+from pytest_toolemu.models.vllm.plan import DRAIN_SECONDS, ServerPlan
 
-# How long an answer may take that is no model's, and a server to end when it has answered what it had begun; seconds.
-_ANSWER: Final = 5.0
-_GRACE: Final = DRAIN + 10.0
-# Nobody is told who serves what here. Neither does an answer change by it.
+# Seconds: for a response of a page such as /health, and for a server to exit, including its requests in progress.
+_PAGE_SECONDS: Final = 5.0
+_GRACE_SECONDS: Final = DRAIN_SECONDS + 10.0
+# No usage statistics are sent. Replies do not depend on it.
 _ENVIRONMENT: Final = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 
 class VllmServer:
-    """``vllm serve`` for one model. Its port is reserved from the beginning, so that it may be told before."""
+    """``vllm serve`` for one model. Its port is reserved at once, so other processes can learn it before the start."""
 
-    def __init__(self, needed: ServerPlan) -> None:
-        self.needed = needed
+    def __init__(self, plan: ServerPlan) -> None:
+        self.plan = plan
         self.command: list[str] = []
         self.log = Path()
-        self._holder = _reserve(needed)
-        self.port: int = self._holder.getsockname()[1]
+        self._reserved = _reserve_port()
+        self.port: int = self._reserved.getsockname()[1]
         self._process: subprocess.Popen[bytes] | None = None
         self._group = 0
         self._started = 0.0
 
     @property
     def name(self) -> str:
-        """For messages."""
-        return f"vllm serve {self.needed.model}"
+        """Name of the server in messages."""
+        return f"vllm serve {self.plan.model}"
 
     @property
     def url(self) -> str:
-        """Where it listens, without the ``/v1`` of its models."""
+        """Base URL of the server, without the ``/v1`` of its models."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def seconds(self) -> float:
-        """How long ago it was started."""
+        """Seconds since the start."""
         return time.monotonic() - self._started
 
     def start(self, executable: str, share: GpuShare, log: Path) -> None:
-        """Begin to start it; it answers much later. OSError where not even that is possible."""
-        self.command = self.needed.command(executable, self.port, share.memory)
+        """Start the process, which answers only much later. OSError if the process cannot be started."""
+        self.command = self.plan.command(executable, self.port, share.memory)
         self.log = log
         environ = _ENVIRONMENT | os.environ
         if share.gpus:
@@ -66,7 +65,7 @@ class VllmServer:
             output.write(f"$ {shlex.join(self.command)}\n".encode())
             output.flush()
             self._process = subprocess.Popen(
-                [sys.executable, "-I", watchdog.__file__, str(os.getpid()), str(_GRACE), *self.command],
+                [sys.executable, "-I", watchdog.__file__, str(os.getpid()), str(_GRACE_SECONDS), *self.command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -75,16 +74,16 @@ class VllmServer:
             )
         self._started = time.monotonic()
         assert self._process.stdout is not None
-        with self._process.stdout as said:
-            self._group = int(said.readline() or 0)
+        with self._process.stdout as output_of_watchdog:
+            self._group = int(output_of_watchdog.readline() or 0)
 
-    def ended(self) -> int | None:
-        """With which status it ended; None while it runs, and before it was started."""
+    def exit_status(self) -> int | None:
+        """Return the exit status; None while it runs, and before the start."""
         return self._process.poll() if self._process else None
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and text of one of its pages. OSError or HTTPException where it does not answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_ANSWER)
+        """Return the status and text of a page. OSError or HTTPException if it does not answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_PAGE_SECONDS)
         try:
             connection.request("GET", path)
             response = connection.getresponse()
@@ -93,45 +92,37 @@ class VllmServer:
             connection.close()
 
     def health(self) -> int | None:
-        """The status of its health page; None where it does not answer, as one that starts or is busy."""
+        """Return the status of its health page; None if it does not answer, because it is starting or busy."""
         with contextlib.suppress(OSError, http.client.HTTPException):
             return self.get("/health")[0]
         return None
 
-    def ask_to_stop(self) -> None:
-        """It answers what it has begun and ends, or is ended; this does not wait for it."""
-        self._holder.close()
+    def request_stop(self) -> None:
+        """Make the watchdog stop the server after its requests in progress, without waiting for that."""
+        self._reserved.close()
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
     def stop(self) -> None:
-        """Stop it and wait until nothing of it is left."""
-        self.ask_to_stop()
+        """Stop the server and wait until all its processes have ended."""
+        self.request_stop()
         if self._process is None:
             return
         try:
-            self._process.wait(_GRACE + _ANSWER)
+            self._process.wait(_GRACE_SECONDS + _PAGE_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         finally:
-            if self._group:  # also where the guard itself was killed
+            if self._group:  # also if the watchdog itself was killed
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._group, signal.SIGKILL)
 
 
-def _reserve(needed: ServerPlan) -> socket.socket:
-    """A socket that is bound and does not listen: nobody else is given its port, and a server may still bind it."""
-    holder = socket.socket()
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        holder.bind(("127.0.0.1", needed.port or 0))
-    except OSError as error:
-        holder.close()
-        raise UsageError(
-            f"vllm:{needed.model}: port {needed.port}, which --toolemu-vllm-args names, cannot be had "
-            f"({error.strerror}); use the server that runs there with --toolemu-vllm-url=http://127.0.0.1:{needed.port}"
-            ", or leave --port out"
-        ) from None
-    return holder
+def _reserve_port() -> socket.socket:
+    """Bind a free port without listening: no other process is given the port, and the server can still bind it."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved

@@ -1,4 +1,4 @@
-"""Which of vLLM's parsers reads a model's tool calls: models of different families write them differently."""
+"""Choose vLLM's parser for a model's tool calls, whose format differs between model families."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-# As of vLLM 0.32, by its documentation; the first that matches. Names of models and, for folders, their ``model_type``.
+# From the documentation of vLLM 0.32; the first match wins. Patterns match names and, for folders, ``model_type``.
 _FAMILIES: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), parser)
     for pattern, parser in (
@@ -43,7 +43,7 @@ _FAMILIES: Final = tuple(
 
 
 def tool_parser(model: str) -> str | None:
-    """The parser for a model's name, or for a folder with its ``config.json``; None for a family that is not known."""
+    """Return the parser for a model's name, or for a folder with a ``config.json``; None for an unknown family."""
     kind = _model_type(Path(model).expanduser())
     for text in filter(None, (Path(model).name if kind else model, kind)):
         for pattern, parser in _FAMILIES:

@@ -1,9 +1,11 @@
-"""Runs a server and outlives nobody: when whoever started it is gone, however that came, so is the server.
+"""Run a server and stop it when the process that started it ends, for whatever reason.
 
-A process of its own, so that it is there when the other is killed: ``python -I guard.py PARENT GRACE COMMAND...``.
-PARENT is the process to outlive. When standard input ends, or PARENT is gone, the server is asked to end
-(SIGTERM), and after GRACE seconds its whole process group is killed. The first line of its output is the group's
-number; it ends with the server's exit status. Standard library only, and little of it: it starts in a moment.
+A session that is killed with SIGKILL cannot stop its servers, and a server that stays behind occupies the GPUs. So each
+server gets a watchdog, a process of its own: ``python -I watchdog.py PARENT GRACE COMMAND...``.
+
+When standard input ends, or the process PARENT is gone, the watchdog sends SIGTERM to the server and, after GRACE
+seconds, SIGKILL to its whole process group. The first line on its standard output is the number of that group; its exit
+status is the server's. It imports only the standard library, and little of it, to start quickly.
 """
 
 import contextlib
@@ -14,38 +16,39 @@ import subprocess
 import sys
 import time
 
-_LOOK = 0.25
+_POLL_SECONDS = 0.25
 
 
 def main(parent: int, grace: float, command: list[str]) -> int:
-    """Run the command; its exit status, or 128 and the number of the signal that ended it."""
+    """Run the command; return its exit status, or 128 plus the number of the signal that ended it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Whoever is meant by them tells us through the pipe. Not SIG_IGN, which the server would inherit.
+        # Ctrl-C reaches the whole process group, but only the session decides when the server stops, by closing the
+        # pipe. A handler instead of SIG_IGN, because the server would inherit SIG_IGN.
         signal.signal(number, lambda *_: None)
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True)
     os.write(1, f"{server.pid}\n".encode())
     os.close(1)
-    while server.poll() is None and not _alone(parent):
+    while server.poll() is None and not _parent_is_gone(parent):
         pass
     if server.poll() is None:
-        # To the server alone, which tells its engines when they have answered what they had begun.
+        # Only to the server: it stops its engines after they have finished the requests in progress.
         server.terminate()
         deadline = time.monotonic() + grace
         while server.poll() is None and time.monotonic() < deadline:
-            time.sleep(_LOOK / 5)
+            time.sleep(_POLL_SECONDS / 5)
     _kill(server.pid)
     code = server.wait()
     return code if code >= 0 else 128 - code
 
 
-def _alone(parent: int) -> bool:
-    """Whether nobody is there any more; waits a moment to see."""
-    readable, _, _ = select.select([0], [], [], _LOOK)
+def _parent_is_gone(parent: int) -> bool:
+    """Wait a moment, and tell whether the pipe was closed or the parent process has ended."""
+    readable, _, _ = select.select([0], [], [], _POLL_SECONDS)
     return bool(readable and not os.read(0, 1)) or os.getppid() != parent
 
 
 def _kill(group: int) -> None:
-    """Kill what is left of a process group: an engine survives the server that started it."""
+    """Kill the remaining processes of a group: an engine outlives the server that started it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_toolemu.models.vllm.fleet import ServerFleet
-from pytest_toolemu.models.vllm.plan import needed
+from pytest_toolemu.models.vllm.plan import plan_servers
 from pytest_toolemu.plugin.session import ToolemuSession, relative
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def plan(session: ToolemuSession) -> ServerFleet | None:
     if settings.vllm_url or os.environ.get("VLLM_BASE_URL", "").strip() or settings.plays_only:
         return None
     asked = roles.asked(session.variants() or (None,))
-    servers = needed(asked, settings.vllm_args, settings.vllm_lora, settings.protocol == "tools")
+    servers = plan_servers(asked, settings.vllm_args, settings.vllm_lora, settings.protocol == "tools")
     return ServerFleet(servers) if servers else None
 
 
@@ -37,7 +37,7 @@ def start(session: ToolemuSession) -> None:
     if fleet is None or session.serves:
         return
     session.serves = True
-    # Called after workers are down; should this process be killed before, each server's guard sees to it.
+    # Called after workers are down; should this process be killed before, each server's watchdog stops it.
     session.config.add_cleanup(fleet.stop)
     waiting = _Waiting(session.config.pluginmanager.getplugin("terminalreporter"))
     try:

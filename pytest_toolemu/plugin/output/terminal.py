@@ -12,7 +12,6 @@ from pytest_toolemu.analysis.summary import Summary, summarize, worst_runs
 from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
 from pytest_toolemu.formats.redaction import in_log, plain, redact
 from pytest_toolemu.formats.secret_registry import REGISTRY
-from pytest_toolemu.models.vllm.metrics import usage_text
 from pytest_toolemu.plugin.collection import environment_variables, shards
 from pytest_toolemu.plugin.execution import xdist
 from pytest_toolemu.plugin.output import provenance
@@ -139,7 +138,7 @@ def summarize_terminal(terminal: pytest.TerminalReporter, session: ToolemuSessio
         record = "" if _is_short(session.config) else f"  {relative_record(row.path)}"
         reporter.write_line(plain(f"{scores}  {row.item}{record}"), red=True)
     _list(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
-    for line in (*provenance.summary(session, rows), *_servers(session)):
+    for line in provenance.summary(session, rows):
         reporter.write_line(line)
     from_hub = session.carrier.read(lambda coordinator: _of_the_hub(coordinator, len(rows))) if session.carrier else []
     for line in (*xdist.late_reports(session), *from_hub):
@@ -150,12 +149,6 @@ def summarize_terminal(terminal: pytest.TerminalReporter, session: ToolemuSessio
 def _is_short(config: pytest.Config) -> bool:
     """Tell whether a failure is to have one line: with ``-q``, ``--tb=line`` and ``--tb=no``."""
     return config.get_verbosity() < 0 or config.getoption("tbstyle", "auto") in ("line", "no")
-
-
-def _servers(session: ToolemuSession) -> list[str]:
-    """How busy the session's own servers were."""
-    servers = session.fleet.as_json() if session.serves and session.fleet else []
-    return [plain(usage_text(server["model"], server["figures"])) for server in servers if server["figures"]]
 
 
 def _files(reporter: Wrapping, session: ToolemuSession) -> None:

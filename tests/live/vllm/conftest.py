@@ -15,7 +15,7 @@ import pytest
 
 from pytest_toolemu.models.spec import ModelSpec
 from pytest_toolemu.models.vllm.gpus import GpuShare
-from pytest_toolemu.models.vllm.plan import needed
+from pytest_toolemu.models.vllm.plan import plan_servers
 from pytest_toolemu.models.vllm.server import VllmServer
 from tests.live.vllm.build import build
 from tests.live.vllm.dialogues import dialogues, write_project
@@ -55,7 +55,7 @@ class Lane:
         return self.pytester.runpytest_subprocess(f"--toolemu-vllm-args={ARGUMENTS}", *self.command(*args))
 
     def left(self) -> dict[int, str]:
-        """vLLM's processes and their guards that were not there when the test began, with their command lines."""
+        """vLLM's processes and their watchdogs that were not there when the test began, with their command lines."""
         return {pid: line for pid, line in serving().items() if pid not in self.before}
 
 
@@ -107,14 +107,14 @@ ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 @pytest.fixture(scope="session")
 def server(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     """A server for all tests that only ask."""
-    (wanted,) = needed({ModelSpec("vllm", str(tiny)): True}, ARGUMENTS)
+    (wanted,) = plan_servers({ModelSpec("vllm", str(tiny)): True}, ARGUMENTS)
     made = VllmServer(wanted)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
         made.start(str(FOLDER / "venv" / "bin" / "vllm"), GpuShare(), tmp_path_factory.mktemp("server") / "vllm.log")
     while made.health() != 200:
-        assert made.ended() is None, made.log.read_text()
+        assert made.exit_status() is None, made.log.read_text()
         time.sleep(0.5)  # a real server that starts: there is nothing else to wait for
     yield made
     made.stop()

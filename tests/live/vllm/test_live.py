@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -72,12 +71,9 @@ def test_four_workers_share_one_server_for_agent_emulator_and_judges(lane: Lane)
     check_by_heart(runs(lane))
     (server,) = manifest(lane)["servers"]
     assert server["version"]
-    assert server["figures"]["requests"] == 24
-    assert server["figures"]["prefix_hit_rate"] >= 0
     (session,) = (lane.folder / ".toolemu").glob("2*")
     assert [path.name for path in session.glob("vllm*.log")] == ["vllm.log"]
-    result.stdout.fnmatch_lines(["toolemu: vllm serve * is up after * s at *", "vllm serve *: 24 requests, *"])
-    assert "24 requests" in (session / "report.md").read_text()
+    result.stdout.fnmatch_lines(["toolemu: vllm serve * is up after * s at *"])
     assert lane.left() == {}
 
 
@@ -169,7 +165,7 @@ def test_no_process_outlives_the_session(lane: Lane, monkeypatch: pytest.MonkeyP
 def _wait_for_none(lane: Lane) -> None:
     gone = threading.Event()
     while lane.left():
-        gone.wait(0.1)  # the guard has its own patience; the test's time-out is the limit
+        gone.wait(0.1)  # the watchdog has its own patience; the test's time-out is the limit
 
 
 @pytest.mark.parametrize(
@@ -189,16 +185,7 @@ def test_a_server_that_cannot_start_says_why(lane: Lane, agent: str, arguments: 
     text = said(result)
     (line,) = [line for line in text.splitlines() if line.startswith("ERROR: toolemu: vllm serve")]
     assert "before it was up; its log says:" in line
-    assert told in text.partition("its log says:")[2].partition("(all of it")[0], text
-    assert lane.left() == {}
-
-
-def test_a_port_in_use_is_told_before_anything_is_started(lane: Lane) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        result = lane.run(f"--toolemu-agent=vllm:{lane.model}", f"--toolemu-vllm-args={ARGUMENTS} --port {port}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert f"port {port}, which --toolemu-vllm-args names, cannot be had (Address already in use)" in said(result)
+    assert told in text.partition("its log says:")[2].partition("(complete log")[0], text
     assert lane.left() == {}
 
 
@@ -206,10 +193,10 @@ def test_what_is_being_answered_when_a_server_stops_is_answered(lane: Lane, serv
     """Its own server, as it is stopped."""
     from pytest_toolemu.models.vllm.gpus import GpuShare
 
-    own = VllmServer(server.needed)
+    own = VllmServer(server.plan)
     own.start(server.command[0], GpuShare(), tmp_path / "vllm.log")
     for _ in _until_up(own):
-        assert own.ended() is None, own.log.read_text()
+        assert own.exit_status() is None, own.log.read_text()
     body = {"model": lane.model, "prompt": "Pay", "max_tokens": 1500, "ignore_eos": True, "stream": True}
     request = urllib.request.Request(
         f"{own.url}/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"}
@@ -222,7 +209,7 @@ def test_what_is_being_answered_when_a_server_stops_is_answered(lane: Lane, serv
     stopping.join()
     assert b'"finish_reason":"length"' in rest
     assert rest.rstrip().endswith(b"data: [DONE]")
-    assert own.ended() == 0
+    assert own.exit_status() == 0
 
 
 def _until_up(server: VllmServer) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Which servers a session needs, and what they are told."""
+"""Which servers a session needs, and how they are started."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import pytest
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.spec import parse_spec
-from pytest_toolemu.models.vllm.gpus import GpuShare, figures, split, visible
-from pytest_toolemu.models.vllm.plan import ServerPlan, needed
+from pytest_toolemu.models.vllm.gpus import GpuShare, split, visible
+from pytest_toolemu.models.vllm.plan import ServerPlan, plan_servers
 from pytest_toolemu.models.vllm.tool_call_parsers import tool_parser
 
 
 def served(*names: str, arguments: str = "", adapters: tuple[str, ...] = (), tools: bool = True) -> list[ServerPlan]:
-    """The first acts, the others do not."""
+    """Plan servers for these models, of which the first is an agent."""
     asked = dict.fromkeys(map(parse_spec, names), False) | {parse_spec(names[0]): True}
-    return needed(asked, arguments, adapters, tools)
+    return plan_servers(asked, arguments, adapters, tools)
 
 
-def test_models_of_others_and_with_a_url_need_no_server() -> None:
+def test_models_of_other_providers_or_with_a_url_need_no_server() -> None:
     assert served("gpt-4o", "claude-sonnet-5-5", "vllm:org/name@http://10.0.0.1:8000/v1") == []
 
 
-def test_one_server_a_model() -> None:
+def test_each_model_has_one_server() -> None:
     agent, judge = served("Qwen/Qwen3-8B", "org/judge", "vllm:Qwen/Qwen3-8B")
     assert agent.names == ("Qwen/Qwen3-8B",)
     assert agent.parser == "hermes"
@@ -42,7 +42,7 @@ def test_the_command_line() -> None:
     ]  # fmt: skip
 
 
-def test_the_users_own_parser_goes_first() -> None:
+def test_the_users_parser_takes_precedence() -> None:
     (server,) = served("org/unheard-of", arguments="--tool_call_parser=pythonic")
     command = server.command("vllm", 1)
     assert command[-1] == "--tool_call_parser=pythonic"
@@ -50,12 +50,12 @@ def test_the_users_own_parser_goes_first() -> None:
     assert "--tool-call-parser" not in command
 
 
-def test_an_unknown_family_is_told_what_to_do() -> None:
+def test_an_unknown_family_is_an_error_with_two_remedies() -> None:
     with pytest.raises(UsageError) as caught:
         served("org/unheard-of")
     assert str(caught.value) == (
-        "vllm:org/unheard-of: how this model writes tool calls is not known; name vLLM's parser for it with "
-        "--toolemu-vllm-args='--tool-call-parser NAME', or use --toolemu-protocol=react, which needs none"
+        "vllm:org/unheard-of: the format of this model's tool calls is unknown; name vLLM's parser for it with "
+        "--toolemu-vllm-args='--tool-call-parser NAME', or use --toolemu-protocol=react, which needs no parser"
     )
     assert served("org/unheard-of", tools=False)[0].parser is None
 
@@ -79,7 +79,7 @@ def test_the_parser_follows_the_family(model: str, parser: str | None) -> None:
     assert tool_parser(model) == parser
 
 
-def test_a_folder_says_its_family_itself(tmp_path: Path) -> None:
+def test_a_folder_states_its_family_in_its_configuration(tmp_path: Path) -> None:
     folder = tmp_path / "mistral-lookalike" / "mine"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text('{"model_type": "qwen2"}')
@@ -88,7 +88,7 @@ def test_a_folder_says_its_family_itself(tmp_path: Path) -> None:
     assert server.command("vllm", 1)[2] == str(folder)
 
 
-def test_a_folder_without_a_model_is_told_before_vllm_misunderstands_it(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_an_error_before_vllm_takes_it_for_a_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         served(f"vllm:{tmp_path}/nothing", arguments="--tool-call-parser hermes")
     where = f"{tmp_path}/nothing"
@@ -96,14 +96,14 @@ def test_a_folder_without_a_model_is_told_before_vllm_misunderstands_it(tmp_path
 
 
 @pytest.mark.parametrize("name", ["/models/mine", "./mine", "../mine", "~/mine", "org/name"])
-def test_names_and_folders_are_vllms_without_saying_so(name: str) -> None:
+def test_names_on_the_hub_and_folders_need_no_provider(name: str) -> None:
     assert parse_spec(name).provider == "vllm"
 
 
 # ---- arguments
 
 
-def test_arguments_behind_a_models_name_are_its_own() -> None:
+def test_arguments_after_a_models_name_apply_only_to_its_server() -> None:
     text = "--dtype half org/b: --quantization fp8 --max-model-len=4096 vllm:Qwen/a: -tp 2"
     a, b = served("Qwen/a", "org/b", arguments=text)
     assert a.arguments == ("--dtype", "half", "-tp", "2")
@@ -112,21 +112,26 @@ def test_arguments_behind_a_models_name_are_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("arguments", "problem"),
     [
         ("--host 0.0.0.0", "--host cannot be given here: servers of a session listen on 127.0.0.1"),
+        (
+            "--port 8000",
+            "--port cannot be given here: the session picks a free port; for a server of your own, use "
+            "--toolemu-vllm-url",
+        ),
         ("--api_key=x", "--api-key cannot be given here: set VLLM_API_KEY in the environment or in the .env file"),
         ("--lora-modules a=b", "--lora-modules cannot be given here: use --toolemu-vllm-lora=NAME=PATH"),
         ("org/c: -tp 2", "'org/c:' names no model that is served; served are Qwen/a"),
     ],
 )
-def test_what_is_not_the_users_to_say(given: str, told: str) -> None:
+def test_arguments_that_the_session_sets_itself_are_refused(arguments: str, problem: str) -> None:
     with pytest.raises(UsageError) as caught:
-        served("Qwen/a", arguments=given)
-    assert str(caught.value) == f"--toolemu-vllm-args: {told}"
+        served("Qwen/a", arguments=arguments)
+    assert str(caught.value) == f"--toolemu-vllm-args: {problem}"
 
 
-def test_a_number_that_is_none() -> None:
+def test_a_value_that_is_not_a_number_is_refused() -> None:
     (server,) = served("Qwen/a", arguments="--tensor-parallel-size two")
     with pytest.raises(UsageError, match=r"--tensor-parallel-size 'two' is not valid; expected a whole number"):
         _ = server.gpus
@@ -141,23 +146,23 @@ def adapter(folder: Path, content: object) -> str:
     return f"{folder.name}={folder}"
 
 
-def test_adapters_share_the_server_of_their_base_and_are_told_apart(tmp_path: Path) -> None:
+def test_adapters_share_the_server_of_their_base_and_have_identities_of_their_own(tmp_path: Path) -> None:
     base = {"base_model_name_or_path": "Qwen/a"}
     one, two = adapter(tmp_path / "one", base | {"r": 16}), adapter(tmp_path / "two", base | {"r": 64})
     (server,) = served("vllm:one", "vllm:two", "Qwen/a", adapters=(one, two))
     assert server.names == ("Qwen/a", "one", "two")
     command = server.command("vllm", 1)
     assert command[-8:] == ["--enable-lora", "--max-loras", "2", "--max-lora-rank", "64", "--lora-modules", one, two]
-    told = {server.place(name, 8123).told for name in server.names}
-    assert len(told) == 3
-    assert f"vllm serve Qwen/a --lora-modules={one}" in told
+    recorded = {server.endpoint(name, 8123).recorded_as for name in server.names}
+    assert len(recorded) == 3
+    assert f"vllm serve Qwen/a --lora-modules={one}" in recorded
 
 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
         (None, "there is no adapter in {}: its folder has an adapter_config.json"),
-        ({"r": 8}, "{}/adapter_config.json does not say base_model_name_or_path and r; save it with PEFT"),
+        ({"r": 8}, "{}/adapter_config.json lacks base_model_name_or_path or r; save it with PEFT"),
     ],
 )
 def test_a_folder_that_is_no_adapter(tmp_path: Path, content: object, told: str) -> None:
@@ -192,8 +197,8 @@ def test_too_few_for_one_that_needs_several() -> None:
     with pytest.raises(UsageError) as caught:
         split({"a": 2, "b": 1}, ["0", "1"])
     assert str(caught.value) == (
-        "the models of this session need 3 GPUs (a 2, b 1), and 2 can be seen; ask for fewer with "
-        "--tensor-parallel-size in --toolemu-vllm-args, or serve one of them elsewhere (MODEL@URL)"
+        "the models of this session need 3 GPUs (a 2, b 1), but 2 are visible; ask for fewer with "
+        "--tensor-parallel-size in --toolemu-vllm-args, or serve one elsewhere (MODEL@URL)"
     )
 
 
@@ -204,18 +209,14 @@ def nvidia_smi(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
 
 
-def test_figures_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvidia_smi(tmp_path, "0, 87, 61234, 81559\n1, [N/A], 3, 81559", monkeypatch)
-    assert figures() == [
-        {"index": 0, "utilization": 87, "memory_used": 61234, "memory_total": 81559},
-        {"index": 1, "utilization": None, "memory_used": 3, "memory_total": 81559},
-    ]
+def test_visible_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvidia_smi(tmp_path, "0\n1", monkeypatch)
     assert visible({}) == ("0", "1")
     assert visible({"CUDA_VISIBLE_DEVICES": "GPU-1a, GPU-2b"}) == ("GPU-1a", "GPU-2b")
     assert visible({"CUDA_VISIBLE_DEVICES": ""}) == ()
 
 
 @pytest.mark.parametrize("text", ["No devices were found", ""])
-def test_no_figures_where_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_no_gpu_is_visible_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     nvidia_smi(tmp_path, text, monkeypatch)
-    assert figures() == []
+    assert visible({}) == ()
