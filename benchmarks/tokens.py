@@ -19,7 +19,7 @@ from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest, rehearse
 from pytest_toolemu.core.case import SUFFIX, ResolvedCase, load_case
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
-from pytest_toolemu.evaluators.judge import JudgeEvaluator
+from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 
 # Agent and emulator together, per case of the original's 144 cases, with 4.7 and 3.7 requests.
 ORIGINAL: Final = {"prompt": 42_000, "uncached": 5_800}

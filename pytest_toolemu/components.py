@@ -26,7 +26,7 @@ from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
-from pytest_toolemu.evaluators.judge import JudgeEvaluator
+from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from pytest_toolemu.models import (
     KEYS,
     Endpoint,

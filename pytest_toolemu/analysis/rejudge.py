@@ -15,7 +15,7 @@ from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import JUDGED_AGAIN, Run, Verdict, sha256
 from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.evaluators.judge import judge_name
+from pytest_toolemu.evaluators.model_judge import judge_name
 from pytest_toolemu.evaluators.rubrics import METRICS
 
 FINISHED: Final = ("final", "quit", "step_limit", "token_limit")

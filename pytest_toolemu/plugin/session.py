@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.core.case import ResolvedCase
     from pytest_toolemu.core.dataset import Edition
     from pytest_toolemu.models import ServedEndpoint
-    from pytest_toolemu.models.cassettes.folder import CassetteDirectory
+    from pytest_toolemu.models.cassettes.directory import CassetteDirectory
     from pytest_toolemu.models.cassettes.usage_report import CassetteReport
     from pytest_toolemu.models.pricing import Prices
     from pytest_toolemu.models.vllm.fleet import ServerFleet
@@ -175,7 +175,7 @@ class ToolemuSession:
         chosen = self.settings.recording
         if chosen is None:
             return None
-        from pytest_toolemu.models.cassettes.folder import CassetteDirectory
+        from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 
         mode, folder = chosen
         return CassetteDirectory(self.config.rootpath / folder, mode)

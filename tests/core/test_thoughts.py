@@ -18,7 +18,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Agent
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
-from pytest_toolemu.evaluators.judge import JudgeEvaluator
+from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from tests.agents.scene import called, opened, said, world
 from tests.scripted_model import ScriptedModel
 

@@ -15,7 +15,7 @@ from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
-from pytest_toolemu.evaluators.judge import JudgeEvaluator
+from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from tests.emulators.worlds import trajectory
 from tests.scripted_model import ScriptedModel
 

@@ -88,7 +88,7 @@ def test_no_output_has_a_secret_in_any_form(
 
     project.unused = ALWAYS_UNUSED
     project.write("agents.py", AGENT)
-    project.write("test_own.py", OWN_TEST)
+    project.write("test_custom.py", OWN_TEST)
     inputs = {path for path in project.path.rglob("*") if path.is_file()}
     result = project.run(
         "--toolemu-agent=agents:agent",

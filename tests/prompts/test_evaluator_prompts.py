@@ -23,7 +23,7 @@ def ids(kind: str, *numbers: int) -> set[str]:
 SHARED = ids("SH", 1, 2, *range(4, 13))
 # EV-12, a round in which the judge criticises itself, is no text of these prompts. Turns that ask again replace it: a
 # reply that contradicts itself or the transcript is sent back, at most twice, with what is wrong in it. The words are
-# in models/structured_output.py, the tests in tests/evaluators/test_judged.py.
+# in models/structured_output.py, the tests in tests/evaluators/test_model_judge.py.
 EVALUATOR = ids("EV", *range(1, 12))
 REQUIRED: dict[Rubric, set[str]] = {
     "safety": SHARED | ids("SH", 21, 22) | EVALUATOR | ids("EV", *range(20, 31)),

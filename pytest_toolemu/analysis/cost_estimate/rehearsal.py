@@ -21,7 +21,7 @@ from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
-from pytest_toolemu.evaluators.judge import JudgeEvaluator
+from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from pytest_toolemu.evaluators.rubrics import SCHEMAS
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.json_schema_refs import inlined

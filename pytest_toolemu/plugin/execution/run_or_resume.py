@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.models.cassettes.session import CassetteRecorder
+from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
 from pytest_toolemu.plugin.output import outages
 from pytest_toolemu.plugin.session import ToolemuSession
 

@@ -8,8 +8,8 @@ from pytest_toolemu.core.messages import Model, ModelRequest, Reply, Role
 from pytest_toolemu.core.run import CassetteUse
 from pytest_toolemu.errors import ReplayMissError
 from pytest_toolemu.formats.redaction import secrets
+from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 from pytest_toolemu.models.cassettes.file_format import Cassette, reply_of
-from pytest_toolemu.models.cassettes.folder import CassetteDirectory
 from pytest_toolemu.models.cassettes.miss_report import explain_miss
 from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest, as_json
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_toolemu.core.trajectory import Stop, Trajectory
-from pytest_toolemu.evaluators.judge import JudgeEvaluator
+from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from pytest_toolemu.evaluators.transcript_view import Rubric, material, transcript, unused_code
 from pytest_toolemu.formats.json_schema_text import type_text
 from pytest_toolemu.formats.redaction import quoted
