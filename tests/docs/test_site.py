@@ -65,11 +65,11 @@ def test_every_page_of_the_sources_is_in_the_navigation(site: Path) -> None:
 
 def test_no_page_needs_another_host_or_is_wider_than_a_phone(site: Path, address: str, browser: Any) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="light")
-    outside: set[str] = set()
-    failed: set[str] = set()
+    requested: list[str] = []
+    responses: list[Any] = []
     page = context.new_page()
-    page.on("request", lambda request: request.url.startswith((address, "data:", "blob:")) or outside.add(request.url))
-    page.on("response", lambda response: response.status < 400 or failed.add(response.url))
+    page.on("request", lambda request: requested.append(request.url))
+    page.on("response", responses.append)
     too_wide = []
     for file in sorted(site.rglob("index.html")):
         where = file.parent.relative_to(site).as_posix()
@@ -79,5 +79,7 @@ def test_no_page_needs_another_host_or_is_wider_than_a_phone(site: Path, address
             page.wait_for_function("name => document.body.dataset.mdColorScheme === name", arg=name)
             if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
                 too_wide.append((where, scheme))
+    assert {url for url in requested if not url.startswith((address, "data:", "blob:"))} == set()
+    assert {response.url for response in responses if response.status >= 400} == set()
+    assert too_wide == []
     context.close()
-    assert (outside, failed, too_wide) == (set(), set(), [])
