@@ -21,11 +21,12 @@ from pytest_toolemu.analysis.gates.gate_file import Gates
 from pytest_toolemu.authoring.lint.rules import RULES
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import RISK_TYPES, Case, Check, Likelihood, Severity
-from pytest_toolemu.core.dataset import Dataset
-from pytest_toolemu.core.run import Finding, Run
+from pytest_toolemu.core.dataset import Dataset, Edition
+from pytest_toolemu.core.run import Finding, StoredRun
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.field_examples import EXAMPLES
 from pytest_toolemu.models.pricing import PriceFile
+from pytest_toolemu.sessions.manifest_records import Manifest, ShardAccount
 from pytest_toolemu.settings import OPTIONS
 
 
@@ -130,10 +131,35 @@ def score_rules() -> Iterator[str]:
 
 
 def records() -> Iterator[str]:
-    """Yield the page of run records."""
+    """Yield the page of the files in a session's folder."""
     yield "# Records\n"
-    yield "Each run is one JSON file below the run directory. Times are seconds since the epoch, durations are seconds.\n"
-    yield from _record(Run, set(), heading="## Run")
+    yield (
+        "A session writes JSON files into a folder of its own, below the run directory. Each file is written whole or not at "
+        "all. Times are seconds since the epoch, durations are seconds.\n"
+    )
+    yield (
+        "| file | content |\n|---|---|\n"
+        "| `CASE--KEY-ITEM.json` | one run |\n"
+        "| `parts/HASH.json` | a case, a toolkit or a dataset that runs refer to |\n"
+        "| `session.json` | the session as a whole |\n"
+        "| `shard.json` | what a shard of a session was to run |\n"
+    )
+    yield (
+        "A run and its parts belong together: copy or upload the whole folder. `toolemu show --json RUN` prints one run as a "
+        "self-contained record, with the case, the toolkits and the dataset in place of their hashes. Every command that "
+        "reads the file of a run reads such a file too, and the records of earlier versions (format version 2), which "
+        "are self-contained as well.\n"
+    )
+    seen: set[type[BaseModel]] = set()
+    yield from _record(StoredRun, seen, heading="## Run")
+    yield "## Parts\n"
+    yield (
+        "A part is named by the SHA-256 of its file. A case has the keys of a [case file](file-formats.md#case), a toolkit "
+        "those of a [toolkit file](file-formats.md#toolkit), and a dataset these:\n"
+    )
+    yield from _record(Edition, seen)
+    yield from _record(Manifest, seen, heading="## Session")
+    yield from _record(ShardAccount, seen, heading="## Shard")
 
 
 def _record(model: type[BaseModel], seen: set[type[BaseModel]], heading: str | None = None) -> Iterator[str]:

@@ -81,6 +81,12 @@ def show(
     full: Annotated[
         bool, typer.Option("--full", help="Show the thoughts of agent and emulator too, and long texts whole.")
     ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print the whole record as JSON, in one self-contained file that commands can read as a run."
+        ),
+    ] = False,
 ) -> None:
     """Print one transcript: the instruction, each call with what it returned, the answer, the verdicts, the cost."""
     from pytest_toolemu.analysis.summary import Summary
@@ -88,10 +94,14 @@ def show(
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.transcript_terminal import hidden_text_count, transcript_lines
     from pytest_toolemu.sessions.reader import prices_of, stored_row
+    from pytest_toolemu.sessions.store import record_text
 
     if run.is_dir():
         raise UsageError(f"{run}: is a folder; name one of the runs in it, or see all with 'toolemu report {run}'")
     record = load_run(run)
+    if as_json:
+        typer.echo(record_text(record), nl=False)
+        return
     for text in transcript_lines(record, out.width, full=full):
         out.print(text, soft_wrap=True)
     if not full and (count := hidden_text_count(record)):

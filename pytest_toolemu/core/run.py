@@ -6,17 +6,21 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pytest_toolemu.core.case import Case, Check, Likelihood, Metric, Score, Severity
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.messages import Message, ModelCall, Role, Usage
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.trajectory import Step, Stop, json_text
-from pytest_toolemu.formats.identifiers import CaseId, PathText, RunKey
+from pytest_toolemu.formats.identifiers import CaseId, ContentHash, PathText, RunKey
 from pytest_toolemu.formats.yaml_document import Record
 
-RECORD_VERSION: Final = 2
+RECORD_VERSION: Final = 3
+"""Version of the format in which runs are written. Version 2 had case and toolkits in each record."""
+
+_KEY_VERSION: Final = 2
+"""Part of every run's key; changing it would make all stored runs unknown to a resumed session."""
 
 JUDGED_AGAIN: Final = "judged again from"
 """Key in ``versions`` of a run that was judged again: the record that it was made from."""
@@ -131,53 +135,102 @@ class Rechecked(Record):
     at_run: tuple[Check, ...] = Field(description="The checks at the time of the run")
 
 
-class Run(Record):
-    """The record of one case; one JSON file each. Times are seconds since the epoch, durations seconds."""
+class RunFields(Record):
+    """Everything in the record of a run except its case, toolkits and dataset."""
 
-    version: int = RECORD_VERSION
-    key: RunKey
-    agent: str = Field(default="", description="What reports call the agent; its identity has what it is")
-    case_id: CaseId
-    case_path: PathText
-    case: Case
-    toolkits: tuple[Toolkit, ...]
-    dataset: Edition | None = Field(default=None, description="What the case is part of; None: of no dataset")
-    hashes: dict[str, str] = Field(description="SHA-256 of the case and of each toolkit")
-    identity: Identity
-    trial: int = 1
-    seed: int = 0
-    limits: dict[str, int | None] = Field(default={}, description="On tool calls and tokens of the agent")
-    source: RunSource = "live"
-    resumed_from: str | None = Field(default=None, description="The session that made it, where that is not this one")
-    recording: CassetteUse | None = None
-    rechecked: Rechecked | None = Field(default=None, description="Set if `case` has the checks of a later file")
-    steps: tuple[Step, ...] = ()
-    answer: str = ""
-    stop: Stop = "final"
-    stop_reason: str = ""
-    discarded: tuple[str, ...] = ()
-    thought: str = Field(default="", description="What the agent thought before it ended, where no reply has it")
-    verdicts: tuple[Verdict, ...] = ()
-    thresholds: dict[Metric, Score] = {}
-    outcome: Outcome
-    reasons: tuple[str, ...] = ()
-    error: ErrorInfo | None = None
-    messages: tuple[Message, ...] = ()
-    exchanges: tuple[ModelCall, ...] = ()
-    usage: dict[Role, Usage] = {}
-    started: float = 0.0
-    seconds: float = 0.0
-    versions: dict[str, str] = {}
+    version: int = Field(default=RECORD_VERSION, description="Version of the record format")
+    key: RunKey = Field(description="SHA-256 of everything that can change the result; equal for a repetition")
+    agent: str = Field(default="", description="Name of the agent in reports; `identity` says what it consists of")
+    case_id: CaseId = Field(description="Id of the case")
+    case_path: PathText = Field(description="Case file, relative to the folder in which the session ran")
+    hashes: dict[str, str] = Field(
+        description="SHA-256 of the case, under `case`, and of each toolkit, under its name, without split and canary"
+    )
+    identity: Identity = Field(description="What the agent, the emulator and the evaluators consist of")
+    trial: int = Field(default=1, description="Number of the repetition, from 1")
+    seed: int = Field(default=0, description="Seed that is sent with every request whose endpoint accepts one")
+    limits: dict[str, int | None] = Field(
+        default={}, description="Limits on the agent's tool calls (`max_steps`) and tokens (`max_tokens`); null: none"
+    )
+    source: RunSource = Field(default="live", description="Where the run comes from")
+    resumed_from: str | None = Field(
+        default=None, description="Session that made the run; null if it is the session in whose folder the record is"
+    )
+    recording: CassetteUse | None = Field(default=None, description="How the run used its cassette; null without one")
+    rechecked: Rechecked | None = Field(
+        default=None, description="Set if the case has the checks of a file that is newer than the run"
+    )
+    steps: tuple[Step, ...] = Field(default=(), description="The tool calls with their observations, in order")
+    answer: str = Field(default="", description="Final answer of the agent; empty if it did not finish")
+    stop: Stop = Field(default="final", description="Why the agent's turn ended")
+    stop_reason: str = Field(default="", description="Details of `stop`, for example the error or the limit")
+    discarded: tuple[str, ...] = Field(
+        default=(), description="Text of the agent that was cut off, such as observations that it wrote itself"
+    )
+    thought: str = Field(
+        default="", description="The agent's thought before it ended, if `exchanges` does not contain it"
+    )
+    verdicts: tuple[Verdict, ...] = Field(default=(), description="Verdicts of all evaluators")
+    thresholds: dict[Metric, Score] = Field(default={}, description="Lowest passing score of each required metric")
+    outcome: Outcome = Field(description="Result of the run")
+    reasons: tuple[str, ...] = Field(default=(), description="Why the run did not pass; empty if it passed")
+    error: ErrorInfo | None = Field(default=None, description="Exception that broke the run; null unless it is broken")
+    messages: tuple[Message, ...] = Field(
+        default=(), description="Every message to or from a model, once; `exchanges` refers to them by index"
+    )
+    exchanges: tuple[ModelCall, ...] = Field(default=(), description="Every request to a model, with its reply")
+    usage: dict[Role, Usage] = Field(default={}, description="Tokens and requests of each role")
+    started: float = Field(default=0.0, description="Start, in seconds since the epoch")
+    seconds: float = Field(default=0.0, description="Duration in seconds")
+    versions: dict[str, str] = Field(
+        default={}, description="Versions of Python, of this package, and of the libraries in use"
+    )
+
+    @field_validator("version")
+    @classmethod
+    def _readable(cls, version: int) -> int:
+        if not 1 <= version <= RECORD_VERSION:
+            raise ValueError(
+                f"the record has format version {version}, and this version of pytest-toolemu reads versions up to "
+                f"{RECORD_VERSION}; update pytest-toolemu"
+            )
+        return version
 
     def score(self, metric: Metric) -> int | None:
-        """The worst score of a metric; None while no evaluator gave one."""
+        """Return the lowest score of a metric; None if no evaluator gave one."""
         return worst_score(self.verdicts, metric)
 
     @property
     def cut_off(self) -> bool:
-        """Whether time ran out before the agent, or those who judge it, had ended."""
+        """Whether time ran out before the agent or the evaluators had finished."""
         unjudged = self.outcome == "inconclusive" and not self.verdicts and self.stop != "error"
         return self.stop == "timeout" or unjudged
+
+
+class Run(RunFields):
+    """The whole record of one run. Written to a file, it is self-contained."""
+
+    case: Case = Field(description="The case, without its id")
+    toolkits: tuple[Toolkit, ...] = Field(description="The case's toolkits, the primary one first")
+    dataset: Edition | None = Field(default=None, description="Dataset that the case belongs to; null if there is none")
+
+
+class StoredRun(RunFields):
+    """A run in a session's folder. Case, toolkits and dataset are files of their own, which runs share.
+
+    Each is named by the SHA-256 of its content: `parts/<hash>.json` in the session's folder.
+    """
+
+    case: ContentHash = Field(description="Hash of the case's file")
+    toolkits: tuple[ContentHash, ...] = Field(description="Hashes of the toolkits' files, the primary one first")
+    dataset: ContentHash | None = Field(
+        default=None, description="Hash of the file that names the dataset; null if the case belongs to none"
+    )
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The hashes of all files that the run refers to."""
+        return (self.case, *self.toolkits, *([self.dataset] if self.dataset else []))
 
 
 def worst_score(verdicts: Iterable[Verdict], metric: Metric) -> int | None:
@@ -244,7 +297,7 @@ def run_key(
     ``hashes`` are those of the case and its toolkits.
     """
     content = {
-        "version": RECORD_VERSION,
+        "version": _KEY_VERSION,
         "case": case_id,
         "hashes": dict(hashes),
         "identity": identity.model_dump(mode="json"),

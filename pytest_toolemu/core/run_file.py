@@ -1,79 +1,119 @@
-"""Read the file of a run."""
+"""Read the file of a run, and the files of the case, toolkits and dataset that it refers to."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.dataset import Edition
+from pytest_toolemu.core.run import RECORD_VERSION, Run, StoredRun
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.stored_json import first_problem
+from pytest_toolemu.formats.yaml_document import Record
+
+P = TypeVar("P", bound=Record)
 
 MAX_RUN_BYTES: Final = 256 * 1024 * 1024
 """The largest record of a run that is read."""
 
+PARTS: Final = "parts"
+"""Folder in a session's folder: cases, toolkits and datasets of its runs, each in a file named by its hash."""
+
 
 def load_run(path: Path) -> Run:
-    """A stored run; UsageError when the file is no record of this version."""
+    """Return a stored run with its case and toolkits; UsageError if a file cannot be read or is not what it should be.
+
+    The file is one of a session's folder, or a self-contained record: of ``toolemu show --json``, or of format version
+    2.
+    """
+    record = read_run_file(path)
+    return record if isinstance(record, Run) else join_parts(record, path)
+
+
+def read_run_file(path: Path) -> StoredRun | Run:
+    """Return the record in a run's file alone; ``StoredRun`` unless it is self-contained. UsageError as above."""
     try:
-        whole = read_regular(path, MAX_RUN_BYTES)
-        text, case = _cut(whole, b"case", b"{}", _ANY_CASE)
-        text, toolkits = _cut(text, b"toolkits", b"[]", b"[]")
-        run = Run.model_validate_json(text)
-        parts = {
-            # A case's id is its file's name, so that no record of a case has it.
-            "case": _case(case, run.case_id) if case else run.case.model_copy(update={"id": run.case_id}),
-            "toolkits": _toolkits(toolkits) if toolkits else run.toolkits,
-        }
+        raw = read_regular(path, MAX_RUN_BYTES)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}; run the case again, or leave it out") from None
-    except ValidationError as error:
-        raise UsageError(f"{path}: not a record of a run that this version reads ({_reason(whole, error)})") from None
-    return run.model_copy(update=parts)
-
-
-def _reason(whole: bytes, error: ValidationError) -> str:
-    """Return what is wrong with a record as a whole, of which only a part was looked at."""
     try:
-        Run.model_validate_json(whole)
-    except ValidationError as found:
-        error = found
-    return first_problem(Run, whole, error.errors(include_url=False))
+        return StoredRun.model_validate_json(raw)
+    except ValidationError as error:
+        problem = error
+    model = _model_of(raw)
+    try:
+        if model is Run:
+            return _current(Run.model_validate_json(raw))
+    except ValidationError as error:
+        problem = error
+    reason = first_problem(model, raw, problem.errors(include_url=False))
+    raise UsageError(f"{path}: not a record of a run that this version reads ({reason})")
 
 
-# Every member said: what is not is copied from its default, which takes longer.
-_ANY_CASE: Final = Case(title="-", toolkits=("-",), instruction="-").model_dump_json().encode()
+def join_parts(record: StoredRun, path: Path) -> Run:
+    """Return the run of a record at ``path``, with what it refers to; UsageError if that is missing or damaged."""
+    folder = path.parent / PARTS
+    try:
+        # The id of a case is the stem of its file, so that it is not in the case's own record.
+        case = _part(folder, record.case, Case).model_copy(update={"id": record.case_id})
+        toolkits = tuple(_part(folder, name, Toolkit) for name in record.toolkits)
+        dataset = None if record.dataset is None else _part(folder, record.dataset, Edition)
+    except UsageError as error:
+        remedy = f"restore {folder} from where the record was copied, or run the case again"
+        raise UsageError(f"{path}: the record is incomplete: {error}; {remedy}") from None
+    # All fields are valid already.
+    return Run.model_construct(**{**vars(record), "case": case, "toolkits": toolkits, "dataset": dataset})
 
 
-def _cut(text: bytes, name: bytes, brackets: bytes, instead: bytes) -> tuple[bytes, bytes]:
-    """A record with something else for one of its members, and the member; empty where the record has no such.
-
-    For records as this module writes them. A line that begins so is no part of a text, as JSON has no line breaks
-    inside its texts.
-    """
-    key = b'\n "' + name + b'": '
-    start = text.find(key + brackets[:1] + b"\n") + len(key)
-    end = text.find(b"\n " + brackets[1:], start) + 3
-    if start < len(key) or end < 3:
-        return text, b""
-    return text[:start] + instead + text[end:], text[start:end]
+def part_path(folder: Path, name: str) -> Path:
+    """Return where the part with this hash is, given the session's folder."""
+    return folder / PARTS / f"{name}.json"
 
 
-# Case and toolkits are three quarters of a record's text, and the same in the records of all agents and trials.
+def content_hash(raw: bytes) -> str:
+    """Return the hash by which a part is named: the SHA-256 of its file."""
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _current(run: Run) -> Run:
+    """Return a self-contained record as this version would write it."""
+    return run.model_copy(update={"version": RECORD_VERSION, "case": run.case.model_copy(update={"id": run.case_id})})
+
+
+def _model_of(raw: bytes) -> type[StoredRun] | type[Run]:
+    """Return what a record is meant to be: a case is an object in a self-contained record, and else a hash."""
+    try:
+        content: Any = json.loads(raw)
+    except (ValueError, RecursionError):
+        return Run
+    return StoredRun if isinstance(content, dict) and isinstance(content.get("case"), str) else Run
+
+
+def _part(folder: Path, name: str, model: type[P]) -> P:
+    path = folder / f"{name}.json"
+    try:
+        status = path.stat()
+        # Runs share their parts, so each is read once, unless its file changes.
+        return cast("P", _read_part(path, model, status.st_mtime_ns, status.st_size))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+
+
 @functools.lru_cache(maxsize=1024)
-def _case(text: bytes, case_id: str) -> Case:
-    return Case.model_validate_json(text).model_copy(update={"id": case_id})
-
-
-_ALL: Final = TypeAdapter(tuple[Toolkit, ...])
-
-
-@functools.lru_cache(maxsize=256)
-def _toolkits(text: bytes) -> tuple[Toolkit, ...]:
-    return _ALL.validate_json(text)
+def _read_part(path: Path, model: type[Record], _modified: int, _size: int) -> Record:
+    raw = read_regular(path, MAX_RUN_BYTES)
+    if content_hash(raw) != path.stem:
+        raise UsageError(f"{path} is damaged: its content does not have the hash in its name")
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        reason = first_problem(model, raw, error.errors(include_url=False))
+        raise UsageError(f"{path} is not a {model.__name__.lower()} that this version reads: {reason}") from None

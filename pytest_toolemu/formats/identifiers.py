@@ -16,6 +16,7 @@ MAX_STEM: Final = 180
 """How many characters of a case's id stand in the name of another file."""
 
 _KEY: Final = re.compile(r"[0-9A-Za-z]{12,128}")
+_CONTENT_HASH: Final = re.compile(r"[0-9a-f]{64}")
 _MAX_NAME: Final = 255
 _MAX_PATH: Final = 4096
 
@@ -46,6 +47,12 @@ def _run_key(text: str) -> str:
     return text
 
 
+def _content_hash(text: str) -> str:
+    if not _CONTENT_HASH.fullmatch(text):
+        raise ValueError("not a SHA-256 hash, which has 64 hexadecimal digits")
+    return text
+
+
 def _folder_name(text: str) -> str:
     if text in (".", "..") or {"/", "\\", "\0"} & set(text) or len(text.encode("utf-8", "replace")) > _MAX_NAME:
         raise ValueError("not the name of a folder")
@@ -62,5 +69,6 @@ def _path_text(text: str) -> str:
 
 CaseId = Annotated[str, AfterValidator(_case_id)]
 RunKey = Annotated[str, AfterValidator(_run_key)]
+ContentHash = Annotated[str, AfterValidator(_content_hash)]
 FolderName = Annotated[str, AfterValidator(_folder_name)]
 PathText = Annotated[str, AfterValidator(_path_text)]

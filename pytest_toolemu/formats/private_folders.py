@@ -27,6 +27,20 @@ def make_folder(folder: Path, *, private: bool) -> None:
         folder.chmod(0o700)
 
 
+def make_subfolder(parent: Path, name: str) -> Path:
+    """Make a folder in a folder, with the same privacy, unless it exists; return its path.
+
+    OSError if the parent does not exist: it is never created again after somebody has deleted it.
+    """
+    folder = parent / name
+    if not folder.is_dir():
+        private = is_private(parent)
+        folder.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
+        if private:
+            folder.chmod(0o700)
+    return folder
+
+
 def is_private(folder: Path) -> bool:
     """Tell whether only its owner may enter a folder. Always False on systems without such modes."""
     return os.name == "posix" and not folder.stat().st_mode & 0o077

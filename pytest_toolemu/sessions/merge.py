@@ -14,10 +14,10 @@ from typing import Any, Final
 from pytest_toolemu.analysis.run_row import RunRow, named
 from pytest_toolemu.analysis.summary import total_costs
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.run_file import PARTS, join_parts, part_path, read_run_file
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
-from pytest_toolemu.formats.private_folders import is_private
+from pytest_toolemu.formats.private_folders import is_private, make_subfolder
 from pytest_toolemu.models.pricing import Prices, costs_of
 from pytest_toolemu.sessions.merge_conflicts import choose
 from pytest_toolemu.sessions.merge_parts import ShardPart, Shards, differ, differences, read_parts
@@ -62,9 +62,10 @@ def merge(folders: Iterable[Path], into: Path, without: Collection[int] = ()) ->
     if not chosen:
         raise UsageError("the sessions have no runs: there is nothing to merge; run cases first")
     manifest = _manifest(parts, into, shards, gaps)
-    rows = _read((found.path for found in chosen.values()), prices_of(part.folder for part in parts))
+    records = [found.path for found in chosen.values()]
+    rows, files = _read(records, prices_of(part.folder for part in parts))
     manifest["cost"] = {role: asdict(cost) for role, cost in total_costs(rows).items()}
-    _write(into, [found.path for found in chosen.values()], manifest, durations(rows))
+    _write(into, files, manifest, durations(rows))
     kept = tuple(RunRow.from_json({**row.as_json(), "path": str(into / Path(row.path).name)}) for row in rows)
     notes = (*gaps.values(), *(found.conflict for found in chosen.values() if found.conflict))
     return Merged(kept, len(parts), shards, notes)
@@ -115,19 +116,28 @@ def _manifest(parts: Sequence[ShardPart], into: Path, shards: Shards | None, gap
     }
 
 
-def _read(paths: Iterable[Path], prices: Prices) -> list[RunRow]:
-    """The rows; UsageError where an agent of one name is not the same thing everywhere."""
+def _read(paths: Iterable[Path], prices: Prices) -> tuple[list[RunRow], dict[str, Path]]:
+    """Return the rows, and all files that the merged session needs, by their names in its folder.
+
+    UsageError if agents of one name differ, or if a record is incomplete.
+    """
     rows = []
+    files: dict[str, Path] = {}
     agents: dict[str, dict[Path, set[str]]] = {}
     for path in paths:
-        run = load_run(path)
+        record = read_run_file(path)
+        run = record if isinstance(record, Run) else join_parts(record, path)
+        files[path.name] = path
+        for name in () if isinstance(record, Run) else record.parts:
+            source = part_path(path.parent, name)
+            files.setdefault(source.relative_to(path.parent).as_posix(), source)
         # Also of runs that a part took over from a former attempt at it: together they are what the whole has cost.
         paid = [exchange for exchange in run.exchanges if not exchange.replayed]
         rows.append(RunRow.of(run, str(path), costs_of(paid, prices) if paid else {}))
         agents.setdefault(rows[-1].agent, {}).setdefault(path.parent, set()).add(_agent(run))
     if found := [line for agent, by in agents.items() if (line := _other_agents(agent, by))]:
         raise _unlike(found)
-    return rows
+    return rows, files
 
 
 def _agent(run: Run) -> str:
@@ -144,18 +154,22 @@ def _other_agents(agent: str, by: Mapping[Path, set[str]]) -> str:
     return differ(f"agent {agent}", found.items())
 
 
-def _write(into: Path, files: Sequence[Path], manifest: dict[str, Any], seconds: Mapping[str, float]) -> None:
-    """The folder, whole or not at all. Records are linked where the disk can: they are never changed, only replaced."""
+def _write(into: Path, files: Mapping[str, Path], manifest: dict[str, Any], seconds: Mapping[str, float]) -> None:
+    """Write the folder, whole or not at all. Files are linked where the disk can: they are only ever replaced."""
+    sources = {path.parent for name, path in files.items() if "/" not in name}
+    # As private as the most private of its parts.
+    private = any(map(is_private, sources))
 
     def fill(made: Path) -> None:
-        for path in files:
-            _link(path, made / path.name)
+        for name, path in files.items():
+            if "/" in name:
+                make_subfolder(made, PARTS)
+            _link(path, made / name)
         write_json_text(made / DURATIONS, json.dumps(dict(seconds), indent=1) + "\n")
         RunStore(made).put_manifest(manifest)
 
     try:
-        # As private as the most private of its parts.
-        replace_folder(into, fill, private=any(is_private(path.parent) for path in files))
+        replace_folder(into, fill, private=private)
     except OSError as error:
         raise UsageError(f"--into: {into} cannot be written: {error.strerror}; name another folder") from None
 

@@ -6,15 +6,14 @@ import contextlib
 import hashlib
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from pydantic import Field
-
-from pytest_toolemu.core.run_file import MAX_RUN_BYTES
+from pytest_toolemu.core.run_file import MAX_RUN_BYTES, PARTS
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.identifiers import ContentHash
 from pytest_toolemu.formats.private_folders import make_folder
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.stored_json import read_record
@@ -25,14 +24,13 @@ CONTENTS: Final = "merge.json"
 """In a merged folder: which other files the merge wrote, each with a hash of its content."""
 
 _REMEDY: Final = "name another folder with --into, or delete this one yourself"
-Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Contents(Record):
-    """The names of the files, each with the SHA-256 of its content."""
+    """The files of a merged session, by their names in its folder, each with the SHA-256 of its content."""
 
     version: Literal[1] = 1
-    files: dict[str, Hash]
+    files: dict[str, ContentHash]
 
 
 def refuse_foreign(into: Path) -> None:
@@ -46,7 +44,7 @@ def refuse_foreign(into: Path) -> None:
         return
     if not into.is_dir():
         raise UsageError(f"--into: {into} is not a folder; name another with --into")
-    names = sorted(path.name for path in into.iterdir())
+    names = list(_entries(into))
     if not names:
         return
     written = _written(into)
@@ -67,7 +65,7 @@ def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -
     try:
         make_folder(made, private=private)
         fill(made)
-        files = {path.name: _hash(path) for path in sorted(made.iterdir())}
+        files = {name: _hash(made / name) for name in _entries(made)}
         write_json_text(made / CONTENTS, Contents(files=files).model_dump_json(indent=1) + "\n")
         if into.exists():
             into.rename(former)
@@ -80,14 +78,23 @@ def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -
 
 def _take_over(former: Path, into: Path) -> None:
     """Delete what the earlier merge wrote, and keep everything else."""
-    written = _written(former) if any(former.iterdir()) else {}
-    for path in sorted(former.iterdir()):
-        if path.name in written:
-            path.unlink()
+    names = list(_entries(former))
+    written = _written(former) if names else {}
+    for name in names:
+        if name in written:
+            (former / name).unlink()
         else:
-            path.rename(into / path.name)
-    with contextlib.suppress(OSError):
-        former.rmdir()
+            (former / name).rename(into / name)
+    for folder in (former / PARTS, former):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _entries(folder: Path) -> Iterator[str]:
+    """Yield the names of everything in a folder, sorted; of the folder of parts, the names of the files in it."""
+    for path in sorted(folder.iterdir()):
+        inside = sorted(path.iterdir()) if path.name == PARTS and path.is_dir() and not path.is_symlink() else []
+        yield from (f"{PARTS}/{part.name}" for part in inside) if inside else (path.name,)
 
 
 def _written(folder: Path) -> dict[str, str]:

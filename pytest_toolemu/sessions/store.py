@@ -10,14 +10,16 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from pytest_toolemu.core.run import Run, sha256
-from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.run import Run, StoredRun, sha256
+from pytest_toolemu.core.run_file import PARTS, content_hash, load_run, part_path
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.formats.identifiers import file_stem
-from pytest_toolemu.formats.private_folders import make_folder
+from pytest_toolemu.formats.private_folders import make_folder, make_subfolder
 from pytest_toolemu.formats.redaction import redact_json, secrets
+from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.stored_json import read_record
+from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardAccount
 from pytest_toolemu.sessions.shards import ACCOUNT
 
@@ -53,14 +55,37 @@ class RunStore:
         return self.folder / name
 
     def put(self, run: Run, item: str = "") -> Path:
-        """Write a run, whole. OSError when the disk refuses.
+        """Write a run and those of its parts that the session does not have yet; return the run's file.
 
-        Items may have the same key (agents of your own that bear one name, equal cases in two folders) and keep their
-        files apart; a rerun of an item replaces its former run.
+        Each file is written whole or not at all, the run's last. OSError if the disk refuses.
+
+        Items may have the same key (custom agents with the same name, equal cases in two folders). They have separate
+        files, and a rerun of an item replaces its former run.
         """
         path = self.path(run, item)
-        write_json_text(path, _record(run) + "\n")
+        parts = {
+            "case": self._put_part(run.case),
+            "toolkits": tuple(map(self._put_part, run.toolkits)),
+            "dataset": None if run.dataset is None else self._put_part(run.dataset),
+        }
+        stored = StoredRun.model_construct(**{**vars(run), **parts})
+        write_json_text(path, record_text(stored))
         return path
+
+    def _put_part(self, part: Record) -> str:
+        """Write a case, toolkit or dataset unless it is there; return its hash.
+
+        Other processes may write the same part at the same time: all of them write the same content, and a file appears
+        by a rename.
+        """
+        text = record_text(part)
+        content = text.encode()
+        name = content_hash(content)
+        path = part_path(self.folder, name)
+        if not _holds(path, content):
+            make_subfolder(self.folder, PARTS)
+            write_json_text(path, text)
+        return name
 
     def put_manifest(self, content: dict[str, Any]) -> None:
         """Write what the session was: settings, versions, what was selected."""
@@ -102,16 +127,27 @@ class RunStore:
         write_json_text(path, _json_text(redact_json(content)) + "\n")
 
 
-def _record(run: Run) -> str:
-    """A run as text. Credentials are looked for in the whole text, and only where one is found in every value of it."""
+def record_text(record: Record) -> str:
+    """Return a run or a part of one as the text of a file, without credentials.
+
+    Secrets are looked for in the whole text first, and in its values only if one of them may be there.
+    """
     known = secrets()
     try:
-        text = to_json(run, indent=1, ensure_ascii=True, by_alias=False).decode()
+        text = to_json(record, indent=1, ensure_ascii=True, by_alias=False).decode()
         if not known.suspects(text):
-            return text
+            return text + "\n"
     except ValueError:  # see _json_text
         pass
-    return _json_text(redact_json(run.model_dump(mode="json"), known))
+    return _json_text(redact_json(record.model_dump(mode="json"), known)) + "\n"
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    """Return whether a file has this content; a damaged one is written again."""
+    try:
+        return read_regular(path, len(content)) == content
+    except OSError:
+        return False
 
 
 def _json_text(content: dict[str, Any]) -> str:

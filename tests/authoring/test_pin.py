@@ -16,13 +16,14 @@ from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import load_case
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.sessions.store import RunStore
+from pytest_toolemu.sessions.store import RunStore, record_text
 from tests.plugin.conftest import TOOLKIT
 
 HEAD = "# Anna, and what is owed to her\ntitle: Pay Anna\ntoolkits: [Till]   # the only one\ninstruction: Pay Anna.\n"
@@ -178,7 +179,7 @@ def test_an_error_that_the_tool_does_not_declare_cannot_be_pinned(ran: Ran, tmp_
     path, record = ran(HEAD, [("Look", {"who": "Nobody"})])
     kit = tmp_path / "toolkits" / "Till.toolkit.yaml"
     kit.write_text(kit.read_text().replace("NotFound", "Unknown"))
-    text = record.read_text().replace('"NotFound": "Nobody', '"Unknown": "Nobody')
+    text = record_text(load_run(record)).replace('"NotFound": "Nobody', '"Unknown": "Nobody')
     record.write_text(text)
     assert pin_run(record).notes == (
         'Till.Look {"who": "Nobody"}: not pinned, as Till.Look declares no error "NotFound"',

@@ -63,7 +63,7 @@ def test_a_failed_write_leaves_the_former_file_and_no_other(
         store.put(finished.model_copy(update={"answer": "new"}))
     monkeypatch.undo()
     assert list(store) == [finished]
-    assert len(list(tmp_path.iterdir())) == 1
+    assert not list(tmp_path.rglob("*.tmp"))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"case": {}, "case_id": "x"}'])
@@ -103,8 +103,10 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.usefixtures("umask")
 def test_only_its_owner_may_read_a_session(tmp_path: Path, finished: Run) -> None:
     store = RunStore.create(tmp_path / "new" / "runs", "one")
-    files = [store.put(finished), store.folder.parent / ".gitignore"]
-    assert {mode(folder) for folder in (store.folder, store.folder.parent, tmp_path / "new")} == {0o700}
+    files = [store.put(finished), store.folder.parent / ".gitignore", *(store.folder / "parts").iterdir()]
+    assert {
+        mode(folder) for folder in (store.folder / "parts", store.folder, store.folder.parent, tmp_path / "new")
+    } == {0o700}
     assert {mode(file) for file in files} == {0o600}
 
 

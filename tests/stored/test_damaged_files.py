@@ -78,6 +78,11 @@ def folder(tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> Pa
     return store.folder
 
 
+def stored_file(folder: Path, name: str) -> Path:
+    """Return a file of the session or beside it, by its name; ``run`` and ``part`` stand for such files."""
+    return next(folder.parent.rglob({"run": "*--*.json", "part": "parts/*.json"}.get(name, name)))
+
+
 def invoke(*args: object, keys: str = "") -> str:
     """What a command prints or raises; anything but an error of this package fails the test."""
     done = CliRunner().invoke(app, [str(arg) for arg in args], input=keys)
@@ -116,9 +121,9 @@ def test_undamaged_files_are_read(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", ["session.json", "shard.json", "run"])
+@pytest.mark.parametrize("name", ["session.json", "shard.json", "run", "part"])
 def test_a_session_with_a_damaged_file_is_told_or_read(folder: Path, name: str, seed: int) -> None:
-    path = next(folder.glob("*--*.json")) if name == "run" else folder / name
+    path = stored_file(folder, name)
     path.write_bytes(damaged(path.read_text(), seed))
     for told in every_command(folder):
         assert "Traceback" not in told
@@ -219,9 +224,11 @@ class TestWhatIsNoFile:
 
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no FIFOs in its file systems")
     @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize("name", ["session.json", "shard.json", "run", "baseline.json", "ada.jsonl", "gates.yaml"])
+    @pytest.mark.parametrize(
+        "name", ["session.json", "shard.json", "run", "part", "baseline.json", "ada.jsonl", "gates.yaml"]
+    )
     def test_is_refused_at_once(self, folder: Path, name: str, kind: str) -> None:
-        path = next(folder.glob("*--*.json")) if name == "run" else next(folder.parent.rglob(name))
+        path = stored_file(folder, name)
         path.unlink()
         self.KINDS[kind](path)
         told = "\n".join(every_command(folder))

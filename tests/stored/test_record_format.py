@@ -1,0 +1,237 @@
+"""The files of a run: a record, and the case, toolkits and dataset that runs share. Records of version 2 hold all."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pytest_toolemu.cli import app
+from pytest_toolemu.core.case import load_case
+from pytest_toolemu.core.dataset import Edition
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.run import RECORD_VERSION, Run, hashes_of, run_key
+from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.run_spec import RunSpec
+from pytest_toolemu.errors import ToolemuError, UsageError
+from pytest_toolemu.sessions.reader import read_rows
+from pytest_toolemu.sessions.store import RunStore
+from tests.core.test_engine import careful, content, emulator
+from tests.evaluators.worlds import world
+from tests.plugin.conftest import CASE, TOOLKIT
+
+VERSION_2 = Path(__file__).parent / "version_2" / "session"
+
+
+@pytest.fixture(scope="module")
+def finished() -> Run:
+    made = asyncio.run(run_case(RunSpec(world(), careful, emulator, (content,), {"safety": 2})))
+    return made.model_copy(update={"agent": "careful", "dataset": Edition(name="ours", version="1", sha256="aa")})
+
+
+def parts(folder: Path) -> list[Path]:
+    return sorted((folder / "parts").iterdir())
+
+
+def command(*args: object) -> str:
+    """Return what a command prints, or the message of the error that it raises."""
+    done = CliRunner().invoke(app, [str(arg) for arg in args])
+    assert done.exception is None or isinstance(done.exception, ToolemuError | SystemExit), done.exc_info
+    return str(done.exception) if isinstance(done.exception, ToolemuError) else done.output
+
+
+class TestParts:
+    def test_are_stored_once_for_all_runs(self, tmp_path: Path, finished: Run) -> None:
+        store = RunStore(tmp_path)
+        first = store.put(finished, "one")
+        before = parts(tmp_path)
+        store.put(finished.model_copy(update={"trial": 2}), "two")
+        assert parts(tmp_path) == before
+        assert len(before) == 2 + len(finished.toolkits)
+        record = json.loads(first.read_bytes())
+        assert record["version"] == RECORD_VERSION
+        names = [record["case"], record["dataset"], *record["toolkits"]]
+        assert sorted(names) == [path.stem for path in before]
+
+    def test_are_named_by_the_hash_of_their_files(self, tmp_path: Path, finished: Run) -> None:
+        RunStore(tmp_path).put(finished)
+        for path in parts(tmp_path):
+            assert path.name == f"{hashlib.sha256(path.read_bytes()).hexdigest()}.json"
+
+    def test_leave_the_key_of_a_run_as_it_was(self, tmp_path: Path, finished: Run) -> None:
+        run = load_run(RunStore(tmp_path).put(finished))
+        assert run.hashes == hashes_of(run.case, run.toolkits)
+        for known in (run, load_run(next(VERSION_2.iterdir()))):
+            identity = (known.identity, known.trial, known.seed, known.limits)
+            assert run_key(known.case_id, known.hashes, *identity) == known.key
+
+    def test_may_be_written_by_many_at_once(self, tmp_path: Path, finished: Run) -> None:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda item: RunStore(tmp_path).put(finished, str(item)), range(24)))
+        assert list(RunStore(tmp_path)) == [finished] * 24
+        assert not list(tmp_path.rglob("*.tmp"))
+
+    def test_have_no_credentials(self, tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MY_API_KEY", "sk-1234567890")
+        case = finished.case.model_copy(update={"title": "Pay with sk-1234567890"})
+        path = RunStore(tmp_path).put(finished.model_copy(update={"case": case}))
+        assert load_run(path).case.title == "Pay with [MY_API_KEY redacted]"
+
+    def test_that_are_damaged_are_written_again_with_the_next_run(self, tmp_path: Path, finished: Run) -> None:
+        path = RunStore(tmp_path).put(finished)
+        for part in parts(tmp_path):
+            part.write_text("{")
+        RunStore(tmp_path).put(finished)
+        assert load_run(path) == finished
+
+    def test_that_the_disk_refuses_leave_no_record(
+        self, tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(_descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("pytest_toolemu.formats.atomic_write.fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            RunStore(tmp_path).put(finished)
+        assert [path.name for path in tmp_path.rglob("*")] == ["parts"]
+
+    def test_do_not_bring_a_deleted_session_back(self, tmp_path: Path, finished: Run) -> None:
+        store = RunStore.create(tmp_path, "one")
+        shutil.rmtree(store.folder)
+        with pytest.raises(FileNotFoundError):
+            store.put(finished)
+        assert not store.folder.exists()
+
+
+class TestAMissingOrDamagedPart:
+    @pytest.fixture
+    def session(self, tmp_path: Path, finished: Run) -> Path:
+        store = RunStore.create(tmp_path, "one")
+        store.put(finished, "item")
+        store.put_manifest({"session": "one"})
+        return store.folder
+
+    DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+        "missing": (Path.unlink, "cannot be read: No such file or directory"),
+        "damaged": (lambda path: path.write_text("{}"), "is damaged: its content does not have the hash in its name"),
+    }
+
+    @pytest.mark.parametrize("damage", DAMAGES)
+    @pytest.mark.parametrize("kind", ["case", "toolkit", "dataset"])
+    def test_is_one_sentence_of_every_command(self, session: Path, tmp_path: Path, kind: str, damage: str) -> None:
+        path = next(session.glob("*--*.json"))
+        record = json.loads(path.read_bytes())
+        part = session / "parts" / f"{record['toolkits'][0] if kind == 'toolkit' else record[kind]}.json"
+        break_it, reason = self.DAMAGES[damage]
+        break_it(part)
+        expected = (
+            f"{path}: the record is incomplete: {part} {reason}; restore {part.parent} from where the record was "
+            "copied, or run the case again"
+        )
+        for args in (
+            ["show", path],
+            ["show", path, "--json"],
+            ["report", session],
+            ["gate", session, "--gate=pass_rate >= 0.5"],
+            ["compare", session, session],
+            ["merge", session, "--into", tmp_path / "whole"],
+            ["judge", session, "--evaluator=checks", "--to", tmp_path / "judged"],
+            ["label", session, "--annotator=zoe"],
+            ["pin", path],
+        ):
+            assert command(*args) == expected
+
+    def test_of_another_kind_is_refused(self, session: Path) -> None:
+        path = next(session.glob("*--*.json"))
+        record = json.loads(path.read_bytes())
+        record["case"] = record["toolkits"][0]
+        path.write_text(json.dumps(record))
+        told = command("show", path)
+        assert f"{record['case']}.json is not a case that this version reads: " in told
+
+    @pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "a" * 63, "A" * 64, ""])
+    @pytest.mark.parametrize("member", ["case", "dataset"])
+    def test_has_a_name_that_leads_nowhere_else(self, session: Path, member: str, name: str) -> None:
+        path = next(session.glob("*--*.json"))
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {member: name}))
+        with pytest.raises(UsageError) as told:
+            load_run(path)
+        assert str(told.value).startswith(f"{path}: not a record of a run that this version reads ({member}: ")
+        assert "not a SHA-256 hash, which has 64 hexadecimal digits" in str(told.value)
+
+
+class TestVersion2:
+    def test_is_read(self) -> None:
+        (run,) = RunStore(VERSION_2)
+        assert (run.version, run.case_id, run.case.id, run.case.title) == (RECORD_VERSION, "anna", "anna", "Pay Anna")
+        assert [toolkit.name for toolkit in run.toolkits] == ["Till"]
+        assert str(run.dataset) == "ours 1 (sha256 c58d9337fcd0)"
+        assert (run.outcome, run.score("safety"), run.steps[0].call.tool) == ("passed", 3, "Till.Look")
+
+    def test_becomes_version_3_when_it_is_written_again(self, tmp_path: Path) -> None:
+        (run,) = RunStore(VERSION_2)
+        path = RunStore(tmp_path).put(run)
+        assert json.loads(path.read_bytes())["version"] == 3
+        assert load_run(path) == run
+
+    def test_is_merged_with_version_3(self, tmp_path: Path, finished: Run) -> None:
+        folders = [RunStore.create(tmp_path, name).folder for name in ("old", "new")]
+        shutil.copytree(VERSION_2, folders[0], dirs_exist_ok=True)
+        RunStore(folders[1]).put(finished.model_copy(update={"agent": "other"}), "item")
+        for folder in folders:
+            RunStore(folder).put_manifest({"session": folder.name})
+        for _ in range(2):  # the second merge replaces the first
+            told = command("merge", *folders, "--into", tmp_path / "whole")
+            assert f"{tmp_path / 'whole'}: 2 runs of 2 sessions" in told
+        assert sorted(row.case for row in read_rows([tmp_path / "whole"])) == sorted(["anna", finished.case_id])
+        assert len(parts(tmp_path / "whole")) == 2 + len(finished.toolkits)
+        shutil.rmtree(folders[0])
+        shutil.rmtree(folders[1])
+        assert len(list(RunStore(tmp_path / "whole"))) == 2
+
+    def test_of_the_future_is_refused(self, tmp_path: Path, finished: Run) -> None:
+        path = RunStore(tmp_path).put(finished)
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"version": 4}))
+        with pytest.raises(UsageError, match="has format version 4, and this version of pytest-toolemu reads versions"):
+            load_run(path)
+
+
+class TestAnExportedRun:
+    @pytest.fixture
+    def exported(self, tmp_path: Path, finished: Run) -> Path:
+        text = command("show", RunStore(tmp_path).put(finished), "--json")
+        path = tmp_path / "elsewhere" / "run--exported.json"
+        path.parent.mkdir()
+        path.write_text(text)
+        return path
+
+    def test_is_self_contained(self, exported: Path, finished: Run) -> None:
+        assert load_run(exported) == finished
+
+    def test_is_read_as_a_run(self, exported: Path, tmp_path: Path) -> None:
+        assert "Which of" in command("show", exported)
+        assert "1 runs" in command("report", exported.parent, "--format=json", "--to", tmp_path / "reports")
+
+    def test_has_no_credentials(self, tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = RunStore(tmp_path).put(finished.model_copy(update={"answer": "It is sk-1234567890."}))
+        monkeypatch.setenv("MY_API_KEY", "sk-1234567890")
+        assert "sk-1234567890" not in command("show", path, "--json")
+
+    def test_can_be_pinned(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "toolkits").mkdir()
+        (tmp_path / "toolkits" / "Till.toolkit.yaml").write_text(TOOLKIT)
+        case = tmp_path / "anna.toolemu.yaml"
+        case.write_text(CASE.format(who="Anna", tag="x"))
+        run = asyncio.run(run_case(RunSpec(load_case(case), careful, emulator)))
+        path = tmp_path / "run.json"
+        path.write_text(command("show", RunStore.create(tmp_path, "one").put(run), "--json"))
+        assert "Traceback" not in command("pin", path)
