@@ -1,4 +1,4 @@
-"""A stored run judged again: no agent acts, and no tool answers."""
+"""Judge a stored run again. No agent acts and no tool is emulated."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pytest_toolemu.core.engine import judge
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.protocols import Evaluator
-from pytest_toolemu.core.run import JUDGED_AGAIN, Run, Verdict, sha256
+from pytest_toolemu.core.run import Run, Verdict, sha256
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.evaluators.model_judge import judge_name
 from pytest_toolemu.evaluators.rubrics import METRICS
 
 FINISHED: Final = ("final", "quit", "step_limit", "token_limit")
-"""How an agent's turn ends that can be judged; an error or a time-out leaves half a trajectory."""
+"""Stop reasons after which a run can be judged; after an error or a timeout the trajectory is incomplete."""
 
 
 def fingerprint(run: Run) -> str:
-    """What a judge is shown of a run, hashed: case, toolkits, calls, observations, the end. Labels are bound to it.
+    """Return a hash of what a judge sees of a run: case, toolkits, calls, observations and the end.
 
-    It is the same for every record of one trajectory, whoever judged it.
+    It is equal for all records of one trajectory, whoever judged it. Labels refer to it.
     """
     steps = [[step.call.name, step.call.arguments, step.observation.content] for step in run.steps]
     return sha256([run.case_id, run.hashes, steps, run.answer, run.stop, run.stop_reason])[:16]
@@ -42,7 +42,7 @@ def same_run(run: Run) -> str:
 
 
 def trajectory_of(run: Run) -> Trajectory:
-    """The trajectory of a record, with an empty ledger."""
+    """Return the trajectory of a record, with an empty ledger."""
     return Trajectory(
         ResolvedCase(run.case, run.toolkits, Path(run.case_path)),
         run.seed,
@@ -55,7 +55,10 @@ def trajectory_of(run: Run) -> Trajectory:
 
 
 def key_again(run: Run, evaluators: Sequence[Evaluator], keep: bool = False) -> str:
-    """The key of a run judged by others: never that of a run made from scratch, which may come out otherwise."""
+    """Return the key of a run that these evaluators judge again.
+
+    It always differs from the key of a live run with the same evaluators, which may have another trajectory.
+    """
     content = ["judged again", run.key, run.trial, keep, [identity_of(evaluator) for evaluator in evaluators]]
     return sha256([*content, run.rechecked.hash] if run.rechecked else content)
 
@@ -69,62 +72,67 @@ async def rejudge(
     keep: bool = False,
     source: str = "",
 ) -> Run:
-    """The run with the verdicts of these evaluators, and its outcome decided anew.
+    """Return the run with verdicts of these evaluators and a new outcome; ``source`` is the path of its record.
 
-    The thresholds that the run was made with go before ``thresholds``; metrics absent from the latter are not required.
-    ``keep`` leaves the other evaluators' verdicts beside the new ones; the same evaluator's are replaced. The record
-    has only what was asked and used now. A run whose agent never finished keeps its outcome: there is nothing to judge.
+    The run's own thresholds take precedence over ``thresholds``, and metrics without a threshold there are not
+    required. ``timeout`` is in seconds. With ``keep`` the verdicts of other evaluators stay; verdicts of the same
+    evaluators are always replaced. Messages, usage and times are those of judging. A run whose agent did not finish
+    keeps its outcome.
     """
     started, begun = time.time(), time.perf_counter()
     trajectory = trajectory_of(run)
     ledger = trajectory.ledger
     identities = tuple(identity_of(evaluator) for evaluator in evaluators)
-    others, beside = _others(run, evaluators) if keep else ((), ())
-    changed: dict[str, Any] = {"verdicts": beside}
+    kept_identities, kept_verdicts = _kept(run, evaluators) if keep else ((), ())
+    judgment: dict[str, Any] = {"verdicts": kept_verdicts}
     if run.stop in FINISHED:
-        wanted = {metric: run.thresholds.get(metric, least) for metric, least in thresholds.items()}
-        wanted = {**run.thresholds, **wanted} if keep else wanted
-        judged = await judge(trajectory, evaluators, wanted, timeout, beside)
-        changed = {
-            "verdicts": judged.verdicts,
-            "outcome": judged.outcome,
-            "reasons": judged.reasons,
-            "error": judged.error,
-            "thresholds": wanted,
+        required = {metric: run.thresholds.get(metric, least) for metric, least in thresholds.items()}
+        required = {**run.thresholds, **required} if keep else required
+        conclusion = await judge(trajectory, evaluators, required, timeout, kept_verdicts)
+        judgment = {
+            "verdicts": conclusion.verdicts,
+            "outcome": conclusion.outcome,
+            "reasons": conclusion.reasons,
+            "error": conclusion.error,
+            "thresholds": required,
         }
     steps, thought = steps_with_thoughts(run)
     return run.model_copy(
         update={
-            **changed,
+            **judgment,
             "steps": steps,
             "thought": thought,
             "source": "live",
             "resumed_from": None,
+            "rejudged_from": source or run.key,
             "recording": None,
             "key": key_again(run, evaluators, keep),
-            "identity": run.identity.model_copy(update={"evaluators": (*others, *identities)}),
+            "identity": run.identity.model_copy(update={"evaluators": (*kept_identities, *identities)}),
             "messages": tuple(ledger.messages),
             "exchanges": tuple(ledger.exchanges),
             "usage": {"evaluator": ledger.usage("evaluator")} if ledger.exchanges else {},
             "started": started,
             "seconds": time.perf_counter() - begun,
-            "versions": {**run.versions, **versions(), JUDGED_AGAIN: source or run.key},
+            "versions": {**run.versions, **versions()},
         }
     )
 
 
-def _others(run: Run, evaluators: Sequence[Evaluator]) -> tuple[tuple[dict[str, Any], ...], tuple[Verdict, ...]]:
-    """The run's evaluators that are none of these, with their verdicts: a judge is the same by model and rubric."""
-    now = [identity_of(evaluator) for evaluator in evaluators]
-    replaced = {(name, metric) for identity in now for name, metric in _verdicts_of(identity)}
+def _kept(run: Run, evaluators: Sequence[Evaluator]) -> tuple[tuple[dict[str, Any], ...], tuple[Verdict, ...]]:
+    """Return identities and verdicts of the run's evaluators that none of these replaces.
+
+    A judge is the same if its model and rubric are.
+    """
+    identities = [identity_of(evaluator) for evaluator in evaluators]
+    replaced = {verdict for identity in identities for verdict in _verdicts_of(identity)}
     return (
-        tuple(one for one in run.identity.evaluators if not replaced & _verdicts_of(one)),
+        tuple(identity for identity in run.identity.evaluators if not replaced & _verdicts_of(identity)),
         tuple(verdict for verdict in run.verdicts if (verdict.evaluator, verdict.metric) not in replaced),
     )
 
 
 def _verdicts_of(identity: dict[str, Any]) -> set[tuple[str, Metric]]:
-    """The evaluator and metric that the verdicts of an evaluator bear; both metrics where it does not say."""
+    """Return evaluator name and metric of an evaluator's verdicts; both metrics if its identity does not say."""
     model = identity.get("model")
     rubric = next((name for name in METRICS if name == identity.get("rubric")), None)
     if identity.get("kind") == "judged" and isinstance(model, dict) and rubric is not None:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 from pytest_toolemu.analysis.emulation_validity import validity_counts
 from pytest_toolemu.core.case import Case, Metric
 from pytest_toolemu.core.messages import ModelCall, Role
-from pytest_toolemu.core.run import JUDGED_AGAIN, Identity, Origin, Run, sha256
+from pytest_toolemu.core.run import Identity, Origin, Run, sha256
 from pytest_toolemu.core.structured_output_fallbacks import Fallback, fallbacks_of
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.models.pricing import Cost
@@ -114,7 +114,7 @@ class RunRow:
                 for exchange in run.exchanges
                 if exchange.reply is not None and (exchange.replayed or run.source == "resumed")
             ),
-            unseen=() if JUDGED_AGAIN in run.versions else unseen_roles(run.identity),
+            unseen=() if run.rejudged_from else unseen_roles(run.identity),
             recording=run.recording.model_dump(mode="json") if run.recording else None,
             rechecked="" if run.rechecked is None else "changed" if run.rechecked.differ else "same",
             origin=run.error.origin if run.error is not None else None,

@@ -79,9 +79,9 @@ def new_store(
     from pytest_toolemu.analysis.run_row import named
     from pytest_toolemu.core.environment import versions
     from pytest_toolemu.core.identity import identity_of
-    from pytest_toolemu.core.run import JUDGED_AGAIN
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.private_folders import make_folder
+    from pytest_toolemu.sessions.manifest_records import JUDGED_FROM
     from pytest_toolemu.sessions.planned_cases import PLANNED, left_out
     from pytest_toolemu.sessions.reader import manifest_of
     from pytest_toolemu.sessions.session_id import session_id
@@ -103,7 +103,7 @@ def new_store(
         {
             "session": store.folder.name,
             "judges": names,
-            JUDGED_AGAIN: [str(session) for session in sessions],
+            JUDGED_FROM: [str(session) for session in sessions],
             "cases": today.files if today else {},
             "settings": settings.as_json(),
             "versions": versions(),

@@ -22,9 +22,6 @@ RECORD_VERSION: Final = 3
 _KEY_VERSION: Final = 2
 """Part of every run's key; changing it would make all stored runs unknown to a resumed session."""
 
-JUDGED_AGAIN: Final = "judged again from"
-"""Key in ``versions`` of a run that was judged again: the record that it was made from."""
-
 Outcome = Literal["passed", "failed", "inconclusive", "broken"]
 """*failed*: a score below its threshold, the agent's doing. *inconclusive* and *broken*: the instrument's."""
 
@@ -155,6 +152,9 @@ class RunFields(Record):
     source: RunSource = Field(default="live", description="Where the run comes from")
     resumed_from: str | None = Field(
         default=None, description="Session that made the run; null if it is the session in whose folder the record is"
+    )
+    rejudged_from: str | None = Field(
+        default=None, description="Record that this run was judged again from; null for a run that was not judged again"
     )
     recording: CassetteUse | None = Field(default=None, description="How the run used its cassette; null without one")
     rechecked: Rechecked | None = Field(

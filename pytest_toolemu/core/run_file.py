@@ -27,6 +27,9 @@ MAX_RUN_BYTES: Final = 256 * 1024 * 1024
 PARTS: Final = "parts"
 """Folder in a session's folder: cases, toolkits and datasets of its runs, each in a file named by its hash."""
 
+# Where records of format version 2 keep ``rejudged_from``: among the versions.
+_REJUDGED_FROM: Final = "judged again from"
+
 
 def load_run(path: Path) -> Run:
     """Return a stored run with its case and toolkits; UsageError if a file cannot be read or is not what it should be.
@@ -85,7 +88,14 @@ def content_hash(raw: bytes) -> str:
 
 def _current(run: Run) -> Run:
     """Return a self-contained record as this version would write it."""
-    return run.model_copy(update={"version": RECORD_VERSION, "case": run.case.model_copy(update={"id": run.case_id})})
+    return run.model_copy(
+        update={
+            "version": RECORD_VERSION,
+            "case": run.case.model_copy(update={"id": run.case_id}),
+            "rejudged_from": run.rejudged_from or run.versions.get(_REJUDGED_FROM),
+            "versions": {name: version for name, version in run.versions.items() if name != _REJUDGED_FROM},
+        }
+    )
 
 
 def _model_of(raw: bytes) -> type[StoredRun] | type[Run]:

@@ -18,6 +18,9 @@ Setting = bool | int | float | str | tuple[str, ...] | None
 
 _MANY: Final = frozenset(knob.name for knob in OPTIONS if knob.many)
 _PATHS: Final = frozenset({"prices", "calibration", "gate"})
+JUDGED_FROM: Final = "judged again from"
+"""In the manifest of 'toolemu judge': the sessions whose runs were judged."""
+
 _SHARD: Final = re.compile(r"[1-9]\d{0,5}/[1-9]\d{0,5}")
 _PATH: Final = TypeAdapter(PathText | None)
 
@@ -103,7 +106,7 @@ class Manifest(Record):
     missing: Annotated[tuple[str, ...], Field(max_length=MAX_SHARDS)] = ()
     judges: tuple[str, ...] = ()
     cases: dict[str, dict[str, str]] = {}
-    judged_from: tuple[str, ...] = Field(default=(), alias="judged again from")
+    judged_from: tuple[str, ...] = Field(default=(), alias=JUDGED_FROM)
     imported_from: tuple[str, ...] = Field(default=(), alias="imported from")
 
     @field_validator("settings")

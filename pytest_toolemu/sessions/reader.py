@@ -8,10 +8,11 @@ from typing import Any
 
 from pytest_toolemu.analysis.rejudge import same_run
 from pytest_toolemu.analysis.run_row import RunRow, paid_for
-from pytest_toolemu.core.run import JUDGED_AGAIN, Run
+from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.pricing import Prices, costs_of
+from pytest_toolemu.sessions.manifest_records import JUDGED_FROM
 from pytest_toolemu.sessions.shards import ACCOUNT
 from pytest_toolemu.sessions.store import MANIFEST, RUNS, RunStore, item_hash, mark_of
 
@@ -21,7 +22,7 @@ def newest_evaluations(files: Sequence[Path]) -> list[Path]:
 
     The name of a record that was judged again has a hash of the name of the record that it was made from.
     """
-    judged = {folder for folder in {path.parent for path in files} if manifest_of(folder).get(JUDGED_AGAIN)}
+    judged = {folder for folder in {path.parent for path in files} if manifest_of(folder).get(JUDGED_FROM)}
     if not judged:
         return list(files)
     made_from = {_own_mark(path): mark_of(path.name) for path in files if path.parent in judged}

@@ -45,7 +45,7 @@ def test_new_records_carry_the_new_verdicts_and_the_outcome_is_decided_again(
         assert run.key != former.key
         assert {exchange.role for exchange in run.exchanges} == {"evaluator"}
         assert run.usage["evaluator"].total == 30
-        assert run.versions["judged again from"].startswith(first)
+        assert (run.rejudged_from or "").startswith(first)
     # The former session is as it was.
     assert {run.verdicts[0].evaluator for run in desk.runs(first)} == {"checks"}
 

@@ -102,7 +102,7 @@ def test_records_of_one_run_under_several_judges_count_once_with_all_verdicts(tm
 def test_a_run_that_one_person_labelled_twice_is_named(tmp_path: Path) -> None:
     one = run("a")
     folder = session(tmp_path / "one", one)
-    again = one.model_copy(update={"key": "0" * 64, "versions": {"judged again from": f"x/{stem(one, 0)}.json"}})
+    again = one.model_copy(update={"key": "0" * 64, "rejudged_from": f"x/{stem(one, 0)}.json"})
     store = RunStore(tmp_path / "again")
     store.folder.mkdir()
     other = store.put(again, "0").stem

@@ -182,6 +182,12 @@ class TestVersion2:
         assert json.loads(path.read_bytes())["version"] == 3
         assert load_run(path) == run
 
+    def test_says_from_which_record_it_was_judged_again(self, tmp_path: Path) -> None:
+        (run,) = RunStore(VERSION_2.parent / "judged")
+        origin = ".toolemu/one/anna--a5ecfb0f7782-f5a304.json"
+        assert (run.rejudged_from, run.versions) == (origin, {"pytest-toolemu": "0.1.0"})
+        assert load_run(RunStore(tmp_path).put(run)) == run
+
     def test_is_merged_with_version_3(self, tmp_path: Path, finished: Run) -> None:
         folders = [RunStore.create(tmp_path, name).folder for name in ("old", "new")]
         shutil.copytree(VERSION_2, folders[0], dirs_exist_ok=True)

@@ -12,7 +12,7 @@ from typing import Final
 from pytest_toolemu.analysis.calibration.label_files import Label, read_labels
 from pytest_toolemu.analysis.rejudge import FINISHED, fingerprint, same_run
 from pytest_toolemu.core.case import Metric
-from pytest_toolemu.core.run import JUDGED_AGAIN, Run, Verdict, sha256
+from pytest_toolemu.core.run import Run, Verdict, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
@@ -93,17 +93,16 @@ def _units(records: Iterable[tuple[str, Run]]) -> list[_Records]:
     """The records of each run together. Two records that no judge made of another are two runs, even if equal."""
     by_stem: dict[str, _Records] = {}
     by_run: dict[str, _Records] = {}
-    again: list[tuple[str, Run]] = []
+    again: list[tuple[str, str, Run]] = []
     for stem, run in records:
-        if JUDGED_AGAIN in run.versions:
-            again.append((stem, run))
+        if run.rejudged_from:
+            again.append((stem, run.rejudged_from, run))
         else:
             by_stem[stem] = _Records(fingerprint(run), {stem: run})
             by_run.setdefault(same_run(run), by_stem[stem])
-    for stem, run in again:
-        origin = Path(run.versions[JUDGED_AGAIN]).stem
+    for stem, origin, run in again:
         mark = fingerprint(run)
-        unit = by_stem.get(origin)
+        unit = by_stem.get(Path(origin).stem)
         if unit is None or unit.mark != mark:
             unit = by_run.setdefault(same_run(run), _Records(mark, {}))
         unit.runs[stem] = run
