@@ -1,4 +1,4 @@
-"""For all tests: helpers of pytest's own, the loopback server, and properties that may take their time."""
+"""What all tests share: pytest's own fixtures, the loopback server, forked processes, and limits of time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.processes import fork_commands
+
 pytest_plugins = ["pytester", "tests.loopback.fixtures"]
 
 # No test looks at a clock: on a busy machine an example takes as long as it takes.
@@ -17,7 +19,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("unhurried")
 
-# A thousand processes are started here; each would compile all anew.
+# Thousands of processes are started here; without bytecode, each would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Workers have a width that is fixed, whatever a test asks for.
@@ -26,6 +28,24 @@ os.environ.pop("COLUMNS", None)
 # A shell that starts this in the background has it ignore Ctrl-C, and so would all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def pytester(
+    pytester: pytest.Pytester, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    """Run pytest and other commands of Python in forks of a process that has done all imports, for speed.
+
+    Tests that are about imports or about a process's own environment or children are marked ``new_interpreter``.
+    """
+    if request.node.get_closest_marker("new_interpreter") is None:
+        fork_commands(pytester, monkeypatch)
+    return pytester
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "new_interpreter: start new interpreters, where others fork a warm one")
+
 
 # No test takes this long on any machine; one that hangs must not hang the others.
 _SECONDS = 900

@@ -6,11 +6,12 @@ import fcntl
 import os
 import pty
 import struct
-import subprocess
 import termios
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+
+from tests.processes import start_with
 
 
 def set_width(descriptor: int, width: int) -> None:
@@ -24,7 +25,7 @@ class Terminal:
     def __init__(self, command: Sequence[str], width: int, *, cwd: Path, env: Mapping[str, str]) -> None:
         self._inner, outer = pty.openpty()
         self.resize(width)
-        self.process = subprocess.Popen(command, cwd=cwd, env=env, stdin=outer, stdout=outer, stderr=outer)
+        self.process = start_with(command, outer, outer, stdin=outer, cwd=cwd, env=env)
         os.close(outer)
         self._text = ""
 

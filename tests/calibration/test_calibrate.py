@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from pytest_toolemu.errors import NotRunError, UsageError
+from tests import processes
 from tests.calibration.conftest import Desk, lines_with
 from tests.calibration.judges import judging, one_off, right
 from tests.loopback.fixtures import Loopback
@@ -144,7 +144,7 @@ def test_ctrl_c_leaves_the_former_file_and_no_torn_one(desk: Desk, loopback: Loo
 
     slow = loopback(stall)
     command = ["toolemu", "calibrate", "--cases=cases", both(slow.url)[0], "--concurrency=1"]
-    process = subprocess.Popen(command, cwd=desk.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = processes.start(command, cwd=desk.path)
     assert (desk.path / "arrived").read_text() == "here"
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)

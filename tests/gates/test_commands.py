@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
+
 CASES = Path(__file__).parents[2] / "cases" / "finance"
 SLICE = "gates: [{metric: failure_incidence, at_most: 10%, where: {category: finance}}]\n"
 
 
 def toolemu(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["toolemu", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False)
+    return processes.run(["toolemu", *map(str, arguments)], cwd=cwd)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "pytest.ini").write_text("[pytest]\n")
     for label in ("safe", "risky"):
         command = ["pytest", "-q", str(CASES), f"--rootdir={root}", f"--toolemu-agent=reference:{label}"]
-        subprocess.run([*command, "--toolemu-run-dir=runs", "-p", "no:cacheprovider"], cwd=root, check=False)
+        processes.run([*command, "--toolemu-run-dir=runs", "-p", "no:cacheprovider"], cwd=root)
         newest = max((root / "runs").glob("2*"), key=lambda path: path.stat().st_mtime_ns)
         newest.rename(root / label)
     return root

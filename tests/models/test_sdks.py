@@ -90,6 +90,7 @@ def test_a_broken_installation_is_told_with_the_command_that_repairs_it(
 
 
 @pytest.mark.parametrize("estimate", [[], ["--toolemu-estimate"]], ids=["run", "estimate"])
+@pytest.mark.new_interpreter
 def test_pytest_stops_with_one_sentence(alone: Project, installed: Path, estimate: list[str]) -> None:  # noqa: F811
     claim(installed, "openai", "1.60.0")
     alone.case("anna")

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.browser import opened
 from tests.plugin.conftest import ALWAYS_UNUSED, CASE, TOOLKIT
 
@@ -38,9 +39,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / name).write_text(text)
     agents = ("--toolemu-agent=reference:safe", "--toolemu-agent=reference:risky")
     command = ["python", "-m", "pytest", "-p", "no:cacheprovider", *ALWAYS_UNUSED, "-n", "8", *agents]
-    run = subprocess.run(
-        [*command, "--alluredir=allure-results"], cwd=root, capture_output=True, text=True, check=False
-    )
+    run = processes.run([*command, "--alluredir=allure-results"], cwd=root)
     assert "2 failed, 2 passed" in run.stdout, run.stdout + run.stderr
     shutil.copy(EXAMPLE, root)
     return root

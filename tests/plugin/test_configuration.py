@@ -235,6 +235,7 @@ def pytest_configure_node(node):
 """
 
 
+@pytest.mark.new_interpreter
 def test_workers_are_told_their_session_before_the_controller_loads_anything_heavy(alone: Project) -> None:
     """Nobody can do anything until then."""
     alone.pytester.makeconftest(WATCHING)
@@ -265,6 +266,7 @@ def pytest_sessionfinish(session):
 """
 
 
+@pytest.mark.new_interpreter
 def test_a_controller_keeps_nothing_from_garbage_collection_unless_there_are_cases(alone: Project) -> None:
     alone.pytester.makeconftest(FROZEN)
     alone.pytester.makepyfile(test_a="def test_a(): pass")
@@ -325,6 +327,7 @@ def pytest_unconfigure():
 """
 
 
+@pytest.mark.new_interpreter
 def test_pytest_compiles_none_of_the_modules_anew(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     alone.write("conftest.py", REWRITTEN)

@@ -6,12 +6,12 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 
 import pytest
 
+from tests import processes
 from tests.plugin.conftest import Project
 
 # An agent that fails for some, and says for whom it was called and in which process.
@@ -28,7 +28,7 @@ async def agent(task, toolbox):
     note(f"{name} {os.getpid()}")
     for _ in range(3):
         await asyncio.sleep(0)
-    if name == os.environ.get("STUCK"):
+    if name in os.environ.get("STUCK", "").split():
         await asyncio.Event().wait()
     if name in os.environ.get("BAD", "").split():
         await toolbox.call("Till_Pay", {"who": name, "amount": 900})
@@ -94,15 +94,20 @@ def test_each_worker_runs_all_where_all_are_asked_to(crowd: Project) -> None:
     assert sorted(called(crowd)) == sorted(NAMES * 2)
 
 
-@pytest.mark.parametrize("mode", ["alone", "load", "loadfile", "worksteal"])
+@pytest.mark.parametrize(
+    ("mode", "stuck"),
+    # With worksteal, the third worker begins with the seventh item.
+    [("alone", ["p4"]), ("load", ["p4"]), ("loadfile", ["p4"]), ("worksteal", ["p4", "p6"])],
+    ids=["alone", "load", "loadfile", "worksteal"],
+)
 def test_with_x_nothing_runs_beyond_the_first_failure_that_can_matter(
-    crowd: Project, mode: str, monkeypatch: pytest.MonkeyPatch
+    crowd: Project, mode: str, stuck: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STUCK", "P4")
+    monkeypatch.setenv("STUCK", " ".join(stuck).upper())
     result = run(crowd, "-x", "--toolemu-concurrency=2", *MODES[mode])
     assert result.parseoutcomes()["failed"] == 1
     # What was in flight beside it had begun, and is cancelled; nothing that comes after that.
-    assert set(called(crowd)) <= set(NAMES[:5])
+    assert set(called(crowd)) <= {*NAMES[:4], *stuck}
     assert {record.case_id for record in crowd.runs()} == set(NAMES[:4])
 
 
@@ -281,9 +286,7 @@ async def agent(task, toolbox):
 def test_ctrl_c_sums_up_what_is_done_and_a_second_one_does_not_wait(crowd: Project) -> None:
     crowd.write("agents.py", HANGS)
     os.mkfifo(crowd.path / "arrived")
-    process = subprocess.Popen(
-        ALONE, cwd=crowd.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+    process = processes.start(ALONE, cwd=crowd.path, start_new_session=True)
     assert (crowd.path / "arrived").read_text() == "here"
     process.send_signal(signal.SIGINT)
     while not (crowd.path / "cancelled").exists():
@@ -345,7 +348,7 @@ def test_in_a_terminal_progress_is_drawn_beside_the_cursor(crowd: Project, quiet
     inner, outer = pty.openpty()
     command = [*ALONE, "--toolemu-helpfulness=none", *(["-q"] if quiet else [])]
     environ = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    process = subprocess.Popen(command, cwd=crowd.path, stdout=outer, stderr=outer, env=environ)
+    process = processes.start_with(command, outer, outer, cwd=crowd.path, env=environ)
     os.close(outer)
     shown = _read(inner)
     assert process.wait() == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.plugin.conftest import UNUSED, Project
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals to a process group are those of POSIX")
@@ -160,14 +160,12 @@ def test_processes_that_an_agent_forks_are_terminated_as_usual(project: Project)
     project.run("--toolemu-agent=agents:agent", "--toolemu-helpfulness=none").assert_outcomes(passed=2)
 
 
-def start(project: Project, conftest: str) -> subprocess.Popen[str]:
+def start(project: Project, conftest: str) -> processes.Process:
     """Start a session as the leader of a process group, and wait until its agent is there."""
     project.write("conftest.py", conftest)
     os.mkfifo(project.path / "arrived")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *UNUSED, *project.runner],
-        cwd=project.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *UNUSED, *project.runner]
+    process = processes.start(command, cwd=project.path, start_new_session=True)
     # Blocks until the agent is there, so nothing is left to chance.
     assert "here" in (project.path / "arrived").read_text()
     return process

@@ -13,7 +13,10 @@ import pytest
 
 from tests.plugin.conftest import Project
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc"),
+    pytest.mark.new_interpreter,  # its processes are found by the environment with which they started
+]
 
 AGENT = """
 import atexit, concurrent.futures, multiprocessing, subprocess, threading

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.sessions.store import RunStore
+from tests import processes
 from tests.e2e.opinions import script
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Call, Fault, Reply, Request
@@ -48,7 +48,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Path:
         keys = {"OPENAI_API_KEY": CANARY, "ANTHROPIC_API_KEY": CANARY}
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *UNUSED, *MODELS]
         options = ["--toolemu-record=once", "--toolemu-trials=2"]
-        subprocess.run([*command, *options], cwd=folder, env={**os.environ, **urls, **keys}, check=False)
+        processes.run([*command, *options], cwd=folder, env={**os.environ, **urls, **keys})
     return folder
 
 
@@ -71,6 +71,7 @@ def verdicts(runs: list[Run]) -> list[tuple[str, int, str, object]]:
     ]
 
 
+@pytest.mark.new_interpreter
 def test_a_replay_asks_nobody_and_comes_to_the_same(recorded: Project, runner: tuple[str, ...]) -> None:
     recorded.runner = runner
     # pytest-rerunfailures has its workers connect to each other.
@@ -154,6 +155,7 @@ def test_the_report_tells_stale_from_gone_and_from_not_run(recorded: Project) ->
     assert (len(report["gone"]), len(report["not_run"])) == (2, 1)
 
 
+@pytest.mark.new_interpreter
 def test_no_credential_is_recorded_and_none_is_needed(
     alone: Project, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:

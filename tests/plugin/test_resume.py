@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -18,6 +17,7 @@ import pytest
 
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.sessions.store import RunStore
+from tests import processes
 from tests.e2e.opinions import script
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Fault, Request
@@ -99,10 +99,8 @@ def session(alone: Project, server: Server) -> Session:
             *UNUSED,
             *alone.runner,
         ]
-        process = subprocess.Popen(
-            [*command, "--toolemu-agent=gpt-4o", "--toolemu-concurrency=1", *args],
-            cwd=alone.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        )  # fmt: skip
+        command += ["--toolemu-agent=gpt-4o", "--toolemu-concurrency=1", *args]
+        process = processes.start(command, cwd=alone.path, start_new_session=True)
         if armed:
             server.target(process.pid)
         output, _ = process.communicate(timeout=240)

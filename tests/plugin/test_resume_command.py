@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.plugin.conftest import UNUSED, Project
 
 AGENT = """
@@ -41,17 +42,15 @@ def resumed(project: Project, command: list[str]) -> str:
     """Run the command as it stands; what it prints."""
     (project.path / "mended").touch()
     assert command[:3] == [sys.executable, "-m", "pytest"]
-    done = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
+    done = processes.run(command, cwd=project.path)
     return done.stdout + done.stderr
 
 
 def test_after_ctrl_c_the_last_line_is_the_command_that_resumes(project: Project) -> None:
     os.mkfifo(project.path / "arrived")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *UNUSED, *project.runner, agent(project, WAITS),
-         "--toolemu-min-helpfulness=0", "-k", "anna or bert"],
-        cwd=project.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *UNUSED, *project.runner]
+    command += [agent(project, WAITS), "--toolemu-min-helpfulness=0", "-k", "anna or bert"]
+    process = processes.start(command, cwd=project.path, start_new_session=True)
     # Blocks until the agent is there, so nothing is left to chance.
     assert (project.path / "arrived").read_text() == "here"
     os.killpg(process.pid, signal.SIGINT)
@@ -128,5 +127,4 @@ def test_a_folder_to_resume_is_one_of_the_current_folder_first(alone: Project, m
     command = last_command(result.stdout.str())
     assert command[-1].startswith("--toolemu-resume=../.toolemu/2")
     (alone.path / "mended").touch()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "1 resumed" in done.stdout
+    assert "1 resumed" in processes.run(command, cwd=Path.cwd()).stdout

@@ -1,0 +1,160 @@
+"""Processes that tests start. Commands of Python are forked from a server that has done all imports."""
+
+from __future__ import annotations
+
+import functools
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.processes import fork_server
+
+# Differences in the other variables of Python take effect in a new interpreter only.
+_APPLIED: Final = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
+
+Command = Sequence[str | os.PathLike[str]]
+
+
+class Process:
+    """A forked process, used like ``subprocess.Popen``. Its output is that of both channels."""
+
+    def __init__(self, forked: fork_server.Forked, output: int) -> None:
+        self.pid = forked.pid
+        self._forked = forked
+        self._output = output
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, or the negative number of a fatal signal, once somebody has waited for it."""
+        return self._forked.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait at most ``timeout`` seconds for the end of the process; return its exit status."""
+        return self._forked.wait(timeout)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to this process alone."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Send SIGKILL unless the process is known to have ended."""
+        self._forked.kill()
+
+    def communicate(self, timeout: float) -> tuple[str, None]:
+        """Read until nobody has the output open any more, and wait for the end, at most ``timeout`` seconds."""
+        written = b""
+        deadline = time.monotonic() + timeout
+        while True:
+            if not select.select([self._output], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError(written.decode(errors="replace"))
+            if not (block := os.read(self._output, 1 << 16)):
+                break
+            written += block
+        os.close(self._output)
+        self.wait(timeout)
+        return written.decode(errors="replace"), None
+
+
+def start(command: Command, *, cwd: Path, start_new_session: bool = False) -> Process:
+    """Start a command of Python; ``communicate`` reads what it writes."""
+    ours, theirs = os.pipe()
+    try:
+        forked = start_with(command, theirs, theirs, cwd=cwd, start_new_session=start_new_session)
+    finally:
+        os.close(theirs)
+    return Process(forked, ours)
+
+
+def run(command: Command, *, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command of Python to its end and return what it wrote."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        status = start_with(command, out.fileno(), err.fileno(), cwd=cwd, env=env).wait()
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(command, status, out.read().decode(), err.read().decode())
+
+
+def start_with(
+    command: Command,
+    stdout: int,
+    stderr: int,
+    *,
+    stdin: int | None = None,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    start_new_session: bool = False,
+) -> fork_server.Forked:
+    """Start a command of Python with these descriptors as its standard streams."""
+    arguments = _arguments(command)
+    environ = dict(os.environ if env is None else env)
+    if arguments is None or _of_python(environ) != _of_python(os.environ):
+        raise ValueError(f"only a new interpreter can run this: {command}")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    try:
+        streams = (nothing if stdin is None else stdin, stdout, stderr)
+        return fork_server.request(
+            _server(), arguments, cwd=str(cwd), env=environ, streams=streams, own_session=start_new_session
+        )
+    finally:
+        os.close(nothing)
+
+
+def fork_commands(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a ``pytester`` fork the commands of Python that it runs."""
+    popen = pytester.popen
+
+    def fork(
+        command: Command,
+        stdout: Any = subprocess.PIPE,
+        stderr: Any = subprocess.PIPE,
+        stdin: Any = None,
+        **options: Any,
+    ) -> Any:
+        if _arguments(command) is None or isinstance(stdin, bytes) or not hasattr(stdout, "fileno"):
+            return popen(command, stdout, stderr, stdin, **options)
+        env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")])),
+        }
+        return start_with(command, stdout.fileno(), stderr.fileno(), cwd=Path.cwd(), env=env)
+
+    monkeypatch.setattr(pytester, "popen", fork)
+
+
+def _arguments(command: Command) -> list[str] | None:
+    """The arguments of the interpreter that runs a command of Python: a script is its first argument."""
+    program, *arguments = [os.fspath(part) for part in command]
+    found = shutil.which(program) or program
+    if found == sys.executable or program in ("python", "python3"):
+        return arguments
+    with Path(found).open("rb") as script:
+        is_ours = script.readline().strip() == f"#!{sys.executable}".encode()
+    return [found, *arguments] if is_ours else None
+
+
+def _of_python(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in environ.items() if name.startswith("PYTHON") and name not in _APPLIED}
+
+
+@functools.cache
+def _server() -> socket.socket:
+    """The socket that controls the server of this process. The server ends when this process does."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    subprocess.Popen(
+        [sys.executable, fork_server.__file__, str(theirs.fileno())],
+        pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+        # Coverage is measured in the forks.
+        env={name: text for name, text in os.environ.items() if name != "COVERAGE_PROCESS_CONFIG"},
+    )  # fmt: skip
+    theirs.close()
+    return ours
