@@ -93,7 +93,9 @@ class Leftovers:
     def terminate(self) -> None:
         """End the agents' processes: with SIGTERM, a second later with SIGKILL, and again those they started then."""
         for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):
-            for process in self.processes():
+            if not (processes := self.processes()):  # each search reads all of /proc
+                return
+            for process in processes:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(process.pid, number)
             deadline = monotonic() + _TERMINATION_SECONDS
