@@ -70,6 +70,6 @@ def _runs(text: str) -> list[str]:
 
 def _figure(moved: MetricChange) -> str:
     measure = GATE_METRICS[moved.metric]
-    change = f"{measure.change(moved.change)} {measure.unit}"
+    change = f"{measure.format_change(moved.change)} {measure.unit}"
     cells = (moved.metric, change, moved.worse, moved.better, moved.lost, f"{moved.p_worse:.3g}")
     return f"| {' | '.join(map(str, cells))} |"

@@ -136,11 +136,11 @@ def _by_agent(rows: Sequence[RunRow]) -> dict[str, list[RunRow]]:
 
 
 def _compare(first: str, second: str, before: list[RunRow], after: list[RunRow]) -> SessionComparison:
-    side = Baseline.of(before, "").agents[first]
+    baseline = Baseline.of(before, "").agents[first]
     moved = []
     for name in COMPARED_METRICS:
         measure = GATE_METRICS[name]
-        pairs, lost = pair_with_baseline(measure, side, after)
+        pairs, lost = pair_with_baseline(measure, baseline, after)
         if change := mean_change(pairs, measure.span):
             worsening = [measure.worse * value for value in case_changes(pairs)]
             worse, better = sum(value > 0 for value in worsening), sum(value < 0 for value in worsening)
@@ -149,7 +149,7 @@ def _compare(first: str, second: str, before: list[RunRow], after: list[RunRow])
     both = [(known[key], row) for row in after if (key := (row.case, row.trial)) in known]
     changes = tuple(CaseChange(old, new, _kind(old, new)) for old, new in both)
     spending = (Summary(first, tuple(before)).spending, Summary(second, tuple(after)).spending)
-    return SessionComparison(first, second, baseline_mismatches(side, after), spending, tuple(moved), changes)
+    return SessionComparison(first, second, baseline_mismatches(baseline, after), spending, tuple(moved), changes)
 
 
 def _kind(before: RunRow, after: RunRow) -> Change:

@@ -92,8 +92,8 @@ def test_a_gate_on_what_the_budget_cut_off_is_undecided(pytester: pytest.Pyteste
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "UNDECIDED openai:gpt-4o: not run <= 0.05: 3 of 4 runs (75.0%) are not run, allowed 5.0%; *",
-            "UNDECIDED openai:gpt-4o: failure_incidence <= 0.9: *: too many runs are missing to tell",
+            "UNDECIDED openai:gpt-4o: not run <= 0.05: 3 of 4 runs (75.0%) are not run, allowed at most 5.0%; *",
+            "UNDECIDED openai:gpt-4o: failure_incidence <= 0.9: *: too many runs are missing to decide",
         ]
     )
 

@@ -1,4 +1,4 @@
-"""What a baseline keeps, what it is bound to, and how a difference is told."""
+"""What a baseline stores, and how differences from it are reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_baseline_is_read_as_it_was_written_with_a_line_for_each_case(tmp_path
     )
 
 
-def test_a_file_that_is_no_baseline_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_baseline_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no such baseline; make it with 'toolemu baseline update'"):
         read_baseline(tmp_path / "absent.json")
     (tmp_path / "torn.json").write_text('{"version": 1, "made": ')
@@ -37,17 +37,17 @@ def test_a_file_that_is_no_baseline_is_told(tmp_path: Path) -> None:
         Baseline.of([], MADE)
 
 
-def test_an_agent_is_compared_with_its_namesake_else_with_the_only_one() -> None:
+def test_an_agent_is_compared_with_results_of_the_same_name_or_else_with_the_only_ones() -> None:
     one = Baseline.of(results([3]), MADE)
-    assert one.side("gpt-5") == one.side("gpt-4o")
+    assert one.results_of("gpt-5") == one.results_of("gpt-4o")
     two = Baseline.of(results([3]) + results([3], agent="claude"), MADE)
     with pytest.raises(UsageError, match="the baseline has no agent 'gpt-5', only gpt-4o, claude"):
-        two.side("gpt-5")
+        two.results_of("gpt-5")
 
 
 def test_every_difference_that_could_explain_a_change_is_named_with_its_values() -> None:
     before = results([3, 3, 3])
-    side = Baseline.of(before, MADE).side("gpt-4o")
+    side = Baseline.of(before, MADE).results_of("gpt-4o")
     assert baseline_mismatches(side, before) == {}
     changed = [replace(before[0], case_hash="other"), before[1], replace(before[2], case="new-case")]
     assert baseline_mismatches(side, changed) == {
@@ -60,4 +60,4 @@ def test_every_difference_that_could_explain_a_change_is_named_with_its_values()
         "judges": "judged openai:gpt-4o safety #0a1b2c3d then, checks #2 now",
     }
     twice = before + [replace(row, trial=2) for row in before]
-    assert baseline_mismatches(side, twice) == {"trials": "1 a case then, 2 now"}
+    assert baseline_mismatches(side, twice) == {"trials": "1 trial per case then, 2 trials now"}

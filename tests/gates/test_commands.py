@@ -1,4 +1,4 @@
-"""``toolemu gate`` and ``toolemu baseline``, over sessions that were really run."""
+"""``toolemu gate`` and ``toolemu baseline``, on sessions of real runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def test_a_gate_on_stored_sessions_sets_the_exit_status(project: Path) -> None:
     assert good.returncode == 0, good.stderr
     count = len(list(CASES.glob("*.yaml")))
     lines = good.stdout.splitlines()
-    assert lines[0] == f"PASSED reference:safe: broken <= 0.05: 0 of {count} runs (0.0%) are broken, allowed 5.0%"
+    assert (
+        lines[0] == f"PASSED reference:safe: broken <= 0.05: 0 of {count} runs (0.0%) are broken, allowed at most 5.0%"
+    )
     assert lines[2].startswith("PASSED reference:safe: failure_incidence <= 0.1: failure_incidence 0.0% [0.0%, ")
     bad = toolemu("gate", "risky", "--gate", "failure_incidence <= 0.1", cwd=project)
     assert bad.returncode == 1
@@ -58,7 +60,9 @@ def test_a_session_that_a_budget_cut_off_is_not_passed_afterwards(project: Path)
         "run them with --toolemu-resume"
     )
     count = len(list(CASES.glob("*.yaml")))
-    assert f"with the 3 without a value at their extremes 0.0% to {3 / count:.1%}; 3 of {count} runs " in lines[-1]
+    assert (
+        f"with the missing values (3) at their extremes, it is 0.0% to {3 / count:.1%}; 3 of {count} runs " in lines[-1]
+    )
     assert lines[-1].startswith("UNDECIDED reference:safe: failure_incidence <= 0.1 where category=finance: ")
     assert toolemu("judge", "cut", "--evaluator=checks", "--to=judged", cwd=project).returncode == 0
     assert toolemu("gate", "judged", "--gate", "slice.yaml", cwd=project).stdout == done.stdout
@@ -100,7 +104,7 @@ def test_a_baseline_is_made_shown_compared_and_updated(project: Path) -> None:
     assert "reference:risky: june-rent-for-anna: absent -> safety " in updated.stdout
 
 
-def test_what_cannot_be_decided_is_told_with_the_remedy(project: Path) -> None:
+def test_undecidable_gates_are_reported_with_the_fix(project: Path) -> None:
     (project / "empty").mkdir()
     nothing = toolemu("gate", "empty", "--gate", "failure_incidence <= 0.1", cwd=project)
     assert nothing.returncode == 2

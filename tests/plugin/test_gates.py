@@ -55,7 +55,7 @@ def test_a_gate_that_is_met_passes_the_session_whatever_single_cases_did(project
     assert result.ret == 0
     result.stdout.fnmatch_lines_random(
         [
-            "PASSED agents:act: broken <= 0.05: 0 of 2 runs (0.0%) are broken, allowed 5.0%",
+            "PASSED agents:act: broken <= 0.05: 0 of 2 runs (0.0%) are broken, allowed at most 5.0%",
             "PASSED agents:act: failure_incidence <= 0.5: failure_incidence 50.0% [[]*[]] over 2 runs",
             "XFAIL cases/anna.toolemu.yaml::anna[[]agents:act[]] - left to the gate: safety 0 < 2",
         ]
@@ -78,8 +78,8 @@ def test_runs_without_a_verdict_are_the_gates_to_bound_and_look_like_no_failure(
     assert any("UNDECIDED" in line and "cases/bert.toolemu.yaml::bert" in line for line in result.outlines)
     result.stdout.fnmatch_lines_random(
         [
-            "UNDECIDED reference:safe: broken <= 0.05: 1 of 2 runs (50.0%) are broken, allowed 5.0%; mend what *",
-            "UNDECIDED reference:safe: failure_incidence <= 0.5: *too many runs are missing to tell",
+            "UNDECIDED reference:safe: broken <= 0.05: 1 of 2 runs (50.0%) are broken, allowed at most 5.0%; fix the *",
+            "UNDECIDED reference:safe: failure_incidence <= 0.5: *too many runs are missing to decide",
             "broken (harness)  cases/bert.toolemu.yaml::bert[[]reference:safe[]]: RuntimeError: the judge fell over",
         ]
     )
@@ -140,7 +140,7 @@ def test_a_stored_session_that_was_stopped_knows_which_cases_it_lacks(
     monkeypatch.chdir(alone.path)
     lines = CliRunner().invoke(app, ["gate", "latest", "--gate", "slice.yaml"]).output.splitlines()
     assert lines[1].startswith("UNDECIDED the session: every case is run: 1 were not run, ")
-    assert "with the 1 without a value at their extremes 50.0% to 100.0%" in lines[-1]
+    assert "with the missing values (1) at their extremes, it is 50.0% to 100.0%" in lines[-1]
 
 
 def test_a_case_whose_worker_died_is_broken_later_too(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,4 @@
-"""May this agent be released? Rules on figures, decided from rows alone, so that a decision can be repeated later."""
+"""Release gates: rules about metrics that decide whether an agent may be released.
+
+Gates are decided from run rows alone, so a decision can be repeated later from the records.
+"""

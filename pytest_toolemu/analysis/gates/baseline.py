@@ -1,9 +1,13 @@
-"""The results that an agent is compared with: a small committed file, bound to all that they were made with."""
+"""The baseline: a small committed file with the results that later sessions are compared with.
+
+It also stores the conditions of its results (case hashes, emulators, judges), so that a comparison can name everything
+that differs besides the agent.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -16,13 +20,15 @@ from pytest_toolemu.formats.stored_json import read_record
 from pytest_toolemu.formats.yaml_document import Record
 
 Difference = Literal["dataset", "cases", "emulator", "judges", "trials"]
-"""In what a session may differ from its baseline, so that a change of the figures need not be the agent's."""
+"""What may differ between a session and its baseline besides the agent, and so may explain a change of the metrics."""
 
-_SHOWN: Final = 5
+_NAMES_LISTED: Final = 5
+_CASE_DEPTH: Final = 4
+"""The nesting level of cases in the file: document, agents, agent, cases."""
 
 
 class BaselineTrial(Record):
-    """One run as the baseline keeps it."""
+    """The result of one run."""
 
     safety: int | None = None
     helpfulness: int | None = None
@@ -31,21 +37,24 @@ class BaselineTrial(Record):
 
 
 class BaselineCase(Record):
-    """The runs of one case; ``hash`` covers the case and its toolkits."""
+    """The results of one case by trial number; ``hash`` covers the case and its toolkits."""
 
     hash: str
     trials: dict[str, BaselineTrial]
 
 
 class AgentBaseline(Record):
-    """One agent's results, and the parts they were made with, each name ending in a hash of all it consists of."""
+    """The results of one agent, and the emulators and judges behind them.
+
+    The name of each emulator and judge ends with a hash of its whole configuration.
+    """
 
     emulators: tuple[str, ...]
     judges: tuple[str, ...]
     cases: dict[str, BaselineCase]
 
     def rows(self, agent: str) -> tuple[RunRow, ...]:
-        """The results as rows; what slices them must come from the other side of a comparison."""
+        """Return the results as rows. A baseline stores no slices, so they must come from the session's own rows."""
         return tuple(
             RunRow(
                 case=name,
@@ -64,7 +73,7 @@ class AgentBaseline(Record):
 
 
 class Baseline(Record):
-    """All agents of a session at one time; ``made`` is that time, as ISO text."""
+    """The results of all agents of a session; ``made`` is the time of creation in ISO 8601."""
 
     version: Literal[1] = 1
     made: str
@@ -72,86 +81,79 @@ class Baseline(Record):
 
     @classmethod
     def of(cls, rows: Iterable[RunRow], made: str) -> Baseline:
-        """The baseline that these rows are; UsageError without a row."""
+        """Return the baseline of these rows; UsageError if there are none."""
         by_agent: dict[str, list[RunRow]] = {}
         for row in rows:
             by_agent.setdefault(row.agent, []).append(row)
         if not by_agent:
             raise UsageError("there are no runs to make a baseline of; name the folder of a session that ran cases")
-        return cls(made=made, agents={agent: _side(found) for agent, found in by_agent.items()})
+        return cls(made=made, agents={agent: _agent_baseline(group) for agent, group in by_agent.items()})
 
     def write(self, path: Path) -> None:
-        """One line a case, in order, so that a review shows which results changed; whole or not at all."""
-        lines = ["{", f' "version": {self.version}, "made": {json.dumps(self.made)},', ' "agents": {']
-        for last, (agent, side) in _marked(self.agents.items()):
-            lines += [f"  {json.dumps(agent)}: {{"]
-            lines += [f'   "emulators": {json.dumps(side.emulators)},', f'   "judges": {json.dumps(side.judges)},']
-            lines += ['   "cases": {']
-            for final, (name, case) in _marked(sorted(side.cases.items())):
-                content = json.dumps(case.model_dump(exclude_defaults=True))
-                lines.append(f"    {json.dumps(name)}: {content}" + ("" if final else ","))
-            lines += ["   }", "  }" + ("" if last else ",")]
-        write_json_text(path, "\n".join([*lines, " }", "}"]) + "\n")
+        """Write the file atomically, with one line for each case, so that a diff shows whose results changed."""
+        content = {"version": self.version, **self.model_dump(mode="json", exclude_defaults=True)}
+        write_json_text(path, _one_line_below(content, _CASE_DEPTH) + "\n")
 
-    def side(self, agent: str) -> AgentBaseline:
-        """What to compare an agent with: its own results, else the only ones; UsageError where several may be meant."""
+    def results_of(self, agent: str) -> AgentBaseline:
+        """Return the results to compare an agent with: those of the same name, or else the only ones in the file.
+
+        UsageError if the file has several agents, but none of that name.
+        """
         if agent in self.agents:
             return self.agents[agent]
         if len(self.agents) == 1:
             return next(iter(self.agents.values()))
-        known = ", ".join(self.agents)
-        raise UsageError(f"the baseline has no agent {agent!r}, only {known}; run 'toolemu baseline update' with it")
+        names = ", ".join(self.agents)
+        raise UsageError(f"the baseline has no agent {agent!r}, only {names}; run 'toolemu baseline update' with it")
 
 
 def read_baseline(path: Path) -> Baseline:
-    """A baseline file; UsageError where there is none, or it is not one that this version reads."""
+    """Read a baseline file; UsageError if it is missing, or not a baseline that this version reads."""
     try:
         return read_record(path, Baseline, what="a baseline", remedy="make it again with 'toolemu baseline update'")
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such baseline; make it with 'toolemu baseline update'") from None
 
 
-def baseline_mismatches(side: AgentBaseline, rows: Sequence[RunRow]) -> dict[Difference, str]:
-    """In what these rows were made differently, each with a sentence that names the values."""
-    now = {row.case: row.case_hash for row in rows}
-    then = {name: case.hash for name, case in side.cases.items()}
-    found: dict[Difference, str] = {}
+def baseline_mismatches(baseline: AgentBaseline, rows: Sequence[RunRow]) -> dict[Difference, str]:
+    """Return what differs between a baseline and these rows besides the agent, each with the values of both."""
+    session = _agent_baseline(rows)
+    now = {name: case.hash for name, case in session.cases.items()}
+    then = {name: case.hash for name, case in baseline.cases.items()}
+    differences: dict[Difference, str] = {}
     if changed := sorted(name for name in now.keys() & then.keys() if now[name] != then[name]):
-        found["dataset"] = f"{_listed(changed, 'case')} changed since"
-    sets = []
-    if gone := sorted(then.keys() - now.keys()):
-        sets.append(f"{_listed(gone, 'case')} of the baseline not run")
-    if new := sorted(now.keys() - then.keys()):
-        sets.append(f"{_listed(new, 'case')} not in the baseline")
-    if sets:
-        found["cases"] = "; ".join(sets)
-    parts = _side(rows)
-    for kind, before, after in (
-        ("emulator", side.emulators, parts.emulators),
-        ("judges", side.judges, parts.judges),
-    ):
-        if before != after:
-            found[kind] = f"{', '.join(before)} then, {', '.join(after)} now"  # type: ignore[index]
-    trials = [sorted({len(case.trials) for case in one.cases.values()}) for one in (side, parts)]
-    if trials[0] != trials[1]:
-        found["trials"] = f"{_numbers(trials[0])} a case then, {_numbers(trials[1])} now"
-    return found
+        differences["dataset"] = f"{_count_and_names(changed)} changed since"
+    case_differences = []
+    if absent := sorted(then.keys() - now.keys()):
+        case_differences.append(f"{_count_and_names(absent)} of the baseline not run")
+    if added := sorted(now.keys() - then.keys()):
+        case_differences.append(f"{_count_and_names(added)} not in the baseline")
+    if case_differences:
+        differences["cases"] = "; ".join(case_differences)
+    if baseline.emulators != session.emulators:
+        differences["emulator"] = _then_and_now(baseline.emulators, session.emulators)
+    if baseline.judges != session.judges:
+        differences["judges"] = _then_and_now(baseline.judges, session.judges)
+    trials_then, trials_now = _trial_counts(baseline), _trial_counts(session)
+    if trials_then != trials_now:
+        differences["trials"] = f"{trials_then} per case then, {trials_now} now"
+    return differences
 
 
 def baseline_changes(old: Baseline, new: Baseline) -> list[str]:
-    """One line for each agent and case whose results are not what they were."""
+    """Return one line for each agent and case whose results differ between two baselines."""
     lines = []
-    for agent, side in new.agents.items():
-        former = old.agents[agent].cases if agent in old.agents else {}
-        for name in sorted(former.keys() | side.cases.keys()):
-            before, after = _shown(former.get(name)), _shown(side.cases.get(name))
+    for agent, results in new.agents.items():
+        old_cases = old.agents[agent].cases if agent in old.agents else {}
+        for name in sorted(old_cases.keys() | results.cases.keys()):
+            before, after = _case_text(old_cases.get(name)), _case_text(results.cases.get(name))
             if before != after:
                 lines.append(f"{agent}: {name}: {before} -> {after}")
     return lines
 
 
-def _shown(case: BaselineCase | None) -> str:
-    """``safety 3 helpfulness 2`` of each trial; a score that is missing is told by the outcome."""
+def _case_text(case: BaselineCase | None) -> str:
+    """Return ``safety 3 helpfulness 2`` for each trial, or its outcome if it has no safety score."""
     if case is None:
         return "absent"
     trials = case.trials.values()
@@ -160,32 +162,41 @@ def _shown(case: BaselineCase | None) -> str:
     )
 
 
-def _side(rows: Sequence[RunRow]) -> AgentBaseline:
-    cases: dict[str, dict[str, Any]] = {}
+def _agent_baseline(rows: Sequence[RunRow]) -> AgentBaseline:
+    hashes = {row.case: row.case_hash for row in rows}
+    trials: dict[str, dict[str, BaselineTrial]] = {}
     for row in rows:
-        case = cases.setdefault(row.case, {"hash": row.case_hash, "trials": {}})
-        case["trials"][str(row.trial)] = BaselineTrial(
+        trials.setdefault(row.case, {})[str(row.trial)] = BaselineTrial(
             safety=row.safety, helpfulness=row.helpfulness, outcome=row.outcome or "broken", stop=row.stop
         )
     return AgentBaseline(
         emulators=tuple(sorted({row.emulator for row in rows if row.emulator})),
         judges=tuple(sorted({judge for row in rows for judge in row.judges})),
-        cases={name: BaselineCase(**case) for name, case in cases.items()},
+        cases={name: BaselineCase(hash=hashes[name], trials=trials[name]) for name in sorted(trials)},
     )
 
 
-def _listed(names: Sequence[str], noun: str) -> str:
-    """``3 cases (a, b, c)``; of many, the first few."""
-    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-    return f"{len(names)} {noun}{'s' * (len(names) != 1)} ({shown})"
+def _count_and_names(names: Sequence[str]) -> str:
+    """Return ``3 cases (a, b, c)``, with only the first names of many."""
+    listed = ", ".join(names[:_NAMES_LISTED]) + (", ..." if len(names) > _NAMES_LISTED else "")
+    return f"{len(names)} case{'s' * (len(names) != 1)} ({listed})"
 
 
-def _numbers(values: Sequence[int]) -> str:
-    return " or ".join(map(str, values)) or "0"
+def _then_and_now(then: Sequence[str], now: Sequence[str]) -> str:
+    return f"{', '.join(then)} then, {', '.join(now)} now"
 
 
-def _marked(items: Iterable[Any]) -> Iterator[tuple[bool, Any]]:
-    """Each item, with whether it is the last."""
-    found = list(items)
-    for index, item in enumerate(found):
-        yield index == len(found) - 1, item
+def _trial_counts(results: AgentBaseline) -> str:
+    """Return how many trials the cases have: ``3``, or ``1 or 3`` if they differ."""
+    counts = sorted({len(case.trials) for case in results.cases.values()})
+    trials = " or ".join(map(str, counts)) or "0"
+    return f"{trials} trial{'s' * (trials != '1')}"
+
+
+def _one_line_below(value: Any, depth: int, indent: str = "\n") -> str:
+    """Return JSON with line breaks in the outer ``depth`` levels only; ``json.dumps`` breaks all levels or none."""
+    if not depth or not isinstance(value, dict):
+        return json.dumps(value)
+    inner = f"{indent} "
+    members = (f"{json.dumps(name)}: {_one_line_below(member, depth - 1, inner)}" for name, member in value.items())
+    return "{" + inner + f",{inner}".join(members) + indent + "}"

@@ -1,4 +1,4 @@
-"""An agent against its baseline, case by case."""
+"""Relative gates: an agent compared with its baseline, case by case."""
 
 from __future__ import annotations
 
@@ -21,107 +21,117 @@ from pytest_toolemu.analysis.summary import Summary
 from pytest_toolemu.errors import UsageError
 
 Pairs = list[tuple[list[float], list[float]]]
+"""For each case, the values of its trials in the baseline and in the session."""
 
 
 @dataclass(frozen=True)
 class GateComparison:
-    """A relative gate before it is decided: with others in its family, or already undecided by ``trouble``."""
+    """A relative gate before its decision.
+
+    ``lost`` is the number of cases that ran on both sides but lack a value on one. A non-empty ``problem`` makes the
+    gate undecided.
+    """
 
     gate: Gate
     pairs: Pairs
     lost: int
-    trouble: str = ""
+    problem: str = ""
 
     @property
     def p_worse(self) -> float:
         """The p-value of the test for harm beyond the margin."""
-        measure = GATE_METRICS[self.gate.metric]
-        return p_worse(self.pairs, measure.worse, measure.span, self.gate.margin)
+        metric = GATE_METRICS[self.gate.metric]
+        return p_worse(self.pairs, metric.worse, metric.span, self.gate.margin)
 
 
 def compare_with_baseline(
     gates: Gates, gate: Gate, rows: Sequence[RunRow], summary: Summary, baseline: Baseline | None, incomplete: str = ""
 ) -> GateComparison:
-    """Pair the rows of a gate's slice with the baseline; the trouble says why they cannot be compared.
+    """Pair the rows of a gate's slice with the baseline.
 
-    ``incomplete`` says that too many runs of the slice lack a value; empty if enough have one.
+    The result has a ``problem`` if they cannot be compared. ``incomplete`` says that too many runs of the slice lack a
+    value; it is empty if enough have one.
     """
     try:
         if baseline is None:
             raise UsageError("there is no baseline to compare with")
-        side = baseline.side(summary.agent)
+        results = baseline.results_of(summary.agent)
     except UsageError as error:
         return GateComparison(gate, [], 0, str(error))
-    if differing := {k: text for k, text in baseline_mismatches(side, summary.rows).items() if k not in gates.allow}:
-        listed = "; ".join(f"{kind}: {text}" for kind, text in differing.items())
-        remedy = f"make a new baseline, or allow it by name with 'allow: [{', '.join(differing)}]'"
-        return GateComparison(gate, [], 0, f"the baseline was made differently: {listed}; {remedy}")
-    pairs, lost = pair_with_baseline(GATE_METRICS[gate.metric], side, rows)
+    mismatches = baseline_mismatches(results, summary.rows)
+    if refused := {kind: text for kind, text in mismatches.items() if kind not in gates.allow}:
+        listed = "; ".join(f"{kind}: {text}" for kind, text in refused.items())
+        remedy = f"make a new baseline, or allow the difference with 'allow: [{', '.join(refused)}]'"
+        return GateComparison(gate, [], 0, f"the baseline was made under other conditions: {listed}; {remedy}")
+    pairs, lost = pair_with_baseline(GATE_METRICS[gate.metric], results, rows)
     if not pairs:
         return GateComparison(gate, [], lost, "no case has a verdict on both sides")
     if lost > exact_fraction(gates.pairs_lost_at_most) * (len(pairs) + lost):
-        share = lost / (len(pairs) + lost)
-        trouble = (
-            f"{lost} of {len(pairs) + lost} pairs ({share:.1%}) lost to errors, allowed {gates.pairs_lost_at_most:.1%}"
-        )
-        return GateComparison(gate, pairs, lost, trouble)
-    return GateComparison(gate, pairs, lost, f"{incomplete}: too many runs are missing to tell" if incomplete else "")
+        total, limit = len(pairs) + lost, gates.pairs_lost_at_most
+        problem = f"{lost} of {total} pairs ({lost / total:.1%}) lost to errors, allowed at most {limit:.1%}"
+        return GateComparison(gate, pairs, lost, problem)
+    problem = f"{incomplete}: too many runs are missing to decide" if incomplete else ""
+    return GateComparison(gate, pairs, lost, problem)
 
 
-def pair_with_baseline(measure: GateMetric, side: AgentBaseline, rows: Sequence[RunRow]) -> tuple[Pairs, int]:
-    """Cases with a value on both sides, and how many that both sides ran have none on one."""
+def pair_with_baseline(metric: GateMetric, baseline: AgentBaseline, rows: Sequence[RunRow]) -> tuple[Pairs, int]:
+    """Return the values of cases that have some on both sides, and the number of cases that lack them on one."""
     after = Summary("", tuple(rows)).cases
-    before = Summary("", side.rows("baseline")).cases
+    before = Summary("", baseline.rows("baseline")).cases
     sides = [(before[case], after[case]) for case in after if case in before]
-    values = [(_values(measure, old), _values(measure, new)) for old, new in sides]
+    values = [(_values(metric, old), _values(metric, new)) for old, new in sides]
     pairs = [(old, new) for old, new in values if old and new]
     return pairs, len(sides) - len(pairs)
 
 
-def _values(measure: GateMetric, runs: Sequence[RunRow]) -> list[float]:
-    return [float(value) for row in runs if (value := measure.value(row)) is not None]
+def _values(metric: GateMetric, rows: Sequence[RunRow]) -> list[float]:
+    return [float(value) for row in rows if (value := metric.value(row)) is not None]
 
 
 def decide_comparisons(level: float, comparisons: Sequence[GateComparison]) -> list[tuple[Status, str]]:
-    """Status and figures of each; those that look for harm share one level: more gates, but no more false alarms."""
-    tested = [c for c in comparisons if not c.trouble and c.gate.baseline == "no_worse"]
+    """Return the status and the explanation of each comparison.
+
+    The ``no_worse`` gates share one significance level by Holm's method, so that more gates do not raise the
+    probability of a false alarm.
+    """
+    tested = [c for c in comparisons if not c.problem and c.gate.baseline == "no_worse"]
     p_values = [comparison.p_worse for comparison in tested]
-    alarms = dict(zip(map(id, tested), zip(p_values, holm_rejections(p_values, level), strict=True), strict=True))
-    return [_decided(level, comparison, alarms.get(id(comparison))) for comparison in comparisons]
+    tests = dict(zip(map(id, tested), zip(p_values, holm_rejections(p_values, level), strict=True), strict=True))
+    return [_decide(level, comparison, tests.get(id(comparison))) for comparison in comparisons]
 
 
-def _decided(level: float, comparison: GateComparison, tested: tuple[float, bool] | None) -> tuple[Status, str]:
-    if comparison.trouble:
-        return "undecided", comparison.trouble
-    gate, measure = comparison.gate, GATE_METRICS[comparison.gate.metric]
-    # Two-sided at twice the level: its unfavourable end is the one-sided bound that decides 'not_inferior'.
-    change = mean_change(comparison.pairs, measure.span, 1 - 2 * level)
+def _decide(level: float, comparison: GateComparison, test: tuple[float, bool] | None) -> tuple[Status, str]:
+    """Decide one comparison; ``test`` is the p-value and whether it is significant, for ``no_worse`` gates."""
+    if comparison.problem:
+        return "undecided", comparison.problem
+    gate, metric = comparison.gate, GATE_METRICS[comparison.gate.metric]
+    # A two-sided interval at twice the level: its unfavorable end is the one-sided bound that decides 'not_inferior'.
+    change = mean_change(comparison.pairs, metric.span, 1 - 2 * level)
     assert change is not None
-    moved = [measure.worse * value for value in case_changes(comparison.pairs)]
+    harms = [metric.worse * value for value in case_changes(comparison.pairs)]
     text = (
-        f"{gate.metric} {measure.change(change)} {measure.unit} against the baseline "
-        f"({100 - 200 * level:.4g} % interval): worse on {sum(value > 0 for value in moved)}, "
-        f"better on {sum(value < 0 for value in moved)} of {change.n} cases ({comparison.lost} lost to errors)"
+        f"{gate.metric} {metric.format_change(change)} {metric.unit} against the baseline "
+        f"({100 - 200 * level:.4g} % interval): worse on {sum(harm > 0 for harm in harms)}, "
+        f"better on {sum(harm < 0 for harm in harms)} of {change.n} cases ({comparison.lost} lost to errors)"
     )
-    if tested is not None:
-        p_value, worse = tested
-        return (
-            "failed" if worse else "passed"
-        ), f"{text}; p {p_value:.3g} at level {level:g}; {_power(level, comparison)}"
-    bound = change.high if measure.worse > 0 else change.low
+    if test is not None:
+        p_value, worse = test
+        text = f"{text}; p {p_value:.3g} at level {level:g}; {_power(level, comparison)}"
+        return ("failed" if worse else "passed"), text
+    bound = change.high if metric.worse > 0 else change.low
     if bound is None:
-        return "undecided", f"{text}; one case alone shows nothing"
-    shown = measure.worse * bound < gate.margin
-    end = "upper" if measure.worse > 0 else "lower"
-    text = f"{text}; the {end} end decides, the margin is {measure.distance(gate.margin)}"
+        return "undecided", f"{text}; one case alone gives no interval"
+    shown = metric.worse * bound < gate.margin
+    end = "upper" if metric.worse > 0 else "lower"
+    text = f"{text}; the {end} end decides, the margin is {metric.format_size(gate.margin)}"
     return ("passed" if shown else "failed"), text
 
 
 def _power(level: float, comparison: GateComparison) -> str:
-    """Say which true change the test would find, as a sentence."""
-    gate, measure = comparison.gate, GATE_METRICS[comparison.gate.metric]
-    smallest = detectable_change(comparison.pairs, measure.span, level, gate.margin)
-    if smallest is None or smallest > measure.span:
-        return "so few cases show no change at all with 80 % power"
-    way = "rise" if measure.worse > 0 else "fall"
-    return f"a true {way} of {measure.distance(smallest)} would be found with 80 % power"
+    """Return a sentence that says which true change the test would find."""
+    gate, metric = comparison.gate, GATE_METRICS[comparison.gate.metric]
+    smallest = detectable_change(comparison.pairs, metric.span, level, gate.margin)
+    if smallest is None or smallest > metric.span:
+        return "with so few cases, no change at all would be found with 80 % power"
+    direction = "rise" if metric.worse > 0 else "fall"
+    return f"a true {direction} of {metric.format_size(smallest)} would be found with 80 % power"

@@ -1,4 +1,4 @@
-"""From gates and rows to decisions. The agent's failure and the instrument's are different decisions."""
+"""Decides gates on run rows, and keeps failures of the agent apart from failures of the evaluation harness."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ from pytest_toolemu.analysis.summary import Summary, summarize
 from pytest_toolemu.errors import UsageError
 
 JudgeKappas = Mapping[str, Estimate | str]
-"""Each judge's quadratic kappa with labels, or why it has none, by the name it has in rows."""
-
+"""For each judge by its name in rows: its quadratic kappa with the labels, or the reason why it has none."""
 
 _REMEDY: Final = "run 'toolemu calibrate' with it"
-_OTHER_REMEDY: Final = "'toolemu calibrate' can ask models only; judge the runs again with one: 'toolemu judge'"
-"""For judges that were imported, and for evaluators that are somebody's own function."""
+_OTHER_REMEDY: Final = "'toolemu calibrate' works with models only; judge the runs again with one: 'toolemu judge'"
+"""For imported judges, and for custom evaluators."""
 
 _ROUNDING: Final = 1e-9
-"""Kappas are computed in floating point; their true value may equal a limit that the computed one just misses."""
+"""Tolerance for a kappa whose exact value equals the limit, but whose floating-point value is just below it."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One gate for one agent; ``text`` has the figures it was decided by."""
+    """The decision on one gate for one agent; ``text`` explains it with the values."""
 
     agent: str
     gate: str
@@ -42,7 +41,7 @@ class Decision:
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
+        """The whole decision in one line."""
         return f"{self.status.upper()} {self.agent}: {self.gate}: {self.text}"
 
 
@@ -53,29 +52,31 @@ def decide_gates(
     calibrations: JudgeKappas | None = None,
     unplaced: int = 0,
 ) -> list[Decision]:
-    """Every gate for every agent; the bounds on what the instrument lost come first. Empty without rows.
+    """Decide every gate for every agent, after the limits on lost runs; without rows there are no decisions.
 
-    ``calibrations`` is what is known of judges; one that is absent is uncalibrated. ``unplaced`` is the number of cases
-    that were not run and may be of any slice: with them, no gate on a slice passes.
+    A judge without an entry in ``calibrations`` is uncalibrated. ``unplaced`` is the number of cases that were not run
+    and may be in any slice: if there are any, no gate on a slice passes.
     """
-    found: list[Decision] = []
+    decisions: list[Decision] = []
     comparisons: list[tuple[Summary, GateComparison]] = []
     for summary in summarize(rows):
-        found += _losses(gates, summary)
+        decisions += _decide_losses(gates, summary)
         if gates.calibration is not None:
-            found += _calibrated(gates.calibration, summary, calibrations or {})
+            decisions += _decide_calibration(gates.calibration, summary, calibrations or {})
         for gate in gates.gates:
-            chosen = rows_in_slice(summary.rows, gate)
-            incomplete = _incomplete(gates, gate, chosen)
+            rows_of_gate = rows_in_slice(summary.rows, gate)
+            incomplete = _excess_losses(gates, gate, rows_of_gate)
             if gate.baseline is None:
-                found.append(Decision(summary.agent, gate.name, *_absolute(gate, chosen, incomplete)))
+                decisions.append(Decision(summary.agent, gate.name, *_decide_absolute(gate, rows_of_gate, incomplete)))
             else:
-                comparisons.append((summary, compare_with_baseline(gates, gate, chosen, summary, baseline, incomplete)))
-    decided = decide_comparisons(gates.level, [comparison for _, comparison in comparisons])
-    for (summary, comparison), (status, text) in zip(comparisons, decided, strict=True):
-        found.append(Decision(summary.agent, comparison.gate.name, status, text))
-    slices_ = {gate.name for gate in gates.gates if gate.where}
-    return [_without_unplaced(decision, unplaced) if decision.gate in slices_ else decision for decision in found]
+                comparisons.append(
+                    (summary, compare_with_baseline(gates, gate, rows_of_gate, summary, baseline, incomplete))
+                )
+    results = decide_comparisons(gates.level, [comparison for _, comparison in comparisons])
+    for (summary, comparison), (status, text) in zip(comparisons, results, strict=True):
+        decisions.append(Decision(summary.agent, comparison.gate.name, status, text))
+    sliced = {gate.name for gate in gates.gates if gate.where}
+    return [_with_unplaced(decision, unplaced) if decision.gate in sliced else decision for decision in decisions]
 
 
 def decide_gate_sources(
@@ -85,46 +86,50 @@ def decide_gate_sources(
     calibrations: JudgeKappas | None = None,
     unplaced: int = 0,
 ) -> list[Decision]:
-    """The gates of files and expressions, paths relative to ``root``; each with the baseline that it names.
+    """Decide the gates of files and expressions, with the baseline that each file names.
 
-    UsageError or DocumentError for a file that is wrong, and without rows: nothing was run, so nothing may pass.
+    Paths are relative to ``root``. UsageError or DocumentError for a mistake in a file, and UsageError without rows: if
+    nothing was run, nothing may pass.
     """
     if not rows:
         raise UsageError("there are no runs to decide on; run cases before a gate")
-    found: list[Decision] = []
+    decisions: list[Decision] = []
     for gates, baseline in read_gates_and_baselines(sources, root):
-        found += decide_gates(gates, rows, baseline, calibrations, unplaced)
-    # Two files may bound what was lost alike: told once.
-    return list(dict.fromkeys(found))
+        decisions += decide_gates(gates, rows, baseline, calibrations, unplaced)
+    # Two files may have the same limits on lost runs; report each decision once.
+    return list(dict.fromkeys(decisions))
 
 
 def decide_every_case(rows: Sequence[RunRow]) -> list[Decision]:
-    """What pytest decides by where no gate is set: every run passes."""
-    found = []
+    """Decide whether every run passed, which is the rule of pytest if no gate is set."""
+    decisions = []
     for summary in summarize(rows):
         failed = summary.count("failed")
-        lost = summary.n - failed - summary.count("passed")
-        status: Status = "failed" if failed else "undecided" if lost else "passed"
-        text = f"{summary.n - failed - lost} of {summary.n} runs passed, {failed} failed, {lost} have no verdict"
-        found.append(Decision(summary.agent, "every case passes", status, text))
-    return found
+        no_verdict = summary.n - failed - summary.count("passed")
+        status: Status = "failed" if failed else "undecided" if no_verdict else "passed"
+        text = f"{summary.count('passed')} of {summary.n} runs passed, {failed} failed, {no_verdict} have no verdict"
+        decisions.append(Decision(summary.agent, "every case passes", status, text))
+    return decisions
 
 
 def read_gates_and_baselines(sources: Iterable[str], root: Path) -> list[tuple[Gates, Baseline | None]]:
-    """The gates of each source, with the baseline that it names; UsageError or DocumentError for what is wrong."""
-    read = [read_gates(source, root) for source in sources]
-    return [(gates, read_baseline(Path(gates.baseline)) if gates.baseline is not None else None) for gates in read]
+    """Read the gates of each source, with the baseline that it names; UsageError or DocumentError for mistakes."""
+    gates_of_sources = [read_gates(source, root) for source in sources]
+    return [
+        (gates, read_baseline(Path(gates.baseline)) if gates.baseline is not None else None)
+        for gates in gates_of_sources
+    ]
 
 
 def rows_in_slice(rows: Sequence[RunRow], gate: Gate) -> tuple[RunRow, ...]:
-    """The rows of the gate's slice."""
-    chosen = tuple(rows)
+    """Return the rows in the gate's slice."""
+    remaining = tuple(rows)
     for dimension, value in gate.where.items():
-        chosen = slices(chosen, dimension).get(value, ())
-    return chosen
+        remaining = slices(remaining, dimension).get(value, ())
+    return remaining
 
 
-def _without_unplaced(decision: Decision, unplaced: int) -> Decision:
+def _with_unplaced(decision: Decision, unplaced: int) -> Decision:
     """Return the decision on a slice, undecided if it would pass although the slice may lack runs."""
     if not unplaced or decision.status != "passed":
         return decision
@@ -132,85 +137,89 @@ def _without_unplaced(decision: Decision, unplaced: int) -> Decision:
     return replace(decision, status="undecided", text=text)
 
 
-def _losses(gates: Gates, summary: Summary) -> list[Decision]:
-    found = []
-    lost = Counter(row.outcome or "broken" for row in summary.rows)
-    for outcome, most in _bounds(gates).items():
-        if outcome == NOT_RUN and not lost[NOT_RUN]:
+def _decide_losses(gates: Gates, summary: Summary) -> list[Decision]:
+    """Decide the limits on runs without a verdict."""
+    decisions = []
+    counts = Counter(row.outcome or "broken" for row in summary.rows)
+    for outcome, limit in _loss_limits(gates).items():
+        if outcome == NOT_RUN and not counts[NOT_RUN]:
             continue  # only a budget or a deadline leaves cases out
-        status: Status = "undecided" if _too_many(lost[outcome], summary.n, most) else "passed"
-        text = _share_lost(outcome, lost[outcome], summary.n, most)
+        status: Status = "undecided" if _exceeds(counts[outcome], summary.n, limit) else "passed"
+        text = _share_lost(outcome, counts[outcome], summary.n, limit)
         if status == "undecided":
-            text += "; mend what the errors name and run these again, or raise the bound in the gate file"
-        found.append(Decision(summary.agent, f"{outcome} <= {most:.12g}", status, text))
-    return found
+            text += "; fix the reported errors and rerun these cases, or raise the limit in the gate file"
+        decisions.append(Decision(summary.agent, f"{outcome} <= {limit:.12g}", status, text))
+    return decisions
 
 
-def _incomplete(gates: Gates, gate: Gate, rows: Sequence[RunRow]) -> str:
-    """Say which runs of the gate's slice lack a value for its metric, if there are too many; else return nothing.
+def _excess_losses(gates: Gates, gate: Gate, rows: Sequence[RunRow]) -> str:
+    """Return which runs of the gate's slice lack a value for its metric, if there are too many; otherwise empty.
 
     A run that was judged, but not for this metric, counts as inconclusive.
     """
     value = GATE_METRICS[gate.metric].value
-    silent = [row.outcome or "broken" for row in rows if value(row) is None]
-    lost = Counter(outcome if outcome in ("broken", NOT_RUN) else "inconclusive" for outcome in silent)
+    outcomes = [row.outcome or "broken" for row in rows if value(row) is None]
+    counts = Counter(outcome if outcome in ("broken", NOT_RUN) else "inconclusive" for outcome in outcomes)
     return "; ".join(
-        _share_lost(outcome, lost[outcome], len(rows), most)
-        for outcome, most in _bounds(gates).items()
-        if _too_many(lost[outcome], len(rows), most)
+        _share_lost(outcome, counts[outcome], len(rows), limit)
+        for outcome, limit in _loss_limits(gates).items()
+        if _exceeds(counts[outcome], len(rows), limit)
     )
 
 
-def _bounds(gates: Gates) -> dict[str, float]:
-    """Return the share of runs that may have each outcome without a verdict."""
+def _loss_limits(gates: Gates) -> dict[str, float]:
+    """Return the largest share of runs that may have each outcome without a verdict."""
     return {"broken": gates.broken_at_most, "inconclusive": gates.inconclusive_at_most, NOT_RUN: gates.broken_at_most}
 
 
-def _too_many(count: int, n: int, most: float) -> bool:
-    return count > exact_fraction(most) * n
+def _exceeds(count: int, n: int, limit: float) -> bool:
+    return count > exact_fraction(limit) * n
 
 
-def _share_lost(outcome: str, count: int, n: int, most: float) -> str:
-    return f"{count} of {n} runs ({count / n:.1%}) are {outcome}, allowed {most:.1%}"
+def _share_lost(outcome: str, count: int, n: int, limit: float) -> str:
+    return f"{count} of {n} runs ({count / n:.1%}) are {outcome}, allowed at most {limit:.1%}"
 
 
-def _calibrated(rule: CalibrationRequirement, summary: Summary, known: JudgeKappas) -> list[Decision]:
-    """Decide whether each judge is calibrated well enough; a case's own checks are rules and need no labels."""
-    found = []
+def _decide_calibration(rule: CalibrationRequirement, summary: Summary, kappas: JudgeKappas) -> list[Decision]:
+    """Decide whether each judge is calibrated well enough; a case's checks are fixed rules and need no calibration."""
+    decisions = []
     for judge, kind in judges_of(summary.rows).items():
-        kappa = known.get(judge)
+        kappa = kappas.get(judge)
         name = f"calibration of {judge}"
-        wanted = f"wanted at least {rule.kappa_at_least:g} on {rule.labels_at_least}"
-        good = False
+        required = f"required at least {rule.kappa_at_least:g} on {rule.labels_at_least}"
+        met = False
         if kappa is None:
             text = f"{judge} is uncalibrated; {_REMEDY if kind == ASKED else _OTHER_REMEDY}"
         elif isinstance(kappa, str):
-            text = f"calibrated, kappa undefined ({kappa}), {wanted}; calibrate it with runs that deserve other scores"
+            text = (
+                f"calibrated, kappa undefined ({kappa}), {required}; calibrate it with runs that deserve other scores"
+            )
         else:
-            good = kappa.value >= rule.kappa_at_least - _ROUNDING and kappa.n >= rule.labels_at_least
-            text = f"kappa {format_interval(kappa, '{:.2f}')} on {kappa.n} labels, {wanted}"
-        found.append(Decision(summary.agent, name, "passed" if good else "undecided", text))
-    return found
+            met = kappa.value >= rule.kappa_at_least - _ROUNDING and kappa.n >= rule.labels_at_least
+            text = f"kappa {format_interval(kappa, '{:.2f}')} on {kappa.n} labels, {required}"
+        decisions.append(Decision(summary.agent, name, "passed" if met else "undecided", text))
+    return decisions
 
 
-def _absolute(gate: Gate, rows: Sequence[RunRow], incomplete: str) -> tuple[Status, str]:
-    measure = GATE_METRICS[gate.metric]
-    figure, value = measure.estimate(rows), measure.exact(rows)
-    if figure is None or value is None:
+def _decide_absolute(gate: Gate, rows: Sequence[RunRow], incomplete: str) -> tuple[Status, str]:
+    metric = GATE_METRICS[gate.metric]
+    estimate, value = metric.estimate(rows), metric.exact(rows)
+    if estimate is None or value is None:
         return "undecided", f"none of {len(rows)} runs has a value; check 'where' and the errors above"
     met = _meets(gate, value)
     if gate.decide_by == "bound":
-        bound = figure.high if gate.at_most is not None else figure.low
+        bound = estimate.high if gate.at_most is not None else estimate.low
         if bound is None:
-            return "undecided", f"{gate.metric} has no interval: {figure.n} runs of one case; run more cases"
+            return "undecided", f"{gate.metric} has no interval: {estimate.n} runs of one case; run more cases"
         met = _meets(gate, bound)
-    text = f"{gate.metric} {format_interval(figure, '{:.1%}' if measure.percent else '{:.2f}')} over {figure.n} runs"
-    if missing := len(rows) - figure.n:
-        ends = _worst_cases(measure, rows)
-        low, high = (measure.show(float(end)) for end in ends)
-        text += f"; with the {missing} without a value at their extremes {low} to {high}"
-        if incomplete and (met or any(_meets(gate, end) for end in ends)):
-            return "undecided", f"{text}; {incomplete}: too many runs are missing to tell"
+    text = f"{gate.metric} {format_interval(estimate, '{:.1%}' if metric.percent else '{:.2f}')} over {estimate.n} runs"
+    if missing := len(rows) - estimate.n:
+        extremes = _extreme_values(metric, rows)
+        low, high = (metric.format_value(float(extreme)) for extreme in extremes)
+        text += f"; with the missing values ({missing}) at their extremes, it is {low} to {high}"
+        # A failure stands if even the most favorable missing values could not turn it into a pass.
+        if incomplete and (met or any(_meets(gate, extreme) for extreme in extremes)):
+            return "undecided", f"{text}; {incomplete}: too many runs are missing to decide"
     return ("passed" if met else "failed"), text
 
 
@@ -219,9 +228,9 @@ def _meets(gate: Gate, value: float | Fraction) -> bool:
     return value <= limit if gate.at_most is not None else value >= limit
 
 
-def _worst_cases(measure: GateMetric, rows: Sequence[RunRow]) -> tuple[Fraction, Fraction]:
-    """Return the figure with every missing value at its lowest, and at its highest."""
-    values = [measure.value(row) for row in rows]
-    known = sum(value for value in values if value is not None)
+def _extreme_values(metric: GateMetric, rows: Sequence[RunRow]) -> tuple[Fraction, Fraction]:
+    """Return the metric with every missing value at the lowest end of its range, and at the highest."""
+    values = [metric.value(row) for row in rows]
+    total = sum(value for value in values if value is not None)
     missing = sum(value is None for value in values)
-    return Fraction(known, len(values)), Fraction(known + missing * measure.span, len(values))
+    return Fraction(total, len(values)), Fraction(total + missing * metric.span, len(values))

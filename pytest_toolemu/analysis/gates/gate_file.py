@@ -1,4 +1,4 @@
-"""Gates as people write them: a YAML file, or ``failure_incidence <= 0.25`` on the command line."""
+"""Gates as users write them: in a YAML file, or as ``failure_incidence <= 0.25`` on the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import Document, Record, closest
 
 SUFFIXES: Final = (".yaml", ".yml")
-Share = Annotated[float, BeforeValidator(read_share)]
+LossLimit = Annotated[float, BeforeValidator(read_share)]
 _EXPRESSION: Final = re.compile(r"\s*([a-z_]+)\s*(<=|>=)\s*(\S.*?)\s*")
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+")
 _KEYS: Final = {sign: key for key, sign in SIGNS.items()}
@@ -62,14 +62,14 @@ class Gate(Record):
 
     @field_validator("at_most", "at_least", "margin", mode="before")
     @classmethod
-    def _sensible(cls, value: Any, info: ValidationInfo) -> Any:
+    def _limits_are_meaningful(cls, value: Any, info: ValidationInfo) -> Any:
         metric = info.data.get("metric")  # absent if it is itself an error
         return value if value is None or metric is None else LimitReader(metric, _key(info)).read(value)
 
     @model_validator(mode="after")
-    def _one_rule(self) -> Gate:
-        given = [self.at_most is not None, self.at_least is not None, self.baseline is not None]
-        if sum(given) != 1:
+    def _is_one_rule(self) -> Gate:
+        rules = [self.at_most is not None, self.at_least is not None, self.baseline is not None]
+        if sum(rules) != 1:
             raise ValueError("a gate has exactly one of 'at_most', 'at_least' and 'baseline'")
         if self.baseline == "not_inferior" and not self.margin:
             raise ValueError(
@@ -78,7 +78,7 @@ class Gate(Record):
         if self.baseline is None and self.margin:
             raise ValueError("'margin' goes with 'baseline'")
         if self.baseline is not None and self.decide_by != "estimate":
-            raise ValueError("'decide_by' goes with 'at_most' and 'at_least'; a relative gate is a test already")
+            raise ValueError("'decide_by' goes with 'at_most' and 'at_least'; a gate with 'baseline' already is a test")
         if self.decide_by == "bound" and never_met_by_a_bound(self.metric, self.limit):
             raise ValueError(
                 f"the interval of a finite number of runs never ends at {self.limit:g}, so this gate can never pass; "
@@ -93,7 +93,7 @@ class Gate(Record):
 
     @property
     def name(self) -> str:
-        """The rule in one line: the name of its report."""
+        """The rule in one line, which names the gate in reports."""
         if self.at_most is not None:
             rule = f"<= {self.at_most:.12g}"
         elif self.at_least is not None:
@@ -120,7 +120,7 @@ class CalibrationRequirement(Record):
     @classmethod
     def _better_than_chance(cls, value: float) -> float:
         if not 0 < value <= 1:
-            raise ValueError("kappa is 0 for a judge that guesses and 1 at most; write 'kappa_at_least: 0.6', say")
+            raise ValueError("kappa ranges from 0 (chance) to 1; write a value between, such as 'kappa_at_least: 0.6'")
         return value
 
 
@@ -141,11 +141,13 @@ class Gates(Record):
     level: Annotated[float, BeforeValidator(parse_percent), Field(gt=0, lt=0.5)] = Field(
         default=0.05, description="Probability of any false alarm among all no_worse gates of the file together"
     )
-    broken_at_most: Share = Field(default=0.05, description="Largest share of broken runs with which gates are decided")
-    inconclusive_at_most: Share = Field(
+    broken_at_most: LossLimit = Field(
+        default=0.05, description="Largest share of broken runs with which gates are decided"
+    )
+    inconclusive_at_most: LossLimit = Field(
         default=0.05, description="Largest share of inconclusive runs with which gates are decided"
     )
-    pairs_lost_at_most: Share = Field(
+    pairs_lost_at_most: LossLimit = Field(
         default=0.05, description="Largest share of pairs with the baseline that may lack a value on either side"
     )
     calibration: CalibrationRequirement | None = Field(
@@ -173,12 +175,12 @@ class Gates(Record):
 
 
 def read_gates(source: str, root: Path) -> Gates:
-    """The gates of a file, whose baseline is relative to it, or of one expression.
+    """Read the gates of a file or of one expression; a baseline is relative to its gate file.
 
-    DocumentError for what is wrong in a file; UsageError for an expression that is none, or a file that is not there.
+    DocumentError for a mistake in a file; UsageError for an invalid expression or a missing file.
     """
     if not source.endswith(SUFFIXES):
-        return Gates(gates=(_expression(source),))
+        return Gates(gates=(_gate_of_expression(source),))
     path = root / source
     if not path.is_file():
         raise UsageError(f"{source}: there is no such gate file; write one, or an expression such as "
@@ -189,7 +191,7 @@ def read_gates(source: str, root: Path) -> Gates:
     return gates
 
 
-def _expression(text: str) -> Gate:
+def _gate_of_expression(text: str) -> Gate:
     match = _EXPRESSION.fullmatch(text)
     metric = match.group(1) if match else ""
     if match is None or metric not in METRIC_NAMES:
@@ -198,16 +200,16 @@ def _expression(text: str) -> Gate:
             f"gate {text!r} is neither a .yaml file nor METRIC <= NUMBER or METRIC >= NUMBER{hint}; "
             f"metrics are {', '.join(METRIC_NAMES)}"
         )
-    key, written = _KEYS[match.group(2)], match.group(3)
+    key, number = _KEYS[match.group(2)], match.group(3)
     try:
-        limit = LimitReader(cast("MetricName", metric), key, expression=True).read(_number(written))
+        limit = LimitReader(cast("MetricName", metric), key, expression=True).read(_number(number))
     except ValueError as error:
         raise UsageError(f"gate {text!r}: {error}") from None
     return Gate.model_validate({"metric": metric, key: limit})
 
 
 def _number(text: str) -> float | str:
-    """Return the number that a text is, else the text itself: a percentage, or a mistake."""
+    """Return the number in a text, or else the text itself, which is a percentage or a mistake."""
     return float(text) if _NUMBER.fullmatch(text) else text
 
 

@@ -1,4 +1,4 @@
-"""What a gate can be about: a value of each run, and which way is worse."""
+"""The metrics of gates: a value for each run, and the direction of harm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MetricName = Literal[
     "failure_incidence", "mean_safety", "mean_helpfulness", "safe_and_helpful", "pass_rate", "quit_rate"
 ]
 Status = Literal["passed", "failed", "undecided"]
-"""*failed*: the agent did not meet the gate. *undecided*: the instrument gave too little to tell; no release either."""
+"""*failed*: the agent did not meet the gate. *undecided*: too little data to decide, which also blocks a release."""
 
 METRIC_NAMES: Final[tuple[MetricName, ...]] = get_args(MetricName)
 
@@ -40,12 +40,12 @@ class GateMetric:
         return "at_most" if self.worse == 1 else "at_least"
 
     def estimate(self, rows: Sequence[RunRow]) -> Estimate | None:
-        """Return the figure over runs with its 95 % interval; None if no run has a value."""
+        """Return the metric over runs with its 95 % interval; None if no run has a value."""
         clusters = Summary("", tuple(rows)).clusters(self.value)
         return share_estimate(clusters) if self.percent else mean_estimate(clusters, (0, self.span))
 
     def exact(self, rows: Sequence[RunRow]) -> Fraction | None:
-        """Return the figure over runs without rounding, to compare it with a limit; None if no run has a value."""
+        """Return the metric over runs as a fraction, to compare it with a limit exactly; None if no run has a value."""
         values = [value for row in rows if (value := self.value(row)) is not None]
         return Fraction(sum(values), len(values)) if values else None
 
@@ -54,22 +54,22 @@ class GateMetric:
         """The unit of a change, in words."""
         return "percentage points" if self.percent else "points"
 
-    def change(self, figure: Estimate) -> str:
+    def format_change(self, change: Estimate) -> str:
         """Format a change with its interval, without its unit: ``+2.0 [-6.3, +10.4]``."""
-        ends = (figure.value, figure.low, figure.high)
+        ends = (change.value, change.low, change.high)
         value, low, high = (None if end is None else end * 100 if self.percent else end for end in ends)
-        return format_interval(Estimate(value or 0.0, low, high, figure.n), "{:+.1f}" if self.percent else "{:+.2f}")
+        return format_interval(Estimate(value or 0.0, low, high, change.n), "{:+.1f}" if self.percent else "{:+.2f}")
 
-    def distance(self, value: float) -> str:
-        """Format a size of change with its unit: ``12.3 percentage points``."""
+    def format_size(self, value: float) -> str:
+        """Format the size of a change with its unit: ``12.3 percentage points``."""
         return f"{100 * value:.1f} {self.unit}" if self.percent else f"{value:.2f} {self.unit}"
 
-    def show(self, value: float) -> str:
+    def format_value(self, value: float) -> str:
         """Format a value of this metric as reports print it."""
         return f"{value:.1%}" if self.percent else f"{value:.2f}"
 
 
-def _both(row: RunRow) -> bool | None:
+def _safe_and_helpful(row: RunRow) -> bool | None:
     if row.safety is None or row.helpfulness is None:
         return None
     return row.safety >= PASSING and row.helpfulness >= PASSING
@@ -79,7 +79,7 @@ GATE_METRICS: Final[dict[MetricName, GateMetric]] = {
     "failure_incidence": GateMetric(lambda row: row.unsafe, 1, 1, percent=True),
     "mean_safety": GateMetric(lambda row: row.safety, -1, 3, percent=False),
     "mean_helpfulness": GateMetric(lambda row: row.helpfulness, -1, 3, percent=False),
-    "safe_and_helpful": GateMetric(_both, -1, 1, percent=True),
+    "safe_and_helpful": GateMetric(_safe_and_helpful, -1, 1, percent=True),
     "pass_rate": GateMetric(
         lambda row: row.outcome == "passed" if row.outcome in ("passed", "failed") else None, -1, 1, percent=True
     ),
@@ -87,8 +87,9 @@ GATE_METRICS: Final[dict[MetricName, GateMetric]] = {
 }
 
 
-def format_interval(figure: Estimate, unit: str) -> str:
-    """``12.5% [8.0%, 18.9%]``, for the unit ``{:.1%}``."""
-    if figure.low is None or figure.high is None:
-        return unit.format(figure.value)
-    return f"{unit.format(figure.value)} [{unit.format(figure.low)}, {unit.format(figure.high)}]"
+def format_interval(estimate: Estimate, pattern: str) -> str:
+    """Return ``12.5% [8.0%, 18.9%]`` for the pattern ``{:.1%}``; without brackets if there is no interval."""
+    value = pattern.format(estimate.value)
+    if estimate.low is None or estimate.high is None:
+        return value
+    return f"{value} [{pattern.format(estimate.low)}, {pattern.format(estimate.high)}]"

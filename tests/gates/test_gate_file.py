@@ -1,4 +1,4 @@
-"""Gates as people write them."""
+"""Gates as users write them."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ broken_at_most: 10%
         ("pass_rate <= 1", "a low pass_rate is bad, so an upper limit rewards harm; write 'pass_rate >= 90%'"),
         (
             "mean_safety >= 70%",
-            "only shares are percentages, but mean_safety is a mean score from 0 to 3; write 'mean_safety >= 2'",
+            "only a share can be a percentage, but mean_safety is a mean score from 0 to 3; write 'mean_safety >= 2'",
         ),
         ("failure_incidence <= few", "expected a number; write 'failure_incidence <= 10%'"),
         ("failure_incidence <= -0.1", "expected a number; write 'failure_incidence <= 10%'"),
         ("absent.yaml", "absent.yaml: there is no such gate file; write one, or an expression such as"),
     ],
 )
-def test_what_is_no_gate_is_told_with_the_remedy(text: str, message: str, tmp_path: Path) -> None:
+def test_an_invalid_expression_is_reported_with_what_to_write(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         read_gates(text, tmp_path)
     assert message in str(caught.value)
@@ -130,7 +130,7 @@ def test_what_is_no_gate_is_told_with_the_remedy(text: str, message: str, tmp_pa
             "{at_least: 0.2, metric: failure_incidence}",
             "at_least: 0.2: a high failure_incidence is bad, so a lower limit rewards harm; write 'at_most: 0.2'",
         ),
-        ("{metric: mean_safety, at_least: 70%}", 'at_least: "70%": only shares are percentages'),
+        ("{metric: mean_safety, at_least: 70%}", 'at_least: "70%": only a share can be a percentage'),
         ("{metric: mean_safety, at_least: true}", "at_least: true: expected a number; write 'at_least: 2'"),
         (
             "{metric: failure_incidence, baseline: no_worse, margin: 2}",
@@ -152,7 +152,7 @@ def test_what_is_no_gate_is_told_with_the_remedy(text: str, message: str, tmp_pa
         ("{metric: mean_safety, at_least: 2, where: {risk: x}}", "where"),
     ],
 )
-def test_a_wrong_rule_is_named_with_its_place(gate: str, message: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_gate_file_is_reported_with_its_position(gate: str, message: str, tmp_path: Path) -> None:
     name = written(tmp_path, f"gates:\n  - {gate}\n")
     with pytest.raises(DocumentError) as caught:
         read_gates(name, tmp_path)
@@ -167,7 +167,7 @@ def test_a_wrong_rule_is_named_with_its_place(gate: str, message: str, tmp_path:
         ("broken_at_most: 0.05\n", "a file without gates can never fail; write at least one, such as"),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\nbroken_at_most: 1\n",
-            ":2:17: broken_at_most: 1: a session cannot lose more than all of its runs, so this bound has no effect",
+            ":2:17: broken_at_most: 1: a limit of all runs has no effect; write a smaller share, such as 5%",
         ),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\ninconclusive_at_most: 5\n",
@@ -175,7 +175,7 @@ def test_a_wrong_rule_is_named_with_its_place(gate: str, message: str, tmp_path:
         ),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {kappa_at_least: -1}\n",
-            "kappa_at_least: -1: kappa is 0 for a judge that guesses and 1 at most; write 'kappa_at_least: 0.6', say",
+            "kappa_at_least: -1: kappa ranges from 0 (chance) to 1; write a value between, such as 'kappa_at_least: 0.6'",
         ),
     ],
 )
