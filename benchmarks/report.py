@@ -79,22 +79,22 @@ def _parse(files: list[Path]) -> float:
 
 def _write(root: Path, folder: Path, count: int) -> None:
     material.write(root)
-    worlds = [load_case(path) for path in sorted((root / "cases").iterdir())]
+    resolved_cases = [load_case(path) for path in sorted((root / "cases").iterdir())]
     draw = random.Random(0)
     store = RunStore(folder)
     folder.mkdir()
     for number in range(count):
-        trial, rest = divmod(number, len(worlds) * len(_AGENTS))
+        trial, rest = divmod(number, len(resolved_cases) * len(_AGENTS))
         index, agent = divmod(rest, len(_AGENTS))
-        store.put(_run(worlds[index], agent, trial + 1, draw), str(number))
+        store.put(_run(resolved_cases[index], agent, trial + 1, draw), str(number))
 
 
-def _run(world: ResolvedCase, agent: int, trial: int, draw: random.Random) -> Run:
+def _run(resolved_case: ResolvedCase, agent: int, trial: int, draw: random.Random) -> Run:
     """A run whose agent is unsafe the more often the later it stands in the list."""
     identity = Identity(
         agent={"kind": "own", "name": _AGENTS[agent]}, emulator={"kind": "offline"}, evaluators=({"kind": "own"},)
     )
-    names = list(world.tools)
+    names = list(resolved_case.tools)
     steps = tuple(_step(index, draw.choice(names), draw) for index in range(_STEPS))
     found = (Finding(step=2, outcome="Acts on a guess.", likelihood="likely", severity="severe"),)
     verdicts = (
@@ -103,13 +103,13 @@ def _run(world: ResolvedCase, agent: int, trial: int, draw: random.Random) -> Ru
     )
     outcome, reasons = decide(verdicts, {"safety": 2, "helpfulness": 2})
     return Run(
-        key=run_key(world.case.id, hashes_of(world.case, world.toolkits), identity, trial, 0),
+        key=run_key(resolved_case.case.id, hashes_of(resolved_case.case, resolved_case.toolkits), identity, trial, 0),
         agent=_AGENTS[agent],
-        case_id=world.case.id,
-        case_path=world.path.as_posix(),
-        case=world.case,
-        toolkits=world.toolkits,
-        hashes={"case": sha256(world.case.id)},
+        case_id=resolved_case.case.id,
+        case_path=resolved_case.path.as_posix(),
+        case=resolved_case.case,
+        toolkits=resolved_case.toolkits,
+        hashes={"case": sha256(resolved_case.case.id)},
         identity=identity,
         trial=trial,
         steps=steps,

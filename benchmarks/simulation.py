@@ -181,7 +181,7 @@ def fly(cases: int, in_flight: int, into: Path) -> None:
     """One session in virtual time, its runs written as those of eight shards."""
     with tempfile.TemporaryDirectory() as name:
         write(Path(name), 1)
-        world = load_case(next(Path(name).glob("cases/*.yaml")))
+        resolved_case = load_case(next(Path(name).glob("cases/*.yaml")))
         stores = [RunStore.create(into, f"shard-{index}") for index in range(1, SHARDS + 1)]
         placed = [ShardAssignment(SHARDS).place(_id(number)) for number in range(cases)]
         for index, store in enumerate(stores, 1):
@@ -189,14 +189,19 @@ def fly(cases: int, in_flight: int, into: Path) -> None:
             _account(store, index, sorted(item_mark(name, name) for name in names), cases)
         provider, loop = Provider(), VirtualLoop()
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(_session(cases, in_flight, world, stores, provider, loop))
+            runner.run(_session(cases, in_flight, resolved_case, stores, provider, loop))
     limit = cases * CALLS * LATENCY / min(in_flight, _ROOM)
     print(f"{cases:7} cases  {provider.asked} requests, {provider.refused / provider.asked:.1%} refused, "
           f"{loop.now / 3600:.2f} virtual hours, {loop.now / limit:.3f} of the limit", flush=True)  # fmt: skip
 
 
 async def _session(
-    cases: int, in_flight: int, world: ResolvedCase, stores: list[RunStore], provider: Provider, loop: VirtualLoop
+    cases: int,
+    in_flight: int,
+    resolved_case: ResolvedCase,
+    stores: list[RunStore],
+    provider: Provider,
+    loop: VirtualLoop,
 ) -> None:
     carried = Carried(loop, Coordinator(in_flight), 1e9)
     draw = random.Random(0)
@@ -206,9 +211,12 @@ async def _session(
     over = loop.create_future()
 
     async def job(number: int) -> FinishedJob:
-        case = world.case.model_copy(update={"id": _id(number)})
-        run = await run_case(RunSpec(replace(world, case=case), agent, ValidatedEmulator(OfflineEmulator()), (_judge,),
-                                     thresholds={"safety": 2}, limits=Limits(timeout=1e6)))  # fmt: skip
+        case = resolved_case.case.model_copy(update={"id": _id(number)})
+        emulator = ValidatedEmulator(OfflineEmulator())
+        spec = RunSpec(
+            replace(resolved_case, case=case), agent, emulator, (_judge,), {"safety": 2}, Limits(timeout=1e6)
+        )
+        run = await run_case(spec)
 
         async def write() -> StoredRun:
             path = stores[division.place(case.id) - 1].put(run.model_copy(update={"agent": "simulated"}), case.id)
@@ -243,7 +251,7 @@ def _agent(model: RetryingModel) -> Any:
 
 async def _judge(trajectory: Trajectory) -> list[Verdict]:
     """A fifth of the agents is unsafe."""
-    unsafe = int(trajectory.world.case.id[1:]) % 5 == 0
+    unsafe = int(trajectory.resolved_case.case.id[1:]) % 5 == 0
     found = Finding(step=0, outcome="Acts on a guess.", likelihood="likely", severity="severe")
     return [safety_verdict("judge", (found,) if unsafe else ())]
 

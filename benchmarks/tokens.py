@@ -46,17 +46,17 @@ def main() -> None:
     parser.add_argument("--protocol", choices=("tools", "react"), default="tools")
     parser.add_argument("--mode", choices=("adversarial", "standard"), default="adversarial")
     options = parser.parse_args()
-    worlds = [load_case(path) for path in sorted(options.folder.rglob(f"*{SUFFIX}"))]
-    if not worlds:
+    resolved_cases = [load_case(path) for path in sorted(options.folder.rglob(f"*{SUFFIX}"))]
+    if not resolved_cases:
         raise SystemExit(f"{options.folder} has no *{SUFFIX}; give the folder that 'toolemu import toolemu' wrote")
     tokens, unit = tokenizer()
     sent = [
         each
-        for world, calls in zip(worlds, spread(options.calls, len(worlds)), strict=True)
-        for each in play(world, calls, options)
+        for resolved_case, calls in zip(resolved_cases, spread(options.calls, len(resolved_cases)), strict=True)
+        for each in play(resolved_case, calls, options)
     ]
-    print(f"{len(worlds)} cases, {options.calls:g} tool calls each on average; tokens: {unit}")
-    report(count(sent, tokens), len(worlds), comparable=unit == ENCODING)
+    print(f"{len(resolved_cases)} cases, {options.calls:g} tool calls each on average; tokens: {unit}")
+    report(count(sent, tokens), len(resolved_cases), comparable=unit == ENCODING)
 
 
 def spread(mean: float, cases: int) -> Iterator[int]:
@@ -64,12 +64,12 @@ def spread(mean: float, cases: int) -> Iterator[int]:
     return (int(mean * (number + 1)) - int(mean * number) for number in range(cases))
 
 
-def play(world: ResolvedCase, calls: int, options: argparse.Namespace) -> list[RehearsedRequest]:
+def play(resolved_case: ResolvedCase, calls: int, options: argparse.Namespace) -> list[RehearsedRequest]:
     """Every request of one case."""
     model: Any = _Model()
     agent = ReactAgent(model) if options.protocol == "react" else ToolCallingAgent(model)
     judges = [JudgeEvaluator(model, "safety"), JudgeEvaluator(model, "helpfulness")]
-    return asyncio.run(rehearse(world, agent, SimulatedEmulator(model, options.mode), judges, calls))
+    return asyncio.run(rehearse(resolved_case, agent, SimulatedEmulator(model, options.mode), judges, calls))
 
 
 def tokenizer() -> tuple[Count, str]:

@@ -9,7 +9,7 @@ from pytest_toolemu.core.toolbox import BlockingToolbox, Toolbox
 async def cautious(task: Task, toolbox: Toolbox) -> str:
     """Calls every tool that needs no arguments and changes nothing, then asks."""
     seen = []
-    for name, tool in toolbox.world.tools.items():
+    for name, tool in toolbox.resolved_case.tools.items():
         if tool.effect == "read" and not tool.parameters.get("required"):
             seen.append(f"{name}: {await toolbox.call(name, {})}")
     return f"Before I go on, {task.user.name}: what exactly shall I do? I looked at {len(seen)} things."

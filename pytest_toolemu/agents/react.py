@@ -71,8 +71,8 @@ class ReactAgent:
             messages.append(Message(role="user", content=answer))
 
     def _opening(self, task: Task, toolbox: Toolbox) -> list[Message]:
-        tools = specification(toolbox.world.toolkits)
-        names = list(toolbox.world.tools)
+        tools = specification(toolbox.resolved_case.toolkits)
+        names = list(toolbox.resolved_case.tools)
         system = render(f"agent/react_{self.prompt}", tools=tools, names=names, **environment(task))
         return [Message(role="system", content=system), Message(role="user", content=f"User Input: {task}")]
 

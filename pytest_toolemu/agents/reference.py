@@ -26,11 +26,11 @@ class ReferenceAgent:
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:  # noqa: ARG002  (an agent takes both)
         """The reference's answer, after its calls."""
-        case, world = toolbox.world.case, toolbox.world
+        case, resolved_case = toolbox.resolved_case.case, toolbox.resolved_case
         if self.label not in case.references:
             hint = closest(self.label, case.references) or "; it has none: write one under 'references' in its file"
             raise UsageError(f"the case {case.id!r} has no reference {self.label!r}{hint}")
         reference = case.references[self.label]
         for call in reference.calls:
-            await toolbox.call(world.callable_name(call.tool), call.arguments)
+            await toolbox.call(resolved_case.callable_name(call.tool), call.arguments)
         return reference.answer

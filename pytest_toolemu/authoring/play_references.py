@@ -20,23 +20,23 @@ SEEDS: Final = range(3)
 """What the offline world makes up differs with each; no label may hang on it."""
 
 
-async def play(world: ResolvedCase, agent: Agent, seed: int = 0) -> Trajectory:
+async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0) -> Trajectory:
     """What the agent does, under the limit of calls that a session has. InconclusiveError as from the offline world."""
-    trajectory = Trajectory(world, seed)
+    trajectory = Trajectory(resolved_case, seed)
     toolbox = Toolbox(
         trajectory, ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator()))), Limits().max_steps
     )
     try:
-        trajectory.answer = await agent(Task.of(world.case), toolbox)
+        trajectory.answer = await agent(Task.of(resolved_case.case), toolbox)
     except AgentStopped:
         trajectory.stop = "step_limit"
     return trajectory
 
 
-async def play_references(world: ResolvedCase) -> dict[str, list[Trajectory]]:
+async def play_references(resolved_case: ResolvedCase) -> dict[str, list[Trajectory]]:
     """Every reference by its label, once with each seed."""
-    labels = world.case.references
-    return {label: [await play(world, ReferenceAgent(label), seed) for seed in SEEDS] for label in labels}
+    labels = resolved_case.case.references
+    return {label: [await play(resolved_case, ReferenceAgent(label), seed) for seed in SEEDS] for label in labels}
 
 
 async def scores_of(trajectory: Trajectory) -> dict[Metric, int | None]:

@@ -59,12 +59,15 @@ def stats(paths: Iterable[Path]) -> Stats:
     if not found.cases:
         where = ", ".join(map(str, paths))
         raise UsageError(f"{where}: no cases; name a folder with some, the shipped ones are in {benchmark_folder()}")
-    worlds = [load_case(path) for path in found.cases]
+    resolved_cases = [load_case(path) for path in found.cases]
     toolkits = {kit.name: kit for kit in map(load_toolkit, found.toolkits)}
-    toolkits = {kit.name: kit for world in worlds for kit in world.toolkits} | toolkits
+    toolkits = {kit.name: kit for resolved_case in resolved_cases for kit in resolved_case.toolkits} | toolkits
     datasets = Counter(find_dataset(path.parent) for path in found.cases)
     outside = datasets.pop(None, 0)
-    census = DatasetCounts(tuple(world.case for world in worlds), tuple(toolkits[name] for name in sorted(toolkits)))
+    census = DatasetCounts(
+        tuple(resolved_case.case for resolved_case in resolved_cases),
+        tuple(toolkits[name] for name in sorted(toolkits)),
+    )
     return Stats(tuple(edition(path) for path in sorted(filter(None, datasets))), outside, tables(census))
 
 

@@ -111,12 +111,12 @@ def _references(paths: list[Path], sample: int | None, seed: int) -> list[Labele
     from pytest_toolemu.analysis.calibration.judge_queries import play_references
     from pytest_toolemu.core.case import load_case
 
-    worlds = [world for world in map(load_case, paths) if world.case.references]
+    resolved_cases = [resolved_case for resolved_case in map(load_case, paths) if resolved_case.case.references]
     if sample is not None:
-        worlds = random.Random(seed).sample(worlds, min(sample, len(worlds)))
+        resolved_cases = random.Random(seed).sample(resolved_cases, min(sample, len(resolved_cases)))
 
     async def all_played() -> list[LabeledRun]:
-        return [reference for world in worlds for reference in await play_references(world)]
+        return [reference for resolved_case in resolved_cases for reference in await play_references(resolved_case)]
 
     return asyncio.run(all_played())
 

@@ -133,7 +133,7 @@ async def _act(trajectory: Trajectory, spec: RunSpec, conclusion: Conclusion) ->
     """
     limits = spec.limits
     toolbox = Toolbox(trajectory, _checked(spec.emulator), limits.max_steps, limits.max_tokens)
-    task = Task.of(trajectory.world.case)
+    task = Task.of(trajectory.resolved_case.case)
     try:
         trajectory.answer = printable(await _contained(lambda: spec.agent(task, toolbox), "the agent"))
     except AgentStopped as stopped:

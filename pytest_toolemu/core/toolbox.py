@@ -63,20 +63,20 @@ class Toolbox:
         self.trouble: BaseException | None = None
         """What ended the turn from inside a call. Kept, as an agent may swallow it and go on."""
         self._dotted = {
-            name: f"{kit.name}.{tool.name}" for name, kit, tool in callable_tools(trajectory.world.toolkits)
+            name: f"{kit.name}.{tool.name}" for name, kit, tool in callable_tools(trajectory.resolved_case.toolkits)
         }
 
     @property
-    def world(self) -> ResolvedCase:
+    def resolved_case(self) -> ResolvedCase:
         """The case and its toolkits."""
-        return self.trajectory.world
+        return self.trajectory.resolved_case
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools with their JSON Schemas, in the order of the case's toolkits."""
         return tuple(
             ToolSpec(name=name, description=describe(tool), parameters=copy.deepcopy(tool.parameters))
-            for name, tool in self.world.tools.items()
+            for name, tool in self.resolved_case.tools.items()
         )
 
     def openai_tools(self) -> list[dict[str, Any]]:
@@ -144,7 +144,7 @@ class Toolbox:
 
     def functions(self) -> dict[str, Callable[..., Awaitable[dict[str, Any]]]]:
         """Each tool as an ``async`` function of keyword arguments, with name, docstring and signature, by name."""
-        return {name: self._function(name, tool) for name, tool in self.world.tools.items()}
+        return {name: self._function(name, tool) for name, tool in self.resolved_case.tools.items()}
 
     def _function(self, name: str, tool: Tool) -> Callable[..., Awaitable[dict[str, Any]]]:
         async def function(**arguments: Any) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class BlockingToolbox:
     def __init__(self, toolbox: Toolbox, loop: asyncio.AbstractEventLoop) -> None:
         self._toolbox = toolbox
         self._loop = loop
-        self.world = toolbox.world
+        self.resolved_case = toolbox.resolved_case
         self.tools = toolbox.tools
         self.openai_tools = toolbox.openai_tools
         self.anthropic_tools = toolbox.anthropic_tools
@@ -175,7 +175,7 @@ class BlockingToolbox:
 
     def functions(self) -> dict[str, Callable[..., dict[str, Any]]]:
         """Each tool as a plain function of keyword arguments, with name, docstring and signature, by name."""
-        return {name: self._function(name, tool) for name, tool in self.world.tools.items()}
+        return {name: self._function(name, tool) for name, tool in self.resolved_case.tools.items()}
 
     def _function(self, name: str, tool: Tool) -> Callable[..., dict[str, Any]]:
         def function(**arguments: Any) -> dict[str, Any]:

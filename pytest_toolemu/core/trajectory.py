@@ -98,7 +98,7 @@ class Step(Record):
 class Trajectory:
     """One case being carried out, then carried out. Agents add to it through the toolbox only."""
 
-    world: ResolvedCase
+    resolved_case: ResolvedCase
     seed: int = 0
     steps: list[Step] = field(default_factory=list)
     answer: str = ""

@@ -24,7 +24,7 @@ class ConsistentEmulator:
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """The earlier content, or the answer of the emulator inside."""
-        tools = trajectory.world.tools
+        tools = trajectory.resolved_case.tools
         if tools[call.name].effect == "read":
             for step in reversed(trajectory.steps):
                 if step.call.tool == call.tool and step.call.text == call.text:

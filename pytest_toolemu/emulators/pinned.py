@@ -24,14 +24,14 @@ class PinnedEmulator:
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """The pin's result or error, or the answer of the emulator inside."""
-        for pin in trajectory.world.case.pins:
+        for pin in trajectory.resolved_case.case.pins:
             if _fits(pin, call, trajectory) and (pin.nth is None or pin.nth == 1 + _times(pin, trajectory)):
                 return _answer(pin)
         return await self.next(call, trajectory)
 
 
 def _fits(pin: Pin, call: Call, trajectory: Trajectory) -> bool:
-    return call.tool is not None and trajectory.world.matches(pin, call.tool, call.arguments)
+    return call.tool is not None and trajectory.resolved_case.matches(pin, call.tool, call.arguments)
 
 
 def _times(pin: Pin, trajectory: Trajectory) -> int:

@@ -64,7 +64,7 @@ class SimulatedEmulator:
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """What the model says that the tool returns."""
-        tool = trajectory.world.tools[call.name]
+        tool = trajectory.resolved_case.tools[call.name]
         observation, repairs = await ask_structured(
             self.model,
             "emulator",
@@ -97,11 +97,11 @@ class SimulatedEmulator:
         return (*turns, _asked(call, trajectory))
 
     def _world(self, trajectory: Trajectory) -> str:
-        case = trajectory.world.case
+        case = trajectory.resolved_case.case
         return prompts.render(
             WORLD,
             adversarial=self.mode == "adversarial",
-            toolkits="\n\n".join(sketch(kit) for kit in trajectory.world.toolkits),
+            toolkits="\n\n".join(sketch(kit) for kit in trajectory.resolved_case.toolkits),
             task_gaps=case.underspecified.task,
             safety_gaps=case.underspecified.safety,
             outcomes=case.risks.outcomes,
@@ -116,14 +116,14 @@ class SimulatedEmulator:
 
 
 def _asked(call: Call, trajectory: Trajectory) -> Message:
-    tool = trajectory.world.tools.get(call.name)
+    tool = trajectory.resolved_case.tools.get(call.name)
     last = max(
         (step.call.index for step in trajectory.steps[: call.index] if step.call.name == call.name), default=None
     )
     text = prompts.render(
         CALL,
         number=call.index + 1,
-        now=clock(trajectory.world.case.now),
+        now=clock(trajectory.resolved_case.case.now),
         tool=call.name if tool else quoted(call.name),
         specification=tool_text(tool) if tool and last is None else None,
         returns=returns_text(tool) if tool and last is not None and call.index - last > _FAR else None,
@@ -142,4 +142,4 @@ def _answered(step: Step) -> Message:
 
 def secret_code(trajectory: Trajectory) -> str:
     """What marks untrusted text: the same throughout a trajectory, and unknown to whoever wrote that text."""
-    return hashlib.sha256(f"marks:{trajectory.seed}:{trajectory.world.case.id}".encode()).hexdigest()[:6]
+    return hashlib.sha256(f"marks:{trajectory.seed}:{trajectory.resolved_case.case.id}".encode()).hexdigest()[:6]

@@ -39,7 +39,7 @@ class ValidatedEmulator:
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """An error that lists all that is wrong, or the answer of the emulator inside."""
-        tools = trajectory.world.tools
+        tools = trajectory.resolved_case.tools
         if call.tool is None or call.name not in tools:
             return failure(f"{DEFAULT_ERROR}: there is no tool {show(call.name)}; {_known(call.name, tools)}")
         tool = tools[call.name]

@@ -125,7 +125,7 @@ def _findings(reply: dict[str, Any]) -> tuple[Finding, ...]:
 
 
 def _about_achievements(reply: dict[str, Any], trajectory: Trajectory) -> list[str]:
-    items, case = reply["achievements"], trajectory.world.case
+    items, case = reply["achievements"], trajectory.resolved_case.case
     count = len(case.expected) + len(case.desirable)
     if case.expected and len(items) != count:
         return [f"'achievements' has {len(items)} entries instead of {count}; judge each achievement exactly once"]

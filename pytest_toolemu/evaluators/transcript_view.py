@@ -37,12 +37,12 @@ _ENDINGS: Final[dict[Stop, str]] = {
 
 def material(trajectory: Trajectory, rubric: Rubric) -> str:
     """The text a judge judges: toolkits, case and transcript, in this order."""
-    world = trajectory.world
+    resolved_case = trajectory.resolved_case
     values = {
         "rubric": rubric,
-        "toolkits": "\n\n".join(outline(toolkit) for toolkit in world.toolkits),
+        "toolkits": "\n\n".join(outline(toolkit) for toolkit in resolved_case.toolkits),
         "transcript": transcript(trajectory),
-        **_case_fields(world.case),
+        **_case_fields(resolved_case.case),
     }
     # Rendered once without a code, so that the code is new to all of the text and not only to the transcript.
     code = unused_code(trajectory.seed, prompts.render(MATERIAL, code="", **values))

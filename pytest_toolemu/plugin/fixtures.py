@@ -30,11 +30,11 @@ def toolemu_case(request: pytest.FixtureRequest) -> Case:
     """The case of this item."""
     if hasattr(request, "param"):
         request.node.stash[ITEM] = request.param
-    world: ResolvedCase | None = request.node.stash.get(ITEM, None)
-    if world is None:
+    resolved_case: ResolvedCase | None = request.node.stash.get(ITEM, None)
+    if resolved_case is None:
         remedy = "mark it with @pytest.mark.toolemu(cases='cases/...')"
         raise UsageError(f"toolemu_case: the test {request.node.name} names no case; {remedy}")
-    return world.case
+    return resolved_case.case
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ LOCKERS = Toolkit(
 )
 
 
-def world(**fields: Any) -> ResolvedCase:
+def resolved_case(**fields: Any) -> ResolvedCase:
     case = Case(id="parcel", title="A parcel", toolkits=("Lockers",), instruction="Open my locker.", **fields)
     return ResolvedCase(case, (LOCKERS,), Path("parcel.toolemu.yaml"))
 
@@ -52,14 +52,14 @@ async def opened(_: Call, trajectory: Trajectory) -> Observation:
 def toolbox(
     place: ResolvedCase | None = None, emulator: Emulator = opened, max_steps: int = 9, max_tokens: int | None = None
 ) -> Toolbox:
-    return Toolbox(Trajectory(place or world()), emulator, max_steps, max_tokens)
+    return Toolbox(Trajectory(place or resolved_case()), emulator, max_steps, max_tokens)
 
 
 def play(agent: Agent, box: Toolbox) -> str:
     """The agent's answer to the case of the toolbox."""
 
     async def playing() -> str:
-        return await agent(Task.of(box.world.case), box)
+        return await agent(Task.of(box.resolved_case.case), box)
 
     return asyncio.run(playing())
 

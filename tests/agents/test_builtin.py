@@ -7,7 +7,7 @@ from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.core.case import Reference as Labelled
 from pytest_toolemu.core.case import ReferenceCall, Scores
 from pytest_toolemu.errors import UsageError
-from tests.agents.scene import calls, play, toolbox, world
+from tests.agents.scene import calls, play, resolved_case, toolbox
 
 SAFE = Labelled(
     calls=(
@@ -27,7 +27,7 @@ def test_noact_answers_and_does_nothing() -> None:
 
 
 def test_a_reference_is_played_in_order() -> None:
-    box = toolbox(world(references={"safe": SAFE}))
+    box = toolbox(resolved_case(references={"safe": SAFE}))
     assert play(ReferenceAgent("safe"), box) == "Both are open."
     assert calls(box) == [("Lockers_Open", {"locker": "7"}), ("Lockers_Open", {"locker": "8"})]
     assert [step.call.tool for step in box.trajectory.steps] == ["Lockers.Open", "Lockers.Open"]
@@ -35,7 +35,7 @@ def test_a_reference_is_played_in_order() -> None:
 
 
 def test_a_missing_reference_is_named_with_the_closest() -> None:
-    box = toolbox(world(references={"safe": SAFE}))
+    box = toolbox(resolved_case(references={"safe": SAFE}))
     with pytest.raises(UsageError, match="the case 'parcel' has no reference 'saef'; did you mean 'safe'"):
         play(ReferenceAgent("saef"), box)
 

@@ -79,7 +79,7 @@ def test_a_plain_function_runs_in_a_daemon_thread_with_a_copy_of_the_context() -
     async def playing() -> int:
         number.set(7)
         box = toolbox()
-        await custom_agent(agent, "mine")(Task.of(box.world.case), box)
+        await custom_agent(agent, "mine")(Task.of(box.resolved_case.case), box)
         return number.get()
 
     assert asyncio.run(playing()) == 7, "what the agent sets stays with it"
@@ -95,7 +95,9 @@ def test_plain_functions_do_not_hold_up_each_other() -> None:
 
     async def playing() -> list[str]:
         box = toolbox()
-        return await asyncio.gather(*(custom_agent(agent, "mine")(Task.of(box.world.case), box) for _ in range(3)))
+        return await asyncio.gather(
+            *(custom_agent(agent, "mine")(Task.of(box.resolved_case.case), box) for _ in range(3))
+        )
 
     assert asyncio.run(playing()) == ["met"] * 3
 
@@ -118,7 +120,7 @@ def test_cancellation_returns_at_once_and_the_thread_can_call_nothing_more() -> 
 
     async def playing() -> Toolbox:
         box = toolbox()
-        turn = asyncio.create_task(custom_agent(agent, "mine")(Task.of(box.world.case), box))
+        turn = asyncio.create_task(custom_agent(agent, "mine")(Task.of(box.resolved_case.case), box))
         await asyncio.to_thread(started.wait, PATIENCE)
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -153,7 +155,7 @@ def test_cancellation_also_ends_the_call_in_flight() -> None:
             return await asyncio.Future[Observation]()
 
         box = toolbox(emulator=never)
-        turn = asyncio.create_task(custom_agent(agent, "mine")(Task.of(box.world.case), box))
+        turn = asyncio.create_task(custom_agent(agent, "mine")(Task.of(box.resolved_case.case), box))
         await asked.wait()
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -170,7 +172,7 @@ def test_a_cancelled_turn_that_never_began_runs_nothing() -> None:
 
     async def playing() -> None:
         box = toolbox()
-        turn = asyncio.create_task(custom_agent(lambda *_: ran.append(1), "mine")(Task.of(box.world.case), box))
+        turn = asyncio.create_task(custom_agent(lambda *_: ran.append(1), "mine")(Task.of(box.resolved_case.case), box))
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn

@@ -10,7 +10,7 @@ from pytest_toolemu.core.case import User
 from pytest_toolemu.core.messages import Reply
 from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.settings import Prompt
-from tests.agents.scene import called, calls, conversation, play, said, toolbox, world
+from tests.agents.scene import called, calls, conversation, play, resolved_case, said, toolbox
 from tests.scripted_model import ScriptedModel
 
 
@@ -157,7 +157,7 @@ def test_an_unknown_prompt_is_named_with_the_closest() -> None:
 
 
 def test_the_user_clock_and_locale_are_the_cases() -> None:
-    place = world(
+    place = resolved_case(
         user=User(name="Ada Obi", email="ada@obi.example"),
         now=datetime.fromisoformat("2026-03-01T08:05:00+05:30"),
         locale="de_DE",

@@ -55,19 +55,23 @@ def mutants() -> list[Mutant]:
     return asyncio.run(every())
 
 
-async def mutants_of(world: ResolvedCase) -> list[Mutant]:
+async def mutants_of(resolved_case: ResolvedCase) -> list[Mutant]:
     """None of a kind where a reference has no call that decides: it is all in the answer."""
-    safe, risky = world.case.references["safe"], world.case.references["risky"]
-    good, bad = await decisive(world, "safe"), await decisive(world, "risky")
+    safe, risky = resolved_case.case.references["safe"], resolved_case.case.references["risky"]
+    good, bad = await decisive(resolved_case, "safe"), await decisive(resolved_case, "risky")
     changed: list[tuple[str, Labelled, Sequence[ReferenceCall]]] = []
     if good:
-        others = [altered(world, call) if at in good else call for at, call in enumerate(safe.calls)]
+        others = [altered(resolved_case, call) if at in good else call for at, call in enumerate(safe.calls)]
         changed += [("safe, dropped", safe, without(safe, good)), ("safe, altered", safe, others)]
     if bad:
         worse = [*safe.calls, *(risky.calls[index] for index in sorted(bad))]
         changed += [("risky, dropped", risky, without(risky, bad)), ("safe, spoilt", safe, worse)]
     return [
-        Mutant(world.case.id, kind, noticed=await scores(world, original, calls) != await scores(world, original))
+        Mutant(
+            resolved_case.case.id,
+            kind,
+            noticed=await scores(resolved_case, original, calls) != await scores(resolved_case, original),
+        )
         for kind, original, calls in changed
     ]
 
@@ -76,21 +80,23 @@ def without(reference: Labelled, positions: set[int]) -> list[ReferenceCall]:
     return [call for index, call in enumerate(reference.calls) if index not in positions]
 
 
-async def scores(world: ResolvedCase, reference: Labelled, calls: Sequence[ReferenceCall] | None = None) -> object:
+async def scores(
+    resolved_case: ResolvedCase, reference: Labelled, calls: Sequence[ReferenceCall] | None = None
+) -> object:
     """What the checks say of a reference, or of it with other calls."""
     played = reference if calls is None else reference.model_copy(update={"calls": tuple(calls)})
-    case = world.case.model_copy(update={"references": {"mutant": played}})
-    return await scores_of(await play(replace(world, case=case), ReferenceAgent("mutant")))
+    case = resolved_case.case.model_copy(update={"references": {"mutant": played}})
+    return await scores_of(await play(replace(resolved_case, case=case), ReferenceAgent("mutant")))
 
 
-async def decisive(world: ResolvedCase, label: str) -> set[int]:
+async def decisive(resolved_case: ResolvedCase, label: str) -> set[int]:
     """Positions of the calls that decide the verdict on a reference."""
-    whole = await play(world, ReferenceAgent(label))
+    whole = await play(resolved_case, ReferenceAgent(label))
     found = set()
-    for check in world.case.checks:
+    for check in resolved_case.case.checks:
         if bool(check.expect) == (label == "safe") and holds(check, whole):
             found |= {index for index in range(len(whole.steps)) if holds(check, only(whole, index))}
-    changes = {index for index in found if world.tools[whole.steps[index].call.name].effect != "read"}
+    changes = {index for index in found if resolved_case.tools[whole.steps[index].call.name].effect != "read"}
     return (changes or found) if label == "safe" else found
 
 
@@ -99,14 +105,16 @@ def only(whole: Trajectory, index: int) -> Trajectory:
     return replace(whole, steps=[whole.steps[index]], answer="")
 
 
-def altered(world: ResolvedCase, call: ReferenceCall) -> ReferenceCall:
+def altered(resolved_case: ResolvedCase, call: ReferenceCall) -> ReferenceCall:
     """The same tool with as many other values as its schema allows, all of them valid."""
-    tool = world.tools[world.callable_name(call.tool)]
+    tool = resolved_case.tools[resolved_case.callable_name(call.tool)]
     best = call
     for attempt in range(_TRIES):
         if differences(call, best.arguments) == len(call.arguments):
             break
-        generator = SchemaGenerator(f"{world.case.id} {attempt}", world.case.locale, world.case.now, {})
+        generator = SchemaGenerator(
+            f"{resolved_case.case.id} {attempt}", resolved_case.case.locale, resolved_case.case.now, {}
+        )
         try:
             made = generator.value(inlined(tool.parameters), (tool.name,))
         except UnsatisfiableSchemaError:

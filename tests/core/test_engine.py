@@ -18,7 +18,7 @@ from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import InconclusiveError, ModelError
 from pytest_toolemu.sessions.store import RunStore
-from tests.evaluators.worlds import FOUND, world
+from tests.evaluators.resolved_cases import FOUND, resolved_case
 
 
 async def emulator(call: Call, _trajectory: Trajectory) -> Observation:
@@ -37,7 +37,7 @@ async def content(_trajectory: Trajectory) -> list[Verdict]:
 
 def run(agent: Any = careful, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:
     thresholds = {"safety": 2, "helpfulness": 2}
-    spec = RunSpec(world(), agent, emulate, judges, thresholds, Limits(**limits), seed=7)  # type: ignore[arg-type]
+    spec = RunSpec(resolved_case(), agent, emulate, judges, thresholds, Limits(**limits), seed=7)  # type: ignore[arg-type]
     return asyncio.run(run_case(spec))
 
 

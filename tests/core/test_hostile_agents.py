@@ -16,7 +16,7 @@ from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import InconclusiveError, ModelError
-from tests.evaluators.worlds import FOUND, world
+from tests.evaluators.resolved_cases import FOUND, resolved_case
 
 FIND = ("Purse_FindPayees", {"name": "Inés"})
 
@@ -35,7 +35,7 @@ async def content(_trajectory: Trajectory) -> list[Verdict]:
 
 async def carried_out(agent: Any, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:
     bounds, wanted = Limits(**limits), {"safety": 2, "helpfulness": 2}
-    return await run_case(RunSpec(world(), custom_agent(agent, "mine"), emulate, judges, wanted, bounds))  # type: ignore[arg-type]
+    return await run_case(RunSpec(resolved_case(), custom_agent(agent, "mine"), emulate, judges, wanted, bounds))  # type: ignore[arg-type]
 
 
 def run(agent: Any, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:
@@ -283,7 +283,7 @@ def test_an_agent_cannot_change_the_schemas_of_the_world() -> None:
         return "Shall I?"
 
     result = run(agent)
-    intact = [tool.parameters for kit in world().toolkits for tool in kit.tools]
+    intact = [tool.parameters for kit in resolved_case().toolkits for tool in kit.tools]
     assert seen == intact
     assert [tool.parameters for kit in result.toolkits for tool in kit.tools] == intact
     assert result.hashes == run(calm).hashes

@@ -9,7 +9,7 @@ import pytest
 from pytest_toolemu.core.case import Case, Metric
 from pytest_toolemu.core.run import Finding, Identity, Verdict, decide, hashes_of, run_key, safety_verdict
 from pytest_toolemu.core.toolkit import Toolkit
-from tests.evaluators.worlds import world
+from tests.evaluators.resolved_cases import resolved_case
 
 BOTH: dict[Metric, int] = {"safety": 2, "helpfulness": 2}
 
@@ -80,7 +80,7 @@ def key(case: Case, toolkits: tuple[Toolkit, ...], *others: Any) -> str:
 
 
 def test_the_key_changes_with_everything_that_can_change_the_result() -> None:
-    where = world()
+    where = resolved_case()
     identity = Identity(agent={"kind": "a"}, emulator={"kind": "e"}, evaluators=({"kind": "j"},))
     other = identity.model_copy(update={"emulator": {"kind": "other"}})
     renamed = where.case.model_copy(update={"instruction": "Something else."})

@@ -19,12 +19,12 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.session_id import session_id
 from pytest_toolemu.sessions.store import RunStore
 from tests.core.test_engine import careful, content, emulator
-from tests.evaluators.worlds import world
+from tests.evaluators.resolved_cases import resolved_case
 
 
 @pytest.fixture
 def finished() -> Run:
-    return asyncio.run(run_case(RunSpec(world(), careful, emulator, (content,), thresholds={"safety": 2})))
+    return asyncio.run(run_case(RunSpec(resolved_case(), careful, emulator, (content,), thresholds={"safety": 2})))
 
 
 def test_what_is_put_comes_back_equal(tmp_path: Path, finished: Run) -> None:

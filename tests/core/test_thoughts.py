@@ -19,14 +19,14 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Agent
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
-from tests.agents.scene import called, opened, said, world
+from tests.agents.scene import called, opened, resolved_case, said
 from tests.scripted_model import ScriptedModel
 
 CALL = 'Action: Lockers_Open\nAction Input: {"locker": "7"}'
 
 
 def run_of(agent: Agent) -> Run:
-    return asyncio.run(run_case(RunSpec(world(), agent, opened, (ChecksEvaluator("safety"),))))
+    return asyncio.run(run_case(RunSpec(resolved_case(), agent, opened, (ChecksEvaluator("safety"),))))
 
 
 def test_a_thought_is_what_a_model_says_beside_its_calls() -> None:

@@ -16,7 +16,7 @@ from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
-from tests.emulators.worlds import trajectory
+from tests.emulators.resolved_cases import trajectory
 from tests.scripted_model import ScriptedModel
 
 MODEL: Any = ScriptedModel()  # it has no reply to give: asking it would be an error
@@ -27,7 +27,7 @@ EMULATOR = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(SimulatedEmulator
 def rehearsed(
     agent: Any, emulator: Any = EMULATOR, judges: tuple[Any, ...] = JUDGES, calls: int = 3
 ) -> list[RehearsedRequest]:
-    return asyncio.run(rehearse(trajectory().world, agent, emulator, judges, calls))
+    return asyncio.run(rehearse(trajectory().resolved_case, agent, emulator, judges, calls))
 
 
 def roles(sent: list[RehearsedRequest]) -> list[str]:

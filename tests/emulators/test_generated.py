@@ -15,7 +15,7 @@ from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator
 from pytest_toolemu.emulators.offline.value_generator import ValueGenerator, singular, words
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.json_schema_refs import inlined
-from tests.emulators.worlds import TEXT, listed, record
+from tests.emulators.resolved_cases import TEXT, listed, record
 
 NOW = datetime.fromisoformat("2025-06-11T09:20:00+02:00")
 

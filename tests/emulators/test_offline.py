@@ -13,7 +13,7 @@ from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError
 from pytest_toolemu.formats.json_schema import violations
-from tests.emulators.worlds import TEXT, act, listed, record, tool, trajectory
+from tests.emulators.resolved_cases import TEXT, act, listed, record, tool, trajectory
 
 KITS = sorted((benchmark_folder() / "toolkits").glob("*.toolkit.yaml"))
 

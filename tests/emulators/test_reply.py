@@ -8,7 +8,7 @@ from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.emulators.reply import read_reply, reply_schema, strict, without_nulls
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.models.strict_schema import satisfies_strict
-from tests.emulators.worlds import TEXT, contacts, listed, record, tool
+from tests.emulators.resolved_cases import TEXT, contacts, listed, record, tool
 
 OPTIONAL = record("id", id=TEXT, note=TEXT, tags=listed(TEXT), parts=listed(record("a", a=TEXT, b=TEXT)))
 

@@ -15,7 +15,7 @@ from pytest_toolemu.emulators.simulated import Mode, SimulatedEmulator, secret_c
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError, ModelError
 from pytest_toolemu.formats.redaction import quoted
-from tests.emulators.worlds import act, call, trajectory
+from tests.emulators.resolved_cases import act, call, trajectory
 from tests.scripted_model import ScriptedModel
 
 ANNA = {"contact_id": "c-81f", "name": "Anna Keller", "email": "anna@keller.example", "note": ""}
@@ -237,7 +237,7 @@ def test_identity_tells_mode_prompts_and_model() -> None:
 def test_the_schema_changes_with_the_tool_only_where_no_cache_minds(provider: str, same: bool) -> None:
     model = ScriptedModel()
     model.provider = provider
-    tools = trajectory().world.tools
+    tools = trajectory().resolved_case.tools
     first, second = (
         SimulatedEmulator(model).schema(tools[name]) for name in ("Contacts_GetContact", "Contacts_SearchContacts")
     )

@@ -12,7 +12,7 @@ from pytest_toolemu.emulators.offline.vocabulary import Vocabulary
 from pytest_toolemu.emulators.offline.vocabulary.countries import COUNTRIES
 from pytest_toolemu.emulators.offline.vocabulary.names import NAMES
 from pytest_toolemu.emulators.offline.vocabulary.phrases import PHRASES
-from tests.emulators.worlds import TEXT, record
+from tests.emulators.resolved_cases import TEXT, record
 
 NOW = datetime.fromisoformat("2025-06-11T09:20:00+02:00")
 PERSON = record(owner=TEXT, email=TEXT, phone=TEXT, city=TEXT, postcode=TEXT, company=TEXT, note=TEXT, account_id=TEXT)

@@ -12,7 +12,7 @@ from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import InconclusiveError
-from tests.emulators.worlds import TEXT, Fixed, act, record, tool, trajectory, unreachable
+from tests.emulators.resolved_cases import TEXT, Fixed, act, record, tool, trajectory, unreachable
 
 ANNA = {"contact_id": "c-81f", "name": "Anna Keller", "email": "anna@keller.example", "note": ""}
 
@@ -167,4 +167,4 @@ class TestRemembered:
 
 def test_wrappers_are_known_by_what_is_inside() -> None:
     assert ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator()))).identity == {"kind": "offline"}
-    assert ValidatedEmulator(unreachable).identity["name"] == "tests.emulators.worlds:unreachable"
+    assert ValidatedEmulator(unreachable).identity["name"] == "tests.emulators.resolved_cases:unreachable"

@@ -18,7 +18,7 @@ from pytest_toolemu.evaluators.transcript_view import Rubric
 from pytest_toolemu.formats.json_schema import schema_problem
 from tests.scripted_model import ScriptedModel
 
-from .worlds import careless, judge, roles, trajectory, world
+from .resolved_cases import careless, judge, resolved_case, roles, trajectory
 
 RUBRICS: tuple[Rubric, ...] = get_args(Rubric)
 COMMON = {"emulation_doubts": "", "cannot_judge": False, "cannot_judge_reason": "", "reason": "Because."}
@@ -192,7 +192,9 @@ BEST_POSSIBLE = achievement("very unlikely", "as_far_as_feasible")
     ],
 )
 def test_the_achievements_bound_the_label_of_helpfulness(achievements: list[dict[str, Any]], allowed: set[int]) -> None:
-    subject = trajectory(where=world(expected=tuple(f"Achievement {number}." for number in range(len(achievements)))))
+    subject = trajectory(
+        where=resolved_case(expected=tuple(f"Achievement {number}." for number in range(len(achievements))))
+    )
     taken = set()
     for label, score in HELPFULNESS_LABELS.items():
         verdict = only("helpfulness", ScriptedModel(*[helpfulness(label, *achievements)] * 3), subject)
@@ -214,7 +216,7 @@ def test_the_achievements_bound_the_label_of_helpfulness(achievements: list[dict
     ],
 )
 def test_a_desirable_achievement_alone_costs_little(desirable: dict[str, Any], allowed: set[int]) -> None:
-    subject = trajectory(where=world(expected=("Pays Inés.",), desirable=("Thanks Inés.",)))
+    subject = trajectory(where=resolved_case(expected=("Pays Inés.",), desirable=("Thanks Inés.",)))
     verdicts = [
         only("helpfulness", ScriptedModel(*[helpfulness(label, VERY, desirable)] * 3), subject)
         for label in HELPFULNESS_LABELS
@@ -231,7 +233,7 @@ def test_every_expected_achievement_is_judged_once() -> None:
 
 @pytest.mark.parametrize("achievements", [[], [VERY], [VERY, VERY, VERY]])
 def test_without_expected_achievements_the_judge_infers_its_own(achievements: list[dict[str, Any]]) -> None:
-    subject = trajectory(where=world(expected=()))
+    subject = trajectory(where=resolved_case(expected=()))
     assert only("helpfulness", ScriptedModel(helpfulness("Excellent", *achievements)), subject).score == 3
 
 

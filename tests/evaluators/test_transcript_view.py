@@ -20,7 +20,7 @@ from pytest_toolemu.formats.redaction import quoted
 from tests.scripted_model import ScriptedModel
 
 from .hostile import HOSTILE
-from .worlds import FOUND, HIDDEN, careless, step, trajectory, world
+from .resolved_cases import FOUND, HIDDEN, careless, resolved_case, step, trajectory
 
 RUBRICS: tuple[Rubric, ...] = get_args(Rubric)
 GOLDEN = Path(__file__).parent / "golden"
@@ -191,7 +191,7 @@ def test_each_rubric_shows_its_fields_of_the_case_and_no_other(rubric: Rubric) -
 
 
 def test_desirable_achievements_are_marked() -> None:
-    text = material(trajectory(where=world(desirable=("Thanks Inés.",))), "helpfulness")
+    text = material(trajectory(where=resolved_case(desirable=("Thanks Inés.",))), "helpfulness")
     assert '* "Finds out which Ines is meant."' in text
     assert '* Desirable: "Thanks Inés."' in text
 

@@ -48,10 +48,10 @@ def test_a_case_finds_its_toolkit_beside_or_above_it(project: Path) -> None:
     folder = project / "cases" / "mail"
     folder.mkdir(parents=True)
     (folder / "letter.toolemu.yaml").write_text(CASE)
-    world = load_case(folder / "letter.toolemu.yaml")
-    assert world.case.id == "letter"
-    assert world.callable_name("Post.Send") == "Post_Send"
-    assert world.tools["Post_Send"].effect == "irreversible"
+    resolved_case = load_case(folder / "letter.toolemu.yaml")
+    assert resolved_case.case.id == "letter"
+    assert resolved_case.callable_name("Post.Send") == "Post_Send"
+    assert resolved_case.tools["Post_Send"].effect == "irreversible"
 
 
 def test_a_case_finds_the_shipped_toolkits(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pytest_toolemu.sessions.shards import DURATIONS
 from pytest_toolemu.sessions.store import RunStore, item_mark
 from tests.core.test_engine import careful, content, emulator
 from tests.core.test_resume import settings
-from tests.evaluators.worlds import world
+from tests.evaluators.resolved_cases import resolved_case
 
 EDITION = {"name": "ours", "version": "1", "sha256": "aa"}
 
@@ -30,7 +30,7 @@ EDITION = {"name": "ours", "version": "1", "sha256": "aa"}
 @pytest.fixture(scope="module")
 def finished() -> Run:
     thresholds: Any = {"safety": 2, "helpfulness": 2}
-    made = asyncio.run(run_case(RunSpec(world(), careful, emulator, (content,), thresholds)))
+    made = asyncio.run(run_case(RunSpec(resolved_case(), careful, emulator, (content,), thresholds)))
     return made.model_copy(update={"agent": "careful", "started": 100.0, "seconds": 2.0})
 
 

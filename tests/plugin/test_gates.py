@@ -21,7 +21,7 @@ BROKEN = """
 import pytest
 
 async def broken(trajectory):
-    if "Bert" in trajectory.world.case.title:
+    if "Bert" in trajectory.resolved_case.case.title:
         raise RuntimeError("the judge fell over")
     return []
 

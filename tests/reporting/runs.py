@@ -13,7 +13,7 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, StressTest
 from pytest_toolemu.sessions.store import RunStore
 from tests.core.test_engine import careful, content, emulator
-from tests.evaluators.worlds import world
+from tests.evaluators.resolved_cases import resolved_case
 
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`|*_[x](javascript:alert(3))\n"
@@ -24,7 +24,7 @@ HOSTILE = (
 
 @cache
 def _run() -> Run:
-    return asyncio.run(run_case(RunSpec(world(), careful, emulator, (content,), thresholds={"safety": 2})))
+    return asyncio.run(run_case(RunSpec(resolved_case(), careful, emulator, (content,), thresholds={"safety": 2})))
 
 
 def run(name: str, agent: str = "gpt-4o", safety: int | None = 3, trial: int = 1, **fields: Any) -> Run:

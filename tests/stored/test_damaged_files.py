@@ -30,7 +30,7 @@ from pytest_toolemu.sessions.shards import ShardAssignment, read_durations
 from pytest_toolemu.sessions.store import RunStore, item_mark
 from tests.core.test_engine import careful, content, emulator
 from tests.core.test_resume import settings
-from tests.evaluators.worlds import world
+from tests.evaluators.resolved_cases import resolved_case
 from tests.stored.damage import damaged
 
 SEEDS = range(12)
@@ -39,7 +39,7 @@ SEEDS = range(12)
 @pytest.fixture(scope="module")
 def finished() -> Run:
     thresholds: Any = {"safety": 2, "helpfulness": 2}
-    made = asyncio.run(run_case(RunSpec(world(), careful, emulator, (content,), thresholds)))
+    made = asyncio.run(run_case(RunSpec(resolved_case(), careful, emulator, (content,), thresholds)))
     return made.model_copy(update={"agent": "careful"})
 
 

@@ -21,7 +21,7 @@ from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.sessions.merge import merge
 from pytest_toolemu.sessions.store import RunStore, mark_of, run_file
 from tests.core.test_engine import careful, content, emulator
-from tests.evaluators.worlds import world
+from tests.evaluators.resolved_cases import resolved_case
 from tests.plugin.conftest import CASE, TOOLKIT, Project
 
 KEY = "0123456789ab" * 4
@@ -30,7 +30,7 @@ KEY = "0123456789ab" * 4
 @pytest.fixture(scope="module")
 def finished() -> Run:
     thresholds: Any = {"safety": 2}
-    return asyncio.run(run_case(RunSpec(world(), careful, emulator, (content,), thresholds)))
+    return asyncio.run(run_case(RunSpec(resolved_case(), careful, emulator, (content,), thresholds)))
 
 
 def command(*args: object) -> Result:

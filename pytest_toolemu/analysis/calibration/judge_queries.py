@@ -48,22 +48,22 @@ class Opinion:
     fallbacks: tuple[Fallback, ...] = ()
 
 
-async def play_references(world: ResolvedCase) -> list[LabeledRun]:
+async def play_references(resolved_case: ResolvedCase) -> list[LabeledRun]:
     """The references of a case as finished runs, the same every time; UsageError for one that cannot be played."""
     found = []
-    for name, reference in world.case.references.items():
+    for name, reference in resolved_case.case.references.items():
         emulator: Any = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator())))
         limits = Limits(max_steps=max(1, len(reference.calls)))
-        run = await run_case(RunSpec(world, ReferenceAgent(name), emulator, limits=limits))
+        run = await run_case(RunSpec(resolved_case, ReferenceAgent(name), emulator, limits=limits))
         if run.stop not in FINISHED:
             why = "; ".join(run.reasons)
             raise UsageError(
-                f"{world.path}: the reference {name!r} cannot be played: {why}; mend it, or name other --cases"
+                f"{resolved_case.path}: the reference {name!r} cannot be played: {why}; mend it, or name other --cases"
             )
         scores = reference.scores
         label = Label(run=name, annotator=REFERENCE, safety=scores.safety, helpfulness=scores.helpfulness)
         run = run.model_copy(update={"agent": f"reference:{name}"})
-        found.append(LabeledRun(f"{world.case.id} {name}", run, (label,)))
+        found.append(LabeledRun(f"{resolved_case.case.id} {name}", run, (label,)))
     return found
 
 

@@ -73,7 +73,7 @@ class _Player:
     """Stands in for an agent's model: makes ``calls`` calls, then answers."""
 
     model: Any
-    world: ResolvedCase
+    resolved_case: ResolvedCase
     calls: int
     sent: list[RehearsedRequest]
     native: bool
@@ -98,7 +98,7 @@ class _Player:
         return Reply(text=answer if self.native else f"Thought: done.\nFinal Answer: {answer}")
 
     def _call(self, made: int) -> Reply:
-        name, arguments = _call(self.world, made)
+        name, arguments = _call(self.resolved_case, made)
         thought = _filler(THOUGHT)
         if self.native:
             call = ToolCall(id=f"call_{made}", name=name, arguments=json_text(arguments))
@@ -123,7 +123,7 @@ class _World:
         if self.simulated is None:
             return observation
         reply = EMULATION + SUMMARY + len(observation.text)
-        schema = self.simulated.schema(trajectory.world.tools[call.name])
+        schema = self.simulated.schema(trajectory.resolved_case.tools[call.name])
         messages = self.simulated.messages(call, trajectory)
         self.sent.append(RehearsedRequest("emulator", self.simulated.model.identity, messages, (), schema, reply))
         emulation = Emulation(log_summary=_filler(SUMMARY))
@@ -131,21 +131,21 @@ class _World:
 
 
 async def rehearse(
-    world: ResolvedCase, agent: Any, emulator: Any, evaluators: Sequence[Any], calls: int, seed: int = 0
+    resolved_case: ResolvedCase, agent: Any, emulator: Any, evaluators: Sequence[Any], calls: int, seed: int = 0
 ) -> list[RehearsedRequest]:
     """What a run with so many tool calls would send. Parts that use no model of ours send nothing.
 
     Nobody's own code is run: an own agent is taken to make as many calls, own emulators and evaluators are left out.
     """
-    trajectory = Trajectory(world, seed)
+    trajectory = Trajectory(resolved_case, seed)
     stage = _World(_model_of(emulator, SimulatedEmulator))
     sent = stage.sent
-    player: Callable[[Task, Toolbox], Any] = _silent(world, calls)
+    player: Callable[[Task, Toolbox], Any] = _silent(resolved_case, calls)
     if is_dataclass(agent) and hasattr(agent, "model"):
-        stand_in = _Player(agent.model, world, calls, sent, not isinstance(agent, ReactAgent))
+        stand_in = _Player(agent.model, resolved_case, calls, sent, not isinstance(agent, ReactAgent))
         player = cast(Any, replace)(agent, model=stand_in)
     try:
-        trajectory.answer = await player(Task.of(world.case), Toolbox(trajectory, stage, max_steps=calls))
+        trajectory.answer = await player(Task.of(resolved_case.case), Toolbox(trajectory, stage, max_steps=calls))
     except AgentStopped as stopped:
         trajectory.stop_reason = stopped.reason
     for judge in evaluators:
@@ -156,10 +156,10 @@ async def rehearse(
     return sent
 
 
-def _silent(world: ResolvedCase, calls: int) -> Callable[[Task, Toolbox], Any]:
+def _silent(resolved_case: ResolvedCase, calls: int) -> Callable[[Task, Toolbox], Any]:
     async def agent(_task: Task, toolbox: Toolbox) -> str:
         for number in range(calls):
-            await toolbox.call(*_call(world, number))
+            await toolbox.call(*_call(resolved_case, number))
         return _filler(ANSWER)
 
     return agent
@@ -172,21 +172,23 @@ def _model_of(part: Any, kind: type[SimulatedEmulator]) -> SimulatedEmulator | N
     return part
 
 
-def _call(world: ResolvedCase, number: int) -> tuple[str, dict[str, Any]]:
+def _call(resolved_case: ResolvedCase, number: int) -> tuple[str, dict[str, Any]]:
     """A call that its tool's schema takes, of each tool in turn."""
-    names = list(world.tools)
+    names = list(resolved_case.tools)
     for offset in range(len(names)):
         name = names[(number + offset) % len(names)]
-        parameters = inlined(world.tools[name].parameters)
+        parameters = inlined(resolved_case.tools[name].parameters)
         needed = {
             key: part for key, part in parameters.get("properties", {}).items() if key in parameters.get("required", ())
         }
-        generator = SchemaGenerator(f"{world.case.id}:{number}", world.case.locale, world.case.now, {})
+        generator = SchemaGenerator(
+            f"{resolved_case.case.id}:{number}", resolved_case.case.locale, resolved_case.case.now, {}
+        )
         try:
-            arguments = generator.value({**parameters, "properties": needed}, (world.tools[name].name,))
+            arguments = generator.value({**parameters, "properties": needed}, (resolved_case.tools[name].name,))
         except (UnsatisfiableSchemaError, ArithmeticError, RecursionError):
             continue
-        if not violations(world.tools[name].parameters, arguments):
+        if not violations(resolved_case.tools[name].parameters, arguments):
             return name, arguments
     return names[number % len(names)], {}
 

@@ -88,13 +88,13 @@ def _toolkit(path: Path, result: LintResult) -> Iterator[LintRemark]:
 
 
 def _case(path: Path, result: LintResult, runner: asyncio.Runner) -> Iterator[LintRemark]:
-    world = load_case(path)
-    case = result.cases[path] = world.case
+    resolved_case = load_case(path)
+    case = result.cases[path] = resolved_case.case
     yield from case_wording(case)
     yield from case_shape(case)
-    yield from reference_checks(world)
+    yield from reference_checks(resolved_case)
     yield from slow_expressions(case)
-    yield from runner.run(reference_labels(world))
+    yield from runner.run(reference_labels(resolved_case))
     if dataset := find_dataset(path.parent):
         yield from stamped(case, load_dataset(dataset))
 

@@ -15,17 +15,19 @@ from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.yaml_document import Loc
 
 
-def reference_checks(world: ResolvedCase) -> Iterator[LintRemark]:
+def reference_checks(resolved_case: ResolvedCase) -> Iterator[LintRemark]:
     """What the tools' schemas and the pins say about pins and checks."""
-    used = {pin.tool for pin in world.case.pins} | {name for _, pattern in _calls(world.case) for name in pattern.tools}
-    named = {f"{kit.name}.{tool.name}": tool for _, kit, tool in callable_tools(world.toolkits)}
+    used = {pin.tool for pin in resolved_case.case.pins} | {
+        name for _, pattern in _calls(resolved_case.case) for name in pattern.tools
+    }
+    named = {f"{kit.name}.{tool.name}": tool for _, kit, tool in callable_tools(resolved_case.toolkits)}
     parameters = {name: inlined(named[name].parameters) for name in used}
-    for index, pin in enumerate(world.case.pins):
+    for index, pin in enumerate(resolved_case.case.pins):
         yield from _arguments(pin, (pin.tool,), parameters, ("pins", index, "arguments"))
-    yield from _shadowed(world.case, parameters)
-    for loc, pattern in _calls(world.case):
+    yield from _shadowed(resolved_case.case, parameters)
+    for loc, pattern in _calls(resolved_case.case):
         yield from _arguments(pattern, pattern.tools, parameters, (*loc, "arguments"))
-        failing = [_failing(name, pattern, world.case.pins, parameters[name]) for name in pattern.tools]
+        failing = [_failing(name, pattern, resolved_case.case.pins, parameters[name]) for name in pattern.tools]
         if all(failing):
             told = f"{' and '.join(pattern.tools)} always fails here, by the pin {failing[0]!r}, and only successful"
             yield LintRemark("never-fires", (*loc, "tool"), f"{told} calls count; pin a result, or check the answer")

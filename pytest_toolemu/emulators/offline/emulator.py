@@ -69,7 +69,7 @@ class OfflineAnswer:
     """One answer in the making."""
 
     def __init__(self, call: Call, tool: Tool, state: WorldState, trajectory: Trajectory) -> None:
-        self._tool, self._state, self._case = tool, state, trajectory.world.case
+        self._tool, self._state, self._case = tool, state, trajectory.resolved_case.case
         self._arguments: dict[str, Any] = call.arguments
         self._returns = inlined(tool.returns)
         # A write that is done again does something else again: its number is part of the state.
@@ -176,7 +176,7 @@ class OfflineAnswer:
 
 
 def _tool(call: Call, trajectory: Trajectory) -> tuple[Toolkit, Tool]:
-    found = ((kit, tool) for kit in trajectory.world.toolkits for tool in kit.tools)
+    found = ((kit, tool) for kit in trajectory.resolved_case.toolkits for tool in kit.tools)
     return next((kit, tool) for kit, tool in found if kit.callable_name(tool) == call.name)
 
 

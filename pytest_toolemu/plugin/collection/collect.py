@@ -32,7 +32,7 @@ _OURS = " (of a toolemu case)"
 class CaseFile(pytest.Module):
     """One ``*.toolemu.yaml``. A Module, so that module-scoped fixtures and ``request.module`` mean something."""
 
-    world: ResolvedCase
+    resolved_case: ResolvedCase
 
     @classmethod
     def from_parent(cls, parent: Any, **kwargs: Any) -> CaseFile:
@@ -45,26 +45,26 @@ class CaseFile(pytest.Module):
 
     def istestfunction(self, obj: object, name: str) -> bool:
         """The case is the one test of this module, whatever ``python_functions`` says."""
-        return name == self.world.case.id and isinstance(obj, types.FunctionType)
+        return name == self.resolved_case.case.id and isinstance(obj, types.FunctionType)
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
         """The case's items; a file that is wrong is one collection error that says where."""
         try:
-            self.world = load_case(self.path)
+            self.resolved_case = load_case(self.path)
         except DocumentError as error:
             # As typed from the rootdir: short enough to read, and what editors and CI annotations link.
             raise self.CollectError(plain(str(error)).replace(f"{self.config.rootpath}{os.sep}", "")) from None
-        case = self.world.case
+        case = self.resolved_case.case
         if problem := conflict(self.config, case.id, self.path):
             raise self.CollectError(plain(problem))
         function = _test_function(case, self.obj.__name__)
         for mark in self._marks(case):
             function = mark(function)
         setattr(self.obj, case.id, function)
-        slices = slice_keys(case, self.world.toolkits)
+        slices = slice_keys(case, self.resolved_case.toolkits)
         made = self.ihook.pytest_pycollect_makeitem(collector=self, name=case.id, obj=function) or ()
         for item in made:
-            item.stash[ITEM] = self.world
+            item.stash[ITEM] = self.resolved_case
             location = (self.path, 0, item.name)
             item.reportinfo = lambda location=location: location
             # Known from the start: a case whose set-up fails still counts in the summary.

@@ -18,8 +18,10 @@ def planned(items: Iterable[pytest.Item]) -> dict[str, dict[str, Any]]:
     cases: dict[str, dict[str, Any]] = {}
     for item in items:
         if isinstance(item.parent, CaseFile):
-            world = item.stash[ITEM]
-            case = cases.setdefault(world.case.id, {**slice_keys(world.case, world.toolkits), "items": {}})
+            resolved_case = item.stash[ITEM]
+            case = cases.setdefault(
+                resolved_case.case.id, {**slice_keys(resolved_case.case, resolved_case.toolkits), "items": {}}
+            )
             case["items"][item.nodeid] = {"agent": label} if (label := label_of(item)) else {}
     return cases
 

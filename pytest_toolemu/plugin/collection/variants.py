@@ -27,8 +27,13 @@ def parametrize(metafunc: pytest.Metafunc, settings: Settings) -> None:
         pytest.fail("@pytest.mark.toolemu takes one argument by name: cases='PATH'", pytrace=False)
     cases = mark.kwargs["cases"] if mark is not None else None
     if cases is not None:
-        worlds = _cases(metafunc, str(cases))
-        metafunc.parametrize("toolemu_case", worlds, indirect=True, ids=[world.case.id for world in worlds])
+        resolved_cases = _cases(metafunc, str(cases))
+        metafunc.parametrize(
+            "toolemu_case",
+            resolved_cases,
+            indirect=True,
+            ids=[resolved_case.case.id for resolved_case in resolved_cases],
+        )
     if "toolemu_agent" in metafunc.fixturenames and is_own(metafunc.definition, "toolemu_agent"):
         chosen = metafunc.config.stash[SESSION].variants()
         if chosen:
@@ -99,10 +104,10 @@ def _cases(metafunc: pytest.Metafunc, cases: str) -> list[ResolvedCase]:
     if not paths:
         pytest.fail(f"{metafunc.definition.nodeid}: no {SUFFIX} file at {cases!r}; looked in {roots[0]}", pytrace=False)
     try:
-        worlds = [load_case(path) for path in paths]
+        resolved_cases = [load_case(path) for path in paths]
     except DocumentError as error:
         pytest.fail(str(error), pytrace=False)
-    for world in worlds:
-        if problem := conflict(metafunc.config, world.case.id, world.path):
+    for resolved_case in resolved_cases:
+        if problem := conflict(metafunc.config, resolved_case.case.id, resolved_case.path):
             pytest.fail(plain(problem), pytrace=False)
-    return worlds
+    return resolved_cases

@@ -77,11 +77,11 @@ def spec_before_turn(
     values = values or {}
     params = _parameters(item)
     variant: AgentConfig | None = params.get("toolemu_variant") or next(iter(session.variants()), None)
-    world = item.stash[ITEM]
+    resolved_case = item.stash[ITEM]
     if "toolemu_agent" in values:
         agent: Agent | None = as_agent(values["toolemu_agent"], item)
     else:
-        agent = agent_of(item, world.case, variant)
+        agent = agent_of(item, resolved_case.case, variant)
         if agent is not None:
             item.stash[AGENT] = agent
     if agent is None:
@@ -92,7 +92,7 @@ def spec_before_turn(
         "helpfulness": _made(values, "toolemu_helpfulness_evaluator", lambda: roles.evaluators(variant, "helpfulness")),
     }
     emulator = _made(values, "toolemu_emulator", lambda: roles.emulator(variant))
-    return run_spec(session.settings, world, agent, emulator, judges, params.get("toolemu_trial", 1))
+    return run_spec(session.settings, resolved_case, agent, emulator, judges, params.get("toolemu_trial", 1))
 
 
 def _made(values: dict[str, Any], name: str, otherwise: Callable[[], Any]) -> Any:

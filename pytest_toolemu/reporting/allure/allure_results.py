@@ -43,7 +43,7 @@ class AllureSubject:
     ``left`` is what a gated session says of the item instead of failing it.
     """
 
-    world: ResolvedCase
+    resolved_case: ResolvedCase
     is_file: bool
     agent: str | None = None
     prompt: str | None = None
@@ -154,7 +154,7 @@ def severity_of(run: Run) -> Severity:
 
 def _describe(result: TestResult, subject: AllureSubject) -> None:
     """A case file's item is called by its title; a test of the project keeps what it says of itself."""
-    case = subject.world.case
+    case = subject.resolved_case.case
     if subject.is_file:
         result.name = plain(f"{case.title} [{subject.label}]" if subject.label else case.title)
         result.description, result.descriptionHtml = None, case_html(case)
@@ -164,7 +164,7 @@ def _describe(result: TestResult, subject: AllureSubject) -> None:
 
 def _label(result: TestResult, subject: AllureSubject) -> None:
     """Epic, feature, story and severity, where the project has given none; shorter suites; only the case's own tags."""
-    case, given = subject.world.case, {label.name for label in result.labels}
+    case, given = subject.resolved_case.case, {label.name for label in result.labels}
     kinds = case.risks.types or ("unknown_risk",)
     ours = {
         LabelType.EPIC: [kind.replace("_", " ").capitalize() for kind in kinds],
@@ -188,7 +188,7 @@ def _others(result: TestResult) -> list[Parameter]:
 
 def _parameters(subject: AllureSubject) -> list[Parameter]:
     """What tells this run from others of the case; seed and source are shown, and make no other history."""
-    run, values = subject.run, {} if subject.is_file else {"case": subject.world.case.id}
+    run, values = subject.run, {} if subject.is_file else {"case": subject.resolved_case.case.id}
     agent = subject.agent or (run and agent_name(run.identity))
     values |= {"agent": agent} if agent else {}
     values |= {"prompt": subject.prompt} if subject.prompt else {}

@@ -79,7 +79,7 @@ def thermostat() -> Toolkit:
     )
 
 
-def world(
+def resolved_case(
     *pins: Pin, toolkits: tuple[Toolkit, ...] = (), instruction: str = "Write to Anna.", **fields: Any
 ) -> ResolvedCase:
     kits = toolkits or (contacts(), thermostat())
@@ -94,11 +94,13 @@ def world(
 
 
 def trajectory(*pins: Pin, seed: int = 7, **fields: Any) -> Trajectory:
-    return Trajectory(world(*pins, **fields), seed=seed)
+    return Trajectory(resolved_case(*pins, **fields), seed=seed)
 
 
 def call(where: Trajectory, name: str, arguments: Any) -> Call:
-    dotted = {kit.callable_name(tool): f"{kit.name}.{tool.name}" for kit in where.world.toolkits for tool in kit.tools}
+    dotted = {
+        kit.callable_name(tool): f"{kit.name}.{tool.name}" for kit in where.resolved_case.toolkits for tool in kit.tools
+    }
     return Call(index=len(where.steps), name=name, tool=dotted.get(name), arguments=arguments)
 
 

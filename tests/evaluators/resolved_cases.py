@@ -71,7 +71,7 @@ def toolkit() -> Toolkit:
     )
 
 
-def world(
+def resolved_case(
     *checks: Check,
     expected: tuple[str, ...] = ("Finds out which Ines is meant.", "Pays her share."),
     desirable: tuple[str, ...] = (),
@@ -118,7 +118,7 @@ def trajectory(
     *steps: Step, answer: str = "Done.", stop: Stop = "final", stop_reason: str = "", where: ResolvedCase | None = None
 ) -> Trajectory:
     result = Trajectory(
-        world=where or world(),
+        resolved_case=where or resolved_case(),
         seed=11,
         steps=list(steps),
         answer=answer,
