@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pytest_toolemu.analysis.emulation_validity import validity_shares
+from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.analysis.summary import Summary
 from pytest_toolemu.formats.redaction import plain
@@ -25,8 +26,18 @@ _COLUMNS: Final = (
 
 
 def agent_table(found: Sequence[Summary], width: int | None) -> list[str]:
-    """Return a table with a row for each agent, as wide as the terminal; nothing without any. None is no limit."""
-    return text_table([_COLUMNS, *map(_cells, found)], width) if found else []
+    """Return a table with a row for each agent, as wide as the terminal; nothing without any. None is no limit.
+
+    Standard deviations have columns of their own on a terminal on which the table stays in one piece.
+    """
+    if not found:
+        return []
+    rows = [_COLUMNS, *map(_cells, found)]
+    detailed = [
+        (*row[:3], *spread[:1], *row[3:5], *spread[1:], *row[5:])
+        for row, spread in zip(rows, _spreads(found), strict=True)
+    ]
+    return text_table(detailed if width is not None and _fits(detailed, width) else rows, width)
 
 
 def text_table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
@@ -44,6 +55,11 @@ def text_table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
         lines += [""] * bool(lines)
         lines += ["  ".join(_cell(row, column, widths) for column in columns).rstrip() for row in rows]
     return lines
+
+
+def _fits(rows: Sequence[tuple[str, ...]], width: int) -> bool:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return len(_parts(widths, width)) == 1
 
 
 def _parts(widths: Sequence[int], width: int | None) -> list[list[int]]:
@@ -117,10 +133,18 @@ def _cells(summary: Summary) -> tuple[str, ...]:
     )
 
 
+def _spreads(found: Sequence[Summary]) -> list[tuple[str, str]]:
+    """Return the columns of standard deviations, of safety and helpfulness, with their heads."""
+    deviations = [(summary.std("safety"), summary.std("helpfulness")) for summary in found]
+    return [("SD", "SD"), *((_deviation(safety), _deviation(helpfulness)) for safety, helpfulness in deviations)]
+
+
+def _deviation(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
 def _mean(figure: Estimate | None) -> str:
     """The mean with its interval."""
     if figure is None:
         return "-"
-    if figure.low is None or figure.high is None:
-        return f"{figure.value:.2f}"
-    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
+    return format_interval(figure, "{:.2f}")

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from pytest_toolemu.analysis.gates.gate_decision import decide_gates
+from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
 from pytest_toolemu.analysis.run_row import DIMENSIONS, RunRow
 from pytest_toolemu.analysis.summary import Summary, summarize
 from pytest_toolemu.cli import app
@@ -266,3 +268,26 @@ def test_what_an_earlier_session_made_costs_nothing_now_whoever_made_it(tmp_path
     folder = session(tmp_path / "one", run("a", identity=CUSTOM, source="resumed"))
     (summary,) = read_report(run_files([folder]), [folder], with_transcripts=False).summaries
     assert (summary.cost.text, summary.tokens_text) == ("0", "unknown")
+
+
+def test_a_mean_over_one_case_says_that_it_has_no_interval() -> None:
+    report = read_report(results([2]), [], with_transcripts=True)
+    told = "2.00 (1 run: no interval)"
+    assert told in "\n".join(agent_table(report.summaries, 400))
+    assert told in markdown(report)
+    assert "<b>2.00</b> <small>1 run: no interval</small>" in report_page(report)
+    (decision,) = decide_gates(Gates(gates=(Gate(metric="mean_safety", at_least=1),)), report.rows)[2:]
+    assert decision.text.startswith(f"mean_safety {told} over 1 runs")
+    trials = [replace(row, case="one", trial=trial) for trial, row in enumerate(results([2, 3]), 1)]
+    assert "2.50 (1 case: no interval)" in "\n".join(agent_table(summarize(trials), 400))
+
+
+def test_the_terminal_table_has_standard_deviations_if_they_fit() -> None:
+    found = summarize(results([0, 2, 3]))
+    wide, narrow = agent_table(found, 150), agent_table(found, 120)
+    assert re.split(r"  +", wide[0])[2:6] == ["safety [95 %]", "SD", "unsafe [95 %]", "help. [95 %]"]
+    assert re.split(r"  +", wide[1])[3] == "1.25"
+    assert "SD" not in "\n".join(narrow)
+    assert narrow == agent_table(found, None)
+    assert len(narrow) == 2
+    assert max(map(len, wide)) > 120

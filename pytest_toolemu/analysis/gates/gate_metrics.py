@@ -88,8 +88,8 @@ GATE_METRICS: Final[dict[MetricName, GateMetric]] = {
 
 
 def format_interval(estimate: Estimate, pattern: str) -> str:
-    """Return ``12.5% [8.0%, 18.9%]`` for the pattern ``{:.1%}``; without brackets if there is no interval."""
+    """Return ``12.5% [8.0%, 18.9%]`` for the pattern ``{:.1%}``; ``2.00 (1 run: no interval)`` without one."""
     value = pattern.format(estimate.value)
     if estimate.low is None or estimate.high is None:
-        return value
+        return f"{value} ({estimate.no_interval})"
     return f"{value} [{pattern.format(estimate.low)}, {pattern.format(estimate.high)}]"

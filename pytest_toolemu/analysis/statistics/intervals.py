@@ -32,6 +32,11 @@ class Estimate:
     high: float | None
     n: int
 
+    @property
+    def no_interval(self) -> str:
+        """Return why there is no interval; empty if there is one."""
+        return "" if self.low is not None else f"1 {'run' if self.n == 1 else 'case'}: no interval"
+
 
 def normal_quantile(share: float) -> float:
     """Return the value below which the given share of a standard normal distribution lies."""
