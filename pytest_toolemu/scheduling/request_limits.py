@@ -6,7 +6,7 @@ the coordinator this is a pure state machine: it knows no clock, thread or proce
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 
 from pytest_toolemu.scheduling.adaptive_limit import AdaptiveLimit, RequestOutcome
 from pytest_toolemu.scheduling.budget import Budget
@@ -76,7 +76,8 @@ class RequestLimits:
     def restrictions(self, worker: str) -> list[Order]:
         """Return the orders that tell a new worker what may no longer be sent."""
         halted = [Order(worker, RequestsHalted(self._halted))] if self._halted else []
-        return halted + [Order(worker, ProviderClosed(key, reason)) for key, reason in self.breaker.open.items()]
+        opened = [Order(worker, ProviderClosed(key, reason)) for key, reason in self.breaker.open.items()]
+        return halted + opened + _closed(worker, self._lost_keys)
 
     def stop(self, reason: str) -> None:
         """Refuse all further requests, as the session ends."""
@@ -91,9 +92,14 @@ class RequestLimits:
         return self._halt(reason) if reason else []
 
     def lose(self, keys: Iterable[str], reason: str) -> list[Order]:
-        """Refuse requests to a server that has died: those that wait, those in flight, and all later ones."""
-        self._lost_keys |= dict.fromkeys(keys, reason)
-        return [Order(worker, EndpointLost(ticket, reason)) for worker, ticket in self._drop(self._lost_keys)]
+        """Refuse requests to a server that has died: those that wait, those in flight, and all later ones.
+
+        The cases that sent them break. Cases that have not started are not run, as with any provider that is closed.
+        """
+        lost = dict.fromkeys(keys, reason)
+        self._lost_keys |= lost
+        dropped = [Order(worker, EndpointLost(ticket, reason)) for worker, ticket in self._drop(self._lost_keys)]
+        return dropped + [order for worker in self._open for order in _closed(worker, lost)]
 
     def tick(self, now: float) -> list[Order]:
         """Grant the permits that have become available with time."""
@@ -156,6 +162,20 @@ class RequestLimits:
                 self.limits[tickets.pop(ticket)].forget((worker, ticket))
                 dropped.append((worker, ticket))
         return dropped
+
+
+def _closed(worker: str, lost: Mapping[str, str]) -> list[Order]:
+    """Return the orders that let no more cases start for dead servers. Broken runs record the whole reason."""
+    return [
+        Order(
+            worker,
+            ProviderClosed(
+                key,
+                f"{reason.splitlines()[0].removesuffix('; its log says:')}, so no more cases that need it are started",
+            ),
+        )
+        for key, reason in lost.items()
+    ]
 
 
 def _grants(limit: AdaptiveLimit[Request], now: float) -> list[Order]:

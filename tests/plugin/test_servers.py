@@ -186,15 +186,19 @@ def test_a_server_that_dies_breaks_what_asks_it_and_nothing_else(
     project: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRICK", "dies")
-    for who in ("cora", "dora"):
-        project.case(who)
+    for index in range(10):
+        project.case(f"c{index}")
     result = project.run(
         f"--toolemu-agent={MODEL}", "--toolemu-agent=reference:safe", "--toolemu-emulator=offline",
         "--toolemu-evaluator=checks", "--toolemu-concurrency=2",
     )  # fmt: skip
     outcomes = result.parseoutcomes()
-    assert outcomes["errors"] >= 3, said(result)
-    assert outcomes["passed"] >= 4
+    assert outcomes["errors"] >= 1, said(result)
+    assert outcomes["passed"] >= 12
+    # Cases that had not started are not run, so they can be resumed; those in flight broke.
+    result.stdout.fnmatch_lines(
+        [f"* of 12 not run: vllm serve {MODEL} has ended with 0, so no more cases that need it are started"]
+    )
     assert {run.outcome for run in project.runs() if run.agent == "reference:safe"} == {"passed"}
     broken = [run for run in project.runs() if run.outcome == "broken"]
     assert broken
