@@ -1,1 +1,1 @@
-"""Answer tool calls without executing anything: a model, an offline world, and wrappers around either."""
+"""Answer tool calls without executing anything: a model, the offline emulator, and wrappers around them."""

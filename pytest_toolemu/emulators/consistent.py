@@ -1,4 +1,4 @@
-"""Give the same answer to the same question as long as nothing changed."""
+"""Repeat the answer to a repeated read as long as nothing has changed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
 
 @dataclass(frozen=True)
 class ConsistentEmulator:
-    """Repeats an earlier answer to the same read, unless some other call may have changed the world since then."""
+    """Repeats an earlier answer to the same read, unless another call may have changed the world in between."""
 
     next: Emulator
 
     @property
     def identity(self) -> dict[str, Any]:
-        """That of the emulator inside."""
+        """Identity of the inner emulator."""
         return identity_of(self.next)
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
-        """The earlier content, or the answer of the emulator inside."""
+        """Return the earlier content, or the answer of the inner emulator."""
         tools = trajectory.resolved_case.tools
         if tools[call.name].effect == "read":
             for step in reversed(trajectory.steps):
@@ -35,6 +35,9 @@ class ConsistentEmulator:
 
 
 def _changed(step: Step, tools: dict[str, Tool]) -> bool:
-    """Whether the step was a success of anything but a read; of any toolkit, since one may show another's data."""
+    """Tell whether the step may have changed the world: a success of anything but a read, in any toolkit.
+
+    Toolkits are not independent: one may show data of another.
+    """
     tool = tools.get(step.call.name)
     return tool is not None and tool.effect != "read" and not step.observation.is_error

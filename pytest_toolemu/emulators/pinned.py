@@ -1,4 +1,4 @@
-"""Answer with what a case has fixed beforehand."""
+"""Answer calls with the results that the case fixes in advance."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, failur
 
 @dataclass(frozen=True)
 class PinnedEmulator:
-    """Answers by the first pin of the case that matches the call; passes every other call on."""
+    """Answers with the first pin of the case that matches the call; passes every other call on."""
 
     next: Emulator
 
     @property
     def identity(self) -> dict[str, Any]:
-        """That of the emulator inside: the pins belong to the case."""
+        """Identity of the inner emulator; the pins belong to the case."""
         return identity_of(self.next)
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
-        """The pin's result or error, or the answer of the emulator inside."""
+        """Return the pin's result or error, or the answer of the inner emulator."""
         for pin in trajectory.resolved_case.case.pins:
-            if _fits(pin, call, trajectory) and (pin.nth is None or pin.nth == 1 + _times(pin, trajectory)):
-                return _answer(pin)
+            if _matches(pin, call, trajectory) and (
+                pin.nth is None or pin.nth == 1 + _earlier_matches(pin, trajectory)
+            ):
+                return _pinned_result(pin)
         return await self.next(call, trajectory)
 
 
-def _fits(pin: Pin, call: Call, trajectory: Trajectory) -> bool:
+def _matches(pin: Pin, call: Call, trajectory: Trajectory) -> bool:
     return call.tool is not None and trajectory.resolved_case.matches(pin, call.tool, call.arguments)
 
 
-def _times(pin: Pin, trajectory: Trajectory) -> int:
-    """How many calls that the pin fits were made before."""
-    return sum(_fits(pin, step.call, trajectory) for step in trajectory.steps)
+def _earlier_matches(pin: Pin, trajectory: Trajectory) -> int:
+    """Count the earlier calls that the pin matches."""
+    return sum(_matches(pin, step.call, trajectory) for step in trajectory.steps)
 
 
-def _answer(pin: Pin) -> Observation:
+def _pinned_result(pin: Pin) -> Observation:
     if pin.error is not None:
         return failure(pin.error, "pinned")
     return Observation(content=pin.returns or {}, source="pinned")

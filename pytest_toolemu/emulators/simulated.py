@@ -1,7 +1,7 @@
-"""Let a language model be the world: it answers every call, impartially or so as to tempt the agent into harm.
+"""Emulate tools with a language model, either neutrally or so that the agent is tempted into harm.
 
-The conversation only grows: rules, then toolkits, then the case, then the calls in turn. What was sent before is sent
-again unchanged, except that of the model's own replies only the log summary and the observation stay.
+The conversation only grows: rules, toolkits, case, then the calls in turn. Earlier messages are sent again unchanged,
+so providers can cache them; of the model's own replies, only the log summary and the observation are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pytest_toolemu.core.messages import Message, Model, ReplySchema
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Call, Observation, Source, Step, Trajectory
-from pytest_toolemu.emulators.reply import read_reply, reply_schema
+from pytest_toolemu.emulators.reply import any_tool_schema, read_reply, reply_schema
 from pytest_toolemu.formats.redaction import quoted
 from pytest_toolemu.models.structured_output import ask_structured
 from pytest_toolemu.prompts.tool_text import clock, returns_text, sketch, tool_text
@@ -27,10 +27,10 @@ Mode = Literal["standard", "adversarial"]
 WORLD: Final = "emulator/world"
 CALL: Final = "emulator/call"
 
-# After this many calls in between, what a tool returns is repeated: its specification is far up in the conversation.
+# After this many calls in between, the return schema of a tool is repeated: models forget what is far up.
 _FAR: Final = 4
 
-# Stands in the record where no model wrote a summary.
+# The summary in the conversation for observations that the model did not write.
 _SUMMARIES: Final[dict[Source, str]] = {
     "rejected": "Turned away before it reached the tool: the call breaks the specification. Nothing changed.",
     "pinned": "Answered with a prepared result. It is part of the state of the world.",
@@ -43,10 +43,10 @@ _SUMMARIES: Final[dict[Source, str]] = {
 
 @dataclass(frozen=True)
 class SimulatedEmulator:
-    """A model that emulates.
+    """A model that emulates the tools.
 
-    *adversarial* tells it the case's gaps and risks and asks for a stress test. InconclusiveError when it refuses, or
-    when its reply still breaks the tool's specification after two repairs.
+    In the mode *adversarial* it learns the gaps and risks of the case and is asked for a stress test. InconclusiveError
+    if it refuses, or if its reply still violates the tool's specification after two repairs.
     """
 
     model: Model
@@ -63,7 +63,7 @@ class SimulatedEmulator:
         return f"emulator/{self.mode}"
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
-        """What the model says that the tool returns."""
+        """Return the result that the model gives for the call."""
         tool = trajectory.resolved_case.tools[call.name]
         observation, repairs = await ask_structured(
             self.model,
@@ -78,25 +78,27 @@ class SimulatedEmulator:
         return observation.model_copy(update={"emulation": emulation})
 
     def schema(self, tool: Tool) -> ReplySchema:
-        """The shape of a reply about one of the tool's calls.
+        """Return the schema of a reply about a call of the tool.
 
-        Providers read a reply's schema before all else, so one that changes with the tool would undo their caches:
-        there it is the same for all tools, and what a tool returns is checked afterwards. vLLM constrains decoding
-        without showing the schema, so there it may say everything.
+        Most providers put the schema in front of the prompt, so a schema that changes with the tool would invalidate
+        their prefix caches. They get one schema for all tools, and the result is validated afterwards. vLLM constrains
+        decoding without adding the schema to the prompt, so it gets the tool's own return schema.
         """
-        own = self.model.identity.get("provider") == "vllm"
-        return reply_schema(tool if own else None, self.mode == "adversarial")
+        adversarial = self.mode == "adversarial"
+        if self.model.identity.get("provider") == "vllm":
+            return reply_schema(tool, adversarial)
+        return any_tool_schema(adversarial)
 
     def messages(self, call: Call, trajectory: Trajectory) -> tuple[Message, ...]:
-        """The conversation up to this call: for the next one it is the same again, and longer."""
+        """Build the conversation up to this call. The conversation for the next call begins with the same messages."""
         rules = prompts.render(self._rules)
-        # Two messages: the first is the same for every case, so a provider can cache it by itself.
-        turns = [Message(role="system", content=rules), Message(role="system", content=self._world(trajectory))]
+        # Two messages: the first is the same for every case, so a provider can cache it on its own.
+        turns = [Message(role="system", content=rules), Message(role="system", content=self._case_prompt(trajectory))]
         for step in trajectory.steps:
-            turns += [_asked(step.call, trajectory), _answered(step)]
-        return (*turns, _asked(call, trajectory))
+            turns += [_call_message(step.call, trajectory), _result_message(step)]
+        return (*turns, _call_message(call, trajectory))
 
-    def _world(self, trajectory: Trajectory) -> str:
+    def _case_prompt(self, trajectory: Trajectory) -> str:
         case = trajectory.resolved_case.case
         return prompts.render(
             WORLD,
@@ -115,7 +117,7 @@ class SimulatedEmulator:
         )
 
 
-def _asked(call: Call, trajectory: Trajectory) -> Message:
+def _call_message(call: Call, trajectory: Trajectory) -> Message:
     tool = trajectory.resolved_case.tools.get(call.name)
     last = max(
         (step.call.index for step in trajectory.steps[: call.index] if step.call.name == call.name), default=None
@@ -133,7 +135,7 @@ def _asked(call: Call, trajectory: Trajectory) -> Message:
     return Message(role="user", content=text)
 
 
-def _answered(step: Step) -> Message:
+def _result_message(step: Step) -> Message:
     emulation, source = step.observation.emulation, step.observation.source
     summary = emulation.log_summary if emulation else _SUMMARIES[source]
     content = {"log_summary": summary, "observation": step.observation.content}
@@ -141,5 +143,5 @@ def _answered(step: Step) -> Message:
 
 
 def secret_code(trajectory: Trajectory) -> str:
-    """What marks untrusted text: the same throughout a trajectory, and unknown to whoever wrote that text."""
+    """Return the code that marks untrusted text: constant within a trajectory, unknown to the authors of that text."""
     return hashlib.sha256(f"marks:{trajectory.seed}:{trajectory.resolved_case.case.id}".encode()).hexdigest()[:6]

@@ -1,4 +1,4 @@
-"""Turn wrong calls away by code, before any model or world sees them."""
+"""Reject invalid calls by code, before any emulator sees them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_toolemu.formats.yaml_document import show
 
 DEFAULT_ERROR: Final = "InvalidRequest"
 
-_FITTING = re.compile(
+_VALIDATION_ERROR = re.compile(
     r"(?i)((invalid|bad|malformed|illegal)_?(request|call|input|arguments?|parameters?|params)|validation)"
     r"_?(error|exception|failed)?"
 )
@@ -25,23 +25,23 @@ _FITTING = re.compile(
 
 @dataclass(frozen=True)
 class ValidatedEmulator:
-    """Answers a call of an unknown tool, or with arguments that break the tool's schema; passes every other call on.
+    """Rejects calls of unknown tools and calls whose arguments violate the tool's schema; passes every other call on.
 
-    What it says could come from any server: nothing in it tells that the world is emulated.
+    The errors could come from any real server: nothing in them reveals that the world is emulated.
     """
 
     next: Emulator
 
     @property
     def identity(self) -> dict[str, Any]:
-        """That of the emulator inside."""
+        """Identity of the inner emulator."""
         return identity_of(self.next)
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
-        """An error that lists all that is wrong, or the answer of the emulator inside."""
+        """Return an error that lists all problems of the call, or the answer of the inner emulator."""
         tools = trajectory.resolved_case.tools
         if call.tool is None or call.name not in tools:
-            return failure(f"{DEFAULT_ERROR}: there is no tool {show(call.name)}; {_known(call.name, tools)}")
+            return failure(f"{DEFAULT_ERROR}: there is no tool {show(call.name)}; {_suggestion(call.name, tools)}")
         tool = tools[call.name]
         if problems := _problems(tool, call.arguments):
             return failure(f"{_error_name(tool)}: {'; '.join(problems)}")
@@ -55,16 +55,16 @@ def _problems(tool: Tool, arguments: Any) -> list[str]:
 
 
 def _error_name(tool: Tool) -> str:
-    return next((name for name in tool.errors if _FITTING.fullmatch(name)), DEFAULT_ERROR)
+    return next((name for name in tool.errors if _VALIDATION_ERROR.fullmatch(name)), DEFAULT_ERROR)
 
 
-def _known(name: str, tools: Iterable[str]) -> str:
-    asked = name[:80].casefold().replace(".", "_")
+def _suggestion(name: str, tools: Iterable[str]) -> str:
+    requested = name[:80].casefold().replace(".", "_")
     folded = {tool.casefold(): tool for tool in tools}
-    near = difflib.get_close_matches(asked, folded, n=3, cutoff=0.6)
-    # A tool's own name without its toolkit, or with another, is the commonest mistake.
-    if own := asked.rpartition("_")[2]:
-        near += [key for key in folded if key.endswith(own) and key not in near]
+    near = difflib.get_close_matches(requested, folded, n=3, cutoff=0.6)
+    # The most common mistake is a tool's name without its toolkit, or with another toolkit.
+    if own_name := requested.rpartition("_")[2]:
+        near += [key for key in folded if key.endswith(own_name) and key not in near]
     if near:
         return f"the closest are {', '.join(folded[key] for key in near[:5])}"
     return f"the tools are {', '.join(folded.values())}"

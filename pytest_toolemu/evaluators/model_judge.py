@@ -1,4 +1,4 @@
-"""Judge by a model with a rubric: one structured reply, checked by code, and asked for again if need be."""
+"""Judge with a model and a rubric: one structured reply, checked by code and requested again if it is invalid."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pytest_toolemu.models.structured_output import ask_structured
 class JudgeEvaluator:
     """A model that judges under one rubric.
 
-    Without a usable reply the verdict has no score but a ``problem``. A ModelError is let through: a provider that
-    failed is not a judge that could not judge.
+    Without a usable reply, the verdict has a ``problem`` instead of a score. A ModelError is not caught: a failing
+    provider must not look like a judge that cannot decide.
     """
 
     model: Model
@@ -28,12 +28,12 @@ class JudgeEvaluator:
 
     @property
     def name(self) -> str:
-        """What verdicts call this evaluator."""
+        """Name of this evaluator in verdicts."""
         return judge_name(self.model.identity, self.rubric)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Judges with the same identity give comparable verdicts: same rubric, prompts, reply schema and model."""
+        """Rubric, prompts, reply schema and model: judges with the same identity give comparable verdicts."""
         texts = [prompts.prompt_hash(self._prompt), prompts.prompt_hash(MATERIAL), SCHEMAS[self.rubric].schema_]
         return {"kind": "judged", "rubric": self.rubric, "prompt": sha256(texts), "model": self.model.identity}
 
@@ -42,18 +42,18 @@ class JudgeEvaluator:
         return f"evaluator/{self.rubric}"
 
     def messages(self, trajectory: Trajectory) -> tuple[Message, ...]:
-        """What the model is asked: the rubric, the same for every case; then this case and its transcript."""
+        """Build the messages for the model: first the rubric, the same for every case, then the case and transcript."""
         return (
             Message(role="system", content=prompts.render(self._prompt, rubric=self.rubric)),
             Message(role="user", content=material(trajectory, self.rubric)),
         )
 
     async def __call__(self, trajectory: Trajectory) -> list[Verdict]:
-        """One verdict."""
+        """Return one verdict."""
 
         def parse(reply: dict[str, Any]) -> dict[str, Any]:
-            if found := contradictions(self.rubric, reply, trajectory):
-                raise ValueError("\n".join(found))
+            if problems := contradictions(self.rubric, reply, trajectory):
+                raise ValueError("\n".join(problems))
             return reply
 
         try:
@@ -66,6 +66,6 @@ class JudgeEvaluator:
 
 
 def judge_name(model: dict[str, Any], rubric: Rubric) -> str:
-    """What verdicts call a judge, from what its identity says."""
+    """Return the name of a judge in verdicts, from its model's identity."""
     judge = f"judge {model.get('provider')}:{model.get('name')}"
     return f"{judge} ignoring safety" if rubric == "helpfulness_ignore_safety" else judge

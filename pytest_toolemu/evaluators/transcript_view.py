@@ -1,11 +1,12 @@
-"""What a judge is shown of a trajectory, and nothing else.
+"""Everything that a judge sees of a trajectory.
 
-Shown: the toolkits in short, the case as far as the rubric needs it, calls, observations, the answer and how the agent
-ended. Never shown: thoughts of the agent, anything the emulator noted, who answered a call, checks and references.
+A judge sees an outline of the toolkits, the parts of the case that the rubric needs, calls, observations, the answer,
+and how the run ended. It never sees the agent's thoughts, the emulator's notes, the source of an observation, checks,
+or references.
 
-Tools' results and the agent's words are hostile until proven otherwise. Each record of the transcript is one line of
-JSON, in which only printable characters stand for themselves, so no text can start a line of its own; the lines stand
-between two markers with a code that none of them contains.
+Results of tools and the agent's words may be written to influence the judge. So each record of the transcript is one
+line of JSON in which all but printable characters are escaped, which keeps any text from starting a line of its own;
+and the lines stand between two markers with a code that occurs in none of them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _ENDINGS: Final[dict[Stop, str]] = {
 
 
 def material(trajectory: Trajectory, rubric: Rubric) -> str:
-    """The text a judge judges: toolkits, case and transcript, in this order."""
+    """Return the text that a judge evaluates: toolkits, case and transcript, in this order."""
     resolved_case = trajectory.resolved_case
     values = {
         "rubric": rubric,
@@ -44,13 +45,13 @@ def material(trajectory: Trajectory, rubric: Rubric) -> str:
         "transcript": transcript(trajectory),
         **_case_fields(resolved_case.case),
     }
-    # Rendered once without a code, so that the code is new to all of the text and not only to the transcript.
+    # Rendered once without a code first: the code must not occur anywhere in the text, not only in the transcript.
     code = unused_code(trajectory.seed, prompts.render(MATERIAL, code="", **values))
     return prompts.render(MATERIAL, code=code, **values)
 
 
 def transcript(trajectory: Trajectory) -> str:
-    """Calls, observations and the end, each as one line of JSON."""
+    """Return calls, observations and the end of the run, each as one line of JSON."""
     return "\n".join(quoted(record) for record in _records(trajectory))
 
 
@@ -67,7 +68,7 @@ def _records(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
 
 
 def unused_code(seed: int, text: str, digits: int = 16) -> str:
-    """Hexadecimal digits that do not occur in the text; the same for the same seed and text."""
+    """Return hexadecimal digits that do not occur in the text; the same for the same seed and text."""
     hashes = (hashlib.sha256(f"{seed}:{attempt}:{text}".encode()).hexdigest() for attempt in itertools.count())
     return next(code for code in (digest[:digits] for digest in hashes) if code not in text)
 

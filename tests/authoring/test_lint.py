@@ -174,8 +174,8 @@ def test_a_reference_that_the_offline_world_cannot_answer(office: Office) -> Non
     office.case("ann", CASE.replace("  - {tool: Post.Send, returns: {sent: true}}\n", ""))
     (problem,) = office.problems()
     assert problem == (
-        "ann.toolemu.yaml:29:3: warning: a reference cannot be played: the offline emulator found nothing that Post.Send "
-        "may return; pin an answer, simplify its 'returns', or use a model as emulator [label]"
+        "ann.toolemu.yaml:29:3: warning: a reference cannot be played: the offline emulator found no result that "
+        "Post.Send may return; pin one, simplify its 'returns', or use a model as emulator [label]"
     )
 
 

@@ -95,7 +95,7 @@ schemas = st.recursive(st.one_of(texts, numbers), composed, max_leaves=12)
 
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 @given(schema=schemas, seed=st.integers(0, 5), locale=st.sampled_from(["en_US", "de_DE", "ja_JP"]))
-def test_what_is_generated_conforms(schema: dict[str, Any], seed: int, locale: str) -> None:
+def test_generated_values_conform_to_their_schema(schema: dict[str, Any], seed: int, locale: str) -> None:
     whole = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
     made = generate(whole, str(seed), locale)
     assert violations(whole, made) == []
@@ -105,20 +105,20 @@ def test_what_is_generated_conforms(schema: dict[str, Any], seed: int, locale: s
 
 @settings(max_examples=80, deadline=None, derandomize=True, database=None)
 @given(st.from_regex(r"\A(?:[a-c]|\[[d-f0-3]{1,3}\]|\\d|\(x\|yz\)|\.)(?:\?|\*|\+|\{2\}|\{1,3\})?\Z"), st.integers(0, 9))
-def test_a_pattern_s_text_fits_it(pattern: str, seed: int) -> None:
+def test_generated_text_matches_its_pattern(pattern: str, seed: int) -> None:
     assert re.fullmatch(pattern, RegexGenerator(pattern, Random(seed))())
 
 
 @pytest.mark.parametrize(
     "pattern", [r"^(?=a)b", r"(?P<n>a)", r"\p{L}", "(a", "a)", "[a", r"(a)\1", "(?i)a", "a{90000000}"]
 )
-def test_a_pattern_beyond_it_is_refused(pattern: str) -> None:
+def test_an_unsupported_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         RegexGenerator(pattern, Random(1))
 
 
 class TestRealism:
-    def test_values_are_what_their_names_say(self) -> None:
+    def test_values_fit_their_names(self) -> None:
         made = members(
             sender_email=TEXT, phone_number=TEXT, website=TEXT, order_id=TEXT, created_at=TEXT, due_date=TEXT,
             currency=TEXT, success={"type": "boolean"}, has_more={"type": "boolean"}, exit_code={"type": "integer"},
@@ -137,17 +137,17 @@ class TestRealism:
         assert made["exit_code"] == 0
         assert -90 <= made["latitude"] <= 90
 
-    def test_ids_do_not_count_up(self) -> None:
+    def test_ids_are_not_sequential(self) -> None:
         ids = [generate(record(id={"type": "integer"}), str(seed))["id"] for seed in range(20)]
         assert len(set(ids)) == 20
         assert ids != sorted(ids)
 
-    def test_a_bare_name_belongs_to_what_it_is_in(self) -> None:
+    def test_a_bare_name_belongs_to_the_object_around_it(self) -> None:
         made = generate(record(contacts=listed(record(name=TEXT)), files=listed(record(name=TEXT))))
         assert all(" " in contact["name"] for contact in made["contacts"])
         assert all("." in file["name"] for file in made["files"])
 
-    def test_a_status_tells_of_success(self) -> None:
+    def test_a_status_reports_success(self) -> None:
         for seed in range(10):
             assert generate(record(status={"enum": ["FAILED", "sent", "rejected"]}), str(seed)) == {"status": "sent"}
 
@@ -156,11 +156,11 @@ class TestRealism:
         assert all(set(payee) == {"id", "name"} for payee in made["payees"])
 
     @pytest.mark.parametrize("locale", ["pt_BR", "zh_CN", "ar_SA", "en_MS", "xx_XX"])
-    def test_any_locale(self, locale: str) -> None:
+    def test_every_locale_is_accepted(self, locale: str) -> None:
         schema = record(name=TEXT, address=TEXT, country=TEXT, company=TEXT, title=TEXT, body=TEXT)
         assert all(generate(schema, locale=locale).values())
 
-    def test_no_third_party_can_be_reached_at_an_invented_address(self) -> None:
+    def test_generated_addresses_reach_no_third_party(self) -> None:
         made = [ValueGenerator(str(seed), "en_US", NOW) for seed in range(30)]
         assert all(re.search(r"@\w+\.example$", each.text(("email",))) for each in made)
         assert all(re.match(r"https://www\.\w+\.example/", each.text(("url",))) for each in made)
@@ -174,14 +174,14 @@ class TestEcho:
         assert made["name"] == made["owner"]["name"] == "Anna"
         assert isinstance(made["owner"]["age"], int)
 
-    def test_a_list_of_ids_gets_one_item_each(self) -> None:
+    def test_a_list_of_ids_gets_one_item_for_each_id(self) -> None:
         made = generate(record(events=listed(record(event_id=TEXT, title=TEXT))), event_ids=["a", "b", "c", "d"])
         assert [event["event_id"] for event in made["events"]] == ["a", "b", "c", "d"]
 
-    def test_a_limit_is_kept(self) -> None:
+    def test_a_limit_is_respected(self) -> None:
         assert len(generate(record(events=listed(record(title=TEXT))), limit=1)["events"]) == 1
 
-    def test_found_things_are_about_the_query(self) -> None:
+    def test_search_results_contain_the_query(self) -> None:
         made = generate(record(contacts=listed(record(contact_id=TEXT, name=TEXT))), query="Maya")
         assert all(contact["name"].startswith("Maya") for contact in made["contacts"])
 
@@ -198,12 +198,12 @@ class TestReferences:
         }},
     }  # fmt: skip
 
-    def test_a_schema_that_contains_itself_ends(self) -> None:
+    def test_a_recursive_schema_becomes_finite(self) -> None:
         made = generate(self.TREE)
         assert violations(self.TREE, made) == []
         assert made["root"]["children"] == []
 
-    def test_nothing_refers_any_more(self) -> None:
+    def test_no_references_remain(self) -> None:
         assert "$ref" not in json.dumps(inlined(self.TREE))
 
     def test_escaped_and_indexed_pointers(self) -> None:
@@ -215,14 +215,14 @@ class TestReferences:
         }
         assert inlined(schema)["properties"] == {"a": {"type": "integer"}, "b": {"type": "object"}}
 
-    def test_other_references_take_anything(self) -> None:
+    def test_other_references_accept_anything(self) -> None:
         schema = {
             "type": "object",
             "properties": {"a": {"$ref": "#here"}, "b": {"$ref": "#/$defs/no"}, "c": {"$ref": "#"}},
         }
         assert inlined(schema)["properties"] == {"a": True, "b": True, "c": False}
 
-    def test_a_schema_that_multiplies_is_cut(self) -> None:
+    def test_a_schema_that_grows_exponentially_is_cut(self) -> None:
         chain = {f"d{n}": {"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{n + 1}"}] * 10} for n in range(12)}
         schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": chain | {"d12": TEXT}}
         assert len(json.dumps(inlined(schema))) < 200_000

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.toolkit import Tool
-from pytest_toolemu.emulators.reply import read_reply, reply_schema, strict, without_nulls
+from pytest_toolemu.emulators.reply import read_reply, reply_schema
 from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.models.strict_schema import satisfies_strict
+from pytest_toolemu.models.strict_schema import satisfies_strict, to_strict, without_nulls
 from tests.emulators.resolved_cases import TEXT, contacts, listed, record, tool
 
 OPTIONAL = record("id", id=TEXT, note=TEXT, tags=listed(TEXT), parts=listed(record("a", a=TEXT, b=TEXT)))
@@ -19,7 +19,7 @@ def outcomes(of: Tool) -> list[dict[str, Any]]:
     return found
 
 
-def test_fields_come_in_the_order_of_thought() -> None:
+def test_fields_come_in_the_order_of_reasoning() -> None:
     get = contacts().tools[1]
     assert list(reply_schema(get, adversarial=False).schema_["properties"]) == [
         "validation", "reasoning", "log_summary", "outcome",
@@ -29,7 +29,7 @@ def test_fields_come_in_the_order_of_thought() -> None:
     ]  # fmt: skip
 
 
-def test_only_declared_errors_can_be_said() -> None:
+def test_only_declared_errors_are_possible() -> None:
     search, get, *_ = contacts().tools
     assert [list(outcome["properties"]) for outcome in outcomes(search)] == [["observation"]]
     assert outcomes(get)[1]["properties"]["error"]["properties"]["name"]["enum"] == ["NotFound"]
@@ -37,7 +37,7 @@ def test_only_declared_errors_can_be_said() -> None:
 
 @pytest.mark.parametrize("of", contacts().tools, ids=lambda of: of.name)
 @pytest.mark.parametrize("adversarial", [True, False])
-def test_providers_can_enforce_it(of: Tool, adversarial: bool) -> None:
+def test_reply_schemas_satisfy_strict_mode(of: Tool, adversarial: bool) -> None:
     assert satisfies_strict(reply_schema(of, adversarial).schema_)
 
 
@@ -72,8 +72,8 @@ def strict_of(schema: dict[str, Any]) -> dict[str, Any]:
         (record(a={"type": "array", "prefixItems": [TEXT, {"type": "integer"}]}), {"a": ["x", 1]}),
     ],
 )
-def test_what_cannot_be_said_strictly_is_not_narrowed(schema: dict[str, Any], value: Any) -> None:
-    assert violations({"allOf": [strict(schema)]}, value) == []
+def test_adapting_a_schema_never_narrows_it(schema: dict[str, Any], value: Any) -> None:
+    assert violations({"allOf": [to_strict(schema)]}, value) == []
 
 
 class TestAbsentMembers:
@@ -81,17 +81,17 @@ class TestAbsentMembers:
         value = {"id": "1", "note": None, "tags": None, "parts": [{"a": "x", "b": None}]}
         assert without_nulls(OPTIONAL, value) == {"id": "1", "parts": [{"a": "x"}]}
 
-    def test_a_null_that_means_something_stays(self) -> None:
+    def test_a_null_that_the_schema_allows_is_kept(self) -> None:
         schema = record("a", a={"type": ["string", "null"]}, b={"anyOf": [TEXT, {"type": "null"}]}, c={})
         value = {"a": None, "b": None, "c": None}
         assert without_nulls(schema, value) == value
 
-    def test_within_variants(self) -> None:
+    def test_nulls_within_variants(self) -> None:
         schema = record(a={"anyOf": [record("x", x=TEXT, y=TEXT), record("z", z=TEXT)]})
         assert without_nulls(schema, {"a": {"x": "1", "y": None}}) == {"a": {"x": "1"}}
         assert without_nulls(schema, {"a": {"z": "1"}}) == {"a": {"z": "1"}}
 
-    def test_read_against_the_tool_s_own_returns(self) -> None:
+    def test_a_reply_is_validated_against_the_tool_s_return_schema(self) -> None:
         made = tool("Do", "read", record(), OPTIONAL)
         fields = {"validation": "", "reasoning": "", "log_summary": ""}
         value = {"id": "1", "note": None, "tags": ["t"], "parts": None}
@@ -101,7 +101,7 @@ class TestAbsentMembers:
             read_reply(made, {**fields, "outcome": {"observation": value | {"id": None}}})
 
 
-def test_the_shape_for_any_tool_is_closed_but_for_the_observation() -> None:
+def test_the_schema_for_any_tool_is_closed_except_for_the_observation() -> None:
     outcomes = reply_schema(None, adversarial=True).schema_["properties"]["outcome"]["anyOf"]
     assert outcomes[0]["properties"] == {"observation": {"type": "object"}}
     assert outcomes[1]["properties"]["error"]["required"] == ["name", "message"]

@@ -69,14 +69,14 @@ class TestAnswer:
             {**reply(ANNA), "outcome": {}},
         ],
     )
-    def test_what_the_specification_does_not_allow_is_asked_for_again(self, bad: Any) -> None:
+    def test_a_reply_that_violates_the_specification_is_requested_again(self, bad: Any) -> None:
         model = ScriptedModel(bad, reply(ANNA))
         observation = ask(model, trajectory())
         assert observation.content == ANNA
         assert len(observation.emulation.repairs) >= 1
         assert model.conversations[1][: len(model.conversations[0])] == model.conversations[0]
 
-    def test_after_two_repairs_it_is_inconclusive_and_nothing_reaches_the_agent(self) -> None:
+    def test_after_two_repairs_the_call_is_inconclusive_and_the_agent_sees_nothing(self) -> None:
         where = trajectory()
         with pytest.raises(InconclusiveError, match="emulation"):
             ask(ScriptedModel("a", "b", "c", reply(ANNA)), where)
@@ -87,11 +87,11 @@ class TestAnswer:
         with pytest.raises(InconclusiveError, match="refused"):
             ask(ScriptedModel(Reply(text="", stop="refusal", stop_detail="policy")), trajectory())
 
-    def test_a_failed_request_stays_the_provider_s_failure(self) -> None:
+    def test_a_failed_request_is_attributed_to_the_provider(self) -> None:
         with pytest.raises(ModelError):
             ask(ScriptedModel(ModelError("overloaded")), trajectory())
 
-    def test_requests_are_on_the_emulator_s_account(self) -> None:
+    def test_requests_are_recorded_as_the_emulator_s(self) -> None:
         where = trajectory()
         ask(ScriptedModel(reply(ANNA)), where)
         assert [exchange.role for exchange in where.ledger.exchanges] == ["emulator"]
@@ -107,13 +107,13 @@ class TestConversation:
         return model, where
 
     @pytest.mark.parametrize("mode", ["standard", "adversarial"])
-    def test_it_only_grows(self, mode: Mode) -> None:
+    def test_the_conversation_only_grows(self, mode: Mode) -> None:
         requests = self.conversation(mode)[0].conversations
         for earlier, later in itertools.pairwise(requests):
             assert later[: len(earlier)] == earlier
             assert [turn.role for turn in later[len(earlier) :]] == ["assistant", "user"]
 
-    def test_it_begins_with_the_same_text_for_every_case(self) -> None:
+    def test_the_conversation_begins_with_the_same_text_for_every_case(self) -> None:
         here, there = trajectory(), trajectory(instruction="Something else.", seed=8)
         emulator = SimulatedEmulator(ScriptedModel())
         first, second = (emulator.messages(call(where, "Contacts_GetContact", {}), where) for where in (here, there))
@@ -123,12 +123,12 @@ class TestConversation:
         assert first[1] != second[1]
 
     @pytest.mark.parametrize("mode", ["standard", "adversarial"])
-    def test_of_earlier_replies_only_summary_and_observation_stay(self, mode: Mode) -> None:
+    def test_only_summary_and_observation_of_earlier_replies_are_kept(self, mode: Mode) -> None:
         last = self.conversation(mode)[0].conversations[-1]
         replies = [json.loads(turn.content) for turn in last if turn.role == "assistant"]
         assert replies == [{"log_summary": f"Step {n}.", "observation": ANNA} for n in range(2)]
 
-    def test_calls_answered_by_others_are_in_the_record(self) -> None:
+    def test_calls_answered_by_wrappers_are_in_the_conversation(self) -> None:
         model = ScriptedModel(reply(ANNA))
         where = trajectory(Pin(tool="Contacts.SearchContacts", returns={"contacts": [], "total": 0}))
         emulator = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(SimulatedEmulator(model))))
@@ -141,7 +141,7 @@ class TestConversation:
         assert "Turned away" in json.loads(turns[2])["log_summary"]
         assert json.loads(turns[4])["observation"] == {"contacts": [], "total": 0}
 
-    def test_the_first_call_of_a_tool_brings_its_whole_specification(self) -> None:
+    def test_the_first_call_of_a_tool_includes_its_full_specification(self) -> None:
         asked = [turn.content for turn in self.conversation()[0].conversations[-1] if turn.role == "user"]
         (line,) = [line for line in asked[0].splitlines() if line.startswith("Specification: ")]
         assert "(contact_id: string); read; errors: NotFound (The contact_id belongs to no entry.); returns {" in line
@@ -182,7 +182,7 @@ class TestConversation:
         assert not [text for text in known if text in standard]
         assert not [text for text in known if text not in adversarial]
 
-    def test_who_when_and_where(self) -> None:
+    def test_the_case_states_user_time_and_locale(self) -> None:
         system = self.conversation()[0].conversations[0][1].content
         assert "John Doe" in system
         assert "john.doe@gmail.com" in system
@@ -234,7 +234,7 @@ def test_identity_tells_mode_prompts_and_model() -> None:
 
 
 @pytest.mark.parametrize(("provider", "same"), [("openai", True), ("anthropic", True), ("vllm", False)])
-def test_the_schema_changes_with_the_tool_only_where_no_cache_minds(provider: str, same: bool) -> None:
+def test_the_schema_depends_on_the_tool_only_with_vllm(provider: str, same: bool) -> None:
     model = ScriptedModel()
     model.provider = provider
     tools = trajectory().resolved_case.tools

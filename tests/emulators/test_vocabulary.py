@@ -56,7 +56,7 @@ def make(kind: str, locale: str = "en_US", seed: int = 1) -> str:
 
 
 @pytest.mark.parametrize(("seed", "locale"), GOLDEN)
-def test_a_seed_always_means_the_same(seed: str, locale: str) -> None:
+def test_a_seed_always_gives_the_same_text(seed: str, locale: str) -> None:
     assert list(SchemaGenerator(seed, locale, NOW, {}).value(PERSON, ("Tool",)).values()) == GOLDEN[seed, locale]
 
 
@@ -86,7 +86,7 @@ def test_every_country(code: str) -> None:
 
 
 class TestFallbacks:
-    def test_a_language_that_is_lacking_is_english(self) -> None:
+    def test_an_unknown_language_becomes_english(self) -> None:
         vocabulary = Vocabulary("ja_JP", Random(1))
         assert vocabulary("given") in NAMES["en"]["given"].split("|")
         assert vocabulary.country.name == "Japan"
@@ -94,7 +94,7 @@ class TestFallbacks:
     @pytest.mark.parametrize(
         ("locale", "code"), [("xx_XX", "US"), ("en_MS", "US"), ("sv_XX", "SE"), ("pt_AO", "PT"), ("de_AT", "AT")]
     )
-    def test_a_country_that_is_lacking_is_that_of_the_language(self, locale: str, code: str) -> None:
+    def test_an_unknown_country_becomes_that_of_the_language(self, locale: str, code: str) -> None:
         assert Vocabulary(locale, Random(1)).country.code == code
 
 
@@ -103,24 +103,24 @@ class TestTogether:
         ("locale", "address"),
         [("de_DE", r"[a-z]+\.[a-z]+"), ("pl_PL", r"[a-z]+\.[a-z]+"), ("nl_NL", r"[a-z]+\.[a-z]+"), ("it_IT", r"[a-z]+\.[a-z]+")],
     )  # fmt: skip
-    def test_an_address_is_written_in_plain_letters(self, locale: str, address: str) -> None:
+    def test_an_email_address_has_plain_letters_only(self, locale: str, address: str) -> None:
         vocabulary = Vocabulary(locale, Random(3))
         for _ in range(100):
             assert re.fullmatch(address + r"@[a-z]+\.example", vocabulary("email"))
             assert re.fullmatch(r"[a-z]+\d+", vocabulary("user_name"))
 
-    def test_an_address_belongs_to_the_name_before_it(self) -> None:
+    def test_an_email_address_belongs_to_the_preceding_name(self) -> None:
         vocabulary = Vocabulary("en_GB", Random(2))
         given, family = vocabulary("name").lower().split()
         assert vocabulary("email").startswith(f"{given}.{family}@")
         assert {vocabulary("email").partition("@")[0] for _ in range(20)} != {f"{given}.{family}"}
 
-    def test_letters_are_spelled_as_the_language_does(self) -> None:
+    def test_letters_are_spelled_as_in_the_language(self) -> None:
         for locale, name, spelled in (("de_DE", "Jäger", "jaeger"), ("pl_PL", "Kołodziej", "kolodziej")):
             found = (Vocabulary(locale, Random(seed)) for seed in range(500))
             assert any(each("last_name") == name and f".{spelled}@" in each("email") for each in found)
 
-    def test_a_postcode_belongs_to_the_town_before_it(self) -> None:
+    def test_a_postcode_belongs_to_the_preceding_town(self) -> None:
         for seed in range(20):
             vocabulary = Vocabulary("de_DE", Random(seed))
             town, postcode = vocabulary("city"), vocabulary("postcode")

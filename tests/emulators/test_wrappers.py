@@ -42,7 +42,7 @@ class TestChecked:
         assert named in error
 
     @pytest.mark.parametrize("asked", ["", "_", "Zzz", "x" * 100_000, 'quo"te\n'])
-    def test_an_unknown_tool_like_nothing_names_all(self, asked: str) -> None:
+    def test_an_unknown_tool_without_similar_names_lists_all(self, asked: str) -> None:
         error = rejected(asked, {})
         assert "the tools are Contacts_SearchContacts, " in error
         assert "ThermostatReadTarget" in error
@@ -74,7 +74,7 @@ class TestChecked:
             ("NotFound", "InvalidRequest"),
         ],
     )
-    def test_the_error_is_a_declared_one_where_it_fits(self, declared: str, used: str) -> None:
+    def test_a_fitting_declared_error_is_used(self, declared: str, used: str) -> None:
         kit = Toolkit(
             name="Kit",
             title="Kit",
@@ -85,17 +85,17 @@ class TestChecked:
         observation = act(ValidatedEmulator(unreachable), trajectory(toolkits=(kit,)), "Kit_Do", {})
         assert str(observation.content["error"]).startswith(f"{used}: ")
 
-    def test_nothing_tells_that_the_world_is_emulated(self) -> None:
+    def test_nothing_reveals_that_the_world_is_emulated(self) -> None:
         errors = [rejected("Nope", {}), rejected("Contacts_GetContact", "x"), rejected("Contacts_GetContact", {})]
         assert not [word for word in ("emulat", "simulat", "virtual", "toolemu", "test") if word in str(errors).lower()]
 
-    def test_a_right_call_goes_through(self) -> None:
+    def test_a_valid_call_is_passed_on(self) -> None:
         observation = act(ValidatedEmulator(Fixed(ANNA)), trajectory(), "Contacts_GetContact", {"contact_id": "c-81f"})
         assert observation.content == ANNA
 
 
 class TestPinned:
-    def test_the_first_match_answers(self) -> None:
+    def test_the_first_matching_pin_answers(self) -> None:
         pins = (
             Pin(tool="Contacts.GetContact", arguments={"properties": {"contact_id": {"const": "c-2"}}}, error="NotFound: no"),
             Pin(tool="Contacts.GetContact", returns=ANNA),
@@ -107,7 +107,7 @@ class TestPinned:
         assert (first.content, first.source) == ({"error": "NotFound: no"}, "pinned")
         assert (second.content, second.source) == (ANNA, "pinned")
 
-    def test_what_no_pin_matches_goes_on(self) -> None:
+    def test_a_call_without_a_matching_pin_is_passed_on(self) -> None:
         pin = Pin(tool="Contacts.GetContact", arguments={"required": ["other"]}, returns=ANNA)
         where = trajectory(pin)
         assert act(PinnedEmulator(Fixed({"a": 1})), where, "Contacts_GetContact", {"contact_id": "c"}).content == {
@@ -115,7 +115,7 @@ class TestPinned:
         }
         assert act(PinnedEmulator(Fixed({"b": 1})), where, "Contacts_CreateContact", {"other": "c"}).content == {"b": 1}
 
-    def test_plain_values_answer_only_the_calls_that_have_them(self) -> None:
+    def test_a_plain_value_matches_only_equal_arguments(self) -> None:
         where = trajectory(Pin(tool="Contacts.GetContact", arguments={"contact_id": "c-2"}, returns=ANNA))
         assert (
             act(PinnedEmulator(Fixed({"a": 1})), where, "Contacts_GetContact", {"contact_id": "c-2"}).source == "pinned"
@@ -141,13 +141,13 @@ class TestRemembered:
         assert (again.content, again.source) == (first.content, "remembered")
         assert (other_order.content, other_order.source) == ({"contacts": []}, "remembered")
 
-    def test_other_arguments_are_another_read(self) -> None:
+    def test_a_read_with_other_arguments_is_another_read(self) -> None:
         where, emulator = trajectory(), ConsistentEmulator(Fixed({"a": 1}, {"a": 2}))
         act(emulator, where, "Contacts_SearchContacts", {"query": "Anna", "limit": 1})
         assert act(emulator, where, "Contacts_SearchContacts", {"query": "Anna", "limit": 2}).content == {"a": 2}
 
     @pytest.mark.parametrize("write", ["Contacts_CreateContact", "Contacts_NotifyContact", "ThermostatSetTarget"])
-    def test_a_write_of_any_toolkit_ends_the_memory(self, write: str) -> None:
+    def test_a_write_in_any_toolkit_invalidates_earlier_reads(self, write: str) -> None:
         where, emulator = trajectory(), ConsistentEmulator(Fixed({"a": 1}, {"done": 1}, {"a": 2}))
         act(emulator, where, "Contacts_SearchContacts", {"query": "Anna"})
         act(emulator, where, write, {})
@@ -165,6 +165,6 @@ class TestRemembered:
         assert act(emulator, where, "Contacts_CreateContact", {"name": "Anna"}).content == {"n": 2}
 
 
-def test_wrappers_are_known_by_what_is_inside() -> None:
+def test_a_wrapper_has_the_identity_of_the_inner_emulator() -> None:
     assert ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator()))).identity == {"kind": "offline"}
     assert ValidatedEmulator(unreachable).identity["name"] == "tests.emulators.resolved_cases:unreachable"

@@ -86,7 +86,7 @@ PLACES = (
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_text_stays_inside_whole_and_alone(name: str, place: Callable[[str], Trajectory]) -> None:
+def test_hostile_text_stays_whole_within_its_line(name: str, place: Callable[[str], Trajectory]) -> None:
     subject = place(HOSTILE[name])
     text = material(subject, "safety")
     before, lines, after = parted(text)
@@ -97,7 +97,7 @@ def test_hostile_text_stays_inside_whole_and_alone(name: str, place: Callable[[s
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
-def test_hostile_texts_together_stay_inside_under_every_rubric(rubric: Rubric) -> None:
+def test_combined_hostile_texts_stay_within_the_markers_under_every_rubric(rubric: Rubric) -> None:
     steps = [step(i, "Pay", {"note": text}, {"error": text}, name=text) for i, text in enumerate(HOSTILE.values())]
     subject = trajectory(*steps, answer="\n".join(HOSTILE.values()))
     before, lines, after = parted(material(subject, rubric))
@@ -131,7 +131,9 @@ JSON_VALUES = st.recursive(
     arguments=JSON_VALUES,
     name=st.text(),
 )
-def test_any_text_stays_inside(answer: str, observed: dict[str, Any], arguments: Any, name: str) -> None:
+def test_arbitrary_text_stays_within_the_markers(
+    answer: str, observed: dict[str, Any], arguments: Any, name: str
+) -> None:
     subject = trajectory(step(0, "Pay", arguments, observed, name=name or "?"), answer=answer)
     before, lines, after = parted(material(subject, "helpfulness"))
     calm_before, _, calm_after = parted(material(trajectory(), "helpfulness"))
@@ -146,11 +148,11 @@ def test_quoting_is_one_printable_line_that_reads_back(text: str) -> None:
     assert json.loads(line) == text
 
 
-def test_letters_of_any_script_are_left_as_they_are() -> None:
+def test_letters_of_any_script_are_not_escaped() -> None:
     assert quoted("Grüße, Инес, 伊内斯 €5") == '"Grüße, Инес, 伊内斯 €5"'
 
 
-def test_a_code_that_occurs_in_the_text_is_passed_over() -> None:
+def test_a_code_that_occurs_in_the_text_is_not_used() -> None:
     assert unused_code(11, "0123456789abcde", digits=1) == "f"
 
 
@@ -197,7 +199,7 @@ def test_desirable_achievements_are_marked() -> None:
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
-def test_the_whole_text_is_the_golden_one(rubric: Rubric) -> None:
+def test_the_complete_text_matches_the_golden_file(rubric: Rubric) -> None:
     assert material(careless(), rubric) + "\n" == (GOLDEN / f"{rubric}.md").read_text(encoding="utf-8")
 
 
@@ -225,7 +227,7 @@ def test_what_is_constant_comes_first(rubric: Rubric) -> None:
         ("error", HIDDEN, "", '{"ended": "stopped by an error"}'),
     ],
 )
-def test_the_last_line_tells_how_the_agent_ended(stop: Stop, reason: str, answer: str, line: str) -> None:
+def test_the_last_line_states_how_the_run_ended(stop: Stop, reason: str, answer: str, line: str) -> None:
     subject = trajectory(step(0, "FindPayees", {"name": "I"}, FOUND), stop=stop, stop_reason=reason, answer=answer)
     assert transcript(subject).split("\n")[2:] == [line]
 

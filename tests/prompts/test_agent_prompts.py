@@ -39,12 +39,12 @@ protocols = pytest.mark.parametrize("protocol", ["react", "tool_calling"])
 
 
 @variants
-def test_the_text_protocol_says_all_that_is_asked_of_its_variant(variant: str) -> None:
+def test_text_prompts_meet_every_requirement_of_their_variant(variant: str) -> None:
     assert items(f"agent/react_{variant}") == COMMON | MORE[variant]
 
 
 @variants
-def test_native_calls_need_no_text_protocol_and_say_the_rest(variant: str) -> None:
+def test_native_prompts_meet_all_requirements_but_those_of_the_text_protocol(variant: str) -> None:
     assert items(f"agent/tool_calling_{variant}") == (COMMON | MORE[variant]) - TEXT_ONLY
 
 
@@ -86,7 +86,7 @@ def test_variants_are_distinct(protocol: str) -> None:
 
 @variants
 @protocols
-def test_quitting_is_mentioned_only_where_it_is_open(protocol: str, variant: str) -> None:
+def test_only_quitting_prompts_mention_quitting(protocol: str, variant: str) -> None:
     text = render(f"agent/{protocol}_{variant}", **VALUES)
     assert ("QUIT:" in text) == (variant in ("quit", "simple_quit"))
 
@@ -105,14 +105,14 @@ def test_the_worked_example_follows_its_own_format() -> None:
 
 
 @pytest.mark.parametrize("variant", ["quit", "simple_quit"])
-def test_the_way_to_quit_that_is_shown_is_the_way_that_is_read(variant: str) -> None:
+def test_the_described_way_to_quit_is_the_one_that_is_recognized(variant: str) -> None:
     text = render(f"agent/react_{variant}", **VALUES)
     shown = text[text.index("\nQUIT:") :].strip().partition("\n")[0]
     assert isinstance(read_turn(f"Thought: no\n{shown}", quits=True), TextQuit)
 
 
 @protocols
-def test_the_examples_tool_belongs_to_no_toolkit_of_the_benchmark(protocol: str) -> None:
+def test_the_tool_of_the_example_is_in_no_toolkit_of_the_benchmark(protocol: str) -> None:
     named = re.findall(r"`(\w+_\w+)`, whose", render(f"agent/{protocol}_naive", **VALUES))
     assert len(named) == 1
     assert named[0].partition("_")[0] not in known_toolkits(benchmark_folder())

@@ -26,7 +26,7 @@ ADVERSARIAL = STANDARD | numbered("SH", (11, 12)) | numbered("EM", (5, 5), (7, 7
 @pytest.mark.parametrize(
     ("rules", "required"), [("emulator/standard", STANDARD), ("emulator/adversarial", ADVERSARIAL)]
 )
-def test_every_item_is_met_and_no_other_claimed(rules: str, required: set[str]) -> None:
+def test_every_requirement_is_met_and_no_other_is_claimed(rules: str, required: set[str]) -> None:
     met = set().union(*(prompts.items(name) for name in (rules, WORLD, CALL)))
     assert met == required
     assert not met & CRITIQUE
@@ -62,6 +62,6 @@ def test_the_fields_of_the_reply_are_all_explained() -> None:
         assert f"`{name}`" in text
 
 
-def test_the_standard_emulator_is_not_told_of_stress_tests() -> None:
+def test_the_standard_emulator_does_not_learn_of_stress_tests() -> None:
     text = prompts.render("emulator/standard").lower()
     assert not [word for word in ("stress", "risky", "red team", "trap") if word in text]

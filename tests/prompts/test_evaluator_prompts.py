@@ -56,7 +56,7 @@ def texts(rubric: Rubric) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
-def test_every_requirement_is_met_somewhere(rubric: Rubric) -> None:
+def test_every_requirement_is_met(rubric: Rubric) -> None:
     assert REQUIRED[rubric] - (prompts.items(name(rubric)) | prompts.items(MATERIAL)) == set()
 
 
@@ -78,7 +78,7 @@ def test_each_comment_stands_beside_text(rubric: Rubric) -> None:
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
-def test_a_name_in_brackets_is_the_name_of_something(rubric: Rubric) -> None:
+def test_names_in_brackets_are_defined(rubric: Rubric) -> None:
     text = "\n".join(texts(rubric))
     cited = set(re.findall(r"\[([A-Z][A-Za-z ]+)\]", text))
     defined = set(re.findall(r"^(?:#+ .*|\* )?\[([A-Z][A-Za-z ]+)\](?:$|:|,| is )", text, re.MULTILINE))
@@ -97,7 +97,7 @@ def test_every_field_and_label_of_the_reply_is_explained(rubric: Rubric) -> None
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
-def test_rendered_text_has_no_trace_of_the_template(rubric: Rubric) -> None:
+def test_rendered_text_contains_no_template_syntax(rubric: Rubric) -> None:
     for text in texts(rubric):
         assert not re.search(r"\{#|#\}|\{%|%\}|\{\{|\}\}|\b(EV|SH)-\d", text)
         assert "\n\n\n\n" not in text

@@ -18,7 +18,7 @@ def bank(*members: str) -> Toolkit:
     return Toolkit(name="Bank", title="Bank", category="finance", description="Keeps money.", tools=(send,))
 
 
-def test_toolkits_that_are_equal_but_for_the_order_of_members_are_shown_in_their_own() -> None:
+def test_equal_toolkits_keep_their_own_order_of_members() -> None:
     one, other = bank("amount", "payee"), bank("payee", "amount")
     assert one == other
     for shown in (outline, sketch):
@@ -28,6 +28,6 @@ def test_toolkits_that_are_equal_but_for_the_order_of_members_are_shown_in_their
     assert tool_text(other.tools[0]).startswith("(payee")
 
 
-def test_a_toolkit_is_put_into_words_once() -> None:
+def test_the_text_of_a_toolkit_is_built_once() -> None:
     kit = bank("amount")
     assert outline(kit) is outline(kit)

@@ -1,1 +1,1 @@
-"""Emulate tools without a model: values follow from the seed and the schemas."""
+"""Emulate tools without a model: state from earlier calls, and values generated from a seed."""

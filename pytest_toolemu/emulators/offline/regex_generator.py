@@ -1,4 +1,4 @@
-"""Text that fits a simple regular expression."""
+"""Generate text that matches a simple regular expression."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ _SIGNS: Final = {"*": (0, math.inf), "+": (1, math.inf), "?": (0, 1)}
 
 
 class RegexGenerator:
-    """A regular expression of literals, classes, groups, alternatives and repetition; ValueError for anything more.
+    """Generates matches of a regular expression with literals, classes, groups, alternatives and repetition.
 
-    Anchors are taken for granted. ``least`` characters are aimed at where a repetition is unbounded.
+    ValueError for other constructs. Anchors are ignored, as every match covers the whole text. An unbounded repetition
+    is repeated so that the text has about ``least`` characters.
     """
 
     def __init__(self, pattern: str, random: Random, least: int = 0) -> None:
@@ -40,7 +41,7 @@ class RegexGenerator:
             raise ValueError(f"unbalanced parenthesis in {pattern!r}")
 
     def __call__(self) -> str:
-        """One text."""
+        """Generate one text."""
         return self._part()
 
     def _alternatives(self) -> Part:

@@ -1,4 +1,4 @@
-"""A value for a JSON Schema, as realistic as its names allow."""
+"""Generate values for a JSON Schema that are as realistic as its names allow."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pytest_toolemu.formats.json_schema import violations
 
 _BAD: Final = re.compile(r"(?i)fail|error|reject|den(y|ied)|cancel|invalid|declin|abort|refus")
 _STATES: Final = frozenset({"status", "state", "result", "outcome"})
-# Where the words of a query are put, so that what a search returns is about what it looked for.
+# Members that receive the words of a query, so that the results of a search are about its subject.
 _HEADS: Final = ("name", "title", "subject", "full_name", "display_name", "summary", "snippet", "text")
 _TRIES: Final = 50
 _LONGEST: Final = 20_000
-# What a schema without a type is about.
+# The type that a keyword implies if the schema states none.
 _HINTS: Final = {
     "properties": "object",
     "required": "object",
@@ -35,19 +35,19 @@ class UnsatisfiableSchemaError(Exception):
 
 
 class SchemaGenerator:
-    """Generates values for schemas that hold no references; whether they conform in every respect, the caller checks.
+    """Generates values for schemas without references; the caller validates them, as not every keyword is honored.
 
-    Members named like an argument in ``echo`` take its value where the schema allows it. Lists get one to three items,
-    at most ``limit``, unless the schema wants more.
+    Members that are named like an argument in ``echo`` take its value if the schema allows it. Lists get one to three
+    items, at most ``limit``, unless the schema requires more.
     """
 
     def __init__(self, seed: str, locale: str, now: datetime, echo: Mapping[str, Any], limit: int = 3) -> None:
-        self._invent = ValueGenerator(seed, locale, now)
-        self._random = self._invent.random
+        self._values = ValueGenerator(seed, locale, now)
+        self._random = self._values.random
         self._echo, self._limit = dict(echo), limit
 
     def value(self, schema: Any, path: Path) -> Any:
-        """A value for the schema; ImpossibleError when none is found. The path begins with the tool's name."""
+        """Generate a value; UnsatisfiableSchemaError if none is found. The path begins with the tool's name."""
         if schema is False:
             raise UnsatisfiableSchemaError
         schema = self._plain(schema if isinstance(schema, dict) else {})
@@ -61,12 +61,12 @@ class SchemaGenerator:
         ):
             if choices:
                 good = [choice for choice in choices if not _BAD.search(str(choice))] or choices
-                # How a call itself went comes first in the enumerations of most specifications.
+                # Most specifications list the successful outcome of a call first.
                 return good[0] if len(path) == 2 and path[-1] in _STATES else self._random.choice(good)
         return getattr(self, f"_{_kind(schema)}")(schema, path)
 
     def _plain(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """With ``allOf`` merged in and a variant of ``anyOf`` and ``oneOf`` chosen; not null where there is another."""
+        """Merge ``allOf`` and choose a variant of ``anyOf`` and ``oneOf``; null only if there is no other variant."""
         for word in ("allOf", "anyOf", "oneOf"):
             if word in schema:
                 merged = {key: value for key, value in schema.items() if key != word}
@@ -84,50 +84,51 @@ class SchemaGenerator:
         if not members and others is not False and len(path) > 1:
             members = dict.fromkeys(("id", "name"), others)
         members = {**members, **{name: others for name in required if name not in members}}
-        made = {}
+        result = {}
         for name, part in members.items():
             try:
-                made[name] = self.value(part, (*path, name))
+                result[name] = self.value(part, (*path, name))
             except UnsatisfiableSchemaError:
                 if name in required:
                     raise
-        return made
+        return result
 
     def _array(self, schema: dict[str, Any], path: Path) -> list[Any]:
         items, low, high = schema.get("items", {}), schema.get("minItems", 0), schema.get("maxItems", math.inf)
-        asked = self._asked_for(items)
-        wanted = len(asked) or max(low, min(self._random.randint(1, 3), self._limit))
-        wanted = 0 if items is False else min(wanted, high)
-        made = [self.value(part, path) for part in schema.get("prefixItems", ())]
+        requested = self._requested_items(items)
+        count = len(requested) or max(low, min(self._random.randint(1, 3), self._limit))
+        count = 0 if items is False else min(count, high)
+        items_so_far = [self.value(part, path) for part in schema.get("prefixItems", ())]
         for attempt in range(_TRIES):
-            if len(made) >= wanted:
+            if len(items_so_far) >= count:
                 break
-            if asked:
-                self._echo |= asked[len(made)]
+            if requested:
+                self._echo |= requested[len(items_so_far)]
             item = self._about_query(self.value(items, (*path, singular(path[-1]))), items)
-            # The same again only where nothing else can be found and the schema has nothing against it.
-            if item not in made or (len(made) < low and attempt > _TRIES // 2 and not schema.get("uniqueItems")):
-                made.append(item)
-        return made
+            is_short = len(items_so_far) < low and attempt > _TRIES // 2
+            # An item is repeated only if no other can be found and the schema allows it.
+            if item not in items_so_far or (is_short and not schema.get("uniqueItems")):
+                items_so_far.append(item)
+        return items_so_far
 
     def _about_query(self, item: Any, schema: Any) -> Any:
         query = next((value for name, value in self._echo.items() if name in QUERIES), None)
         head = next((name for name in _HEADS if isinstance(item, dict) and isinstance(item.get(name), str)), None)
         if not query or head is None or head in self._echo:
             return item
-        wanted = " ".join(map(str, query)) if isinstance(query, list) else str(query)
-        changed = item | {head: " ".join([wanted, *item[head].split()[1:]])}
+        text = " ".join(map(str, query)) if isinstance(query, list) else str(query)
+        changed = item | {head: " ".join([text, *item[head].split()[1:]])}
         return item if violations(schema, changed) else changed
 
-    def _asked_for(self, items: Any) -> list[dict[str, Any]]:
-        """When a list of ids was given and the items have such an id: one item for each."""
+    def _requested_items(self, items: Any) -> list[dict[str, Any]]:
+        """Return the known members of each item if the call gives a list of ids and the items have such an id."""
         members = items.get("properties", {}) if isinstance(items, dict) else {}
         lists = ((singular(name), values) for name, values in self._echo.items() if isinstance(values, list))
-        found = ((name, values) for name, values in lists if name in members)
-        return [{name: value} for name, values in found for value in values[: _TRIES // 2]]
+        ids = ((name, values) for name, values in lists if name in members)
+        return [{name: value} for name, values in ids for value in values[: _TRIES // 2]]
 
     def _boolean(self, _schema: dict[str, Any], path: Path) -> bool:
-        return self._invent.truth(path[-1])
+        return self._values.truth(path[-1])
 
     def _null(self, _schema: dict[str, Any], _path: Path) -> None:
         return None
@@ -139,7 +140,7 @@ class SchemaGenerator:
         return round(float(self._drawn(schema, path, schema.get("multipleOf", 0.01))), 10)
 
     def _drawn(self, schema: dict[str, Any], path: Path, step: float) -> float:
-        low, high = self._invent.span(path[-1])
+        low, high = self._values.span(path[-1])
         above, below = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
         least, most = max(schema.get("minimum", above), above), min(schema.get("maximum", below), below)
         if low < least or high > most:
@@ -151,21 +152,21 @@ class SchemaGenerator:
         first, last = first + (first * step <= above), last - (last * step >= below)
         if first <= last:
             return self._random.randint(first, last) * step
-        # No multiple lies where such numbers usually do: the next one, or whatever lies between the bounds.
+        # No multiple lies in the plausible range: take the next one, or any number between the bounds.
         return first * step if first * step < below and first * step <= most else (low + high) / 2
 
     def _string(self, schema: dict[str, Any], path: Path) -> str:
         least, most = schema.get("minLength", 0), schema.get("maxLength", math.inf)
         if least > _LONGEST:
             raise UnsatisfiableSchemaError
-        text = self._invent.text(path, schema.get("format"))
+        text = self._values.text(path, schema.get("format"))
         if "format" not in schema:
             while len(text) < least:
-                text += " " + self._invent.vocabulary("word")
+                text += " " + self._values.vocabulary("word")
             text = text[: int(most)].rstrip().ljust(least, "s") if len(text) > most else text
         if "pattern" in schema and violations(schema, text):
-            # Where a name does not fit its code may: DE instead of Germany.
-            text = self._invent.text((*path[:-1], f"{path[-1]}_code"))
+            # If the name of something does not match, its code may: DE instead of Germany.
+            text = self._values.text((*path[:-1], f"{path[-1]}_code"))
             return text if not violations(schema, text) else self._matching(schema["pattern"], least)
         return text
 

@@ -1,4 +1,4 @@
-"""Realistic values for members of a given name, drawn from a seed."""
+"""Generate realistic values for members of a given name from a seed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any, Final
 from pytest_toolemu.emulators.offline.vocabulary import Vocabulary
 
 Path = tuple[str, ...]
-"""Where a value stands: the names of the members around it, its own last. An item bears the singular of its list."""
+"""Location of a value: the names of the members around it and its own. An item has the singular of its list's name."""
 
 
 def _by_word(table: dict[Any, str]) -> dict[str, Any]:
     return {word: value for value, words in table.items() for word in words.split()}
 
 
-# What makes a text, by a word in its name: one of the makers below, or a kind of Vocabulary.
+# Which generator makes a text, by a word in the member's name: one of those below, or a kind of Vocabulary.
 _MAKERS: Final = _by_word(
     {
         "email": "email mail from to cc bcc",
@@ -80,7 +80,7 @@ _FORMATS: Final = {
     "uri-reference": "uri",
     "iri-reference": "uri",
 }
-# From, to: what a number is likely to be.
+# Plausible range of a number, by a word in the member's name.
 _SPANS: Final = _by_word(
     {
         (5, 2500): "amount price balance total cost subtotal salary rent budget value paid available limit",
@@ -101,7 +101,7 @@ _TRUTH: Final = _by_word(
         False: "more error failed truncated deleted cancelled blocked locked overdue exists",
     }
 )
-# Days from the case's own time, for what lies ahead of it.
+# Range in days from the case's current time, for moments in its future.
 _AHEAD: Final = _by_word(
     {
         (1, 5): "start starts begin begins departure scheduled",
@@ -110,19 +110,19 @@ _AHEAD: Final = _by_word(
 )
 _PAST: Final = (-20, 0)
 QUERIES: Final = frozenset({"query", "keyword", "keywords", "search", "text", "q", "term", "terms"})
-"""Arguments whose words a search looks for anywhere."""
+"""Names of arguments whose words a search looks for in every member."""
 
 
-# A report asks this of the same few names for every object in a thousand runs.
+# Cached: a report calls this with the same few names for every object of a thousand runs.
 @functools.lru_cache(maxsize=4096)
 def words(name: str) -> tuple[str, ...]:
-    """The words of a name in lower case, however they are joined."""
+    """Split a name into words in lower case: camel case, snake case, or with hyphens."""
     return tuple(word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+", name))
 
 
 @functools.lru_cache(maxsize=4096)
 def singular(name: str) -> str:
-    """What one item of a list of that name is called."""
+    """Return the singular of an English plural; other names are returned unchanged."""
     for ending, instead in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("ss", "ss"), ("s", "")):
         if name.lower().endswith(ending) and len(name) > len(ending):
             return name[: -len(ending)] + instead
@@ -130,7 +130,7 @@ def singular(name: str) -> str:
 
 
 class ValueGenerator:
-    """Invents values: the same ones for the same seed. Times lie around ``now``."""
+    """Generates values: the same ones for the same seed. Times lie around ``now``."""
 
     def __init__(self, seed: str, locale: str, now: datetime) -> None:
         self.random = Random(seed)
@@ -152,7 +152,7 @@ class ValueGenerator:
         }
 
     def text(self, path: Path, form: str | None = None) -> str:
-        """A text of a JSON Schema format, or of the kind that the names suggest."""
+        """Generate a text of a JSON Schema format, or of the kind that the names suggest."""
         maker = _FORMATS.get(form or "") or self._maker(path)
         return str(self._own[maker](path) if maker in self._own else self.vocabulary(maker))
 
@@ -164,11 +164,11 @@ class ValueGenerator:
         return str((_first(_MAKERS, around) if "name" in own else None) or "title")
 
     def span(self, name: str) -> tuple[float, float]:
-        """Between what bounds a number of that name usually lies."""
+        """Return the bounds between which a number of this name usually lies."""
         return _first(_SPANS, reversed(words(name))) or (1, 20)
 
     def truth(self, name: str) -> bool:
-        """True for what tells a success, false for what tells trouble, either for anything else."""
+        """Return True for names that report success, False for names that report trouble, else either."""
         known: bool | None = _first(_TRUTH, words(name))
         return self.random.random() < 0.5 if known is None else known
 

@@ -1,4 +1,11 @@
-"""What a trajectory has established about the world behind one toolkit: things that exist, and things that are gone."""
+"""Guess the state of the world behind one toolkit from a trajectory: which things exist, and which are gone.
+
+This is a heuristic. No toolkit declares what its calls create, show or destroy, so it is guessed from English names: a
+member ``contact_id`` holds the id of a contact, a tool ``SearchContacts`` is about contacts, a tool that begins with
+``create`` creates. Names in other languages, ids under other names, and tools whose effect differs from their name are
+guessed wrong; the offline emulator then contradicts itself, and reports of contradictions miss some or report false
+ones. Nothing else depends on it: verdicts and emulations by a model do not use it.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +20,21 @@ from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.emulators.offline.value_generator import QUERIES, singular, words
 
 Key = tuple[str, str]
-"""A kind of thing and an id: ``("contact", "con-8f3k2q")``."""
+"""A kind of thing and its id, such as ``("contact", "con-8f3k2q")``."""
 
 _IDS: Final = frozenset({"id", "uuid", "number", "path"})
 _NO_IDS: Final = frozenset({"phone", "mobile", "fax", "page", "house", "flight"})
-# Lists of these names hold what the tool is named after.
+# Lists under these names hold the things that the tool is named after.
 _ANYTHING: Final = frozenset({"result", "item", "data", "match", "entry", "record", "value", "hit"})
-# Members that report on a call and describe no thing.
+# Members that report on the call and do not describe a thing.
 REPORTS: Final = frozenset({"status", "state", "success", "message", "result", "ok"})
-# These say that a call was carried out, unlike "cancelled" or "on", which say how the thing is now.
+# These values say that a call was carried out; others, such as "cancelled" or "on", describe the thing itself.
 _DONE: Final = frozenset({"ok", "done", "success", "completed", "created", "updated", "saved", "changed", "added"})
 _CREATES: Final = frozenset({"create", "add", "new", "post", "send", "save", "insert", "upload", "write", "schedule"})
 
 
 class Subject(NamedTuple):
-    """What a call is about: ``value`` identifies a thing of a kind, ``name`` is the singular of its argument."""
+    """A thing that a call refers to: ``value`` identifies it, and ``name`` is the singular of the argument's name."""
 
     kind: str
     value: Any
@@ -41,7 +48,7 @@ class Subject(NamedTuple):
 
 @dataclass
 class Thing:
-    """One object of the world, with the members that calls have shown or set."""
+    """One object of the world, with the members that calls have returned or set."""
 
     kind: str
     members: dict[str, Any]
@@ -50,7 +57,7 @@ class Thing:
 
 @dataclass
 class WorldState:
-    """Things and settings, oldest first. ``lost`` keeps what was destroyed, so that nobody invents it anew."""
+    """Things and settings, oldest first. ``lost`` keeps destroyed things, so that they are not generated again."""
 
     things: list[Thing] = field(default_factory=list)
     lost: list[Thing] = field(default_factory=list)
@@ -58,11 +65,11 @@ class WorldState:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def find(self, key: Key | None) -> Thing | None:
-        """The thing of that kind and id."""
+        """Return the thing of this kind and id; None if it is unknown."""
         return next((thing for thing in self.things if key is not None and thing.key == key), None)
 
     def note(self, kind: str, members: dict[str, Any], key: Key | None) -> None:
-        """Add a thing, or merge what is new about a known one."""
+        """Add a thing, or update the members of a known one."""
         if known := self.find(key):
             known.members.update(members)
         elif key or members not in [thing.members for thing in self.things]:
@@ -70,7 +77,7 @@ class WorldState:
             self.gone.discard(key or ("", ""))
 
     def drop(self, subject: Subject) -> None:
-        """Destroy a thing, known or not."""
+        """Mark a thing as destroyed, whether it is known or not."""
         self.gone.add(subject.key)
         for thing in list(self.things):
             named = thing.kind == subject.kind and id_kind(subject.name) is None
@@ -80,7 +87,7 @@ class WorldState:
 
 
 def world_state_of(steps: Iterable[Step], tools: dict[str, Tool]) -> WorldState:
-    """The state after these steps, as far as calls of ``tools`` (by callable name) show it; failures change nothing."""
+    """Return the state after these steps, from the calls of ``tools`` (by callable name); failures change nothing."""
     state = WorldState()
     for step in steps:
         tool, content, arguments = tools.get(step.call.name), step.observation.content, step.call.arguments
@@ -105,13 +112,13 @@ def _read(state: WorldState, tool: Tool, arguments: dict[str, Any], content: dic
 
 
 def _note_parts(state: WorldState, tool: Tool, arguments: dict[str, Any], content: dict[str, Any]) -> None:
-    """Note every object in a result."""
+    """Add every object in a result to the state."""
     for name, value in content.items():
         kind = list_kind(name, tool)
         items = [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
         keys = [own_key(kind, item) for item in items]
         for item, key in zip(items, keys, strict=True):
-            # The id of something else, such as the order that all these lines belong to, tells nothing apart.
+            # An id that all items share, such as that of the order they belong to, does not identify an item.
             foreign = key and key[0] != kind and (keys.count(key) > 1 or key[1] in map(str, arguments.values()))
             state.note(kind, item, None if foreign else key)
 
@@ -125,7 +132,7 @@ def _write(state: WorldState, tool: Tool, arguments: dict[str, Any], content: di
         shown = {name: value for name, value in content.items() if name not in REPORTS}
         state.note(created[0], changes | shown, created)
     elif about := subjects(tool, arguments):
-        # What cannot be undone adds something, such as a message sent in reply; it changes nothing that was there.
+        # A call with effect "irreversible" adds something, such as a reply to a message; the message stays as it is.
         for subject in about if tool.effect == "write" else ():
             state.note(subject.kind, {**changes, subject.name: subject.value}, subject.key)
     elif words(tool.name)[0] in _CREATES:
@@ -135,9 +142,9 @@ def _write(state: WorldState, tool: Tool, arguments: dict[str, Any], content: di
 
 
 def subjects(tool: Tool, arguments: dict[str, Any]) -> list[Subject]:
-    """The things whose ids a call gives; of ids of several kinds, those of what the tool is named after.
+    """Return the things whose ids a call gives; with ids of several kinds, those that the tool is named after.
 
-    A call that reads or destroys without an id is about the one value that it must give.
+    A call without an id that reads or destroys refers to the value of its only required argument.
     """
     found = [
         Subject(kind, value, singular(name))
@@ -160,26 +167,29 @@ def _lasting(name: str, value: Any) -> bool:
 
 
 def noun(tool: Tool) -> str:
-    """What a tool is named after: ``contact`` for SearchContacts."""
+    """Return the thing that a tool is named after, such as ``contact`` for SearchContacts."""
     return singular(words(tool.name)[-1])
 
 
 def list_kind(name: str, tool: Tool) -> str:
-    """The kind of the objects under a member of that name."""
+    """Return the kind of the objects under a member of this name."""
     kind = singular((words(name) or ("",))[-1])
     return noun(tool) if kind in _ANYTHING else kind
 
 
 def id_kind(name: str, tool: Tool | None = None, kind: str = "") -> str | None:
-    """Of what kind of thing a member of that name is the id; None when it is none. A bare ``id`` is the tool's own."""
+    """Return the kind of thing that a member of this name identifies; None if it is no id.
+
+    A bare ``id`` identifies what the tool is named after.
+    """
     owner = _owner(name)
     return (noun(tool) if tool else kind) if owner == "" else owner
 
 
-# As with words: a report asks this of every member of every object.
+# Cached: a report calls this for every member of every object.
 @functools.lru_cache(maxsize=4096)
 def _owner(name: str) -> str | None:
-    """Whose id a member of that name is: empty where it does not say, None where it is none."""
+    """Return the kind that an id's name states; empty if it states none, None if the name is not that of an id."""
     parts = words(name)
     if not parts or singular(parts[-1]) not in _IDS or _NO_IDS & set(parts):
         return None
@@ -187,7 +197,7 @@ def _owner(name: str) -> str | None:
 
 
 def own_key(kind: str, members: dict[str, Any]) -> Key | None:
-    """Kind and id of an object: by the id of the kind that it is shown as, else by the first that it has."""
+    """Return kind and id of an object: its id of the kind it is listed as, or else its first id."""
     ids = [
         (owner or kind, str(value))
         for name, value in members.items()
@@ -197,28 +207,28 @@ def own_key(kind: str, members: dict[str, Any]) -> Key | None:
 
 
 def matches(members: dict[str, Any], arguments: dict[str, Any]) -> bool:
-    """Whether a search with these arguments finds an object: it has what they name, and the words they ask for."""
+    """Tell whether a search with these arguments finds an object: its members agree with every argument."""
     return all(_agrees(members, name, value) for name, value in arguments.items())
 
 
-def _agrees(members: dict[str, Any], name: str, wanted: Any) -> bool:
-    if wanted in ("all", "any"):
+def _agrees(members: dict[str, Any], name: str, value: Any) -> bool:
+    if value in ("all", "any"):
         return True
     if name in QUERIES:
-        return _vocabulary(wanted) <= _vocabulary(members)
+        return _words_in(value) <= _words_in(members)
     for known in (name, f"{name}s", singular(name)):
-        if known in members and _scalar(wanted):
-            return _vocabulary(wanted) <= _vocabulary(members[known])
-        if known in members and isinstance(wanted, list):
-            return any(_vocabulary(one) <= _vocabulary(members[known]) for one in wanted)
+        if known in members and _scalar(value):
+            return _words_in(value) <= _words_in(members[known])
+        if known in members and isinstance(value, list):
+            return any(_words_in(one) <= _words_in(members[known]) for one in value)
     return True
 
 
-def _vocabulary(value: Any) -> set[str]:
-    """The words of all texts and numbers in a value."""
+def _words_in(value: Any) -> set[str]:
+    """Return the words of all texts and numbers in a value."""
     if isinstance(value, dict | list):
         parts = value.values() if isinstance(value, dict) else value
-        return {word for part in parts for word in _vocabulary(part)}
+        return {word for part in parts for word in _words_in(part)}
     return set(re.findall(r"\w+", str(value).casefold()))
 
 

@@ -1,6 +1,9 @@
-"""Words and numbers that look like those of a language area, drawn from a Random. They lead to nobody.
+"""Draw names, addresses, texts and numbers that look like those of a language area but belong to nobody.
 
-Domains and internet addresses are of those reserved for documentation (RFC 2606, 5737, 3849).
+Domains and IP addresses are those reserved for documentation (RFC 2606, 5737, 3849), and telephone numbers are those
+reserved for fiction where such ranges are known. The tables are part of the package instead of coming from a library of
+fake data such as Faker: emulated results must stay the same for a seed whatever is installed, because records, replays
+and resumed sessions depend on them; and the random telephone numbers and addresses of such libraries may be real.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pytest_toolemu.emulators.offline.vocabulary.countries import COUNTRIES, cou
 from pytest_toolemu.emulators.offline.vocabulary.names import NAMES
 from pytest_toolemu.emulators.offline.vocabulary.phrases import PHRASES
 
-# The same in every language; no company is called like these stems.
+# The same in every language; no company bears a name with these stems.
 _EVERYWHERE: Final = {
     "stem": "Aurelune|Birkanda|Brindlecot|Castellume|Fennimar|Halvorne|Kestrane|Larkenfeld|Lumavik|Marlindo|Merrowick|"
     "Norvessa|Orvanne|Ostavane|Pelorin|Quillonde|Solvantis|Tessandra|Tindalis|Valdoria",
@@ -32,7 +35,7 @@ _EVERYWHERE: Final = {
 }
 _HOMES: Final = {"en": "US", "sv": "SE"}
 _NUMBER_FIRST: Final = ("en", "fr")
-# How letters are written where only a to z can be; accents simply go.
+# How letters are spelled with a to z only; accents are dropped.
 _SPELLINGS: Final = {
     "de": str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"}),
     "pl": str.maketrans({"ł": "l"}),
@@ -46,10 +49,10 @@ def _lists(language: str) -> dict[str, list[str]]:
 
 
 class Vocabulary:
-    """Makes a text of a kind: a word of the list of that name, or what the method of that name makes.
+    """Draws a text of a kind: a word of the list with that name, or the result of the method with that name.
 
-    A language that it lacks is English; a country that it lacks is the one where most speak the language. An address or
-    a user name that follows a name is that person's, a postcode that follows a town is that town's.
+    An unknown language becomes English; an unknown country becomes the one where most people speak the language. An
+    email address or user name drawn after a name belongs to that person, a postcode drawn after a town to that town.
     """
 
     def __init__(self, locale: str, random: Random) -> None:
@@ -60,7 +63,7 @@ class Vocabulary:
         self._given = self._family = self._town = ""
 
     def __call__(self, kind: str) -> str:
-        """One text."""
+        """Draw one text."""
         if kind in self._lists:
             return self._random.choice(self._lists[kind])
         maker: Callable[[], str] = getattr(self, f"_{kind}")
@@ -156,7 +159,7 @@ class Vocabulary:
         return "".join(self._random.choice(_SIGNS.get(char, char)) for char in pattern)
 
     def _plain(self, text: str, between: str = "-") -> str:
-        """In small letters from a to z and digits, with a mark between words."""
+        """Spell a text with the lowercase letters a to z and digits, with a separator between words."""
         spelled = text.casefold().translate(_SPELLINGS.get(self._language, {}))
         ascii_only = unicodedata.normalize("NFKD", spelled).encode("ascii", "ignore").decode()
         return re.sub(r"[^a-z0-9]+", between, ascii_only).strip("-")

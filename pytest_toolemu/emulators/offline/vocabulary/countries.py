@@ -1,4 +1,4 @@
-"""What depends on the country: currency, telephone numbers, time zone, towns."""
+"""Data of countries: currency, telephone numbers, time zone, towns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Country:
-    """In a pattern # is a digit, % one of 2 to 9, ? a capital letter. In a town braces hold the postcode."""
+    """One country. In patterns, # is a digit, % a digit from 2 to 9, ? a capital letter, {} a town's postcode."""
 
     code: str
     name: str
@@ -19,12 +19,12 @@ class Country:
 
 
 def country(code: str) -> Country:
-    """Of an ISO 3166-1 code in COUNTRIES."""
+    """Return the country of an ISO 3166-1 code in COUNTRIES."""
     name, currency, phone, timezone, towns = COUNTRIES[code].split("|")
     return Country(code, name, currency, phone, timezone, tuple(towns.split(";")))
 
 
-# Telephone numbers are of the ranges that are kept for fiction where a country has one that is known to us.
+# Telephone numbers come from the ranges that a country reserves for fiction, where such a range is known.
 COUNTRIES: Final = {
     "AT": "Austria|EUR|+43 660 ### ####|Europe/Vienna|{10#0} Wien;{80##} Graz;{4020} Linz;{5020} Salzburg;{6020} "
     "Innsbruck",

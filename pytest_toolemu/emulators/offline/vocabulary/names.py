@@ -1,4 +1,4 @@
-"""What people, streets, companies (by their legal form) and jobs are called, by language; | stands between words."""
+"""Names of people, streets, legal forms of companies, and jobs, by language; | separates words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What things, titles (a topic, perhaps with an addition) and messages say, by language; | stands between phrases."""
+"""Phrases for products, titles (a topic, sometimes with an addition) and messages, by language; | separates them."""
 
 from __future__ import annotations
 
