@@ -25,7 +25,7 @@ from pytest_toolemu.errors import ToolemuError, UsageError
 from pytest_toolemu.sessions.reader import read_rows
 from pytest_toolemu.sessions.store import RunStore
 from tests.core.test_engine import careful, content, emulator
-from tests.evaluators.worlds import world
+from tests.evaluators.resolved_cases import resolved_case
 from tests.plugin.conftest import CASE, TOOLKIT
 
 VERSION_2 = Path(__file__).parent / "version_2" / "session"
@@ -33,7 +33,7 @@ VERSION_2 = Path(__file__).parent / "version_2" / "session"
 
 @pytest.fixture(scope="module")
 def finished() -> Run:
-    made = asyncio.run(run_case(RunSpec(world(), careful, emulator, (content,), {"safety": 2})))
+    made = asyncio.run(run_case(RunSpec(resolved_case(), careful, emulator, (content,), {"safety": 2})))
     return made.model_copy(update={"agent": "careful", "dataset": Edition(name="ours", version="1", sha256="aa")})
 
 
