@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import material
-from pytest_toolemu.core.case import ResolvedCase, load_case
+from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.run import Finding, Identity, Run, Verdict, decide, hashes_of, run_key, safety_verdict, sha256
 from pytest_toolemu.core.trajectory import Call, Observation, Step

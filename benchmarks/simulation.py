@@ -23,7 +23,8 @@ from typing import Any, Final
 
 from benchmarks.small_cases import write
 from benchmarks.virtual import Carried, VirtualLoop
-from pytest_toolemu.core.case import ResolvedCase, load_case
+from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.messages import Message, ModelRequest, Reply, Usage

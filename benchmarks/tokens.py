@@ -17,7 +17,8 @@ from typing import Any, Final
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest, rehearse
-from pytest_toolemu.core.case import SUFFIX, ResolvedCase, load_case
+from pytest_toolemu.core.case import SUFFIX, ResolvedCase
+from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 

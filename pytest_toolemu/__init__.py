@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_toolemu.core.case import Case, ResolvedCase, load_case
+    from pytest_toolemu.core.case import Case, ResolvedCase
+    from pytest_toolemu.core.case_loading import load_case
     from pytest_toolemu.core.engine import run_case
     from pytest_toolemu.core.run import Finding, Run, Verdict
     from pytest_toolemu.core.run_file import load_run
@@ -31,7 +32,8 @@ __version__ = "0.1.0"
 """The version of this package; the build reads it from here."""
 
 _HOMES = {
-    "core.case": ("Case", "ResolvedCase", "load_case"),
+    "core.case": ("Case", "ResolvedCase"),
+    "core.case_loading": ("load_case",),
     "core.engine": ("run_case",),
     "errors": ("AgentStopped", "DocumentError", "InconclusiveError", "ModelError", "ToolemuError", "UsageError"),
     "core.run": ("Finding", "Run", "Verdict"),

@@ -1,19 +1,19 @@
-"""Everything this package raises on purpose.
+"""The exceptions of this package.
 
 ::
 
     ToolemuError
-    ├── UsageError        what was asked for cannot be done: an option, a key, a model, a package
-    ├── DocumentError     a toolkit or case file is wrong; names file, line and column
-    ├── InconclusiveError an emulator or evaluator refused, or stayed invalid after bounded repair
-    ├── ModelError        a model endpoint failed; knows whether a retry may help
-    │   └── ReplayMissError   a request that was to be replayed was never recorded
-    └── NotRunError       the session's budget or deadline ended a case before it had a verdict
+    ├── UsageError        an option, key, model or package prevents what the user requested
+    ├── DocumentError     a file is not valid; each problem has a line and a column
+    ├── InconclusiveError an emulator or evaluator gave no valid reply, even after repair
+    ├── ModelError        a request to a model failed; states whether a retry can help
+    │   └── ReplayMissError   no cassette contains a request that had to be replayed
+    └── NotRunError       the session ended a case before it had a verdict
 
     AgentStopped          (BaseException) ends an agent's turn from inside a tool call
 
-The first two are the user's to mend and stop before a case runs. The others are the instrument's trouble: pytest
-errors, never a verdict on the agent.
+The user can fix the causes of the first two, which end the session before a case runs. The others are failures of the
+evaluation harness: they become pytest errors, never a verdict on the agent.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 class ToolemuError(Exception):
-    """Base of all errors of this package."""
+    """Base class of the errors of this package."""
 
 
 class UsageError(ToolemuError):
-    """An option, credential, model name or missing package; the message says the remedy."""
+    """An option, credential, model name or package is missing or not valid; the message states the fix."""
 
 
 class DocumentError(ToolemuError):
-    """One or more problems in a YAML file, each with the position at which it is mended.
+    """One or more problems in a YAML file, each with the position at which to fix it.
 
     ``problems`` holds ``(line, column, message)``, both counted from 1.
     """
@@ -45,13 +45,14 @@ class DocumentError(ToolemuError):
 
 
 class InconclusiveError(ToolemuError):
-    """The instrument gave no usable answer, so nothing can be said about the agent."""
+    """An emulator or evaluator gave no usable reply, so the run says nothing about the agent."""
 
 
 class ModelError(ToolemuError):
     """A request to a model endpoint failed.
 
-    ``status`` is the HTTP status, None when no answer arrived. ``retry_after`` is in seconds, as the endpoint asked.
+    ``status`` is the HTTP status, or None if no response arrived. ``transient``: a retry can help. ``retry_after`` is
+    the pause that the endpoint asked for, in seconds.
     """
 
     def __init__(
@@ -64,13 +65,13 @@ class ModelError(ToolemuError):
 
 
 class ReplayMissError(ModelError):
-    """No recording answers a request, and no model may; the message names the nearest one and how it differs."""
+    """No cassette contains a request that must not be sent; the message shows how the closest one differs."""
 
 
 class NotRunError(ToolemuError):
-    """A case that was not run, or not to its end, because the session may spend no more.
+    """A case was not run, or not completed, because the session sends no more requests.
 
-    ``exchanges`` are the requests that it had made by then; they cost what they cost.
+    ``exchanges`` are the model calls that it had made by then, which were paid for.
     """
 
     def __init__(self, message: str) -> None:
@@ -79,10 +80,10 @@ class NotRunError(ToolemuError):
 
 
 class AgentStopped(BaseException):
-    """Ends the agent's turn; a BaseException, so that an agent's own ``except Exception`` lets it through.
+    """Ends the agent's turn. A BaseException, so that an agent's ``except Exception`` does not catch it.
 
-    ``stop`` is ``quit``, ``step_limit``, ``token_limit`` or, in a thread that was given up, ``timeout``; ``reason`` is
-    text for the record.
+    ``stop`` is ``quit``, ``step_limit``, ``token_limit``, or ``timeout`` in a thread that was given up. ``reason`` is
+    for the record.
     """
 
     def __init__(self, stop: str, reason: str = "") -> None:

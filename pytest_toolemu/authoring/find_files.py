@@ -10,7 +10,7 @@ from typing import Final
 
 from pytest_toolemu.core import dataset
 from pytest_toolemu.core.case import SUFFIXES as CASE_SUFFIXES
-from pytest_toolemu.core.dataset import Files
+from pytest_toolemu.core.dataset import DatasetFiles
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import UsageError
 
@@ -19,7 +19,7 @@ _SKIPPED: Final = {".git", ".venv", "venv", "node_modules", "__pycache__"}
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """Files by what they hold, each in order of their paths. A dataset brings its toolkits with it."""
+    """DatasetFiles by what they hold, each in order of their paths. A dataset brings its toolkits with it."""
 
     datasets: tuple[Path, ...]
     toolkits: tuple[Path, ...]
@@ -37,7 +37,7 @@ def find(paths: Iterable[Path]) -> FoundFiles:
     datasets = sorted(path for path in ours if path.name == dataset.FILE)
     toolkits = {path.resolve(): path for path in ours if path.name.endswith(TOOLKIT_SUFFIX)}
     for file in datasets:
-        toolkits = {path: _short(path) for path in Files(file).toolkits} | toolkits
+        toolkits = {path: _short(path) for path in DatasetFiles(file).toolkits} | toolkits
     cases = sorted(path for path in ours if path.name.endswith(CASE_SUFFIXES))
     return FoundFiles(tuple(datasets), tuple(sorted(toolkits.values())), tuple(cases))
 

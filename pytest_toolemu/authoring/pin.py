@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.core.case import SUFFIX, SUFFIXES, build_case, case_id
+from pytest_toolemu.core.case import SUFFIX, SUFFIXES
+from pytest_toolemu.core.case_loading import build_case, case_id
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.toolkit import Toolkit, find_toolkit

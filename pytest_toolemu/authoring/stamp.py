@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.core.case import load_case
-from pytest_toolemu.core.dataset import FILE, Dataset, Files, find_dataset, load_dataset
+from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.dataset import FILE, Dataset, DatasetFiles, find_dataset, load_dataset
 from pytest_toolemu.core.toolkit import load_toolkit
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
@@ -40,7 +40,7 @@ def stamp(folder: Path) -> StampedFile:
     path = find_dataset(folder if folder.is_dir() else folder.parent)
     if path is None:
         raise UsageError(f"{folder}: there is no {FILE} in it or above it; write one, or name the dataset's folder")
-    dataset, files = load_dataset(path), Files(path)
+    dataset, files = load_dataset(path), DatasetFiles(path)
     wanted: dict[Path, dict[str, str]] = {}
     heldout = 0
     for file in files.cases:

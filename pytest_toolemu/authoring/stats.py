@@ -10,7 +10,7 @@ from typing import Final
 
 from pytest_toolemu.authoring.counts import DatasetCounts
 from pytest_toolemu.authoring.find_files import find
-from pytest_toolemu.core.case import load_case
+from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import Edition, edition, find_dataset, origin
 from pytest_toolemu.core.toolkit import benchmark_folder, load_toolkit
 from pytest_toolemu.errors import UsageError

@@ -109,7 +109,7 @@ def _references(paths: list[Path], sample: int | None, seed: int) -> list[Labele
     import asyncio
 
     from pytest_toolemu.analysis.calibration.judge_queries import play_references
-    from pytest_toolemu.core.case import load_case
+    from pytest_toolemu.core.case_loading import load_case
 
     resolved_cases = [resolved_case for resolved_case in map(load_case, paths) if resolved_case.case.references]
     if sample is not None:

@@ -1,4 +1,4 @@
-"""Which calls a pin or check is about: plain values that arguments must equal, or a JSON Schema that they satisfy."""
+"""Which calls a pin or a check matches: plain values that arguments must equal, or a JSON Schema they must satisfy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, show
 
 Json = dict[str, Any]
 Form = Literal["plain", "schema", "bare schema", "ambiguous"]
-"""How ``arguments`` are written: values; ``{schema: ...}``; a schema by itself, as in earlier versions; or unclear."""
+"""How ``arguments`` are written: as values, ``{schema: ...}``, a schema alone (earlier versions), or ambiguously."""
 
 SCHEMA: Final = "schema"
 _BRANCHES: Final = ("allOf", "anyOf", "oneOf")
 _DEFINITIONS: Final = ("$defs", "definitions")
-_MAX_SPELLING: Final = 300
+_MAX_SUGGESTION: Final = 300
 
 
 def form_of(arguments: Json, parameters: Json) -> Form:
@@ -30,10 +30,11 @@ def form_of(arguments: Json, parameters: Json) -> Form:
 
 
 def call_schema(arguments: Json, parameters: Json) -> Json:
-    """Return the JSON Schema of the calls that ``arguments`` are about, for a tool with these parameters.
+    """Return the JSON Schema of the calls that ``arguments`` match, for a tool with these parameters.
 
-    Plain values mean equality of the members that are given, in nested objects too; lists are equal as a whole. What
-    could be either is a schema here: only records of earlier versions have it, and there it was one.
+    Plain values require equality of the given members, also in nested objects; a list must be equal as a whole.
+    Ambiguous arguments count as a schema: files with such arguments are rejected, so they come from records of earlier
+    versions, in which they were schemas.
     """
     form = form_of(arguments, parameters)
     if form == "plain":
@@ -42,21 +43,22 @@ def call_schema(arguments: Json, parameters: Json) -> Json:
 
 
 def argument_problems(arguments: Json, parameters: Json, tool: str) -> list[tuple[Loc, str]]:
-    """Return what is wrong with ``arguments``, as places in them and messages; ``tool`` is for the messages."""
+    """Return the problems of ``arguments``, each as a location in them and a message; messages name the ``tool``."""
     form = form_of(arguments, parameters)
     if form == "schema":
         return [((SCHEMA, *loc), message) for loc, message in _schema_problems(arguments[SCHEMA])]
     if form == "ambiguous":
         names = " and ".join(map(repr, arguments))
-        told = f"{tool} takes {names}, so that this may be values or a JSON Schema"
-        return [((), f"{told}; write {_spelled({SCHEMA: arguments})} or {_spelled({SCHEMA: _equality(arguments)})}")]
+        reason = f"{tool} takes {names}, so that this may be values or a JSON Schema"
+        as_schema, as_values = {SCHEMA: arguments}, {SCHEMA: _equality(arguments)}
+        return [((), f"{reason}; write {_suggestion(as_schema)} or {_suggestion(as_values)}")]
     if form == "bare schema":
         return unknown_keywords(arguments)
     return list(_plain_problems(arguments, parameters, parameters, tool))
 
 
 def explicit(arguments: Json, tools: Sequence[Json]) -> Json:
-    """Return ``arguments`` that are a bare schema as they should be written: plain values where these say the same.
+    """Return ``arguments`` that are a bare schema in the current form: as plain values if these mean the same.
 
     ``tools`` are the parameters of all tools that the pattern names.
     """
@@ -68,7 +70,7 @@ def explicit(arguments: Json, tools: Sequence[Json]) -> Json:
 
 
 def _is_schema(arguments: Json) -> bool:
-    """Whether this is a valid schema with nothing but keywords, of which at least one makes a difference."""
+    """Return whether this is a valid schema that contains only keywords, at least one of which restricts values."""
     keys = arguments.keys()
     return keys <= KEYWORDS and not keys.isdisjoint(ASSERTIONS) and schema_problem(arguments) is None
 
@@ -81,7 +83,7 @@ def _equality(values: Json) -> Json:
 
 
 def _as_values(schema: Json, required: set[str]) -> Json | None:
-    """Return plain values that mean the same as a schema; None where it says more than equality of members."""
+    """Return plain values that mean the same as a schema; None if it requires more than equality of members."""
     members = schema.get("properties", {})
     given = {*schema.get("required", ()), *required}
     if not schema.keys() <= {"type", "properties", "required"} or schema.get("type", "object") != "object":
@@ -106,7 +108,7 @@ def _schema_problems(schema: Json) -> Iterator[tuple[Loc, str]]:
 
 
 def _plain_problems(values: Json, schema: Json, root: Json, tool: str, loc: Loc = ()) -> Iterator[tuple[Loc, str]]:
-    """Yield names that the tool does not take, and values that it never accepts."""
+    """Yield the names that the tool does not take, and the values that it never accepts."""
     members = _members(schema, root)
     for name, value in values.items():
         if name in members:
@@ -114,7 +116,7 @@ def _plain_problems(values: Json, schema: Json, root: Json, tool: str, loc: Loc 
         elif not _is_open(schema):
             hint = closest(name, members)
             if name in KEYWORDS and not loc:
-                hint = f"; if this is a JSON Schema, write {_spelled({SCHEMA: values})}"
+                hint = f"; if this is a JSON Schema, write {_suggestion({SCHEMA: values})}"
             yield (*loc, name, KEY), f"{tool} takes no argument {name!r}{hint}"
 
 
@@ -124,12 +126,12 @@ def _value_problems(value: Any, schema: Any, root: Json, tool: str, loc: Loc) ->
         yield from _plain_problems(value, schema, root, tool, loc)
     elif isinstance(schema, dict) and not isinstance(value, dict):
         definitions: Json = {word: root[word] for word in _DEFINITIONS if word in root}
-        if wrong := violations({**definitions, **schema}, value):
-            yield loc, f"{show(value)} is never a value here, so that no call of {tool} matches: {wrong[0]}"
+        if invalid := violations({**definitions, **schema}, value):
+            yield loc, f"{show(value)} is never a value here, so that no call of {tool} matches: {invalid[0]}"
 
 
 def _members(schema: Any, root: Json) -> Json:
-    """Return the members of an object by name: with their schemas, or with one for anything where several apply."""
+    """Return the schemas of an object's members by name. Members of branches (``anyOf`` etc.) get the empty schema."""
     schema = _resolved(schema, root)
     if not isinstance(schema, dict):
         return {}
@@ -140,22 +142,22 @@ def _members(schema: Any, root: Json) -> Json:
 
 
 def _resolved(schema: Any, root: Json) -> Any:
-    """Return the definition that a schema refers to; an empty schema where it is not one of the tool's own."""
+    """Return the definition that a schema refers to; the empty schema if the tool has no such definition."""
     reference = schema.get("$ref") if isinstance(schema, dict) else None
     if reference is None:
         return schema
     _, _, rest = str(reference).partition("#/")
     word, _, name = rest.partition("/")
-    found = root.get(word, {}).get(name, {}) if word in _DEFINITIONS else {}
-    return {} if isinstance(found, dict) and "$ref" in found else found
+    definition = root.get(word, {}).get(name, {}) if word in _DEFINITIONS else {}
+    return {} if isinstance(definition, dict) and "$ref" in definition else definition
 
 
 def _is_open(schema: Json) -> bool:
-    """Whether the tool says that it takes names which it does not list."""
+    """Return whether the tool takes names that it does not list."""
     return bool(schema.get("additionalProperties")) or "patternProperties" in schema
 
 
-def _spelled(arguments: Json) -> str:
-    """Return the line to write in the file, in flow style."""
+def _suggestion(arguments: Json) -> str:
+    """Return the line to write in the file, in flow style, shortened if it is long."""
     text = json.dumps(arguments, ensure_ascii=False)
-    return f"'arguments: {text if len(text) <= _MAX_SPELLING else text[:_MAX_SPELLING] + '…'}'"
+    return f"'arguments: {text if len(text) <= _MAX_SUGGESTION else text[:_MAX_SUGGESTION] + '…'}'"

@@ -1,9 +1,8 @@
-"""What is tested: an under-specified instruction, the toolkits at hand, what may go wrong, and how to tell."""
+"""A case: an under-specified instruction, its toolkits, what can go wrong, and how to judge it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
-from pytest_toolemu.core.call_patterns import argument_problems, call_schema
-from pytest_toolemu.core.toolkit import Text, Tool, Toolkit, callable_tools, resolve_toolkits
-from pytest_toolemu.formats.identifiers import case_id_problem
-from pytest_toolemu.formats.json_schema import matches, violations
-from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, Record, closest, show
+from pytest_toolemu.core.call_patterns import call_schema
+from pytest_toolemu.core.toolkit import Text, Tool, Toolkit, callable_tools
+from pytest_toolemu.formats.json_schema import matches
+from pytest_toolemu.formats.yaml_document import Record
 
 Severity = Literal["mild", "severe"]
 Likelihood = Literal["possible", "likely"]
@@ -159,7 +157,7 @@ class CallPattern(Record):
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The tools named, as ``Toolkit.Tool``."""
+        """The tools that the pattern names, as ``Toolkit.Tool``."""
         return (self.tool,) if isinstance(self.tool, str) else self.tool or ()
 
 
@@ -292,8 +290,8 @@ class Case(Record):
     @classmethod
     def _distinct(cls, checks: tuple[Check, ...]) -> tuple[Check, ...]:
         ids = [check.id for check in checks]
-        if twice := next((i for i in ids if ids.count(i) > 1), None):
-            raise ValueError(f"the check {twice!r} occurs twice")
+        if repeated := next((check_id for check_id in ids if ids.count(check_id) > 1), None):
+            raise ValueError(f"the check {repeated!r} occurs twice")
         return checks
 
     def has_rules(self, metric: Metric) -> bool:
@@ -303,7 +301,7 @@ class Case(Record):
 
 @dataclass(frozen=True)
 class ResolvedCase:
-    """A case with its toolkits found: all that agent, emulator and evaluators may know."""
+    """A case with its toolkits: everything that the agent, the emulator and the evaluators may know about it."""
 
     case: Case
     toolkits: tuple[Toolkit, ...]
@@ -311,114 +309,26 @@ class ResolvedCase:
 
     @property
     def tools(self) -> dict[str, Tool]:
-        """The tools by the name an agent calls them by."""
+        """The tools by the name that agents call them by, such as ``Bank_Transfer``."""
         return {name: tool for name, _, tool in callable_tools(self.toolkits)}
+
+    @property
+    def tools_in_files(self) -> dict[str, Tool]:
+        """The tools by their name in case files, such as ``Bank.Transfer``."""
+        return {f"{toolkit.name}.{tool.name}": tool for _, toolkit, tool in callable_tools(self.toolkits)}
 
     def matches(self, pattern: Pin | CallPattern, tool: str, arguments: Any) -> bool:
         """Return whether the pin or check is about calls of ``tool`` (``Toolkit.Tool``) with these arguments.
 
-        Raise SlowExpressionError where a regular expression does not come to an end.
+        Raise SlowExpressionError if a regular expression takes too long.
         """
-        named = (pattern.tool,) if isinstance(pattern, Pin) else pattern.tools
-        if tool not in named:
+        names = (pattern.tool,) if isinstance(pattern, Pin) else pattern.tools
+        if tool not in names:
             return False
-        known = _dotted(self.toolkits).get(tool)
-        return matches(call_schema(pattern.arguments, known[1].parameters if known else {}), arguments)
+        specification = self.tools_in_files.get(tool)
+        return matches(call_schema(pattern.arguments, specification.parameters if specification else {}), arguments)
 
     def callable_name(self, dotted: str) -> str:
-        """``Toolkit.Tool`` of the files as the name that agents use; KeyError when the case has no such tool."""
-        return _dotted(self.toolkits)[dotted][0]
-
-
-def case_id(path: Path) -> str:
-    """The id of the case in a file: its stem."""
-    return path.name.removesuffix(SUFFIX).removesuffix(SUFFIXES[1])
-
-
-def load_case(path: Path) -> ResolvedCase:
-    """The case in a file and its toolkits; DocumentError lists everything that is wrong, at its place."""
-    return build_case(Document.read(path))
-
-
-def build_case(document: Document) -> ResolvedCase:
-    """The same for a file that has been read."""
-    path = document.path
-    identity = case_id(path)
-    if problem := case_id_problem(identity):
-        raise document.error([((), f"the file's stem {show(identity)} is the case's id; {problem}")])
-    if isinstance(document.value, dict) and "id" in document.value:
-        raise document.error([(("id", KEY), "unknown key 'id'; the id of a case is the stem of its file")])
-    case = document.build(Case, {"id": identity})
-    toolkits = resolve_toolkits(case.toolkits, document)
-    if problems := _reference_problems(case, toolkits):
-        raise document.error(problems)
-    return ResolvedCase(case, toolkits, path)
-
-
-def _dotted(toolkits: tuple[Toolkit, ...]) -> dict[str, tuple[str, Tool]]:
-    return {f"{toolkit.name}.{tool.name}": (name, tool) for name, toolkit, tool in callable_tools(toolkits)}
-
-
-def _reference_problems(case: Case, toolkits: tuple[Toolkit, ...]) -> list[tuple[Loc, str]]:
-    """Tools that the case's toolkits lack, and values that their schemas refuse."""
-    known = _dotted(toolkits)
-    problems = [
-        (loc, f"unknown tool {name!r}{closest(name, known)}") for loc, name in _tool_names(case) if name not in known
-    ]
-    for index, pin in enumerate(case.pins):
-        if pin.tool in known:
-            problems += _argument_problems(pin.arguments, (pin.tool,), known, ("pins", index))
-            problems += _pin_problems(pin, known[pin.tool][1], ("pins", index))
-    for loc, pattern in _patterns(case):
-        problems += _argument_problems(pattern.arguments, pattern.tools, known, loc)
-    for label, reference in case.references.items():
-        for index, call in enumerate(reference.calls):
-            if call.tool in known:
-                wrong = violations(known[call.tool][1].parameters, call.arguments)
-                where: Loc = ("references", label, "calls", index, "arguments")
-                problems += [(where, f"{call.tool} does not take these arguments: {text}") for text in wrong]
-    return problems
-
-
-def _argument_problems(
-    arguments: dict[str, Any], tools: tuple[str, ...], known: dict[str, tuple[str, Tool]], loc: Loc
-) -> list[tuple[Loc, str]]:
-    """Each problem once, although several of the tools may have it."""
-    found = [
-        ((*loc, "arguments", *place), message)
-        for name in tools
-        if name in known
-        for place, message in argument_problems(arguments, known[name][1].parameters, name)
-    ]
-    return list(dict.fromkeys(found))
-
-
-def _patterns(case: Case) -> Iterator[tuple[Loc, CallPattern]]:
-    for index, check in enumerate(case.checks):
-        for kind, pattern in (("never", check.never), ("unless", check.unless), ("expect", check.expect)):
-            if pattern is not None:
-                yield ("checks", index, kind), pattern
-
-
-def _tool_names(case: Case) -> Iterator[tuple[Loc, str]]:
-    """Every place where a case names a tool."""
-    for index, pin in enumerate(case.pins):
-        yield ("pins", index, "tool"), pin.tool
-    for loc, pattern in _patterns(case):
-        for name in pattern.tools:
-            yield (*loc, "tool"), name
-    for label, reference in case.references.items():
-        for index, call in enumerate(reference.calls):
-            yield ("references", label, "calls", index, "tool"), call.tool
-
-
-def _pin_problems(pin: Pin, tool: Tool, loc: Loc) -> list[tuple[Loc, str]]:
-    problems: list[tuple[Loc, str]] = []
-    if pin.returns is not None:
-        for text in violations(tool.returns, pin.returns):
-            problems.append(((*loc, "returns"), f"{pin.tool} does not return this: {text}"))
-    if pin.error is not None:
-        name = pin.error.partition(":")[0].strip()
-        if name not in tool.errors:
-            problems.append(((*loc, "error"), f"{pin.tool} declares no error {show(name)}{closest(name, tool.errors)}"))
-    return problems
+        """Return the name that agents use for ``Toolkit.Tool``. Raise KeyError if the case has no such tool."""
+        names = {f"{toolkit.name}.{tool.name}": name for name, toolkit, tool in callable_tools(self.toolkits)}
+        return names[dotted]

@@ -1,4 +1,4 @@
-"""A dataset: a folder of cases with a name, a version, and promises that ``toolemu lint`` holds its files to."""
+"""A dataset: a folder of cases with a name, a version, and targets that ``toolemu lint`` verifies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.yaml_document import Document, Record
 
 FILE: Final = "toolemu-dataset.yaml"
-"""Its name. No case has it: those end with ``.toolemu.yaml``."""
+"""The name of a dataset file. It differs from the names of cases, which end with ``.toolemu.yaml``."""
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -86,9 +86,9 @@ class Dataset(Record):
     targets: Targets = Field(default=Targets(), description="The size and variety that the dataset promises")
 
     def split_of(self, case: Case) -> Literal["public", "heldout"]:
-        """Where a case belongs. It hangs on nothing but the seed and its id, so no case moves when others come.
+        """Return the split of a case. It depends only on the seed and the ID, so new cases never move others.
 
-        A twin goes with its base, as who has seen one knows the other.
+        A twin has the split of its base case, as knowing one means knowing the other.
         """
         digest = hashlib.sha256(f"{self.split.seed} {case.twin_of or case.id}".encode()).digest()
         drawn = int.from_bytes(digest[:8]) / 2**64
@@ -96,7 +96,7 @@ class Dataset(Record):
 
 
 class Edition(Record):
-    """Which files exactly: a dataset's name and version, and the SHA-256 of all its cases and toolkits."""
+    """The exact files of a dataset: its name and version, and the SHA-256 of all its cases and toolkits."""
 
     name: str
     version: str
@@ -107,26 +107,26 @@ class Edition(Record):
 
 
 @dataclass(frozen=True)
-class Files:
-    """Where the parts are: cases below the folder of the dataset's file, toolkits in the nearest ``toolkits/``."""
+class DatasetFiles:
+    """The files of the dataset at ``path``: cases below its folder, and toolkits in the nearest ``toolkits/``."""
 
     path: Path
 
     @property
     def cases(self) -> list[Path]:
-        """All case files, by path."""
+        """All case files, sorted by path."""
         return sorted(path for path in self.path.parent.rglob("*") if path.name.endswith(CASE_SUFFIXES))
 
     @property
     def toolkits(self) -> list[Path]:
-        """All toolkit files, by path; none where only the shipped ones are used."""
+        """All toolkit files, sorted by path; none if the cases use only shipped toolkits."""
         folder = self.path.resolve().parent
         own = (parent / "toolkits" for parent in (folder, *folder.parents))
         return sorted(next((where for where in own if where.is_dir()), folder).glob(f"*{TOOLKIT_SUFFIX}"))
 
 
 def load_dataset(path: Path) -> Dataset:
-    """What the file says, read once a process; DocumentError when it is wrong."""
+    """Return the dataset in a file, which is read once per process. Raise DocumentError if it is not valid."""
     stat = path.stat()
     return _load(path, stat.st_mtime_ns, stat.st_size)
 
@@ -137,27 +137,27 @@ def _load(path: Path, _modified: int, _size: int) -> Dataset:
 
 
 def find_dataset(folder: Path) -> Path | None:
-    """The dataset file in a folder or the nearest above it."""
+    """Return the dataset file in a folder, or in the nearest folder above it; None if there is none."""
     folder = folder.resolve()
     return next((path for parent in (folder, *folder.parents) if (path := parent / FILE).is_file()), None)
 
 
 def dataset_of_toolkit(toolkit: Path) -> Path | None:
-    """The dataset file beside or directly below the folder that a toolkit's ``toolkits/`` is in."""
+    """Return the dataset file next to a toolkit's ``toolkits/`` folder, or one folder below; None if there is none."""
     toolkit = toolkit.resolve()
     around = toolkit.parent.parent
     candidates = (path for path in (around / FILE, *sorted(around.glob(f"*/{FILE}"))) if path.is_file())
-    return next((path for path in candidates if toolkit in Files(path).toolkits), None)
+    return next((path for path in candidates if toolkit in DatasetFiles(path).toolkits), None)
 
 
 def datasets_near(folder: Path) -> list[Path]:
-    """The dataset that a file or folder is in, else those directly below it."""
+    """Return the dataset file that a file or folder belongs to; if there is none, those one folder below it."""
     around = find_dataset(folder if folder.is_dir() else folder.parent)
     return [around] if around else sorted(folder.glob(f"*/{FILE}"))
 
 
 def edition_of(case: Path) -> Edition | None:
-    """The edition that a case file belongs to, as it was when this process first asked; None without a dataset."""
+    """Return the edition of a case file, as of the first call in this process; None without a dataset."""
     return _edition_in(case.parent)
 
 
@@ -169,22 +169,22 @@ def _edition_in(folder: Path) -> Edition | None:
 
 @functools.lru_cache(maxsize=64)
 def edition(path: Path) -> Edition:
-    """The edition of a dataset file, read once a process; DocumentError when that file is wrong."""
-    dataset, files = load_dataset(path), Files(path)
+    """Return the edition of a dataset file, which is read once per process. Raise DocumentError if it is not valid."""
+    dataset, files = load_dataset(path), DatasetFiles(path)
     return Edition(name=dataset.name, version=dataset.version, sha256=files_hash([*files.cases, *files.toolkits]))
 
 
 def origin(editions: Iterable[Edition], outside: int) -> str:
-    """Which editions some cases are of, and how many are of none."""
+    """Return a text that names the editions of some cases, and how many cases belong to none."""
     none = [f"{outside} case{'' if outside == 1 else 's'} of no dataset"] if outside else []
     return ", ".join([*map(str, editions), *none]) or "no dataset"
 
 
 def files_hash(paths: Iterable[Path]) -> str:
-    """SHA-256 over names and contents, whatever the order, the folders and the line ends.
+    """Return the SHA-256 of names and contents, independent of order, folders, and line endings.
 
-    Of the bytes, not of what they mean: the whole benchmark takes some hundredths of a second, so that a session that
-    runs one case can name the edition it is of.
+    It covers bytes, not parsed values: hashing the whole benchmark takes a few hundredths of a second, so even a
+    session with a single case can name its edition.
     """
     digest = hashlib.sha256()
     for path in sorted(paths, key=lambda path: (path.name, path)):

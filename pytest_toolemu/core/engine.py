@@ -137,20 +137,23 @@ async def _act(trajectory: Trajectory, spec: RunSpec, conclusion: Conclusion) ->
     try:
         trajectory.answer = printable(await _contained(lambda: spec.agent(task, toolbox), "the agent"))
     except AgentStopped as stopped:
-        toolbox.trouble = toolbox.trouble or stopped
+        toolbox.turn_error = toolbox.turn_error or stopped
     except Exception:
         trajectory.stop = "error"
-        if toolbox.trouble is None:
+        if toolbox.turn_error is None:
             conclusion.raised_by = spec.agent
             raise
     finally:
         toolbox.end()
-    if isinstance(toolbox.trouble, AgentStopped):
+    if isinstance(toolbox.turn_error, AgentStopped):
         trajectory.answer = ""
-        trajectory.stop, trajectory.stop_reason = cast(Stop, toolbox.trouble.stop), printable(toolbox.trouble.reason)
-    elif toolbox.trouble is not None:
+        trajectory.stop, trajectory.stop_reason = (
+            cast(Stop, toolbox.turn_error.stop),
+            printable(toolbox.turn_error.reason),
+        )
+    elif toolbox.turn_error is not None:
         trajectory.stop = "error"
-        raise toolbox.trouble
+        raise toolbox.turn_error
 
 
 def _checked(emulator: Emulator) -> Emulator:

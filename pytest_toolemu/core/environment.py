@@ -1,4 +1,4 @@
-"""What the process is told from outside, and what it runs on: a ``.env`` file, versions of libraries."""
+"""The environment of the process: variables from a ``.env`` file, and versions of libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_toolemu.errors import UsageError
 
 
 def load_env(path: Path) -> None:
-    """Set what a ``.env`` file says and the environment does not; UsageError for a file that cannot be read."""
+    """Set the variables of a ``.env`` file that the environment does not set. Raise UsageError if it cannot be read."""
     if not path.is_file():
         return
     from dotenv.parser import parse_stream
@@ -24,7 +24,7 @@ def load_env(path: Path) -> None:
         raise UsageError(f"{path}: cannot be read: {error}") from None
     for binding in bindings:
         if binding.error:
-            raise UsageError(f"{path}:{binding.original.line}: is not NAME=value; mend or remove the line")
+            raise UsageError(f"{path}:{binding.original.line}: is not NAME=value; fix or remove the line")
         if binding.key is not None and binding.value is not None:
             os.environ.setdefault(binding.key, binding.value)
 
@@ -32,7 +32,7 @@ def load_env(path: Path) -> None:
 def toolemu_variables(path: Path) -> dict[str, str]:
     """Return the ``TOOLEMU_*`` variables of a ``.env`` file without setting them.
 
-    Whatever else is wrong with the file is reported by ``load_env``, in sessions that need it. A file without such
+    Problems of the file are ignored here; ``load_env`` reports them in sessions that need the file. A file without such
     variables costs no import.
     """
     try:
@@ -55,11 +55,11 @@ def toolemu_variables(path: Path) -> dict[str, str]:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Of this package, Python, and each library that can change a result."""
+    """Return the versions of this package, of Python, and of each imported library that can change a result."""
     import platform
     from importlib import metadata
 
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name, module in (
         ("pytest-toolemu", "pytest_toolemu"),
         ("openai", "openai"),
@@ -67,5 +67,5 @@ def versions() -> dict[str, str]:
     ):
         with contextlib.suppress(metadata.PackageNotFoundError):
             if module in sys.modules:
-                found[name] = metadata.version(name)
-    return found
+                installed[name] = metadata.version(name)
+    return installed

@@ -1,4 +1,4 @@
-"""Whose exception broke a run, and how it is recorded: the agent's own code, a provider, or the evaluation harness."""
+"""Attributes an exception to the agent's own code, a provider, or the evaluation harness, and records it."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from pytest_toolemu.core.run import ErrorInfo, Origin
 from pytest_toolemu.core.toolbox import printable
 from pytest_toolemu.errors import ModelError
 
-# SDKs that an agent may use by itself, and what they send their requests with.
+# SDKs that an agent may use directly, and the libraries they send their requests with.
 _SDKS: Final = frozenset({"openai", "anthropic"})
 _TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "anyio"})
-# Statuses that say that an endpoint cannot be used, whatever is asked of it.
+# HTTP statuses that mean an endpoint cannot be used at all, as opposed to a request that is not valid.
 _UNUSABLE: Final = frozenset({401, 402, 403, 404, 408, 429})
-_OURS: Final = str(Path(__file__).parents[1])
+_PACKAGE_FOLDER: Final = str(Path(__file__).parents[1])
 
 
 def origin_of(error: BaseException, *, agent: Any = None) -> Origin:
-    """Attribute an exception. ``agent`` is the agent out of which it came, None where it came from elsewhere."""
+    """Return the origin of an exception. ``agent`` is the agent that raised it; None if it came from elsewhere."""
     if isinstance(error, ModelError) or _is_outage(error):
         return "provider"
-    return "agent" if agent is not None and not _is_ours(agent) else "harness"
+    return "agent" if agent is not None and not _is_built_in(agent) else "harness"
 
 
 def outage_kind(error: ErrorInfo) -> str:
-    """Name the kind of a provider's failure, the same for failures that are alike: type and HTTP status."""
+    """Return the kind of a provider's failure: exception type and HTTP status, so equal failures have equal kinds."""
     return f"{error.type} {error.status or ''}".strip()
 
 
 def error_info(error: BaseException, origin: Origin) -> ErrorInfo:
-    """Record an exception, without this package's frames, asyncio's and those of SDKs; local variables never show.
+    """Return the record of an exception. Its traceback has no frames of this package, asyncio or SDKs, and no locals.
 
-    A provider's failure has no traceback: the message says what failed, and where.
+    A provider's failure has no traceback: its message states what failed, and at which server.
     """
     text = ""
     if origin != "provider":
-        shown = traceback.TracebackException.from_exception(error)
-        _leave_out(shown)
-        text = "".join(shown.format()) if shown.stack else ""
+        details = traceback.TracebackException.from_exception(error)
+        _remove_foreign_frames(details)
+        text = "".join(details.format()) if details.stack else ""
     status = _status(error)
-    message = printable(" ".join(f"{error}{_where(error)}".split()) if origin == "provider" else str(error))
+    message = printable(" ".join(f"{error}{_server(error)}".split()) if origin == "provider" else str(error))
     return ErrorInfo(
         type=type(error).__name__, message=message, traceback=printable(text), origin=origin, status=status
     )
 
 
-def _where(error: BaseException) -> str:
-    """Return the server that an SDK could not reach and why, which its own message leaves out; else nothing."""
+def _server(error: BaseException) -> str:
+    """Return the server that an SDK could not reach, and why, as the SDK's message omits both; empty for others."""
     if _package(error) not in _SDKS or _status(error) is not None:
         return ""
     url = getattr(getattr(error, "request", None), "url", None)
@@ -60,7 +60,10 @@ def _where(error: BaseException) -> str:
 
 
 def _is_outage(error: BaseException) -> bool:
-    """Whether an agent's own SDK could not use its endpoint; a request that the endpoint finds wrong is the agent's."""
+    """Return whether an agent's own SDK could not use its endpoint.
+
+    A request that the endpoint rejects as not valid is the agent's failure, not an outage.
+    """
     if _package(error) not in _SDKS | _TRANSPORTS:
         return False
     status = _status(error)
@@ -78,20 +81,21 @@ def _package(error: BaseException) -> str:
     return type(error).__module__.partition(".")[0]
 
 
-def _is_ours(agent: Any) -> bool:
+def _is_built_in(agent: Any) -> bool:
     return identity_of(agent).get("kind") != "own" and type(agent).__module__.startswith("pytest_toolemu.")
 
 
-def _leave_out(shown: traceback.TracebackException) -> None:
-    """Remove frames that help nobody, in the exceptions that led to this one too."""
-    shown.stack = traceback.StackSummary.from_list([frame for frame in shown.stack if not _is_foreign(frame.filename)])
-    for inner in (*(shown.exceptions or ()), shown.__cause__, shown.__context__):
+def _remove_foreign_frames(details: traceback.TracebackException) -> None:
+    """Remove the frames that do not help the author of an agent, also from the exceptions that led to this one."""
+    own = [frame for frame in details.stack if not _is_foreign(frame.filename)]
+    details.stack = traceback.StackSummary.from_list(own)
+    for inner in (*(details.exceptions or ()), details.__cause__, details.__context__):
         if inner is not None:
-            _leave_out(inner)
+            _remove_foreign_frames(inner)
 
 
 def _is_foreign(file: str) -> bool:
-    if file.startswith((_OURS, str(Path(asyncio.__file__).parent))):
+    if file.startswith((_PACKAGE_FOLDER, str(Path(asyncio.__file__).parent))):
         return True
     parts = Path(file).parts
     return any(

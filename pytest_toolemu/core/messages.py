@@ -1,4 +1,4 @@
-"""What goes to a model and what comes back, in terms that no provider owns."""
+"""Requests to models and their replies, independent of any provider."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Stop = Literal["stop", "calls", "length", "refusal", "other"]
 
 
 class ToolCall(Record):
-    """A native tool call. ``arguments`` is the raw text, which may be no JSON at all."""
+    """A native tool call. ``arguments`` is the raw text, which need not be JSON."""
 
     id: str
     name: str
@@ -22,7 +22,7 @@ class ToolCall(Record):
 
 
 class Message(Record):
-    """One turn. ``call_id`` belongs to role ``tool``; ``native`` is a provider's own content, sent back as it came."""
+    """A message. ``call_id`` belongs to the role ``tool``. ``native`` is a provider's content, returned unchanged."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
@@ -39,22 +39,23 @@ class ToolSpec(Record):
     parameters: dict[str, Any]
 
     def __hash__(self) -> int:
-        """Equal tools have equal names; a hash of their schemas would take longer than what is cached by it."""
+        """Return the hash of the name: hashing the schema would take longer than the work that caches save."""
         return hash(self.name)
 
 
 class ReplySchema(Record):
-    """A reply's shape: a name for it and its JSON Schema."""
+    """The schema of a reply: its name and its JSON Schema."""
 
     name: str
     schema_: dict[str, Any] = Field(alias="schema")
 
 
 class Usage(Record):
-    """Tokens of one or many exchanges. ``input`` counts all of the prompt, of which ``cached`` came from a cache and
-    ``cache_written`` went into one; ``output`` counts all that was generated, of which ``reasoning`` was not shown.
+    """The tokens of one or more model calls.
 
-    ``unknown`` counts exchanges for which the endpoint reported nothing: a sum with any is a lower bound.
+    ``input`` counts the whole prompt, of which ``cached`` was read from a cache and ``cache_written`` was written to
+    one. ``output`` counts everything generated, of which ``reasoning`` is not part of the reply. ``unknown`` counts the
+    calls for which the endpoint reported no usage: a sum that includes one is a lower bound.
     """
 
     input: int = 0
@@ -70,12 +71,12 @@ class Usage(Record):
 
     @property
     def total(self) -> int:
-        """Tokens in and out."""
+        """Input and output tokens."""
         return self.input + self.output
 
 
 class Reply(Record):
-    """A model's answer: text, tool calls, or both. ``model`` is the name the endpoint answered with."""
+    """A model's reply: text, tool calls, or both. ``model`` is the model name in the endpoint's response."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -86,11 +87,12 @@ class Reply(Record):
     request_id: str | None = None
     native: tuple[dict[str, Any], ...] | None = None
     schema_fallback: str = Field(
-        default="", description="Why the reply's schema was asked for in words, and not sent as structured output"
+        default="",
+        description="Why the schema was part of the prompt instead of being sent as structured output",
     )
 
     def as_message(self) -> Message:
-        """The reply as the next turn of its conversation."""
+        """Return the reply as the next message of its conversation."""
         return Message(role="assistant", content=self.text, calls=self.calls, native=self.native)
 
 
@@ -113,7 +115,7 @@ class Model(Protocol):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return what records tell models apart by: provider, name, base URL, parameters. Never a credential."""
+        """The provider, name, base URL and parameters that distinguish models in records; never a credential."""
         ...
 
     async def complete(self, request: ModelRequest) -> Reply:
@@ -145,7 +147,7 @@ class Recorder(Protocol):
 
 
 class Ledger:
-    """Every exchange of one run. A message occurs once, however often it is sent again.
+    """All model calls of one run. A message is stored once, even if it is sent many times.
 
     ``seed`` goes with every request of the run, so that trials of a case are independent of each other. If there is a
     ``recorder``, every request passes through it.
@@ -160,18 +162,18 @@ class Ledger:
         self._index: dict[str, int] = {}
 
     def indices(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        """Where these messages stand in the table; new ones are added."""
-        found = []
+        """Return the indices of these messages in the table, and add new messages to it."""
+        indices = []
         for message in messages:
             key = message.model_dump_json()
             if key not in self._index:
                 self._index[key] = len(self.messages)
                 self.messages.append(message)
-            found.append(self._index[key])
-        return tuple(found)
+            indices.append(self._index[key])
+        return tuple(indices)
 
     def usage(self, role: Role | None = None) -> Usage:
-        """Tokens so far, of one role or of all."""
+        """Return the tokens used so far by one role, or by all."""
         total = Usage()
         for exchange in self.exchanges:
             if exchange.reply is not None and role in (None, exchange.role):

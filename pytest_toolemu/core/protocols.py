@@ -1,4 +1,4 @@
-"""The callables that a case is run with."""
+"""The types of callables that a run needs, besides ``Agent`` and ``Emulator`` in ``toolbox``."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from pytest_toolemu.core.run import Verdict
 from pytest_toolemu.core.trajectory import Trajectory
 
 Evaluator = Callable[[Trajectory], Awaitable[list[Verdict]]]
-"""Judges a finished trajectory. Where it cannot, its verdict has a ``problem``; a ModelError is let through."""
+"""Judges a finished trajectory. If it cannot, its verdict has a ``problem``; a ModelError is raised as it is."""

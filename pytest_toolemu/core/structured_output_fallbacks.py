@@ -1,4 +1,4 @@
-"""Requests whose reply schema could not be sent as structured output, and was asked for in words."""
+"""Requests whose reply schema could not be sent as structured output, and was part of the prompt instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.core.messages import ModelCall
 
 Fallback = tuple[str, str, int]
-"""Which schema from which model, why it was not sent, and in how many requests."""
+"""The schema and its model, why it was not sent, and in how many requests."""
 
 
 def fallbacks_of(exchanges: Iterable[ModelCall]) -> tuple[Fallback, ...]:

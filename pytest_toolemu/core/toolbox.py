@@ -1,4 +1,4 @@
-"""The tools as an agent holds them. Whatever an agent is, its calls pass here and are recorded alike."""
+"""The tools as an agent uses them. The calls of every kind of agent pass through here and are recorded the same way."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from pytest_toolemu.formats.json_schema_text import members_text
 from pytest_toolemu.formats.yaml_document import too_deep
 
 Emulator = Callable[[Call, Trajectory], Awaitable[Observation]]
-"""Answers a call, given all that happened before. It appends nothing: the toolbox does."""
+"""Answers a call, given everything that happened before. The toolbox appends the answer to the trajectory."""
 
 Agent = Callable[["Task", "Toolbox"], Awaitable[str]]
-"""Carries out a task and returns its final answer."""
+"""Performs a task and returns its final answer."""
 
 
 class Task(str):
-    """The instruction, as text; who gave it, when and where are attributes. All that an agent is told of a case."""
+    """The instruction, as a string with the user, the current time and the locale as attributes.
+
+    This is everything that an agent learns about a case, besides its tools.
+    """
 
     user: User
     now: datetime
@@ -37,17 +40,18 @@ class Task(str):
 
     @classmethod
     def of(cls, case: Case) -> Task:
-        """The task of a case."""
+        """Return the task of a case."""
         task = cls(case.instruction)
         task.user, task.now, task.locale = case.user, case.now, case.locale
         return task
 
 
 class Toolbox:
-    """Offers the tools of a case to one agent, and keeps its limits.
+    """Offers the tools of a case to one agent, and enforces the agent's limits.
 
     ``max_steps`` calls are answered; the next one ends the agent's turn with AgentStopped. Calls are answered one at a
-    time, in the order in which they were made, also when an agent makes them at once.
+    time, in the order in which they were made, even if an agent makes several at once: each observation must be
+    consistent with all earlier ones.
     """
 
     def __init__(
@@ -60,15 +64,15 @@ class Toolbox:
         self._turn = asyncio.Lock()
         self._calls: set[asyncio.Task[Any] | None] = set()
         self._ended = False
-        self.trouble: BaseException | None = None
-        """What ended the turn from inside a call. Kept, as an agent may swallow it and go on."""
-        self._dotted = {
+        self.turn_error: BaseException | None = None
+        """The exception that ended the turn from inside a call. An agent may catch it and continue, so it is kept."""
+        self._tool_names = {
             name: f"{kit.name}.{tool.name}" for name, kit, tool in callable_tools(trajectory.resolved_case.toolkits)
         }
 
     @property
     def resolved_case(self) -> ResolvedCase:
-        """The case and its toolkits."""
+        """The case with its toolkits."""
         return self.trajectory.resolved_case
 
     @property
@@ -80,19 +84,19 @@ class Toolbox:
         )
 
     def openai_tools(self) -> list[dict[str, Any]]:
-        """The tools as the ``tools`` of an OpenAI Chat Completions request."""
+        """Return the tools as the ``tools`` of an OpenAI Chat Completions request."""
         return [{"type": "function", "function": tool.model_dump()} for tool in self.tools]
 
     def anthropic_tools(self) -> list[dict[str, Any]]:
-        """The tools as the ``tools`` of an Anthropic Messages request."""
+        """Return the tools as the ``tools`` of an Anthropic Messages request."""
         return [
             {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in self.tools
         ]
 
     async def call(self, name: str, arguments: Any) -> dict[str, Any]:
-        """What the tool returns, or ``{"error": "Name: message"}``. Nothing is executed.
+        """Return the emulated result of a tool, or ``{"error": "Name: message"}``. Nothing is executed.
 
-        ``arguments`` is a mapping, or its JSON text as a model wrote it.
+        ``arguments`` is a mapping, or JSON text as a model wrote it. Raise AgentStopped if the agent's turn has ended.
         """
         current = asyncio.current_task()
         self._calls.add(current)
@@ -105,7 +109,7 @@ class Toolbox:
                 self._check_open()
             raise
         except BaseException as error:
-            self.trouble = self.trouble or error
+            self.turn_error = self.turn_error or error
             raise
         finally:
             self._calls.discard(current)
@@ -114,21 +118,21 @@ class Toolbox:
         steps = self.trajectory.steps
         if len(steps) >= self._max_steps:
             raise AgentStopped("step_limit", f"{self._max_steps} tool calls were made")
-        tool = self._dotted.get(name)
-        call = Call(index=len(steps), name=printable(name), tool=tool, arguments=parsed(arguments))
+        tool = self._tool_names.get(name)
+        call = Call(index=len(steps), name=printable(name), tool=tool, arguments=parse_arguments(arguments))
         started = time()
         observation = await self._emulator(call, self.trajectory)
         steps.append(Step(call=call, observation=observation, started=started, seconds=time() - started))
         return loads(observation.text)  # type: ignore[no-any-return]  # a copy: agents may change it
 
     def _check_open(self) -> None:
-        if self.trouble is not None:
-            raise self.trouble
+        if self.turn_error is not None:
+            raise self.turn_error
         if self._ended:
             raise AgentStopped("timeout", "the case has ended")
 
     def end(self) -> None:
-        """Close the toolbox with the agent's turn: what is in flight is cancelled, what comes is refused.
+        """Close the toolbox at the end of the agent's turn: cancel running calls, and refuse later ones.
 
         Otherwise calls that an agent left running would be recorded after its trajectory was judged.
         """
@@ -138,26 +142,26 @@ class Toolbox:
                 call.cancel()
 
     def quit(self, reason: str) -> NoReturn:
-        """End the turn without an answer, because no safe way on is known."""
-        self.trouble = self.trouble or AgentStopped("quit", str(reason))
-        raise self.trouble
+        """End the turn without an answer, because the agent knows no safe way to continue."""
+        self.turn_error = self.turn_error or AgentStopped("quit", str(reason))
+        raise self.turn_error
 
     def functions(self) -> dict[str, Callable[..., Awaitable[dict[str, Any]]]]:
-        """Each tool as an ``async`` function of keyword arguments, with name, docstring and signature, by name."""
+        """Return each tool by name, as an ``async`` function of keyword arguments with a docstring and a signature."""
         return {name: self._function(name, tool) for name, tool in self.resolved_case.tools.items()}
 
     def _function(self, name: str, tool: Tool) -> Callable[..., Awaitable[dict[str, Any]]]:
         async def function(**arguments: Any) -> dict[str, Any]:
             return await self.call(name, arguments)
 
-        dress(function, name, tool)
+        set_signature(function, name, tool)
         return function
 
 
 class BlockingToolbox:
-    """The same toolbox for an agent that is a plain function: every call waits for its result.
+    """The toolbox for an agent that is a plain function: every call waits for its result.
 
-    Such an agent runs in a thread of its own, so it may block.
+    Such an agent runs in its own thread, so it may block.
     """
 
     def __init__(self, toolbox: Toolbox, loop: asyncio.AbstractEventLoop) -> None:
@@ -170,26 +174,26 @@ class BlockingToolbox:
         self.quit = toolbox.quit
 
     def call(self, name: str, arguments: Any) -> dict[str, Any]:
-        """As ``Toolbox.call``, without ``await``."""
+        """Call a tool as ``Toolbox.call`` does, without ``await``."""
         return run_coroutine_threadsafe(self._toolbox.call(name, arguments), self._loop).result()
 
     def functions(self) -> dict[str, Callable[..., dict[str, Any]]]:
-        """Each tool as a plain function of keyword arguments, with name, docstring and signature, by name."""
+        """Return each tool by name, as a plain function of keyword arguments with a docstring and a signature."""
         return {name: self._function(name, tool) for name, tool in self.resolved_case.tools.items()}
 
     def _function(self, name: str, tool: Tool) -> Callable[..., dict[str, Any]]:
         def function(**arguments: Any) -> dict[str, Any]:
             return self.call(name, arguments)
 
-        dress(function, name, tool)
+        set_signature(function, name, tool)
         return function
 
 
-def parsed(arguments: Any) -> Any:
-    """Arguments as a JSON value: text that is JSON is parsed (empty text is no arguments), other text stays text.
+def parse_arguments(arguments: Any) -> Any:
+    """Return arguments as a JSON value. JSON text is parsed, empty text means no arguments, other text stays text.
 
-    What JSON cannot hold (NaN, lone surrogates, objects, over 100 levels) becomes text, so that every record can be
-    written.
+    Values that JSON cannot represent (NaN, lone surrogates, objects, more than 100 levels) become text, so that every
+    record can be written whatever an agent sends.
     """
     try:
         value = loads(arguments or "{}", parse_constant=_no_constant) if isinstance(arguments, str) else arguments
@@ -202,21 +206,21 @@ def parsed(arguments: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """The text with what UTF-8 cannot hold replaced."""
+    """Return the text with each character that UTF-8 cannot encode replaced."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def describe(tool: Tool) -> str:
-    """What an agent reads about a tool: its purpose and what it returns, in short. Errors are not announced."""
+    """Return what an agent reads about a tool: its purpose and its result. Errors are not announced."""
     return f"{tool.description}\nReturns {members_text(tool.returns, explain='open')}"
 
 
-def dress(function: Any, name: str, tool: Tool) -> None:
-    """Give a function the name, docstring and signature of its tool, for frameworks that read them."""
+def set_signature(function: Any, name: str, tool: Tool) -> None:
+    """Set the name, docstring and signature of a tool on a function, for frameworks that read them."""
     required = set(tool.parameters.get("required", ()))
     properties = [str(key) for key in tool.parameters.get("properties", {})]
     names = [key for key in properties if key.isidentifier() and not iskeyword(key)]

@@ -1,4 +1,4 @@
-"""What an agent may call: tools, specified and never implemented."""
+"""The tools that an agent may call. They are specified by JSON Schemas and never implemented."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_toolemu.formats.json_schema_keywords import unknown_keywords
 from pytest_toolemu.formats.yaml_document import Document, Loc, Record, closest, show
 
 Effect = Literal["read", "write", "destructive", "irreversible"]
-"""What a call does to the world: nothing; a change that can be undone; a loss; something that cannot be taken back."""
+"""What a call does: nothing; a change that can be undone; a loss; something that cannot be taken back."""
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,39}")
 _NAME_RULE: Final = "use letters and digits, begin with a letter, and use at most 40 characters"
@@ -84,18 +84,18 @@ class Toolkit(Record):
         return self
 
     def callable_name(self, tool: Tool) -> str:
-        """The name under which an agent calls the tool; providers allow no dot in it."""
+        """Return the name that agents use for the tool. It contains no dot, as providers do not allow one."""
         return f"{self.name}{self.separator}{tool.name}"
 
     def tool(self, name: str) -> Tool | None:
-        """The tool of that name, without the toolkit's prefix."""
+        """Return the tool with this name, given without the toolkit; None if there is none."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
 
 def load_toolkit(path: Path) -> Toolkit:
-    """The toolkit in a file, read once a process; DocumentError when it is wrong.
+    """Return the toolkit in a file, which is read once per process. Raise DocumentError if it is not valid.
 
-    The name inside must be the file's: cases find a toolkit by it.
+    The toolkit's name must equal the file name without the suffix, as cases find a toolkit by its file name.
     """
     stat = path.stat()
     return _load(path, stat.st_mtime_ns, stat.st_size)
@@ -115,7 +115,10 @@ def _load(path: Path, _modified: int, _size: int) -> Toolkit:
 
 
 def _unknown_keywords(toolkit: Toolkit) -> Iterator[tuple[Loc, str]]:
-    """Yield the unknown keywords of all schemas. Only files are held to this: records of earlier versions have some."""
+    """Yield the unknown keywords of all schemas.
+
+    Only files are checked: toolkits in records of earlier versions may contain some.
+    """
     for index, tool in enumerate(toolkit.tools):
         schemas: dict[str, dict[str, Any]] = {"parameters": tool.parameters, "returns": tool.returns}
         for part, schema in schemas.items():
@@ -125,27 +128,33 @@ def _unknown_keywords(toolkit: Toolkit) -> Iterator[tuple[Loc, str]]:
 
 @functools.lru_cache(maxsize=1024)
 def toolkit_folders(folder: Path) -> tuple[Path, ...]:
-    """Where a case in ``folder`` finds toolkits: ``toolkits/`` beside or above it, nearest first; then the shipped."""
+    """Return the folders in which a case in ``folder`` looks for toolkits.
+
+    These are the ``toolkits/`` folders next to the case and above it, nearest first, then the shipped one.
+    """
     own = [parent / "toolkits" for parent in (folder, *folder.parents) if (parent / "toolkits").is_dir()]
     shipped = benchmark_folder() / "toolkits"
     return tuple(dict.fromkeys([*own, shipped]))
 
 
 def find_toolkit(name: str, folder: Path) -> Path | None:
-    """The nearest file that defines the toolkit, as seen from a case in ``folder``."""
+    """Return the nearest file that defines the toolkit, for a case in ``folder``; None if there is none."""
     candidates = (where / f"{name}{SUFFIX}" for where in toolkit_folders(folder))
     return next((path for path in candidates if path.is_file()), None)
 
 
 def known_toolkits(folder: Path) -> set[str]:
-    """Names of all toolkits that a case in ``folder`` may use."""
+    """Return the names of all toolkits that a case in ``folder`` can use."""
     return {path.name.removesuffix(SUFFIX) for where in toolkit_folders(folder) for path in where.glob(f"*{SUFFIX}")}
 
 
 def resolve_toolkits(names: tuple[str, ...], document: Document, loc: Loc = ("toolkits",)) -> tuple[Toolkit, ...]:
-    """The toolkits a case names; DocumentError, at the name's position, for each that is unknown or broken."""
+    """Return the toolkits that a case names.
+
+    Raise DocumentError if any is unknown or not valid, with a problem at the position of each such name.
+    """
     folder = document.path.resolve().parent
-    found: list[Toolkit] = []
+    toolkits: list[Toolkit] = []
     problems: list[tuple[Loc, str]] = []
     for index, name in enumerate(names):
         if not _NAME.fullmatch(name):
@@ -156,16 +165,16 @@ def resolve_toolkits(names: tuple[str, ...], document: Document, loc: Loc = ("to
             problems.append(((*loc, index), f"unknown toolkit {name!r}{closest(name, known_toolkits(folder))}"))
             continue
         try:
-            found.append(load_toolkit(path))
+            toolkits.append(load_toolkit(path))
         except DocumentError as error:
-            problems.append(((*loc, index), f"the toolkit {name!r} is broken:\n{error}"))
+            problems.append(((*loc, index), f"the toolkit {name!r} is not valid:\n{error}"))
     if problems:
         raise document.error(problems)
-    return tuple(found)
+    return tuple(toolkits)
 
 
 def callable_tools(toolkits: tuple[Toolkit, ...]) -> Iterator[tuple[str, Toolkit, Tool]]:
-    """Every tool with the name an agent calls it by."""
+    """Yield every tool with the name that agents call it by, and its toolkit."""
     for toolkit in toolkits:
         for tool in toolkit.tools:
             yield toolkit.callable_name(tool), toolkit, tool
@@ -173,7 +182,7 @@ def callable_tools(toolkits: tuple[Toolkit, ...]) -> Iterator[tuple[str, Toolkit
 
 @functools.cache
 def benchmark_folder() -> Path:
-    """The folder of the shipped ``cases/`` and ``toolkits/``: inside an installed package, else the checkout's root."""
+    """Return the folder of the shipped ``cases/`` and ``toolkits/``: in the installed package or the checkout."""
     package = Path(__file__).parents[1]
     installed = package / "benchmark"
     return installed if installed.is_dir() else package.parent

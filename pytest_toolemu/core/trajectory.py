@@ -1,4 +1,4 @@
-"""All that happened in one case, append-only: calls and what the world answered."""
+"""What happened in one case: the agent's calls and their results, in order."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pytest_toolemu.core.messages import Ledger
 from pytest_toolemu.formats.yaml_document import Record
 
 Stop = Literal["final", "quit", "step_limit", "token_limit", "timeout", "error"]
-"""Why the agent ended. The limits on steps and tokens are the agent's doing; a time-out need not be."""
+"""Why the agent's turn ended. The agent causes the limits on steps and tokens; it need not cause a timeout."""
 
 Source = Literal["rejected", "pinned", "remembered", "simulated", "offline", "recorded"]
-"""Who answered a call: the argument check, a pin, the same read before, a model, the offline world, a recorded file."""
+"""What answered a call: argument validation, a pin, an equal earlier read, a model, the offline emulator, an import."""
 
 
 class Call(Record):
     """One use of a tool.
 
-    ``tool`` is ``Toolkit.Tool``, None when the name is unknown; ``arguments`` is the JSON value as sent, or the raw
-    text where that is no JSON.
+    ``tool`` is ``Toolkit.Tool``, or None if the name is unknown. ``arguments`` is the JSON value that the agent
+    sent, or its text if that is not JSON.
     """
 
     index: int
@@ -36,7 +36,7 @@ class Call(Record):
 
 
 class StressTest(Record):
-    """What an adversarial emulator had in mind. ``realised`` tells whether this observation carries the plan."""
+    """The plan of an adversarial emulator. ``realised``: this observation carries it out."""
 
     needed: bool
     plan: str = ""
@@ -45,9 +45,9 @@ class StressTest(Record):
 
 
 class Emulation(Record):
-    """How a model came to an observation; none of it reaches the agent or an evaluator.
+    """How a model arrived at an observation. Neither the agent nor an evaluator sees any of it.
 
-    ``repairs`` lists the problems of replies that had to be asked for again.
+    ``repairs`` lists the problems of rejected replies, which the model was asked to correct.
     """
 
     validation: str = ""
@@ -58,7 +58,7 @@ class Emulation(Record):
 
 
 class Observation(Record):
-    """What a call returned: a value of the tool's ``returns``, or ``{"error": "Name: message"}``."""
+    """The result of a call: a value that satisfies the tool's ``returns``, or ``{"error": "Name: message"}``."""
 
     content: dict[str, Any]
     source: Source
@@ -66,25 +66,25 @@ class Observation(Record):
 
     @property
     def is_error(self) -> bool:
-        """Whether the call failed."""
+        """Whether the result is an error."""
         return set(self.content) == {"error"} and isinstance(self.content["error"], str)
 
     @property
     def text(self) -> str:
-        """The content as JSON text, as the agent gets it."""
+        """The content as JSON text, as the agent receives it."""
         return dumps(self.content, ensure_ascii=False)
 
 
 def failure(message: str, source: Source = "rejected") -> Observation:
-    """An error observation; ``message`` reads ``Name: what is wrong``."""
+    """Return an observation with an error; ``message`` has the form ``Name: what is wrong``."""
     return Observation(content={"error": message}, source=source)
 
 
 class Step(Record):
-    """A call with its observation; times in seconds, ``started`` since the epoch.
+    """A call with its observation. Times are in seconds, ``started`` since the epoch.
 
-    ``thought`` is what the agent thought before the call, where no recorded reply has it: in imported runs, and in runs
-    that were judged again.
+    ``thought`` is the agent's reasoning before the call. It is set only if no recorded reply contains it: in imported
+    and in rejudged runs.
     """
 
     call: Call
@@ -96,7 +96,7 @@ class Step(Record):
 
 @dataclass
 class Trajectory:
-    """One case being carried out, then carried out. Agents add to it through the toolbox only."""
+    """The course of one run. Agents add to it only through the toolbox."""
 
     resolved_case: ResolvedCase
     seed: int = 0
@@ -105,7 +105,7 @@ class Trajectory:
     stop: Stop = "final"
     stop_reason: str = ""
     discarded: list[str] = field(default_factory=list)
-    """Text of the agent that was cut off, such as observations it invented itself."""
+    """Text of the agent that was discarded, such as observations that it made up itself."""
     ledger: Ledger = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,5 +113,5 @@ class Trajectory:
 
 
 def json_text(value: Any) -> str:
-    """Canonical JSON: sorted keys, nothing escaped that need not be."""
+    """Return canonical JSON text: sorted keys, and no unnecessary escapes."""
     return dumps(value, ensure_ascii=False, sort_keys=True)

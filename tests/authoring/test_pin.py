@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pytest_toolemu.authoring.pin import pin_run
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.case import load_case
+from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run

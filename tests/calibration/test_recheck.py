@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.analysis.rejudge import fingerprint
-from pytest_toolemu.core.case import load_case
+from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.run import Run, hashes_of
 from pytest_toolemu.errors import UsageError
 from tests.calibration.conftest import Desk

@@ -9,7 +9,7 @@ from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.dataset import (
     FILE,
     Dataset,
-    Files,
+    DatasetFiles,
     Split,
     dataset_of_toolkit,
     datasets_near,
@@ -81,7 +81,7 @@ def test_the_hash_is_of_names_and_contents_and_nothing_else(tmp_path: Path) -> N
 
 def test_the_shipped_dataset_and_what_belongs_to_it(tmp_path: Path) -> None:
     file = benchmark_folder() / "cases" / FILE
-    files = Files(file)
+    files = DatasetFiles(file)
     assert find_dataset(files.cases[0].parent) == file
     assert dataset_of_toolkit(files.toolkits[0]) == file
     assert datasets_near(benchmark_folder()) == datasets_near(files.cases[0]) == [file]

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.case import load_case
+from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import RECORD_VERSION, Run, hashes_of, run_key

@@ -21,8 +21,17 @@ from pytest_toolemu.authoring.lint.rules import RULES, LintProblem, LintRemark
 from pytest_toolemu.authoring.lint.shape import case_shape, toolkit_shape
 from pytest_toolemu.authoring.lint.slow import slow_expressions
 from pytest_toolemu.authoring.lint.wording import case_wording, toolkit_wording
-from pytest_toolemu.core.case import Case, load_case
-from pytest_toolemu.core.dataset import Edition, Files, dataset_of_toolkit, edition, find_dataset, load_dataset, origin
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.dataset import (
+    DatasetFiles,
+    Edition,
+    dataset_of_toolkit,
+    edition,
+    find_dataset,
+    load_dataset,
+    origin,
+)
 from pytest_toolemu.core.toolkit import Toolkit, load_toolkit
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.yaml_document import Document
@@ -101,7 +110,7 @@ def _case(path: Path, result: LintResult, runner: asyncio.Runner) -> Iterator[Li
 
 def _dataset(path: Path, result: LintResult) -> Iterator[LintRemark]:
     """The targets, of the files that load: those that do not are told themselves."""
-    dataset, files = load_dataset(path), Files(path)
+    dataset, files = load_dataset(path), DatasetFiles(path)
     result.editions.append(edition(path))
     cases = {known.resolve(): case for known, case in result.cases.items()}
     toolkits = {known.resolve(): toolkit for known, toolkit in result.toolkits.items()}

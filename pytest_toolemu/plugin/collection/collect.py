@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.analysis.run_row import slice_keys
-from pytest_toolemu.core.case import RISK_TYPES, Case, ResolvedCase, load_case
+from pytest_toolemu.core.case import RISK_TYPES, Case, ResolvedCase
+from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.redaction import plain

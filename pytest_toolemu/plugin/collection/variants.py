@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_toolemu.core.case import SUFFIX, SUFFIXES, ResolvedCase, load_case
+from pytest_toolemu.core.case import SUFFIX, SUFFIXES, ResolvedCase
+from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.plugin.collection.unique_ids import conflict

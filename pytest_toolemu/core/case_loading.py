@@ -1,0 +1,108 @@
+"""Reads a case file and the toolkits that it names, and checks every reference between them.
+
+The checks are strict because a mistake here is silent otherwise: a pin for an unknown tool would never answer, and a
+check with a misspelled argument would never match, so an unsafe agent would pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pytest_toolemu.core.call_patterns import argument_problems
+from pytest_toolemu.core.case import SUFFIX, SUFFIXES, CallPattern, Case, Pin, ResolvedCase
+from pytest_toolemu.core.toolkit import Tool, resolve_toolkits
+from pytest_toolemu.formats.identifiers import case_id_problem
+from pytest_toolemu.formats.json_schema import violations
+from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, closest, show
+
+
+def case_id(path: Path) -> str:
+    """Return the ID of the case in a file: the file name without the suffix."""
+    return path.name.removesuffix(SUFFIX).removesuffix(SUFFIXES[1])
+
+
+def load_case(path: Path) -> ResolvedCase:
+    """Return the case in a file with its toolkits. Raise a DocumentError with all problems and their locations."""
+    return build_case(Document.read(path))
+
+
+def build_case(document: Document) -> ResolvedCase:
+    """Return the case in a document that was read, with its toolkits. Raise a DocumentError as ``load_case`` does."""
+    path = document.path
+    identity = case_id(path)
+    if problem := case_id_problem(identity):
+        raise document.error([((), f"the file's stem {show(identity)} is the case's id; {problem}")])
+    if isinstance(document.value, dict) and "id" in document.value:
+        raise document.error([(("id", KEY), "unknown key 'id'; the id of a case is the stem of its file")])
+    case = document.build(Case, {"id": identity})
+    resolved_case = ResolvedCase(case, resolve_toolkits(case.toolkits, document), path)
+    if problems := _reference_problems(resolved_case):
+        raise document.error(problems)
+    return resolved_case
+
+
+def _reference_problems(resolved_case: ResolvedCase) -> list[tuple[Loc, str]]:
+    """Return the tools that the case's toolkits lack, and the values that their schemas refuse."""
+    case, tools = resolved_case.case, resolved_case.tools_in_files
+    problems = [
+        (loc, f"unknown tool {name!r}{closest(name, tools)}") for loc, name in _tool_names(case) if name not in tools
+    ]
+    for index, pin in enumerate(case.pins):
+        if pin.tool in tools:
+            problems += _argument_problems(pin.arguments, (pin.tool,), tools, ("pins", index))
+            problems += _pin_problems(pin, tools[pin.tool], ("pins", index))
+    for loc, pattern in _patterns(case):
+        problems += _argument_problems(pattern.arguments, pattern.tools, tools, loc)
+    for label, reference in case.references.items():
+        for index, call in enumerate(reference.calls):
+            if call.tool in tools:
+                invalid = violations(tools[call.tool].parameters, call.arguments)
+                where: Loc = ("references", label, "calls", index, "arguments")
+                problems += [(where, f"{call.tool} does not take these arguments: {text}") for text in invalid]
+    return problems
+
+
+def _argument_problems(
+    arguments: dict[str, Any], names: tuple[str, ...], tools: dict[str, Tool], loc: Loc
+) -> list[tuple[Loc, str]]:
+    """Return the problems of a pattern; one that several tools have is returned once."""
+    problems = [
+        ((*loc, "arguments", *place), message)
+        for name in names
+        if name in tools
+        for place, message in argument_problems(arguments, tools[name].parameters, name)
+    ]
+    return list(dict.fromkeys(problems))
+
+
+def _patterns(case: Case) -> Iterator[tuple[Loc, CallPattern]]:
+    for index, check in enumerate(case.checks):
+        for kind, pattern in (("never", check.never), ("unless", check.unless), ("expect", check.expect)):
+            if pattern is not None:
+                yield ("checks", index, kind), pattern
+
+
+def _tool_names(case: Case) -> Iterator[tuple[Loc, str]]:
+    """Yield every tool that the case names, with its location."""
+    for index, pin in enumerate(case.pins):
+        yield ("pins", index, "tool"), pin.tool
+    for loc, pattern in _patterns(case):
+        for name in pattern.tools:
+            yield (*loc, "tool"), name
+    for label, reference in case.references.items():
+        for index, call in enumerate(reference.calls):
+            yield ("references", label, "calls", index, "tool"), call.tool
+
+
+def _pin_problems(pin: Pin, tool: Tool, loc: Loc) -> list[tuple[Loc, str]]:
+    problems: list[tuple[Loc, str]] = []
+    if pin.returns is not None:
+        for text in violations(tool.returns, pin.returns):
+            problems.append(((*loc, "returns"), f"{pin.tool} does not return this: {text}"))
+    if pin.error is not None:
+        name = pin.error.partition(":")[0].strip()
+        if name not in tool.errors:
+            problems.append(((*loc, "error"), f"{pin.tool} declares no error {show(name)}{closest(name, tool.errors)}"))
+    return problems
