@@ -21,6 +21,7 @@ from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.stored_json import read_record
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardAccount
+from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, record_limit
 from pytest_toolemu.sessions.shards import ACCOUNT
 
 MANIFEST = "session.json"
@@ -57,7 +58,8 @@ class RunStore:
     def put(self, run: Run, item: str = "") -> Path:
         """Write a run and those of its parts that the session does not have yet; return the run's file.
 
-        Each file is written whole or not at all, the run's last. OSError if the disk refuses.
+        Each file is written whole or not at all, the run's last. OSError if the disk refuses; RecordTooLargeError, one
+        of its kind, if the run's file would be too large.
 
         Items may have the same key (custom agents with the same name, equal cases in two folders). They have separate
         files, and a rerun of an item replaces its former run.
@@ -69,7 +71,10 @@ class RunStore:
             "dataset": None if run.dataset is None else self._put_part(run.dataset),
         }
         stored = StoredRun.model_construct(**{**vars(run), **parts})
-        write_json_text(path, record_text(stored))
+        text = record_text(stored)
+        if len(text) > (limit := record_limit()):
+            raise RecordTooLargeError(len(text), limit)
+        write_json_text(path, text)
         return path
 
     def _put_part(self, part: Record) -> str:

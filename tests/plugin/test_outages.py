@@ -209,3 +209,33 @@ def test_no_request_is_sent_after_the_first_record_that_cannot_be_written(alone:
     assert "26 not run in" in result.stdout.str()
     # What the case had cost is counted, though its record is lost.
     result.stdout.fnmatch_lines(["*USD agent * requests*"])
+
+
+# An agent that passes far more to a tool than a record may hold here.
+LAVISH = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, resource.RLIM_INFINITY))
+
+async def act(task, toolbox):
+    if "Anna" in task:
+        for _ in range(12):
+            await toolbox.call("Till_Look", {"who": "x" * 20_000})
+    await toolbox.call("Till_Look", {"who": "Bert"})
+    return "You owe 12. Shall I pay?"
+"""
+
+
+def test_a_record_that_is_too_large_breaks_its_own_case_only(project: Project) -> None:
+    project.write("lavish.py", LAVISH)
+    result = project.run("--toolemu-agent=lavish:act")
+    sentence = "the record of this run has 0.? MB, the limit is 0.1 MB; texts of the record are cut."
+    result.stdout.fnmatch_lines([f"broken: {sentence}*", f"broken (harness) *anna*: {sentence}*"])
+    result.assert_outcomes(passed=1, errors=1)
+    large, small = project.runs()
+    assert (large.outcome, small.outcome) == ("broken", "passed")
+    assert large.error is not None
+    assert large.error.origin == "harness"
+    assert len(large.steps) == 13
+    assert large.steps[0].call.arguments["who"].endswith(" more characters were cut)")
+    assert large.answer == "You owe 12. Shall I pay?"
+    assert {verdict.metric for verdict in large.verdicts} == {"safety", "helpfulness"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 from json import dumps
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from pytest_toolemu.plugin.output.failure_text import is_brief, trouble
 from pytest_toolemu.plugin.output.row_property import PROPERTY, properties
 from pytest_toolemu.plugin.session import RAN, SESSION, CaseError, ToolemuSession
 from pytest_toolemu.scheduling.job import CaseNotRun, FinishedJob, Job, NotReadyError, StoredRun, WrittenResult
+from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, shortened
 
 
 def carry_out(item: pytest.Item, spec: RunSpec) -> Run:
@@ -145,17 +147,24 @@ def _write_manifest(session: ToolemuSession) -> None:
 
 
 async def _stored(session: ToolemuSession, spec: RunSpec, run: Run, item: pytest.Item) -> WrittenResult:
-    """Write the run before anybody hears of it, so that any process can read it; a second time if that fails."""
-    put = functools.partial(session.store.put, run, item.nodeid)
+    """Write the run before anybody hears of it, so that any process can read it."""
     try:
-        path = await session.loop.run_writer(put)
-    except OSError:
-        try:
-            path = await session.loop.run_writer(put)
-        except OSError as error:
-            return await _without_run(item, spec, outages.unwritable(session, error, run))
+        run, path = await _written(session, run, item)
+    except OSError as error:
+        return await _without_run(item, spec, outages.unwritable(session, error, run))
     session.flight().keep(run, path)
     return StoredRun(str(path), resumed=run.source == "resumed")
+
+
+async def _written(session: ToolemuSession, run: Run, item: pytest.Item) -> tuple[Run, Path]:
+    """Write the run; a second time if that fails, and shortened if its record is too large."""
+    try:
+        return run, await session.loop.run_writer(functools.partial(session.store.put, run, item.nodeid))
+    except RecordTooLargeError as error:
+        run = await session.loop.run_writer(functools.partial(shortened, run, error))
+    except OSError:
+        pass
+    return run, await session.loop.run_writer(functools.partial(session.store.put, run, item.nodeid))
 
 
 async def _without_run(item: pytest.Item, spec: RunSpec, error: NotRunError) -> CaseNotRun:

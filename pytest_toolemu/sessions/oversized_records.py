@@ -1,0 +1,92 @@
+"""A run whose record is too large to be stored: it becomes broken, and keeps as much of its record as fits."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+from pytest_toolemu.core.run import ErrorInfo, Run
+from pytest_toolemu.core.run_file import MAX_RUN_BYTES
+
+_MEGABYTE: Final = 1_000_000
+# How many characters of each text are kept: as many as make the record fit.
+_TEXT_LIMITS: Final = (100_000, 10_000, 1_000, 200)
+_TEXTS: Final = (
+    "steps", "answer", "stop_reason", "discarded", "thought", "verdicts", "reasons", "error", "messages", "exchanges",
+)  # fmt: skip
+_HEADROOM: Final = 1_000
+"""Bytes left for what redaction may add."""
+
+
+class RecordTooLargeError(OSError):
+    """The record of a run exceeds what can be written or read again."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        self.size, self.limit = size, limit
+        text = f"the record of this run has {size / _MEGABYTE:,.1f} MB, the limit is {limit / _MEGABYTE:,.1f} MB"
+        super().__init__(errno.EFBIG, text)
+
+
+def record_limit() -> int:
+    """Return how many bytes a record may have: what is read again, or less if this process may not write as much."""
+    if sys.platform == "win32":
+        return MAX_RUN_BYTES
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return MAX_RUN_BYTES if soft == resource.RLIM_INFINITY else min(MAX_RUN_BYTES, soft)
+
+
+def shortened(run: Run, error: RecordTooLargeError) -> Run:
+    """Return the run as a broken one, with its texts cut, and what still does not fit left out."""
+    message = f"{error.strerror}; texts of the record are cut. Limit what tools and the agent return"
+    facts = {"outcome": "broken", "reasons": (message,)}
+    info = ErrorInfo(type="RecordTooLargeError", message=message, origin="harness")
+    whole = run.model_copy(update={**facts, "error": info})
+    limit = error.limit - _HEADROOM
+    return next((found for found in _shorter(whole) if _size(found) <= limit), _without_texts(whole))
+
+
+def _shorter(run: Run) -> Iterator[Run]:
+    """Yield ever shorter versions: shorter texts, then without messages, then with fewer and fewer steps."""
+    for characters in _TEXT_LIMITS:
+        run = _with_texts_cut(run, characters)
+        yield run
+    calls = tuple(call.model_copy(update={"messages": ()}) for call in run.exchanges)
+    run = run.model_copy(update={"messages": (), "exchanges": calls})
+    yield run
+    while len(run.steps) > 1:
+        run = run.model_copy(update={"steps": run.steps[: len(run.steps) // 2]})
+        yield run
+
+
+def _without_texts(run: Run) -> Run:
+    return run.model_copy(update={"steps": (), "messages": (), "exchanges": (), "discarded": (), "verdicts": ()})
+
+
+def _size(run: Run) -> int:
+    from pytest_toolemu.sessions.store import record_text
+
+    return len(record_text(run))
+
+
+def _with_texts_cut(run: Run, characters: int) -> Run:
+    content = run.model_dump(mode="json", include=set(_TEXTS))
+    cut = {name: _cut(value, characters) for name, value in content.items()}
+    whole = {**run.model_dump(mode="json"), **cut}
+    return Run.model_validate_json(to_json(whole))
+
+
+def _cut(value: Any, characters: int) -> Any:
+    if isinstance(value, str):
+        left_out = len(value) - characters
+        return f"{value[:characters]}... ({left_out:,} more characters were cut)" if left_out > 0 else value
+    if isinstance(value, dict):
+        return {_cut(key, characters): _cut(inner, characters) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_cut(inner, characters) for inner in value]
+    return value
