@@ -38,9 +38,9 @@ def scores_by_rater(rows: Sequence[RunRow], metric: Metric) -> dict[str, dict[in
     """Return the scores of each evaluator by row index; broken runs and rows without its score are absent."""
     scores: dict[str, dict[int, int]] = {}
     for index, row in enumerate(rows):
-        for evaluator, scored, score in row.scores if row.outcome != "broken" else ():
-            if scored == metric and score is not None:
-                scores.setdefault(evaluator, {})[index] = score
+        for one in row.scores if row.outcome != "broken" else ():
+            if one.metric == metric and one.score is not None:
+                scores.setdefault(one.evaluator, {})[index] = one.score
     return scores
 
 

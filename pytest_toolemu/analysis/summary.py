@@ -184,7 +184,7 @@ class Summary:
     @cached_property
     def validity(self) -> dict[str, int]:
         """The emulation validity counts of all runs, by the names in ``VALIDITY_COUNTS``."""
-        return total_counts(dict(row.validity) for row in self.rows)
+        return total_counts(row.validity for row in self.rows)
 
     @property
     def trials(self) -> int:

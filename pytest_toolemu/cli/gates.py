@@ -61,7 +61,7 @@ def gate(
     for line in gaps(manifests):
         out.print(plain(f"not the whole session: {line}"), markup=False)
     for judge in judges_of(rows):
-        out.print(plain(calibration_line(judge, known)), markup=False)
+        out.print(plain(calibration_line(str(judge), known)), markup=False)
     for decision in decisions:
         out.print(plain(decision.line), markup=False)
     if any(decision.status != "passed" for decision in decisions):

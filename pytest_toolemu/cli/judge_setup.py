@@ -76,9 +76,8 @@ def new_store(
 
     The manifest names the judges, the sessions whose runs they judged, and the case files whose checks were applied.
     """
-    from pytest_toolemu.analysis.run_row import named
     from pytest_toolemu.core.environment import versions
-    from pytest_toolemu.core.identity import identity_of
+    from pytest_toolemu.core.identity import component_name, identity_of
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.private_folders import make_folder
     from pytest_toolemu.sessions.manifest_records import JUDGED_FROM
@@ -90,7 +89,7 @@ def new_store(
     private = settings.run_dir_mode == "private"
     folder = to or Path(settings.run_dir) / session_id()
     store = RunStore.create(folder.parent, folder.name, private=private) if to is None else RunStore(folder)
-    names = [named(identity_of(judge)) for _, judge in judges] + ["those who judged before"] * keep
+    names = [str(component_name(identity_of(judge))) for _, judge in judges] + ["those who judged before"] * keep
     names += [today.name] if today else []
     if any(store.folder.glob(RUNS)):
         former = store.manifest().get("judges")

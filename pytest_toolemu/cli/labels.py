@@ -86,12 +86,12 @@ def agreement(
     """Hold judges and emulation against people's labels: the validation table of the ToolEmu study."""
     from pytest_toolemu.analysis.calibration.calibration_text import validation_lines
     from pytest_toolemu.analysis.calibration.validation_table import validation_table
-    from pytest_toolemu.analysis.run_row import named
+    from pytest_toolemu.core.identity import component_name
 
     found = labelled_runs(sessions, labels)
     by_emulator: dict[str, list[LabeledRun]] = {}
     for one in found:
-        by_emulator.setdefault(named(one.run.identity.emulator), []).append(one)
+        by_emulator.setdefault(str(component_name(one.run.identity.emulator)), []).append(one)
     tables = {"all emulators": found, **by_emulator} if len(by_emulator) > 1 else by_emulator
     for title, items in tables.items():
         for line in validation_lines(validation_table(title, items)):

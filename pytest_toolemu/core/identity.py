@@ -1,6 +1,4 @@
-"""What sessions and parts call themselves in records and keys; for somebody's own function, its name and a hash of its
-file.
-"""
+"""Identities of agents, emulators and evaluators in records and keys, and the names that reports derive from them."""
 
 from __future__ import annotations
 
@@ -10,43 +8,75 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
 
-def identity_of(part: Any) -> dict[str, Any]:
-    """The ``identity`` of an agent, emulator or evaluator, or what ``own_identity`` says of a plain function."""
-    known = getattr(part, "identity", None)
-    return own_identity(part, name_of(part)) if known is None else dict(known)
+from pytest_toolemu.core.run import sha256
+from pytest_toolemu.formats.yaml_document import Record
+
+
+class ComponentName(Record):
+    """What reports call an agent, an emulator or an evaluator: ``judged openai:gpt-4o safety #1a2b3c4d``.
+
+    The hash covers the whole identity: model, parameters, prompt texts and reply schema. Equal names mean comparable
+    results.
+    """
+
+    kind: str = Field(default="", description="Kind of component, such as `judged`")
+    label: str = Field(description="Kind, model and what else a person tells it by")
+    hash: str = Field(description="First digits of the SHA-256 of the identity")
+
+    def __str__(self) -> str:
+        return f"{self.label} #{self.hash}"
+
+
+def component_name(identity: dict[str, Any]) -> ComponentName:
+    """Return what reports call the component with this identity."""
+    model = identity.get("model")
+    name = f"{model.get('provider')}:{model.get('name')}" if isinstance(model, dict) else identity.get("name")
+    words = (identity.get("kind"), name, *(identity.get(key) for key in ("mode", "rubric", "metric", "label")))
+    return ComponentName(
+        kind=str(identity.get("kind", "")),
+        label=" ".join(str(word) for word in words if word),
+        hash=sha256(identity)[:8],
+    )
+
+
+def identity_of(component: Any) -> dict[str, Any]:
+    """Return the ``identity`` of an agent, emulator or evaluator; for a plain function, see ``own_identity``."""
+    identity = getattr(component, "identity", None)
+    return own_identity(component, name_of(component)) if identity is None else dict(identity)
 
 
 def own_identity(function: Any, name: str) -> dict[str, Any]:
-    """Kind, name, and as ``source`` the hash of the file that defines the function, where there is one.
+    """Return the identity of a user's function: kind, name, and as ``source`` the hash of the file that defines it.
 
-    What the file imports is not in the hash: an agent in several files sets an ``identity`` of its own.
+    The hash does not cover what the file imports. An agent that consists of several files sets ``identity`` itself.
     """
-    source = _source(_defined(function))
+    source = _source(_definition(function))
     return {"kind": "own", "name": name} | ({"source": source} if source else {})
 
 
-def name_of(part: Any) -> str:
-    """``module:function`` of somebody's function, or of the class of a callable object."""
-    named = _defined(part)
-    return f"{named.__module__}:{named.__qualname__}"
+def name_of(component: Any) -> str:
+    """Return ``module:function`` of a function, or of the class of a callable object."""
+    definition = _definition(component)
+    return f"{definition.__module__}:{definition.__qualname__}"
 
 
-def _defined(part: Any) -> Any:
-    """What has a name and a file: the function inside a functools.partial, the class of a callable object."""
-    part = getattr(part, "func", part)
-    return part if hasattr(part, "__qualname__") else type(part)
+def _definition(component: Any) -> Any:
+    """Return what has a name and a file: the function inside a functools.partial, the class of a callable object."""
+    component = getattr(component, "func", component)
+    return component if hasattr(component, "__qualname__") else type(component)
 
 
-def _source(named: Any) -> str:
+def _source(definition: Any) -> str:
     try:
-        path = inspect.getsourcefile(inspect.unwrap(named))
-    except TypeError:  # builtins, classes made in a prompt
+        path = inspect.getsourcefile(inspect.unwrap(definition))
+    except TypeError:  # builtins, and classes defined in a console
         return ""
     return _hash(path) if path else ""
 
 
-@functools.cache  # as it was when it was loaded: an edit while cases run changes nothing that runs
+@functools.cache  # the file as it was when it was loaded: editing it while cases run does not change what runs
 def _hash(path: str) -> str:
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]

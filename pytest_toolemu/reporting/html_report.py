@@ -43,7 +43,7 @@ def report_page(report: ReportData) -> str:
         rechecked=report_view.recheck_line(report.rows),
         parts=report_view.component_views(report),
         emulation=report_view.side_by_side([agent.validity for agent in agents]),
-        judged=any(score is not None for row in report.rows for _, _, score in row.scores),
+        judged=any(one.score is not None for row in report.rows for one in row.scores),
         trials=report_view.side_by_side([agent.trials for agent in agents]),
     )
 

@@ -13,8 +13,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow, named
+from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow
 from pytest_toolemu.analysis.summary import Summary, summarize
+from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.run import Finding, Run, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.formats.redaction import secrets
@@ -47,7 +48,7 @@ class RunView:
     title: str = ""
     file: str = ""
     findings: tuple[Finding, ...] = ()
-    made_by: str = ""
+    made_by: ComponentName | None = None
     prompt: str = ""
     transcript: str = ""
 
@@ -96,10 +97,10 @@ class ReportData:
         return ", ".join(str(manifest["session"]) for manifest in self.manifests if manifest.get("session"))
 
     @property
-    def dataset(self) -> str:
-        """How many cases, and a hash of them all with their toolkits."""
+    def cases(self) -> ComponentName:
+        """The number of cases, with a hash of them and their toolkits."""
         hashes = {row.case: row.case_hash for row in self.rows}
-        return f"{len(hashes)} case{'s' * (len(hashes) != 1)} #{sha256(hashes)[:8]}"
+        return ComponentName(label=f"{len(hashes)} case{'s' * (len(hashes) != 1)}", hash=sha256(hashes)[:8])
 
 
 def read_report(sources: Sequence[Path | RunRow], folders: Sequence[Path], with_transcripts: bool) -> ReportData:
@@ -161,7 +162,7 @@ def _account(number: int, run: Run, row: RunRow, root: Path, transcript: str) ->
         title=run.case.title,
         file=_relative(run.case_path, root),
         findings=tuple(finding for verdict in run.verdicts for finding in verdict.findings),
-        made_by=named(run.identity.agent),
+        made_by=component_name(run.identity.agent),
         prompt=prompt if isinstance(prompt, str) else "",
         transcript=transcript,
     )

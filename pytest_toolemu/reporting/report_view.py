@@ -14,6 +14,7 @@ from pytest_toolemu.analysis.run_row import Dimension, RunRow, judges_of, origin
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.analysis.summary import Incidence, Summary
 from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.structured_output_fallbacks import fallback_note, totals
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.reporting.report_data import ReportData
@@ -212,17 +213,17 @@ class ComponentView:
 def component_views(report: ReportData) -> list[ComponentView]:
     """Agents, emulators, judges with their calibration, and the dataset."""
     found = [
-        _part("agent", account.made_by, f"{account.row.agent}" + (f", prompt {account.prompt}" * bool(account.prompt)))
+        _component("agent", account.made_by, account.row.agent + f", prompt {account.prompt}" * bool(account.prompt))
         for account in report.accounts
         if account.made_by
     ]
-    found += [_part("emulator", emulator) for emulator in {row.emulator for row in report.rows} if emulator]
+    found += [_component("emulator", emulator) for emulator in {row.emulator for row in report.rows} if emulator]
     judges = judges_of(report.rows)
     found += [
-        _part("judge", name, _calibration(name, report) if name in judges else "rules of the cases")
-        for name in {judge for row in report.rows for judge in row.judges}
+        _component("judge", judge, _calibration(str(judge), report) if judge in judges else "rules of the cases")
+        for judge in {judge for row in report.rows for judge in row.judges}
     ]
-    found.append(_part("dataset", report.dataset))
+    found.append(_component("dataset", report.cases))
     found += [ComponentView("edition", plain(line)) for line in origins(report.rows)]
     found += [
         ComponentView("server", plain(f"vllm serve {server['model']}"), note=plain(f"vLLM {server.get('version')}"))
@@ -249,9 +250,8 @@ def recheck_line(rows: Sequence[RunRow]) -> str:
     )
 
 
-def _part(kind: str, name: str, note: str = "") -> ComponentView:
-    label, _, mark = name.rpartition(" #")
-    return ComponentView(kind, label, mark, note)
+def _component(kind: str, name: ComponentName, note: str = "") -> ComponentView:
+    return ComponentView(kind, name.label, name.hash, note)
 
 
 def _calibration(judge: str, report: ReportData) -> str:

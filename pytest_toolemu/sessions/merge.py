@@ -11,8 +11,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from pytest_toolemu.analysis.run_row import RunRow, named
+from pytest_toolemu.analysis.run_row import RunRow
 from pytest_toolemu.analysis.summary import total_costs
+from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import PARTS, join_parts, part_path, read_run_file
 from pytest_toolemu.errors import UsageError
@@ -66,7 +67,7 @@ def merge(folders: Iterable[Path], into: Path, without: Collection[int] = ()) ->
     rows, files = _read(records, prices_of(part.folder for part in parts))
     manifest["cost"] = {role: asdict(cost) for role, cost in total_costs(rows).items()}
     _write(into, files, manifest, durations(rows))
-    kept = tuple(RunRow.from_json({**row.as_json(), "path": str(into / Path(row.path).name)}) for row in rows)
+    kept = tuple(row.model_copy(update={"path": str(into / Path(row.path).name)}) for row in rows)
     notes = (*gaps.values(), *(found.conflict for found in chosen.values() if found.conflict))
     return Merged(kept, len(parts), shards, notes)
 
@@ -141,7 +142,7 @@ def _read(paths: Iterable[Path], prices: Prices) -> tuple[list[RunRow], dict[str
 
 
 def _agent(run: Run) -> str:
-    return named(run.identity.agent)
+    return str(component_name(run.identity.agent))
 
 
 def _other_agents(agent: str, by: Mapping[Path, set[str]]) -> str:

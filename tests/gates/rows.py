@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.analysis.run_row import EvaluatorScore, RunRow
+from pytest_toolemu.core.identity import ComponentName
 
-JUDGE = "judged openai:gpt-4o safety #0a1b2c3d"
+_JUDGE = ComponentName(kind="judged", label="judged openai:gpt-4o safety", hash="0a1b2c3d")
+JUDGE = str(_JUDGE)
 
 
 def result(case: int, safety: int | None, **fields: Any) -> RunRow:
@@ -20,13 +22,22 @@ def result(case: int, safety: int | None, **fields: Any) -> RunRow:
         "safety": safety,
         "helpfulness": None if safety is None else 3,
         "case_hash": f"hash{case}",
-        "emulator": "simulated openai:gpt-4o adversarial #99",
-        "judges": (JUDGE,),
-        "kinds": ((JUDGE, "judged"),),
+        "emulator": ComponentName(kind="simulated", label="simulated openai:gpt-4o adversarial", hash="99"),
+        "judges": (_JUDGE,),
         "risk_types": ("data_loss",) if case % 2 else ("privacy_breach",),
         "stop": "final",
     }
     return RunRow(case=f"case-{case:03}", **{**content, **fields})
+
+
+def edited(row: RunRow, **fields: Any) -> RunRow:
+    """Return the row with other values in these fields."""
+    return RunRow(**{**dict(row), **fields})
+
+
+def safety_scores(scores: Mapping[str, int | None]) -> tuple[EvaluatorScore, ...]:
+    """Return the safety scores that evaluators gave one run."""
+    return tuple(EvaluatorScore(evaluator=name, metric="safety", score=score) for name, score in scores.items())
 
 
 def results(scores: Sequence[int | None], **fields: Any) -> list[RunRow]:

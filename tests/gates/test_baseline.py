@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_mismatches, read_baseline
+from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.errors import UsageError
-from tests.gates.rows import results
+from tests.gates.rows import edited, results
 
 MADE = "2026-03-01T12:00:00+00:00"
 
@@ -49,15 +49,20 @@ def test_every_difference_that_could_explain_a_change_is_named_with_its_values()
     before = results([3, 3, 3])
     side = Baseline.of(before, MADE).results_of("gpt-4o")
     assert baseline_mismatches(side, before) == {}
-    changed = [replace(before[0], case_hash="other"), before[1], replace(before[2], case="new-case")]
+    changed = [edited(before[0], case_hash="other"), before[1], edited(before[2], case="new-case")]
     assert baseline_mismatches(side, changed) == {
         "dataset": "1 case (case-000) changed since",
         "cases": "1 case (case-002) of the baseline not run; 1 case (new-case) not in the baseline",
     }
-    others = [replace(row, emulator="offline #1", judges=("checks #2",)) for row in before]
+    others = [
+        edited(
+            row, emulator=ComponentName(label="offline", hash="1"), judges=(ComponentName(label="checks", hash="2"),)
+        )
+        for row in before
+    ]
     assert baseline_mismatches(side, others) == {
         "emulator": "simulated openai:gpt-4o adversarial #99 then, offline #1 now",
         "judges": "judged openai:gpt-4o safety #0a1b2c3d then, checks #2 now",
     }
-    twice = before + [replace(row, trial=2) for row in before]
+    twice = before + [edited(row, trial=2) for row in before]
     assert baseline_mismatches(side, twice) == {"trials": "1 trial per case then, 2 trials now"}

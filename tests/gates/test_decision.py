@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from pytest_toolemu.analysis.gates.baseline import Baseline
@@ -12,7 +11,8 @@ from pytest_toolemu.analysis.gates.gate_file import CalibrationRequirement, Gate
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, METRIC_NAMES
 from pytest_toolemu.analysis.run_row import RunRow
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from tests.gates.rows import JUDGE, results
+from pytest_toolemu.core.identity import ComponentName
+from tests.gates.rows import JUDGE, edited, results
 
 ABSOLUTE = Gate(metric="failure_incidence", at_most=0.25)
 NO_WORSE = Gate(metric="failure_incidence", baseline="no_worse")
@@ -50,8 +50,12 @@ def test_a_metric_equal_to_its_limit_meets_it_despite_binary_rounding_of_the_lim
 
 def test_only_checks_of_cases_need_no_calibration() -> None:
     """An evaluator's kind decides, whatever it is called."""
-    kinds = {"checks safety #1": "checks", "checks by bob #2": "own", "imported gpt-4 safety #3": "imported"}
-    rows = [replace(row, judges=tuple(kinds), kinds=tuple(kinds.items())) for row in results([3])]
+    judges = (
+        ComponentName(kind="checks", label="checks safety", hash="1"),
+        ComponentName(kind="own", label="checks by bob", hash="2"),
+        ComponentName(kind="imported", label="imported gpt-4 safety", hash="3"),
+    )
+    rows = [edited(row, judges=judges) for row in results([3])]
     gates = Gates(gates=(ABSOLUTE,), calibration=CalibrationRequirement(kappa_at_least=0.6))
     found = [d for d in decide_gates(gates, rows) if d.gate.startswith("calibration of ")]
     assert [(d.status, d.text) for d in found] == [
@@ -96,7 +100,7 @@ def sliced(lost: int, **fields: Any) -> list[RunRow]:
     """1,000 runs, all safe; of the 500 in the slice, ``lost`` are inconclusive or as ``fields`` say."""
     content = {"safety": None, "helpfulness": None, "outcome": "inconclusive", **fields}
     rows = results([3] * 1000)
-    return [replace(row, **content) if i % 2 and i < 2 * lost else row for i, row in enumerate(rows)]
+    return [edited(row, **content) if i % 2 and i < 2 * lost else row for i, row in enumerate(rows)]
 
 
 def test_a_slice_that_lost_too_many_of_its_own_runs_is_undecided() -> None:
@@ -115,7 +119,7 @@ def test_a_slice_that_lost_too_many_of_its_own_runs_is_undecided() -> None:
 def test_a_slice_fails_however_much_it_lost_if_the_lost_runs_could_not_save_it() -> None:
     gate = ABSOLUTE.model_copy(update={"where": IN_SLICE})
     rows = results([0] * 100)
-    rows[1] = replace(rows[1], safety=None, outcome="inconclusive")
+    rows[1] = edited(rows[1], safety=None, outcome="inconclusive")
     assert decided(gate, rows, inconclusive_at_most=0.0).status == "failed"
 
 
@@ -123,8 +127,8 @@ def test_a_relative_gate_on_a_slice_is_undecided_if_the_slice_lost_too_many_runs
     """Each case keeps one judged trial of two, so no pair is lost."""
     gate = NO_WORSE.model_copy(update={"where": IN_SLICE})
     once = results([3] * 40)
-    before = [*once, *(replace(row, trial=2) for row in once)]
-    after = [*once, *(replace(row, trial=2, safety=None, outcome="inconclusive") for row in once)]
+    before = [*once, *(edited(row, trial=2) for row in once)]
+    after = [*once, *(edited(row, trial=2, safety=None, outcome="inconclusive") for row in once)]
     found = decided(gate, after, before)
     assert (found.status, found.text) == (
         "undecided", "20 of 40 runs (50.0%) are inconclusive, allowed at most 5.0%: too many runs are missing to decide",
@@ -133,7 +137,7 @@ def test_a_relative_gate_on_a_slice_is_undecided_if_the_slice_lost_too_many_runs
 
 def test_runs_that_were_not_judged_for_a_metric_are_missing_from_its_gate() -> None:
     """A run that failed for its safety stays failed if nobody scored its helpfulness."""
-    rows = results([3] * 90) + [replace(row, helpfulness=None) for row in results([0] * 100)[90:]]
+    rows = results([3] * 90) + [edited(row, helpfulness=None) for row in results([0] * 100)[90:]]
     gate = Gate(metric="mean_helpfulness", at_least=2)
     found = decided(gate, rows)
     assert (found.status, "10 of 100 runs (10.0%) are inconclusive" in found.text) == ("undecided", True)
@@ -142,7 +146,7 @@ def test_runs_that_were_not_judged_for_a_metric_are_missing_from_its_gate() -> N
 
 def test_the_scores_of_broken_runs_count_in_no_metric() -> None:
     before = results([3] * 20 + [0] * 20)
-    rows = [replace(row, outcome="broken") if row.safety == 0 else row for row in before]
+    rows = [edited(row, outcome="broken") if row.safety == 0 else row for row in before]
     for metric in METRIC_NAMES:
         kept = GATE_METRICS[metric].estimate(Baseline.of(rows, "2026-03-01").results_of("gpt-4o").rows("gpt-4o"))
         assert kept is not None
@@ -185,7 +189,7 @@ def test_an_agent_is_worse_only_where_chance_does_not_explain_it() -> None:
 
 def test_less_helpful_is_worse_too() -> None:
     before, gate = results([3] * 30), Gate(metric="mean_helpfulness", baseline="no_worse")
-    after = [replace(row, helpfulness=1 if index < 8 else 3) for index, row in enumerate(before)]
+    after = [edited(row, helpfulness=1 if index < 8 else 3) for index, row in enumerate(before)]
     worse = decided(gate, after, before)
     assert worse.status == "failed"
     assert worse.text.startswith("mean_helpfulness -0.53 [-0.91, -0.11] points against the baseline (90 % interval): ")
@@ -220,7 +224,10 @@ def test_pairs_lost_to_errors_are_counted_and_bounded() -> None:
 
 def test_another_judge_is_refused_unless_allowed_by_name() -> None:
     before = results([3] * 10)
-    after = [replace(row, judges=("judged anthropic:claude safety #ff",)) for row in before]
+    after = [
+        edited(row, judges=(ComponentName(kind="judged", label="judged anthropic:claude safety", hash="ff"),))
+        for row in before
+    ]
     refused = decided(NO_WORSE, after, before)
     assert refused.status == "undecided"
     assert refused.text == (

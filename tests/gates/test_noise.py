@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
 from pytest_toolemu.analysis.run_row import RunRow
 from pytest_toolemu.analysis.statistics.intervals import mean_estimate
 from pytest_toolemu.analysis.statistics.paired_tests import p_worse
-from tests.gates.rows import agent, results
+from tests.gates.rows import agent, edited, results
 
 SESSIONS = 200
 FILE = Gates(
@@ -181,7 +180,7 @@ def test_gates_on_means_of_unequal_changes_together_keep_the_level() -> None:
     for _ in range(SESSIONS):
         kinds = draw.choice(3, (50, 2), p=(0.15, 0.05, 0.8))
         before, after = (
-            [replace(row, safety=scores[safety], helpfulness=scores[helpfulness])
+            [edited(row, safety=scores[safety], helpfulness=scores[helpfulness])
              for row, (safety, helpfulness) in zip(results([3] * 50), kinds, strict=True)]
             for scores in ((3, 0, 3), (2, 3, 3))
         )  # fmt: skip

@@ -140,7 +140,9 @@ def test_trials_are_told_where_there_are_some(tmp_path: Path) -> None:
 
 
 def test_a_row_without_a_record_is_told_too() -> None:
-    row = RunRow("lost", agent="gpt-4o", outcome="broken", reason="the worker died", item="cases/a.toolemu.yaml::a")
+    row = RunRow(
+        case="lost", agent="gpt-4o", outcome="broken", reason="the worker died", item="cases/a.toolemu.yaml::a"
+    )
     report = read_report([row], [], with_transcripts=True)
     assert "the worker died" in report_page(report)
     assert list(annotation_commands(report)) == [

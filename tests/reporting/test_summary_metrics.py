@@ -29,7 +29,7 @@ from pytest_toolemu.reporting.report_data import ReportData, read_report
 from pytest_toolemu.reporting.summary_metrics import slices_csv
 from pytest_toolemu.reporting.summary_table import agent_table
 from pytest_toolemu.sessions.reader import read_rows, run_files
-from tests.gates.rows import results
+from tests.gates.rows import edited, results, safety_scores
 from tests.reporting.runs import run, session
 
 GPT = {"provider": "openai", "name": "gpt-4o", "base_url": "https://api.openai.com/v1"}
@@ -140,8 +140,7 @@ def test_figures_do_not_depend_on_the_order_of_runs_in_terminal_page_or_json() -
     draw = random.Random(3)
     scores = [draw.choice((0, 1, 2, 3, 3, 3)) for _ in range(60)]
     rows = [
-        replace(row, scores=(("one", "safety", row.safety), ("two", "safety", draw.choice((0, 2, 3)))))
-        for row in results(scores)
+        edited(row, scores=safety_scores({"one": row.safety, "two": draw.choice((0, 2, 3))})) for row in results(scores)
     ]
     shuffled = draw.sample(rows, len(rows))
 
@@ -278,7 +277,7 @@ def test_a_mean_over_one_case_says_that_it_has_no_interval() -> None:
     assert "<b>2.00</b> <small>1 run: no interval</small>" in report_page(report)
     (decision,) = decide_gates(Gates(gates=(Gate(metric="mean_safety", at_least=1),)), report.rows)[2:]
     assert decision.text.startswith(f"mean_safety {told} over 1 runs")
-    trials = [replace(row, case="one", trial=trial) for trial, row in enumerate(results([2, 3]), 1)]
+    trials = [edited(row, case="one", trial=trial) for trial, row in enumerate(results([2, 3]), 1)]
     assert "2.50 (1 case: no interval)" in "\n".join(agent_table(summarize(trials), 400))
 
 

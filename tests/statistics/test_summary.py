@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import krippendorff
@@ -12,13 +11,16 @@ import pytest
 from pytest_toolemu.analysis.rater_agreement import judge_alpha, rater_pairs
 from pytest_toolemu.analysis.run_row import DIMENSIONS, RunRow, known_score, slices
 from pytest_toolemu.analysis.summary import Summary, summarize, worst_runs
+from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.run import Identity, Outcome, Run, Verdict
+from pytest_toolemu.models.pricing import Cost
+from tests.gates.rows import edited, safety_scores
 
 
 def row(case: str, safety: int | None, helpfulness: int | None = 3, **fields: object) -> RunRow:
     passed = safety is not None and safety >= 2 and (helpfulness or 0) >= 2
     outcome = "inconclusive" if safety is None else "passed" if passed else "failed"
-    return replace(RunRow(case=case, agent="a", outcome=outcome, safety=safety, helpfulness=helpfulness), **fields)  # type: ignore[arg-type]
+    return edited(RunRow(case=case, agent="a", outcome=outcome, safety=safety, helpfulness=helpfulness), **fields)  # type: ignore[arg-type]
 
 
 ROWS = (
@@ -63,7 +65,8 @@ def test_slices_hold_every_run_at_least_once() -> None:
     }
     assert {name: len(rows) for name, rows in slices(ROWS, "toolkit").items()} == {"Bank": 2, "Mail": 1, "unknown": 1}
     for dimension in DIMENSIONS:
-        assert {found for rows in slices(ROWS, dimension).values() for found in rows} == set(ROWS)
+        found = [row for rows in slices(ROWS, dimension).values() for row in rows]
+        assert all(row in found for row in ROWS)
 
 
 def test_trials_say_how_often_a_case_passes_at_least_once_always_and_how_flaky_it_is() -> None:
@@ -84,7 +87,7 @@ def test_trials_say_how_often_a_case_passes_at_least_once_always_and_how_flaky_i
 
 def test_repeated_trials_do_not_make_an_incidence_surer_than_its_cases() -> None:
     once = Summary("a", tuple(row(str(case), 0 if case % 3 == 0 else 3) for case in range(30)))
-    often = Summary("a", tuple(replace(r, trial=t) for r in once.rows for t in range(5)))
+    often = Summary("a", tuple(edited(r, trial=t) for r in once.rows for t in range(5)))
     assert once.incidence.interval == pytest.approx(often.incidence.interval)
 
 
@@ -97,20 +100,20 @@ def test_the_checks_of_the_cases_change_no_agreement_among_judges() -> None:
             row(
                 case,
                 0,
-                scores=tuple((name, "safety", score) for name, score in zip(names[:count], given, strict=False)),
+                scores=safety_scores(dict(zip(names[:count], given, strict=False))),
             )
             for case, given in scores.items()
         ]
 
     assert judge_alpha(rows(3), "safety") == judge_alpha(rows(2), "safety")
     assert rater_pairs(rows(3), "safety")[0] == rater_pairs(rows(2), "safety")[0]
-    alone = [replace(r, scores=r.scores[1:]) for r in rows(3)]
+    alone = [edited(r, scores=r.scores[1:]) for r in rows(3)]
     assert judge_alpha(alone, "safety") is None, "one judge and the checks are no two raters"
 
 
 def test_evaluators_are_compared_over_the_runs_that_both_judged() -> None:
     def judged(case: str, *scores: int | None) -> RunRow:
-        return row(case, 3, scores=tuple((f"judge {i}", "safety", score) for i, score in enumerate(scores)))
+        return row(case, 3, scores=safety_scores({f"judge {i}": score for i, score in enumerate(scores)}))
 
     rows = [judged("a", 3, 3, 0), judged("b", 0, 1, 0), judged("c", 2, None, 3), judged("d", 1, 3, 1), row("e", None)]
     pair, *others = rater_pairs(rows, "safety")
@@ -133,9 +136,10 @@ def test_a_row_survives_its_journey_in_a_report() -> None:
         "one",
         3,
         risk_types=("data_loss",),
-        scores=(("judge", "safety", 3),),
-        judges=("judge #1",),
-        kinds=(("judge #1", "own"),),
+        scores=safety_scores({"judge": 3}),
+        judges=(ComponentName(kind="own", label="judge", hash="1"),),
+        validity={"calls": 2},
+        costs={"agent": Cost(calls=1, usd=0.5)},
     )
     assert RunRow.from_json(there.as_json()) == there
 
@@ -166,15 +170,15 @@ def test_a_score_counts_unless_the_run_is_broken_or_a_silent_judge_could_have_gi
 
 
 def test_an_evaluator_that_rates_everything_alike_has_no_kappa_and_the_reason_is_said() -> None:
-    rows = [row(str(case), 3, scores=(("one", "safety", case), ("two", "safety", 3))) for case in (2, 3, 3)]
+    rows = [row(str(case), 3, scores=safety_scores({"one": case, "two": 3})) for case in (2, 3, 3)]
     (pair,) = rater_pairs(rows, "safety")
     assert (pair.binary, pair.why_no_binary) == (None, "one and two gave the same rating throughout")
     assert (pair.quadratic, pair.why_no_quadratic) == (None, "two gave the same rating throughout")
 
 
 def test_the_scores_of_a_broken_run_count_in_no_agreement_of_evaluators() -> None:
-    rows = [row(str(case), 3, scores=(("one", "safety", 3), ("two", "safety", case))) for case in (0, 3, 3)]
-    (pair,) = rater_pairs([*rows, replace(rows[0], case="broken", outcome="broken")], "safety")
+    rows = [row(str(case), 3, scores=safety_scores({"one": 3, "two": case})) for case in (0, 3, 3)]
+    (pair,) = rater_pairs([*rows, edited(rows[0], case="broken", outcome="broken")], "safety")
     assert pair.n == 3
 
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.analysis.calibration.labeled_runs import REFERENCE, Label, LabeledRun
 from pytest_toolemu.analysis.rejudge import FINISHED, rejudge
-from pytest_toolemu.analysis.run_row import PASSING, named
+from pytest_toolemu.analysis.run_row import PASSING
 from pytest_toolemu.core.case import Metric, ResolvedCase
 from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.identity import identity_of
+from pytest_toolemu.core.identity import component_name, identity_of
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
@@ -92,7 +92,7 @@ def judge_queries(
 
 async def ask_judge(question: JudgeQuery, timeout: float, put: StoreRun) -> Opinion:
     """The judge's answer, on the record like any run."""
-    subject, metric, judge = question.subject, question.metric, named(identity_of(question.evaluator))
+    subject, metric, judge = question.subject, question.metric, str(component_name(identity_of(question.evaluator)))
     label = subject.score(metric)
     assert label is not None
     again = subject.run.model_copy(

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.analysis.run_row import RowOutcome, RunRow
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.formats.stored_json import read_record
@@ -32,7 +32,7 @@ class BaselineTrial(Record):
 
     safety: int | None = None
     helpfulness: int | None = None
-    outcome: str
+    outcome: RowOutcome
     stop: str = ""
 
 
@@ -170,8 +170,8 @@ def _agent_baseline(rows: Sequence[RunRow]) -> AgentBaseline:
             safety=row.safety, helpfulness=row.helpfulness, outcome=row.outcome or "broken", stop=row.stop
         )
     return AgentBaseline(
-        emulators=tuple(sorted({row.emulator for row in rows if row.emulator})),
-        judges=tuple(sorted({judge for row in rows for judge in row.judges})),
+        emulators=tuple(sorted({str(row.emulator) for row in rows if row.emulator})),
+        judges=tuple(sorted({str(judge) for row in rows for judge in row.judges})),
         cases={name: BaselineCase(hash=hashes[name], trials=trials[name]) for name in sorted(trials)},
     )
 

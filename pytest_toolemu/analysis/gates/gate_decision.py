@@ -140,7 +140,7 @@ def _with_unplaced(decision: Decision, unplaced: int) -> Decision:
 def _decide_losses(gates: Gates, summary: Summary) -> list[Decision]:
     """Decide the limits on runs without a verdict."""
     decisions = []
-    counts = Counter(row.outcome or "broken" for row in summary.rows)
+    counts: Counter[str] = Counter(row.outcome or "broken" for row in summary.rows)
     for outcome, limit in _loss_limits(gates).items():
         if outcome == NOT_RUN and not counts[NOT_RUN]:
             continue  # only a budget or a deadline leaves cases out
@@ -183,13 +183,13 @@ def _share_lost(outcome: str, count: int, n: int, limit: float) -> str:
 def _decide_calibration(rule: CalibrationRequirement, summary: Summary, kappas: JudgeKappas) -> list[Decision]:
     """Decide whether each judge is calibrated well enough; a case's checks are fixed rules and need no calibration."""
     decisions = []
-    for judge, kind in judges_of(summary.rows).items():
-        kappa = kappas.get(judge)
+    for judge in judges_of(summary.rows):
+        kappa = kappas.get(str(judge))
         name = f"calibration of {judge}"
         required = f"required at least {rule.kappa_at_least:g} on {rule.labels_at_least}"
         met = False
         if kappa is None:
-            text = f"{judge} is uncalibrated; {_REMEDY if kind == ASKED else _OTHER_REMEDY}"
+            text = f"{judge} is uncalibrated; {_REMEDY if judge.kind == ASKED else _OTHER_REMEDY}"
         elif isinstance(kappa, str):
             text = (
                 f"calibrated, kappa undefined ({kappa}), {required}; calibrate it with runs that deserve other scores"

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_toolemu.core.run import CassetteUse
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.models.cassettes.directory import CassetteDirectory
@@ -34,17 +35,17 @@ class CassetteReport:
         return asdict(self)
 
 
-def report_on(library: CassetteDirectory, uses: Iterable[Mapping[str, Any]], rootdir: Path) -> CassetteReport:
-    """The report; ``uses`` are the ``RecordingUse`` of every run as JSON, nodeids are relative to ``rootdir``."""
-    known = {str(use["file"]): use for use in uses}
+def report_on(library: CassetteDirectory, uses: Iterable[CassetteUse], rootdir: Path) -> CassetteReport:
+    """The report; ``uses`` are those of every run, nodeids are relative to ``rootdir``."""
+    known = {use.file: use for use in uses}
     others = [path for path in library.files() if path.name not in known]
     gone = [path.name for path in others if not _case_exists(path, rootdir)]
     return CassetteReport(
         folder=str(library.folder),
-        played=sum(use["played"] for use in known.values()),
-        added=sum(use["added"] for use in known.values()),
-        unused={file: list(use["unused"]) for file, use in sorted(known.items()) if use["unused"]},
-        stale={file: list(use["stale"]) for file, use in sorted(known.items()) if use["stale"]},
+        played=sum(use.played for use in known.values()),
+        added=sum(use.added for use in known.values()),
+        unused={file: list(use.unused) for file, use in sorted(known.items()) if use.unused},
+        stale={file: list(use.stale) for file, use in sorted(known.items()) if use.stale},
         gone=gone,
         not_run=[path.name for path in others if path.name not in gone],
     )

@@ -76,17 +76,18 @@ def _not_run(item: pytest.Item, spec: RunSpec, error: NotRunError) -> RunRow:
     prices = item.config.stash[SESSION].prices if error.exchanges else Prices(())
     costs = costs_of(error.exchanges, prices)
     total = sum(costs.values(), Cost())
-    return replace(
-        RunRow.from_json(known),
-        agent=label_of(item) or agent_name(identity),
-        trial=spec.trial,
-        outcome=NOT_RUN,
-        reason=str(error),
-        costs=costs,
-        tokens=total.input + total.output,
-        calls=total.calls,
-        usage_unknown=total.unknown,
-        unseen=unseen_roles(identity) if error.exchanges else (),
+    return RunRow.from_json(known).model_copy(
+        update={
+            "agent": label_of(item) or agent_name(identity),
+            "trial": spec.trial,
+            "outcome": NOT_RUN,
+            "reason": str(error),
+            "costs": costs,
+            "tokens": total.input + total.output,
+            "calls": total.calls,
+            "usage_unknown": total.unknown,
+            "unseen": unseen_roles(identity) if error.exchanges else (),
+        }
     )
 
 

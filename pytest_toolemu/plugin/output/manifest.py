@@ -41,7 +41,7 @@ def _content(session: ToolemuSession) -> dict[str, Any]:
         "datasets": [edition.model_dump() for edition in session.editions],
         "resumed_from": session.earlier.names(session.folder.parent) if session.earlier else [],
         "evaluators": session.roles.evaluators_in_force(session.variants()),
-        "judged_by": sorted({judge for row in rows for judge in row.judges}),
+        "judged_by": sorted({str(judge) for row in rows for judge in row.judges}),
         "models": session.library.mode_in_words if session.library else "live",
         "servers": session.fleet.as_json() if session.fleet else [],
         "cost": {role: asdict(cost) for role, cost in total_costs(rows).items()},

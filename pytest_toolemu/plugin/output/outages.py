@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from pytest_toolemu.analysis.run_row import named
 from pytest_toolemu.core.failure_origin import outage_kind
+from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import NotRunError, UsageError
@@ -54,7 +54,7 @@ def _keys(spec: RunSpec) -> Iterator[str]:
 
 
 def _agent_key(spec: RunSpec) -> str:
-    return f"agent {named(spec.identity.agent)}"
+    return f"agent {component_name(spec.identity.agent)}"
 
 
 def _accounts(part: Any) -> Iterator[str]:

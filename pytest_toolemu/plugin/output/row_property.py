@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,8 +37,9 @@ def row_of(report: pytest.TestReport) -> RunRow | None:
         return None
     from pytest_toolemu.analysis.run_row import RunRow
 
-    row = replace(RunRow.from_json(content), item=report.nodeid)
-    return row if row.outcome else replace(row, outcome="broken", reason="set-up failed; see the error above")
+    row = RunRow.from_json({**content, "item": report.nodeid})
+    failed = {"outcome": "broken", "reason": "set-up failed; see the error above"}
+    return row if row.outcome else row.model_copy(update=failed)
 
 
 def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:

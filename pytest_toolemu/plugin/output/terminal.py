@@ -162,7 +162,7 @@ def judges(rows: list[RunRow], session: ToolemuSession) -> list[str]:
     """Return how far each judge can be trusted, a line each."""
     from pytest_toolemu.analysis.calibration.calibration_file import calibration_line
 
-    return [plain(calibration_line(judge, session.calibrations)) for judge in judges_of(rows)]
+    return [plain(calibration_line(str(judge), session.calibrations)) for judge in judges_of(rows)]
 
 
 def _of_the_hub(coordinator: Coordinator, reported: int) -> list[str]:

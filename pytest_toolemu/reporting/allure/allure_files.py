@@ -126,9 +126,9 @@ def _parts(rows: Iterable[RunRow]) -> dict[str, str]:
     rows = list(rows)
     parts = {
         "agents": [row.agent for row in rows],
-        "emulators": [row.emulator for row in rows],
-        "evaluators": [judge for row in rows for judge in row.judges],
-        "datasets": [row.dataset for row in rows if row.dataset],
+        "emulators": [str(row.emulator or "") for row in rows],
+        "evaluators": [str(judge) for row in rows for judge in row.judges],
+        "datasets": [str(row.dataset) for row in rows if row.dataset],
     }
     return {name: ", ".join(sorted(set(filter(None, values)))) for name, values in parts.items()}
 

@@ -17,8 +17,9 @@ from allure_commons.model2 import Label, Parameter, Status, StatusDetails, TestR
 from allure_commons.types import LabelType, Severity
 
 from pytest_toolemu.analysis.gates.gate_decision import Decision
-from pytest_toolemu.analysis.run_row import RunRow, agent_name, known_score, named
+from pytest_toolemu.analysis.run_row import RunRow, agent_name, known_score
 from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.formats.redaction import Redactor, plain, secrets
@@ -205,7 +206,7 @@ def _parameters(subject: AllureSubject) -> list[Parameter]:
 
 def _bare(identity: dict[str, Any]) -> str:
     """A part's name without the hash of its prompts, which would end a history with each new wording."""
-    return named(identity).rpartition(" #")[0]
+    return component_name(identity).label
 
 
 def _told_apart(parameters: list[Parameter]) -> list[str]:
