@@ -1,1 +1,1 @@
-"""Read and write the text formats that everything else shares: YAML, JSON, JSON Schema."""
+"""Read and write the text formats that all other layers share: YAML, JSON, JSON Schema."""

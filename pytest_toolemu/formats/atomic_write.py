@@ -1,4 +1,4 @@
-"""Write a file whole or not at all."""
+"""Write a file completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from secrets import token_hex
 
 from pytest_toolemu.formats.private_folders import opener_in
 
-# Bound now: an agent may replace it.
+# Bound at import: an agent in this process may replace the built-in function.
 _open = open
 
 
 def write_json_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all: into a sibling, to the disk, then renamed over it. It outlasts a power cut.
+    """Write a file completely or not at all: to a temporary file next to it, to the disk, then rename.
 
-    In a folder that only its owner may enter, only its owner may read it.
+    The file survives a power failure. In a folder that only its owner can enter, only its owner can read the file.
     """
-    # Not named by the file, whose name may be as long as a name can be.
+    # The temporary name does not contain the file's name, which may have the maximum length.
     temporary = path.with_name(f".toolemu-{os.getpid()}-{token_hex(4)}.tmp")
     try:
         with _open(temporary, "w", encoding="utf-8", opener=opener_in(path.parent)) as file:
@@ -30,11 +30,11 @@ def write_json_text(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _settle(path.parent)
+    _sync_folder(path.parent)
 
 
-def _settle(folder: Path) -> None:
-    """Have a folder's names on the disk too: a power cut after this takes no file away. Not every system can."""
+def _sync_folder(folder: Path) -> None:
+    """Write a folder's entries to the disk, so that a renamed file survives a power failure. Not all systems can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

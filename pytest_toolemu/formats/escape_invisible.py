@@ -1,4 +1,4 @@
-"""Escapes what hides in a text, so that a person sees what is there: control, invisible and direction characters."""
+"""Escapes control, invisible and direction characters, so that a reader sees everything that a text contains."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def escape(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-# C0 but newline and tab, DEL and C1; half characters (lone surrogates), which no file takes; line and paragraph
-# separators; everything that Unicode lists as Default_Ignorable_Code_Point but variation selectors and joiners; blanks
-# that are not spaces.
+# C0 except newline and tab, DEL and C1; lone surrogates, which UTF-8 cannot encode; line and paragraph separators;
+# everything that Unicode lists as Default_Ignorable_Code_Point except variation selectors and joiners; characters that
+# look blank but are not spaces.
 _INVISIBLE: Final = (
     "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b\\u200e\\u200f"
     "\\u2028-\\u202e\\u2060-\\u206f\\u2800\\u3164\\ud800-\\udfff\\ufeff\\uffa0\\ufff0-\\ufffb"
     "\\U0001bca0-\\U0001bca3\\U0001d173-\\U0001d17a\\U000e0000-\\U000e0fff"
 )
 _EMOJI: Final = "#*0-9\\u00a9\\u00ae\\u203c-\\u3299\\U0001f000-\\U0001faff"
-# Scripts in which joiners decide how letters are written: Arabic, Syriac, N'Ko, Indic, Mongolian.
+# Scripts in which joiners change the form of letters: Arabic, Syriac, N'Ko, Indic, Mongolian.
 _JOINING: Final = "\\u0600-\\u08ff\\u0900-\\u0dff\\u1000-\\u109f\\u1780-\\u18af\\ufb50-\\ufdff\\ufe70-\\ufefc"
 _SELECTOR: Final = re.compile(f"(?<=[{_EMOJI}])[\\ufe0e\\ufe0f]")
 _JOINER: Final = re.compile(f"(?<=[{_EMOJI}\\ufe0f{_JOINING}])[\\u200c\\u200d](?=[{_EMOJI}{_JOINING}])")
-# One set of characters: this is ten times as fast as to look at their neighbors at once.
+# A plain character set is ten times as fast as a pattern that also checks the neighbors, so they are checked later.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _SUSPECT: Final = re.compile(f"[{_INVISIBLE}\\u200c\\u200d\\ufe00-\\ufe0f]")
 
@@ -38,14 +38,15 @@ _SUSPECT: Final = re.compile(f"[{_INVISIBLE}\\u200c\\u200d\\ufe00-\\ufe0f]")
 def visible(text: str, escaped: Callable[[str], str] = escape) -> str:
     r"""Return the text with each hidden character as an escape such as ``\x1b`` or ``\u202e``; lines stay lines.
 
-    Selectors after an emoji, and joiners between emoji or between letters that join, are no hidden characters.
+    Selectors after an emoji, and joiners between emoji or between letters that join, do not count as hidden.
     """
     if text.isascii() and (text.isprintable() or not _CONTROL.search(text)):
         return text
-    return _SUSPECT.sub(lambda found: found[0] if _belongs(found) else escaped(found[0]), text.replace("\r\n", "\n"))
+    return _SUSPECT.sub(lambda match: match[0] if _is_regular(match) else escaped(match[0]), text.replace("\r\n", "\n"))
 
 
-def _belongs(found: re.Match[str]) -> bool:
-    if found[0] not in "\u200c\u200d\ufe0e\ufe0f":
+def _is_regular(match: re.Match[str]) -> bool:
+    """Return whether a selector or joiner is where regular text has one."""
+    if match[0] not in "\u200c\u200d\ufe0e\ufe0f":
         return False
-    return any(pattern.match(found.string, found.start()) for pattern in (_SELECTOR, _JOINER))
+    return any(pattern.match(match.string, match.start()) for pattern in (_SELECTOR, _JOINER))

@@ -1,4 +1,4 @@
-"""A short example for each field of the files that people write, as error messages show it."""
+"""A short example for each field of the files that people write; error messages show them."""
 
 from __future__ import annotations
 

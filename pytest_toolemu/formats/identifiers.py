@@ -1,4 +1,4 @@
-"""Names that become parts of paths: what they may be, wherever a file or a record gives one."""
+"""The valid forms of names that become parts of paths, whichever file or record they come from."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic import AfterValidator
 
 CASE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 MAX_CASE_ID: Final = 240
-"""In characters: file systems take 255 bytes, of which the suffix of a case file needs 13."""
+"""Maximum length in characters: file names have at most 255 bytes, and the suffix of a case file takes 13."""
 
 MAX_STEM: Final = 180
-"""How many characters of a case's id stand in the name of another file."""
+"""The number of characters of a case ID that are part of another file's name."""
 
 _KEY: Final = re.compile(r"[0-9A-Za-z]{12,128}")
 _CONTENT_HASH: Final = re.compile(r"[0-9a-f]{64}")
@@ -22,14 +22,14 @@ _MAX_PATH: Final = 4096
 
 
 def case_id_problem(text: str) -> str:
-    """Return why a text cannot be the id of a case; empty if it can."""
+    """Return why a text cannot be the ID of a case; empty if it can."""
     if len(text) > MAX_CASE_ID:
         return f"has {len(text)} characters; at most {MAX_CASE_ID} are possible"
     return "" if CASE_ID.fullmatch(text) else "use letters, digits, '-', '_' and '.', and begin with a letter or digit"
 
 
 def file_stem(case_id: str) -> str:
-    """Return what stands for a case in the name of a file: its id, or the beginning of a long one and a hash of it."""
+    """Return the part of a file name that identifies a case: its ID, or the beginning of a long ID and a hash of it."""
     if len(case_id) <= MAX_STEM:
         return case_id
     return f"{case_id[:MAX_STEM]}-{hashlib.sha256(case_id.encode()).hexdigest()[:16]}"

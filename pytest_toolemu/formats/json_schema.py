@@ -1,4 +1,4 @@
-"""JSON Schema, as tools declare their arguments and returns with it (draft 2020-12)."""
+"""Validation by JSON Schema (draft 2020-12), in which tools declare their arguments and results."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "str
 
 
 def schema_problem(schema: Any) -> str | None:
-    """What is wrong with a schema itself, or None."""
+    """Return why a schema is not valid; None if it is."""
     return _problem(json.dumps(schema))
 
 
-# By its text: the records of a session hold the same few hundred schemas a thousand times.
+# Cached by text: the records of a session contain the same few hundred schemas thousands of times.
 @functools.lru_cache(maxsize=4096)
 def _problem(text: str) -> str | None:
     try:
         jsonschema_rs.meta.validate(json.loads(text))
     except jsonschema_rs.ValidationError as error:
-        return f"{_place(error)}{_fault(error)}"
+        return f"{_location(error)}{_fault(error)}"
     except ValueError as error:
         return str(error)
     try:
@@ -39,27 +39,30 @@ def _problem(text: str) -> str | None:
 
 
 def _fault(error: jsonschema_rs.ValidationError) -> str:
-    """What is wrong with a part of a schema; the meta-schema's own words for a wrong type name no type."""
+    """Return the problem with a part of a schema.
+
+    For an unknown type, the meta-schema's message names no valid type.
+    """
     if not (list(error.instance_path)[-1:] == ["type"] and "anyOf" in error.message):
         return error.message
     name = error.instance if isinstance(error.instance, str) else ""
-    return f"{json.dumps(error.instance)} is no type{closest(name, _TYPES)}"
+    return f"{json.dumps(error.instance)} is not a type{closest(name, _TYPES)}"
 
 
 def violations(schema: dict[str, Any], value: Any) -> list[str]:
-    """Every way in which a value breaks the schema, as ``place: message``; empty when it conforms.
+    """Return each violation of the schema as ``location: message``; empty if the value conforms.
 
     Formats (date, email, uri, ...) are enforced. At most 20 problems are returned.
     """
     try:
         errors = itertools.islice(_compiled(json.dumps(schema)).iter_errors(value), _MAX_PROBLEMS)
         return [text for error in errors for text in _messages(error)]
-    except (ValueError, RecursionError):  # what the validator makes of some 255 levels and more
+    except (ValueError, RecursionError):  # the validator's limit is about 255 levels
         return ["the value is nested too deeply"]
 
 
 def conforms(schema: dict[str, Any], value: Any) -> bool:
-    """Whether there are no ``violations``, told a hundred times as fast where there are many."""
+    """Return whether a value has no ``violations``; up to a hundred times as fast as listing them."""
     try:
         return _compiled(json.dumps(schema)).is_valid(value)
     except (ValueError, RecursionError):
@@ -67,48 +70,52 @@ def conforms(schema: dict[str, Any], value: Any) -> bool:
 
 
 def matches(schema: dict[str, Any], value: Any) -> bool:
-    """Return the same for a schema of a case file, with a time limit on each of its regular expressions.
+    """Return whether a value conforms to a schema of a case file, with a time limit for each regular expression.
 
-    Raise SlowExpressionError where that is not enough.
+    Raise SlowExpressionError if a regular expression exceeds it: the value comes from an agent, and may be chosen to
+    make the expression backtrack forever.
     """
-    late: list[SlowExpressionError] = []
-    token = _LATE.set(late)
+    exceeded: list[SlowExpressionError] = []
+    token = _EXCEEDED.set(exceeded)
     try:
         valid = bool(_bounded(json.dumps(schema)).is_valid(value))
     except (ValueError, RecursionError):
         return False
     finally:
-        _LATE.reset(token)
-    if late:
-        raise late[0]
+        _EXCEEDED.reset(token)
+    if exceeded:
+        raise exceeded[0]
     return valid
 
 
-_LATE: ContextVar[list[SlowExpressionError]] = ContextVar("late")
+_EXCEEDED: ContextVar[list[SlowExpressionError]] = ContextVar("exceeded")
 
 
 class _Pattern:
-    """The keyword ``pattern`` as the validator asks it. What it raises is a violation there, so it leaves a note."""
+    """The keyword ``pattern`` with a time limit.
+
+    The validator treats exceptions as violations, so it notes a timeout.
+    """
 
     def __init__(self, _parent: dict[str, Any], pattern: str, _path: list[str | int]) -> None:
         self._pattern = pattern
         self._linear = _linear(pattern)
 
     def validate(self, instance: Any) -> None:
-        """Raise ValueError for a text in which the expression is not found."""
+        """Raise ValueError for text that does not match the expression."""
         if not isinstance(instance, str):
             return
         try:
             valid = self._linear.is_valid(instance) if self._linear else occurs(self._pattern, instance)
         except SlowExpressionError as error:
-            _LATE.get().append(error)
+            _EXCEEDED.get().append(error)
             valid = False
         if not valid:
             raise ValueError(self._pattern)
 
 
 def _linear(pattern: str) -> jsonschema_rs.Validator | None:
-    """Return a validator that needs linear time; None where the expression has lookarounds or backreferences."""
+    """Return a validator that needs linear time; None if the expression has lookarounds or backreferences."""
     try:
         return jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions())
     except (jsonschema_rs.ValidationError, ValueError):
@@ -124,7 +131,7 @@ def _bounded(schema: str) -> jsonschema_rs.Validator:
 
 @functools.lru_cache(maxsize=4096)
 def _compiled(schema: str) -> jsonschema_rs.Validator:
-    # No retriever is given, and none by default for http: a schema never reaches the network or the disk.
+    # The retriever refuses every reference, so a schema never causes access to the network or the disk.
     return jsonschema_rs.Draft202012Validator(json.loads(schema), validate_formats=True, retriever=_no_reference)
 
 
@@ -133,16 +140,16 @@ def _no_reference(uri: str) -> Any:
 
 
 def _messages(error: jsonschema_rs.ValidationError) -> list[str]:
-    """The error; for a choice of schemas, what the nearest of them objects to, which is what can be mended."""
+    """Return the error; for a choice of schemas, also the violations of the closest one, which the author can fix."""
     branches: list[list[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", None) or []
-    told = f"{_place(error)}{error.message}"
+    message = f"{_location(error)}{error.message}"
     if not any(branches):
-        return [told]
-    # The branch that got deepest into the value is the one that was meant.
+        return [message]
+    # The schema that matches the value to the deepest level is most likely the intended one.
     nearest = max(branches, key=lambda branch: (max(len(e.instance_path) for e in branch), -len(branch)))
-    return [told, *(f"{_place(part)}{part.message}" for part in nearest)]
+    return [message, *(f"{_location(part)}{part.message}" for part in nearest)]
 
 
-def _place(error: jsonschema_rs.ValidationError) -> str:
+def _location(error: jsonschema_rs.ValidationError) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
     return f"{path.lstrip('.')}: " if path else ""

@@ -1,4 +1,4 @@
-"""The keywords of JSON Schema (draft 2020-12), and where in a schema other schemas stand."""
+"""The keywords of JSON Schema (draft 2020-12), and the locations of subschemas in a schema."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ ASSERTIONS: Final = frozenset({
     "minProperties", "required", "dependentRequired", "format", "$ref", "$dynamicRef",
     *_ONE, *_LISTS, *_MAPPINGS,
 })  # fmt: skip
-"""The keywords that can make a difference to what a schema accepts."""
+"""The keywords that can change which values a schema accepts."""
 
 KEYWORDS: Final = ASSERTIONS | {
     "$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary", "$comment", "title", "description", "default",
     "deprecated", "readOnly", "writeOnly", "examples", "contentEncoding", "contentMediaType",
 }  # fmt: skip
-"""All keywords. A schema may have others that begin with ``x-``."""
+"""All keywords. Other keys of a schema must begin with ``x-``."""
 
 
 def unknown_keywords(schema: Any) -> list[tuple[Loc, str]]:
-    """Return a message for each key that JSON Schema does not know, at its place in the schema.
+    """Return a message for each key that is not a keyword, with its location in the schema.
 
-    Validators ignore such keys, so that a misspelled keyword accepts everything.
+    Validators ignore such keys, so a misspelled keyword would accept everything.
     """
     return [
         ((*loc, name, KEY), _message(name, part[name]))
@@ -51,7 +51,10 @@ def _message(name: str, value: Any) -> str:
 
 
 def subschemas(schema: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:
-    """Yield a schema and all schemas in it, with their places; values such as ``default`` are no schemas."""
+    """Yield a schema and all its subschemas, with their locations.
+
+    Values of keys such as ``default`` are not schemas.
+    """
     if not isinstance(schema, dict):
         return
     yield loc, schema
@@ -66,5 +69,5 @@ def subschemas(schema: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:
 
 
 def _or_empty(value: Any, kind: type) -> Any:
-    """Return the value, or nothing of its kind where it has another: whether a schema is valid is checked elsewhere."""
+    """Return the value, or an empty one if it is not of this kind: the validity of schemas is checked elsewhere."""
     return value if isinstance(value, kind) else kind()

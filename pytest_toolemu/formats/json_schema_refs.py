@@ -1,21 +1,21 @@
-"""JSON Schemas without references, so that their parts can be read one by one."""
+"""Replaces the references in JSON Schemas, so that every part can be read by itself."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 from urllib.parse import unquote
 
-# A schema may refer to itself in more ways than anybody wants written out.
-_MOST: Final = 1000
+# References of references multiply: a schema of a few lines could expand to gigabytes.
+_MAX_REFERENCES: Final = 1000
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with each local ``$ref`` replaced by what it refers to.
+    """Return the schema with each local ``$ref`` replaced by its target.
 
-    Where a schema contains itself the inner one becomes ``False``, which nothing satisfies: what conforms to the result
-    conforms to the original, and is finite.
+    If a schema contains itself, the inner one becomes ``False``, which no value satisfies. So the result is finite, and
+    every value that conforms to it conforms to the original.
     """
-    left = _MOST
+    left = _MAX_REFERENCES
 
     def expand(part: Any, within: tuple[str, ...]) -> Any:
         nonlocal left
@@ -29,16 +29,16 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
         left -= 1
         if pointer in within or left < 0:
             return False
-        found = expand(_target(schema, pointer), (*within, pointer))
-        beside = {key: expand(value, within) for key, value in part.items() if key not in ("$ref", "$defs")}
-        return {**found, **beside} if isinstance(found, dict) else found
+        target = expand(_target(schema, pointer), (*within, pointer))
+        siblings = {key: expand(value, within) for key, value in part.items() if key not in ("$ref", "$defs")}
+        return {**target, **siblings} if isinstance(target, dict) else target
 
     expanded: dict[str, Any] = expand(schema, ("#",))
     return expanded
 
 
 def _target(schema: dict[str, Any], pointer: str) -> Any:
-    """What a JSON pointer leads to; a schema that takes everything for other references, such as anchors."""
+    """Return the target of a JSON pointer; for other references, such as anchors, a schema that accepts everything."""
     first, *rest = unquote(pointer).split("/")
     target: Any = schema
     try:

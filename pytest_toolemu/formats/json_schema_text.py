@@ -1,4 +1,4 @@
-"""JSON Schemas in short, for models that are told what a tool takes and returns."""
+"""Short descriptions of JSON Schemas, for prompts that state what a tool takes and returns."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any, Final, Literal
 from pytest_toolemu.formats.redaction import quoted
 
 Explain = Literal["nothing", "open", "all"]
-"""Which parts are followed by their description: none, those whose type says nothing, or every one."""
+"""The parts whose description is included: none, those whose type states nothing about their content, or all."""
 
-# Types that say nothing of what is inside.
+# Types that state nothing about their content.
 _OPEN: Final = frozenset({"any", "[any]", "object", "[object]"})
 
 
 def type_text(schema: Any, explain: Explain = "nothing") -> str:
-    """A JSON Schema as a short type: ``{id: string, tags?: [string], state: "open" | "closed"}``."""
+    """Return a JSON Schema as a short type: ``{id: string, tags?: [string], state: "open" | "closed"}``."""
     text = _type(schema, explain)
-    said = " ".join(schema.get("description", "").split()) if isinstance(schema, dict) else ""
-    wanted = explain == "all" or (explain == "open" and text in _OPEN)
-    return f"{text} ({said})" if said and wanted else text
+    description = " ".join(schema.get("description", "").split()) if isinstance(schema, dict) else ""
+    is_explained = explain == "all" or (explain == "open" and text in _OPEN)
+    return f"{text} ({description})" if description and is_explained else text
 
 
 def members_text(
     schema: dict[str, Any], brackets: str = "{}", *, explain: Explain = "nothing", types: bool = True
 ) -> str:
-    """The members of an object, each with its type; ``?`` marks one that may be absent."""
+    """Return the members of an object, each with its type; ``?`` marks an optional member."""
     required = schema.get("required", ())
     members = [
         f"{key}{'' if key in required else '?'}" + (f": {type_text(member, explain)}" if types else "")

@@ -1,4 +1,4 @@
-"""Words that a variable with a secret-sounding name may hold without being a secret."""
+"""Words that are not secrets, even as the value of a variable whose name suggests one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that only their owner may enter: records hold prompts, personal data of test users, and texts of errors."""
+"""Folders that only their owner can enter, as records contain prompts, personal data of test users, and error texts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def make_folder(folder: Path, *, private: bool) -> None:
-    """Make a folder, and those above it that do not exist; ``private`` ones have mode 0700 whatever the umask is.
+    """Create a folder and its missing parents. With ``private``, they have mode 0700, whatever the umask is.
 
-    A folder that exists keeps its mode. OSError where it cannot be made.
+    A folder that exists keeps its mode. Raise OSError if a folder cannot be created.
     """
     if folder.is_dir():
         return
@@ -28,9 +28,9 @@ def make_folder(folder: Path, *, private: bool) -> None:
 
 
 def make_subfolder(parent: Path, name: str) -> Path:
-    """Make a folder in a folder, with the same privacy, unless it exists; return its path.
+    """Create a folder in a folder with the same privacy, unless it exists, and return its path.
 
-    OSError if the parent does not exist: it is never created again after somebody has deleted it.
+    Raise OSError if the parent does not exist: a folder that a user has deleted is not created again.
     """
     folder = parent / name
     if not folder.is_dir():
@@ -42,12 +42,12 @@ def make_subfolder(parent: Path, name: str) -> Path:
 
 
 def is_private(folder: Path) -> bool:
-    """Tell whether only its owner may enter a folder. Always False on systems without such modes."""
+    """Return whether only its owner can enter a folder; always False on systems without file modes."""
     return os.name == "posix" and not folder.stat().st_mode & 0o077
 
 
 def opener_in(folder: Path) -> Callable[[str, int], int]:
-    """Return the ``opener`` for a new file in a folder: in one that only its owner may enter, it has mode 0600."""
+    """Return the ``opener`` for a new file in a folder; in a private folder, the file has mode 0600."""
     private = is_private(folder)
 
     def opener(path: str, flags: int) -> int:

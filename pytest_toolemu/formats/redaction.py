@@ -1,4 +1,8 @@
-"""Keeps secrets, and text that deceives a reader, out of everything that is written or shown."""
+"""Keeps secrets and deceptive text out of everything that is written or shown.
+
+Secrets appear in many forms: escaped by JSON or repr, quoted in URLs, encoded in headers, cut off in error messages.
+All of them are replaced, in time linear in the text, as an agent or a provider chooses the text.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +18,25 @@ from pytest_toolemu.formats.escape_invisible import visible
 from pytest_toolemu.formats.secret_forms import Rule, forms
 from pytest_toolemu.formats.secret_registry import REGISTRY, in_environment, rule_for
 
-# What stands before a value that is redacted only there: "Incorrect API key provided: x", "Authorization: Bearer x".
+# Text before a value that is redacted only in such a context: "Incorrect API key provided: x", "Authorization: Bearer
+# x".
 _CONTEXT: Final = re.compile(
     r"(?i)(?:key|token|secret|passw(?:or)?d|passphrase|bearer|basic|authorization|credentials?)s?"
     r"(?:[\"'\s:=,(\[{]{1,6}(?:is|was|of|provided|given|invalid|incorrect|wrong|value|with|bearer|basic)){0,3}"
     r"[\"'\s:=,(\[{\\]{1,6}\Z"  # nothing longer than _BEFORE
 )
 _BEFORE: Final = 60
-# A piece of a secret where a text was cut: at its ends and next to an ellipsis.
+# The shortest part of a cut secret that is redacted, at the ends of a text and next to an ellipsis.
 _PIECE: Final = 16
 
-
-# A short secret behind a letter or digit is part of a word, unless that ends an escape such as \n or %20.
+# A short secret after a letter or digit is part of a word, unless that character ends an escape such as \n or %20.
 _WORD: Final = re.compile(r"[A-Za-z0-9]\Z")
 _ESCAPE: Final = re.compile(r"(?:\\[abfnrtv0]|%[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4})\Z")
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Looks for one form of one secret."""
+    """The search for one form of one secret."""
 
     needle: str
     pattern: re.Pattern[str] | None
@@ -40,28 +44,28 @@ class _Search:
     label: str
 
     def replace(self, text: str) -> str:
-        """Return the text with the label in place of every match."""
+        """Return the text with every match replaced by the label."""
         if self.pattern is None:
             return text.replace(self.needle, self.label)
         return self.pattern.sub(self._decide, text)
 
-    def _decide(self, found: re.Match[str]) -> str:
+    def _decide(self, match: re.Match[str]) -> str:
         if self.rule == "anywhere":
             return self.label
-        before = found.string[max(0, found.start() - _BEFORE) : found.start()]
+        before = match.string[max(0, match.start() - _BEFORE) : match.start()]
         if _WORD.search(before) and not _ESCAPE.search(before):
-            return found[0]
-        return self.label if self.rule == "token" or _CONTEXT.search(before) else found[0]
+            return match[0]
+        return self.label if self.rule == "token" or _CONTEXT.search(before) else match[0]
 
 
 class Redactor:
-    """Replaces every form of the secrets it is made of by ``[NAME redacted]``, in time linear in the text."""
+    """Replaces every form of some secrets, given as values with names, by ``[NAME redacted]``, in linear time."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self.values = dict(values)
         self._searches: list[_Search] = []
         self._long: list[tuple[str, str]] = []
-        # Longest first, so that none is cut by another that it contains.
+        # Longest first: otherwise a secret that contains another one would be cut by its replacement.
         for value, name in sorted(values.items(), key=lambda item: -len(item[0])):
             rule = rule_for(value)
             if rule is None:
@@ -72,7 +76,8 @@ class Redactor:
                 self._searches.append(_Search(form.needle, pattern, rule, label))
             if rule == "anywhere" and len(value) > _PIECE:
                 self._long.append((value, label))
-        # A text with none of these has no secret in it. A piece of a secret is a part of the secret.
+        # A text without any of these contains no secret, so most texts need only this check. A needle that contains a
+        # piece is not needed, as the piece finds it.
         pieces = [piece for value, _ in self._long for piece in (value[:_PIECE], value[-_PIECE:])]
         needles = [search.needle for search in self._searches]
         needles = [needle for needle in needles if not any(piece in needle for piece in pieces)]
@@ -82,7 +87,7 @@ class Redactor:
         return bool(self._searches)
 
     def suspects(self, text: str) -> bool:
-        """Tell whether a text can contain a secret; False is certain. Also for text as JSON, escaped to ASCII."""
+        """Return whether a text may contain a secret; False is certain, also for JSON text with escapes."""
         return any(needle in text for needle in self._needles)
 
     def __call__(self, text: str) -> str:
@@ -99,14 +104,14 @@ class Redactor:
 
 
 def _without_pieces(text: str, value: str, label: str) -> str:
-    """Return the text without beginnings of a secret before its end or an ellipsis, and ends after a beginning."""
-    made: list[str] = []
+    """Return the text without parts of a secret that was cut, at the ends of the text or next to an ellipsis."""
+    parts: list[str] = []
     position = 0
     for start, end in sorted(_pieces(text, value)):
         if start >= position:
-            made += [text[position:start], label]
+            parts += [text[position:start], label]
             position = end
-    return "".join((*made, text[position:]))
+    return "".join((*parts, text[position:]))
 
 
 def _pieces(text: str, value: str) -> Iterator[tuple[int, int]]:
@@ -126,7 +131,7 @@ def _pieces(text: str, value: str) -> Iterator[tuple[int, int]]:
 
 
 def _common(one: str, other: str) -> int:
-    """Count the characters at the start of both."""
+    """Return the length of the common beginning."""
     pairs = zip(one, other, strict=False)
     return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
@@ -137,43 +142,43 @@ def _redactor(values: tuple[tuple[str, str], ...]) -> Redactor:
 
 
 def secrets(environ: Mapping[str, str] | None = None) -> Redactor:
-    """Return what redacts the secrets of an environment; without one, all secrets of this process."""
+    """Return the redactor for the secrets of an environment; without one, for all secrets of this process."""
     return _redactor(REGISTRY.values() if environ is None else in_environment(environ))
 
 
-def redact(text: str, known: Redactor | None = None) -> str:
+def redact(text: str, redactor: Redactor | None = None) -> str:
     """Return the text with every secret replaced by ``[NAME redacted]``."""
-    return (secrets() if known is None else known)(text)
+    return (secrets() if redactor is None else redactor)(text)
 
 
-def redact_json(value: Any, known: Redactor | None = None) -> Any:
-    """Return a JSON value with every secret in its keys and texts replaced."""
-    known = secrets() if known is None else known
-    if not known:
+def redact_json(value: Any, redactor: Redactor | None = None) -> Any:
+    """Return a JSON value with every secret in its keys and strings replaced."""
+    redactor = secrets() if redactor is None else redactor
+    if not redactor:
         return value
     if isinstance(value, str):
-        return known(value)
+        return redactor(value)
     if isinstance(value, list):
-        return [redact_json(item, known) for item in value]
+        return [redact_json(item, redactor) for item in value]
     if isinstance(value, dict):
-        return {known(key): redact_json(item, known) for key, item in value.items()}
+        return {redactor(key): redact_json(item, redactor) for key, item in value.items()}
     return value
 
 
-def plain(text: str, known: Redactor | None = None) -> str:
-    """Return text from a model made safe to show: without secrets, and with everything hidden in it escaped."""
-    return visible(redact(text, known))
+def plain(text: str, redactor: Redactor | None = None) -> str:
+    """Return text of a model in a form that is safe to show: without secrets, and with hidden characters escaped."""
+    return visible(redact(text, redactor))
 
 
-# GitHub's runner obeys the first at the head of a line, behind blanks too, and the second anywhere.
+# GitHub's runner executes the first at the start of a line, also after blanks, and the second anywhere.
 _COMMAND: Final = re.compile(r"^([^\S\n]*)(::)|(#)(#\[)", re.MULTILINE)
 
 
 def in_log(text: str) -> str:
-    """Return text for a log: in a job of GitHub Actions, whose runner takes commands from it, without any."""
+    """Return text for a log. In a GitHub Actions job, escape what its runner would execute as commands."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return text
-    return _COMMAND.sub(lambda found: f"{found[1] or found[3] or ''}\\{found[2] or found[4]}", text)
+    return _COMMAND.sub(lambda match: f"{match[1] or match[3] or ''}\\{match[2] or match[4]}", text)
 
 
 def quoted(value: Any) -> str:

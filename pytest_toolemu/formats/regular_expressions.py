@@ -1,7 +1,8 @@
-"""Regular expressions of case files, in Python's syntax, searched in bounded time: the text is an agent's.
+"""Search for regular expressions of case files in bounded time, as an agent chooses the text that is searched.
 
-An expression runs in linear time, by the engine that pydantic brings, unless it has lookarounds or backreferences, or
-means something else there. Those need an engine that backtracks, and have a time limit.
+Expressions are written in Python's syntax. Most are searched in linear time by pydantic's Rust engine. Those with
+lookarounds or backreferences, and those that mean something else in the Rust engine, need a backtracking engine, whose
+searches have a time limit.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ if TYPE_CHECKING:
     import regex
 
 LIMIT: Final = 1.0
-"""Seconds that one search may take."""
+"""The time limit of one search, in seconds."""
 
-# Valid for both engines, with different meanings: word boundaries, operations on sets.
-_OTHERWISE: Final = re.compile(r"\\[<>]|\\b\{|\[[^\]]*(?:&&|--|~~|\[)")
+# Valid for both engines, but with different meanings: word boundaries, and operations on sets.
+_DIFFERENT_MEANING: Final = re.compile(r"\\[<>]|\\b\{|\[[^\]]*(?:&&|--|~~|\[)")
 
 
 class SlowExpressionError(InconclusiveError):
-    """An expression did not come to an end in time, so nobody knows whether it is found in the text."""
+    """A search exceeded its time limit, so it is unknown whether the text matches."""
 
 
 def occurs(pattern: str, text: str, limit: float = LIMIT) -> bool:
-    """Return whether the expression is found anywhere in the text; SlowExpressionError after ``limit`` seconds."""
+    """Return whether the expression matches anywhere in the text. Raise SlowExpressionError after ``limit`` seconds."""
     linear = _linear(pattern)
-    # Python's '$' matches before a last line break too, and the other engine's only at the very end.
+    # In Python, '$' also matches before a final line break; in the Rust engine only at the very end.
     if linear is not None and not ("$" in pattern and text.endswith("\n")):
         return linear.isinstance_python(text.encode("utf-8", "replace").decode())
     try:
@@ -44,13 +45,13 @@ def occurs(pattern: str, text: str, limit: float = LIMIT) -> bool:
 
 
 def is_linear(pattern: str) -> bool:
-    """Return whether the time that the expression takes grows with the text, and no faster."""
+    """Return whether the search time grows at most linearly with the length of the text."""
     return _linear(pattern) is not None
 
 
 @functools.lru_cache(maxsize=1024)
 def _linear(pattern: str) -> SchemaValidator | None:
-    if _OTHERWISE.search(pattern):
+    if _DIFFERENT_MEANING.search(pattern):
         return None
     try:
         return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))

@@ -1,4 +1,4 @@
-"""Reading files that others may have written: regular files only, and of a bounded size."""
+"""Read files that other programs or people may have written: only regular files, and of bounded size."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """Return the content of a regular file of at most ``limit`` bytes; OSError with the reason for anything else.
+    """Return the content of a regular file of at most ``limit`` bytes. Raise OSError with the reason for anything else.
 
-    Never waits: a FIFO, a device or a socket in place of a file is refused before it is read.
+    This never blocks: a FIFO, a device or a socket in place of a file is refused before it is read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -22,7 +22,7 @@ def read_regular(path: Path, limit: int) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            # One byte more than is allowed: the file may grow while it is read.
+            # Read one byte more than allowed: the file may grow while it is read.
             content = file.read(limit + 1) if status.st_size <= limit else b""
     finally:
         os.close(descriptor)

@@ -1,6 +1,6 @@
-"""Regular expressions for the forms in which a secret may appear: raw, trimmed, escaped, URL-quoted, base64.
+"""Regular expressions for the forms in which a secret can appear: raw, trimmed, escaped, URL-quoted, base64.
 
-Every repetition in them is bounded, so that searching takes linear time on any text.
+Every repetition in them is bounded, so a search takes linear time on any text.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from html.entities import codepoint2name
 from typing import Final, Literal
 
 Rule = Literal["anywhere", "token", "context"]
-"""Where a secret is replaced: anywhere, also inside words; as a whole token; or only next to a word such as "key"."""
+"""Where a secret is replaced: anywhere, also inside words; as a whole token; or only after a word such as "key"."""
 
-# Characters that JSON, HTML, URLs and repr() leave as they are.
+# Characters that JSON, HTML, URLs and repr() do not escape.
 _SAFE: Final = re.compile(r"[A-Za-z0-9_.~-]+")
-# Written like this, a pattern begins with a literal, which the engine looks for fast.
+# Written this way, a pattern begins with a literal, which the engine finds quickly.
 _BACKSLASHES: Final = r"\\\\{0,7}"
 _LETTERS: Final = {"\a": "a", "\b": "b"}
 _BLANKS: Final = " \t\n\v\f\r"
@@ -25,20 +25,20 @@ _BLANK: Final = (
     rf"(?:[{_BLANKS}+]|%(?:25){{0,3}}(?i:20|09|0[a-d])|{_BACKSLASHES}(?:[nrtfv]|(?i:(?:u00|x)(?:20|09|0[a-d])))|&nbsp;)"
     "{1,16}"
 )
-# Shorter pieces of base64 also occur by chance.
+# Shorter parts of base64 text also occur by chance.
 _MIN_BASE64: Final = 6
 
 
 @dataclass(frozen=True)
 class Form:
-    """One form of a secret: a pattern, or None where it is ``needle`` itself, which every match contains."""
+    """One form of a secret. Every match contains ``needle``; without a pattern, ``needle`` is the whole match."""
 
     pattern: str | None
     needle: str
 
 
 def forms(value: str, rule: Rule) -> Iterator[Form]:
-    """Yield every form in which the secret is looked for. The value must not be empty."""
+    """Yield every form of a secret to search for. The value must not be empty."""
     if rule == "anywhere" and _SAFE.fullmatch(value):
         yield Form(None, value)
     else:
@@ -52,12 +52,12 @@ def forms(value: str, rule: Rule) -> Iterator[Form]:
 
 
 def _runs(value: str) -> Iterator[tuple[str, str]]:
-    """Yield pattern and invariant text of each part of a value; the text is empty where the part may be escaped."""
+    """Yield the pattern and the literal text of each part of a value; the text is empty if the part may be escaped."""
     for part in re.findall(r"[A-Za-z0-9_.~-]+|[ \t\n\v\f\r]+|\\+|.", value, re.DOTALL):
         if _SAFE.fullmatch(part):
             yield re.escape(part), part
         elif part[0] in _BLANKS:
-            # Also as escaped, and as collapsed where a text was put on one line.
+            # Blanks may be escaped, or collapsed to one space.
             yield _BLANK, ""
         elif part[0] == "\\":
             percent, entity = _percent(part[0]), _entity(part[0])
@@ -67,7 +67,7 @@ def _runs(value: str) -> Iterator[tuple[str, str]]:
 
 
 def _escapes(char: str) -> Iterator[str]:
-    """Yield how one character is written raw, and in JSON, Python, HTML and URLs, also when escaped twice."""
+    """Yield the forms of one character: raw, and as escaped once or twice in JSON, Python, HTML and URLs."""
     code = ord(char)
     yield f"{_BACKSLASHES}{re.escape(char)}"
     hexadecimal = [f"u{code:04x}", rf"u\{{{code:x}\}}", f"U{code:08x}"]
@@ -81,7 +81,7 @@ def _escapes(char: str) -> Iterator[str]:
         yield f"{_BACKSLASHES}(?i:u{high:04x}){_BACKSLASHES}(?i:u{low:04x})"
     yield _entity(char)
     yield _percent(char)
-    yield re.escape(char)  # last, as the others may begin with it
+    yield re.escape(char)  # last, as the other forms may begin with it
 
 
 def _entity(char: str) -> str:
@@ -99,7 +99,10 @@ def _percent(char: str) -> str:
 
 
 def _base64(data: bytes) -> Iterator[str]:
-    """Yield the part of the base64 text that the data decides, for each of its three positions in what is encoded."""
+    """Yield the base64 text of data inside a longer text, for each of the three possible alignments.
+
+    Only the characters that depend on the data alone are included; those at the ends also depend on their neighbors.
+    """
     whole = b64encode(data).decode().rstrip("=")
     if len(whole) * 6 == len(data) * 8 or len(data) < 5:
         yield whole

@@ -1,4 +1,4 @@
-"""Which values are secrets: credentials in the environment, and those that options, URLs and headers contain."""
+"""The values that count as secrets: credentials in the environment, and those in options, URLs and headers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pytest_toolemu.formats.ordinary_words import PLACEHOLDERS, RECORD_WORDS
 from pytest_toolemu.formats.secret_forms import Rule
 
 _ANYWHERE: Final = 8
-"""A value of this length or more is replaced wherever it occurs, shorter ones only as whole tokens."""
+"""Values of this length or more are replaced wherever they occur, shorter ones only as whole tokens."""
 SHORTEST: Final = 4
-"""Shorter values are too short to be secrets: they would be found in any text."""
+"""Shorter values are replaced only in context: they occur by chance in any text."""
 
 _SECRET_NAME: Final = re.compile(
     r"(?i)api_?key|access_?key|_key$|^key$|token|secret|passw(or)?d|passphrase|_pwd$|credential|"
     r"(openai|anthropic)_(org|organization|project|workspace)(_id)?$"
 )
-# Names that contain one of these words, and values that are not secret: sizes, switches, and where a secret is kept.
+# Names that contain one of these words, but hold no secret: sizes, switches, and the location of a secret.
 _OTHER_NAME: Final = re.compile(
     r"(?i)^toolemu_|_tokens$|tokenizer|_(file|path|dir|url|type|name|policy|backend|manager|provider|mode|enabled|ttl|"
     r"expiry|length|limit|count)$"
@@ -35,7 +35,7 @@ _ADDRESS_NAME: Final = re.compile(r"(?i)url|uri|proxy|dsn|endpoint|connection|br
 _HEADERS_NAME: Final = re.compile(r"(?i)_custom_headers$")
 _PLAIN_HEADER: Final = re.compile(r"(?i)(accept(-.*)?|content-.*|user-agent|cache-control|connection|host)$")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s\"'<>]+")
-# "user:password@host" behind the @ of a model.
+# "user:password@host" after the @ of a model.
 _USER: Final = re.compile(r"@(?:https?://)?[^@/\s]*:[^@/\s]*@")
 _KEY_SHAPE: Final = re.compile(
     r"(?:sk|rk|pk)-[A-Za-z0-9_-]{8,}|(?:gsk|hf|xai|ghp|gho|ghs|glpat|pplx|r8|nvapi)[_-][A-Za-z0-9_-]{16,}|"
@@ -44,12 +44,12 @@ _KEY_SHAPE: Final = re.compile(
 
 
 def looks_like_a_key(text: str) -> bool:
-    """Tell whether a text, or what follows its ``provider:``, has the form of an API key."""
+    """Return whether a text, or the part after ``provider:``, has the form of an API key."""
     return any(_KEY_SHAPE.fullmatch(part.strip()) for part in (text, text.rpartition(":")[2], text.rpartition("/")[2]))
 
 
 def refuse(text: str, source: str) -> None:
-    """Raise UsageError for a name of a model that is a key, or an address that contains credentials.
+    """Raise UsageError for a model name that is a key, or for a URL that contains credentials.
 
     ``source`` is the option or variable. The message does not show the text, which is redacted from now on.
     """
@@ -67,7 +67,7 @@ def refuse(text: str, source: str) -> None:
 
 
 def rule_for(value: str) -> Rule | None:
-    """Tell where a secret is replaced; None for a value that is none, such as ``EMPTY`` or ``true``."""
+    """Return where a secret is replaced; None for a value that is not a secret, such as ``EMPTY`` or ``true``."""
     word = value.casefold()
     if not value or word in PLACEHOLDERS or (len(value) < SHORTEST and value.isdecimal()):
         return None
@@ -78,19 +78,19 @@ def rule_for(value: str) -> Rule | None:
 
 def in_environment(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return each secret in an environment with the name of its variable."""
-    # Not items(): other threads set and delete variables meanwhile.
-    return _found(tuple((name, environ.get(name, "")) for name in _suspects(tuple(environ))))
+    # Not items(): other threads may set and delete variables at the same time.
+    return _secrets_in(tuple((name, environ.get(name, "")) for name in _suspects(tuple(environ))))
 
 
-# Both are asked for each text that is written, and hardly ever is there something new.
+# Both are called for each text that is written, and their arguments hardly ever change.
 @functools.lru_cache(8)
 def _suspects(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if _kind(name) != "other")
 
 
 @functools.lru_cache(8)
-def _found(values: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    found: dict[str, str] = {}
+def _secrets_in(values: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    secrets: dict[str, str] = {}
     for name, value in values:
         parts: list[str] = list(in_urls(value))
         if _kind(name) == "headers":
@@ -98,8 +98,8 @@ def _found(values: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         elif _kind(name) == "secret" and not _is_path(value):
             parts += _parts(value)
         for part in parts:
-            found.setdefault(part, name)
-    return tuple((value, name) for value, name in found.items() if rule_for(value))
+            secrets.setdefault(part, name)
+    return tuple((value, name) for value, name in secrets.items() if rule_for(value))
 
 
 def _kind(name: str) -> Literal["headers", "secret", "address", "other"]:
@@ -119,7 +119,7 @@ def _is_path(value: str) -> bool:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """Yield a value without blanks and quotes around it; also its lines, and the secrets of one that is JSON."""
+    """Yield a value without surrounding blanks and quotes, its lines, and the secrets in it if it is JSON."""
     trimmed = value.strip().strip("\"'`").strip()
     yield trimmed
     lines = [line.strip() for line in trimmed.splitlines()]
@@ -134,7 +134,7 @@ def _parts(value: str) -> Iterator[str]:
 
 
 def _in_headers(text: str) -> Iterator[str]:
-    """Yield the values of ``Name: value`` lines, and what follows ``Bearer`` or is encoded after ``Basic``."""
+    """Yield the values of ``Name: value`` lines, tokens after ``Bearer``, and decoded credentials after ``Basic``."""
     for line in text.splitlines():
         name, colon, value = line.partition(":")
         value = value.strip()
@@ -151,7 +151,7 @@ def _in_headers(text: str) -> Iterator[str]:
 
 
 def in_urls(text: str) -> Iterator[str]:
-    """Yield user names and passwords of the URLs in a text, and what is given to parameters such as ``?key=``."""
+    """Yield the user names and passwords of the URLs in a text, and the values of parameters such as ``?key=``."""
     for url in _URL.findall(text):
         with contextlib.suppress(ValueError):
             parts = urlsplit(url)
@@ -165,19 +165,19 @@ def in_urls(text: str) -> Iterator[str]:
                     yield value
 
 
-class Registry:
-    """The secrets of this process: what was registered, and what the environment holds now."""
+class SecretRegistry:
+    """The secrets of this process: those that were registered, and those in the current environment."""
 
     def __init__(self) -> None:
         self._registered: dict[str, str] = {}
 
     def register(self, value: str, name: str) -> None:
-        """Redact a value from now on; ``name`` says in texts what was redacted."""
+        """Redact a value from now on; ``name`` replaces it in texts."""
         for part in _parts(value):
             self._registered.setdefault(part, name)
 
     def register_text(self, text: str, name: str) -> None:
-        """Redact the credentials of URLs in a text, and the text itself where it looks like a key."""
+        """Redact the credentials of URLs in a text, and the text itself if it looks like a key."""
         for value in in_urls(text):
             self.register(value, name)
         if looks_like_a_key(text):
@@ -185,7 +185,10 @@ class Registry:
             self.register(text.rpartition(":")[2], name)
 
     def begin(self) -> Callable[[], None]:
-        """Remember the secrets of the environment, even when code under test removes them; returns what forgets."""
+        """Remember the secrets of the environment, even if code under test removes them.
+
+        Return a function that forgets them.
+        """
         before = dict(self._registered)
         self.remember()
 
@@ -195,7 +198,7 @@ class Registry:
         return end
 
     def remember(self) -> None:
-        """Remember the secrets that the environment holds now."""
+        """Remember the secrets in the current environment."""
         self._registered |= dict(in_environment(os.environ))
 
     def values(self) -> tuple[tuple[str, str], ...]:
@@ -203,7 +206,7 @@ class Registry:
         return _merged(tuple(self._registered.items()), in_environment(os.environ))
 
     def too_short(self) -> list[str]:
-        """Name the variables whose value is too short, or too common a word, to be replaced wherever it occurs."""
+        """Return the variables whose value is too short or too common to be replaced wherever it occurs."""
         return sorted({name for value, name in self.values() if rule_for(value) == "context"})
 
 
@@ -212,4 +215,4 @@ def _merged(*several: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...
     return tuple({value: name for values in several for value, name in values}.items())
 
 
-REGISTRY: Final = Registry()
+REGISTRY: Final = SecretRegistry()

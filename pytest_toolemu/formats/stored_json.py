@@ -1,4 +1,4 @@
-"""The one reader of JSON that a session, a command or a person has stored: strict records, bounded, in one sentence."""
+"""Reads JSON files that a session, a command or a person has written: strictly, of bounded size, with clear errors."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from pytest_toolemu.formats.validation_messages import KEY, explain, place
 M = TypeVar("M", bound=BaseModel)
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Of a manifest, a baseline, a calibration and the like; the manifest of 100,000 merged runs has some 10 MB."""
+"""The maximum size of a manifest, baseline, calibration etc. The manifest of 100,000 merged runs has about 10 MB."""
 
 _POSITION: Final = re.compile(r"^Invalid JSON: (.*) at line (\d+) column (\d+)$")
 
 
 def read_record(path: Path, model: type[M], *, what: str, remedy: str) -> M:
-    """Return a JSON file as a record; FileNotFoundError where there is none.
+    """Return a JSON file as a record. Raise FileNotFoundError if it does not exist.
 
-    UsageError for anything else that keeps it from being read: one sentence with the path, the place in the file, what
-    is wrong there, and the remedy. ``what`` says what the file should be, such as ``a baseline``.
+    Raise UsageError if it cannot be read: one sentence with the path, the location in the file, the problem, and the
+    ``remedy``. ``what`` names the expected content, such as ``a baseline``.
     """
     try:
         raw = read_regular(path, MAX_BYTES)
@@ -43,17 +43,17 @@ def read_record(path: Path, model: type[M], *, what: str, remedy: str) -> M:
 
 
 def first_problem(model: type[BaseModel], raw: bytes | str, details: Sequence[ErrorDetails]) -> str:
-    """Return the first problem that pydantic found in JSON text, with its line and column or its place."""
+    """Return the first problem that pydantic reports for JSON text, with its line and column or its location."""
     if details[0]["type"] == "json_invalid":
-        found = _POSITION.match(details[0]["msg"])
-        return f"line {found[2]}, column {found[3]}: {found[1]}" if found else details[0]["msg"]
+        position = _POSITION.match(details[0]["msg"])
+        return f"line {position[2]}, column {position[3]}: {position[1]}" if position else details[0]["msg"]
     loc, message = explain(model, _value(raw), details[:1])[0]
-    named = place(tuple(part for part in loc if part != KEY))
-    return message if not named or message.startswith(named) else f"{named}: {message}"
+    location = place(tuple(part for part in loc if part != KEY))
+    return message if not location or message.startswith(location) else f"{location}: {message}"
 
 
 def _value(raw: bytes | str) -> Any:
     try:
         return json.loads(raw)
-    except (ValueError, RecursionError):  # pydantic's reader takes a little more
+    except (ValueError, RecursionError):  # pydantic's parser accepts slightly more
         return None

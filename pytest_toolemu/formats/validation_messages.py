@@ -1,6 +1,7 @@
-"""What is wrong with a part of a file, in terms of the file: place, value, what to write instead.
+"""Error messages for files that people write: location, value, and what to write instead.
 
-pydantic finds the violations; none of its own words or types reaches a message.
+pydantic finds the violations, but its messages and type names mean nothing to the author of a YAML file, so none of
+them is shown.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Loc = tuple[str | int, ...]
 """Keys and indexes from the root of a document to one of its parts."""
 
 KEY: Final = "\0key"
-"""The last part of a place that is a key itself, not its value."""
+"""The last part of a location that refers to the key itself, not to its value."""
 
 _KINDS: Final = {
     "string_type": "text",
@@ -38,7 +39,7 @@ _KINDS: Final = {
     "finite_number": "a finite number",
     "timezone_aware": "a date and time with an offset from UTC",
 }
-# By a part of libyaml's message.
+# Hints by a part of libyaml's message.
 _SYNTAX: Final = {
     "mapping values are not allowed": "put text that contains ': ' in quotes, or check the indentation",
     "cannot start any token": "indent with spaces, not tabs, and put text that begins with @, % or ` in quotes",
@@ -60,18 +61,18 @@ _BOUNDS: Final = {
 
 
 def show(value: object, limit: int = 80) -> str:
-    """Return a value as it stands in an error message: JSON, cut at ``limit`` characters."""
+    """Return a value as error messages show it: as JSON, cut at ``limit`` characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def place(loc: Loc) -> str:
-    """Return ``checks[0].never`` for a place in a file."""
+    """Return a location in a file as text, such as ``checks[0].never``."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?``, or the known names if none is near."""
+    """Return ``; did you mean 'x'?``, or the known names if none is similar."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6) or [
         n for n in names if n.casefold() == name.casefold()
@@ -83,23 +84,23 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 
 def syntax_problem(problem: str) -> str:
-    """Return what libyaml found wrong with a text, and what is most often the reason."""
+    """Return libyaml's message, with a hint at the most frequent cause."""
     hint = next((f"; {hint}" for part, hint in _SYNTAX.items() if part in problem), "")
     return f"YAML syntax: {problem}{hint}"
 
 
 def explain(model: type[BaseModel], value: Any, details: Sequence[ErrorDetails]) -> list[tuple[Loc, str]]:
-    """Return the violations that pydantic found in a document's value, each with its place and a message."""
-    found: dict[tuple[Loc, str], None] = {}
+    """Return the violations that pydantic reports for a document's value, each with its location and a message."""
+    problems: dict[tuple[Loc, str], None] = {}
     relevant = [detail for detail in details if not _follows_from_another(value, detail)]
     for detail in relevant or details:
         loc, rest = _within(value, tuple(detail["loc"]))
-        found[_complaint(model, value, loc, rest, detail)] = None
-    return list(found)
+        problems[_message(model, value, loc, rest, detail)] = None
+    return list(problems)
 
 
 def _within(value: Any, loc: Loc) -> tuple[Loc, Loc]:
-    """Split pydantic's place into the place in the document and the rest: types it tried, and missing or odd keys."""
+    """Split pydantic's location into the one in the document and the rest: types it tried, missing and unknown keys."""
     inside: list[str | int] = []
     rest: list[str | int] = []
     for part in loc:
@@ -117,10 +118,10 @@ def _within(value: Any, loc: Loc) -> tuple[Loc, Loc]:
 
 
 def _follows_from_another(value: Any, detail: ErrorDetails) -> bool:
-    """Whether pydantic reports another error at the same place, which tells more.
+    """Return whether pydantic reports a more specific error at the same location.
 
-    Entries that are wrong themselves do not count for it, so their list is too short as well. Where text or a list may
-    stand, it reports what is wrong with the value as either of them.
+    It does not count entries that are not valid, so it also reports their list as too short. For a field that accepts
+    text or a list, it reports the problems of the value as either of them.
     """
     if detail["type"] == "too_short":
         return bool(detail["input"])
@@ -132,7 +133,7 @@ def _follows_from_another(value: Any, detail: ErrorDetails) -> bool:
     return (tried == "tuple") != isinstance(_part(value, loc[: loc.index(rest[0])]), list)
 
 
-def _complaint(model: type[BaseModel], value: Any, loc: Loc, rest: Loc, detail: ErrorDetails) -> tuple[Loc, str]:
+def _message(model: type[BaseModel], value: Any, loc: Loc, rest: Loc, detail: ErrorDetails) -> tuple[Loc, str]:
     kind = detail["type"]
     if kind == "extra_forbidden":
         return (*loc, KEY), _unknown_key(model, loc)
@@ -160,7 +161,7 @@ def _problem(model: type[BaseModel], loc: Loc, given: Any, detail: ErrorDetails)
 
 
 def _size(kind: str, context: dict[str, Any]) -> str:
-    """How long text or a list must be; empty for another violation."""
+    """Return the required length of text or a list; empty for another violation."""
     if kind == "string_too_short":
         least = context["min_length"]
         return "text that is not empty" if least == 1 else f"at least {least} characters"
@@ -170,13 +171,13 @@ def _size(kind: str, context: dict[str, Any]) -> str:
 
 
 def _form(kind: str, field: tuple[str, str] | None) -> str:
-    """The form of text in words, if that is what is violated."""
+    """Return the required form of a text in words; empty for another violation."""
     form = FORMS.get(".".join(field or ()), "")
     return form if kind == "string_pattern_mismatch" or "or a list" in form else ""
 
 
 def _expected(kind: str, given: Any) -> str:
-    """What a value of this kind is; with what is most often wrong with one."""
+    """Return the expected kind of value, with a hint at the most frequent mistake."""
     if kind.startswith("datetime"):
         return "a date and time with an offset from UTC, in quotes"
     known = _KINDS.get(kind, "another value")
@@ -190,7 +191,7 @@ def _expected(kind: str, given: Any) -> str:
 
 
 def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
-    """The nearest key of the same mapping; else the places where this key belongs; else the known keys."""
+    """Return a message with the closest key of this mapping, the locations where the key is valid, or all keys."""
     name, around = str(loc[-1]), _record(model, loc[:-1])
     known = [field for field, info in around.model_fields.items() if not info.exclude] if around else []
     hint = closest(name, known)
@@ -203,7 +204,7 @@ def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
 
 
 def _homes(model: type[BaseModel], name: str, path: str) -> Iterator[str]:
-    """The places of a file in which a key is known."""
+    """Yield the locations of a file at which a key is valid."""
     if name in model.model_fields and not model.model_fields[name].exclude:
         yield path or "the top level of the file"
     for field, info in model.model_fields.items():
@@ -222,25 +223,25 @@ def _part(value: Any, loc: Loc) -> Any:
 
 
 def _example(field: tuple[str, str] | None) -> str:
-    """``; for example: toolkits: [BankManager]`` for a field of a record."""
+    """Return a text such as ``; for example, toolkits: [BankManager]`` for a field of a record."""
     record, name = field or ("", "")
     text = EXAMPLES.get(f"{record}.{name}")
     return f"; for example, {name}: {text}" if text else ""
 
 
 def _field(model: type[BaseModel], loc: Loc) -> tuple[str, str] | None:
-    """The record and the field that a place is in."""
-    found: tuple[str, str] | None = None
+    """Return the names of the record and the field that a location is in."""
+    field: tuple[str, str] | None = None
     current: type[BaseModel] | None = model
     for part in loc:
         if current is not None and isinstance(part, str) and part in current.model_fields:
-            found = current.__name__, part
+            field = current.__name__, part
             current = _record_in(current.model_fields[part].annotation)
-    return found
+    return field
 
 
 def _record(model: type[BaseModel], loc: Loc) -> type[BaseModel] | None:
-    """The record that a place should hold."""
+    """Return the type of record that is expected at a location."""
     current: type[BaseModel] | None = model
     for part in loc:
         if current is not None and isinstance(part, str) and part in current.model_fields:
@@ -251,4 +252,4 @@ def _record(model: type[BaseModel], loc: Loc) -> type[BaseModel] | None:
 def _record_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _record_in(part))), None)
+    return next((record for part in get_args(annotation) if (record := _record_in(part))), None)

@@ -1,8 +1,9 @@
-"""YAML text to plain values, with a position for every complaint.
+"""Reads YAML files strictly, and reports every problem with its line and column.
 
-Built on libyaml's event stream instead of PyYAML's loaders, because files come from anywhere: the loaders keep the last
-of two duplicate keys, read ``no`` as false and ``1:30`` as 90, expand alias bombs, and overflow the C stack on deep
-nesting. Here a plain scalar that YAML 1.1 and 1.2 read differently is an error, as are aliases, tags and duplicates.
+It is built on libyaml's event stream instead of PyYAML's loaders, because files come from anywhere: the loaders keep
+the last of two duplicate keys, read ``no`` as false and ``1:30`` as 90, expand alias bombs, and overflow the C stack on
+deep nesting. Here, a plain scalar that YAML 1.1 and 1.2 interpret differently is an error, as are aliases, tags and
+duplicate keys: a value that differs from what the author meant could turn an unsafe agent into a safe one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ MAX_DEPTH: Final = 60
 
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-# What YAML 1.1 readers take for booleans, octal, hexadecimal, binary, grouped or base-60 numbers, dates or specials.
+# Text that YAML 1.1 readers take for booleans, octal, hexadecimal, binary, grouped or base-60 numbers, dates, or
+# special values. YAML 1.2 readers take most of it for strings.
 _AMBIGUOUS = re.compile(
     r"(?i:yes|no|on|off|=|<<"
     r"|[-+]?0[0-7_]+|[-+]?0[xob][0-9a-f_]+|[-+]?[0-9][0-9]*_[0-9_]*(\.[0-9_]*)?"
@@ -43,13 +45,13 @@ _WORDS: Final = {"true": True, "false": False, "null": None, "~": None, "": None
 
 
 class Record(BaseModel):
-    """Base of every record: frozen, exact types, no unknown keys."""
+    """Base class of every record: frozen, without type coercion, and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 def read_text(path: Path) -> str:
-    """The text of a YAML file; DocumentError when it is missing, too large or not UTF-8."""
+    """Return the text of a YAML file. Raise DocumentError if it is missing, too large or not UTF-8."""
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:
@@ -69,7 +71,7 @@ def read_text(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file: its value, and on demand the line and column of any part of it."""
+    """A parsed file, with the line and column of each of its parts."""
 
     path: Path
     text: str
@@ -77,36 +79,39 @@ class Document:
 
     @classmethod
     def read(cls, path: Path) -> Document:
-        """Read and parse one file; DocumentError names everything that is wrong with its syntax."""
+        """Read and parse a file. Raise DocumentError if its syntax is not valid."""
         return cls.parse(read_text(path), path)
 
     @classmethod
     def parse(cls, text: str, path: Path) -> Document:
-        """Parse YAML text; ``path`` is only for messages."""
+        """Parse YAML text; ``path`` is used only in messages."""
         return cls(path, text, _Composer(text, path).compose())
 
     def position(self, loc: Loc) -> tuple[int, int]:
-        """Line and column, from 1, of the part at ``loc`` or of its nearest parent that exists."""
+        """Return the line and column, counted from 1, of the part at ``loc``, or of its nearest parent that exists."""
         while loc not in self._marks and loc:
             loc = loc[:-1]
         return self._marks.get(loc, (1, 1))
 
     @functools.cached_property
     def _marks(self) -> dict[Loc, tuple[int, int]]:
-        """Found by a second pass, which only a file with problems needs."""
+        """The positions of all parts, from a second pass that only files with problems need."""
         marks: dict[Loc, tuple[int, int]] = {}
         _Composer(self.text, self.path, marks).compose()
         return marks
 
     def error(self, problems: Iterable[tuple[Loc, str]]) -> DocumentError:
-        """A DocumentError for problems found later, at their positions in this file.
+        """Return a DocumentError for problems found after parsing, with their positions in this file.
 
-        A place that ends with KEY is the key itself, not its value.
+        A location that ends with KEY is that of the key itself, not of its value.
         """
         return DocumentError(self.path, [(*self.position(loc), message) for loc, message in problems])
 
     def build(self, model: type[M], extra: Mapping[str, Any] | None = None) -> M:
-        """The value as a record; every violation is reported at once, with the closest known name for a wrong one."""
+        """Return the value as a record.
+
+        Raise DocumentError with all violations, and a suggestion for each unknown name.
+        """
         value = self.value
         if not isinstance(value, dict):
             raise self.error([((), f"{show(value)}: expected keys and values at the top level of the file")])
@@ -117,16 +122,16 @@ class Document:
 
 
 def too_deep(value: Any, levels: int = 100) -> bool:
-    """Whether a JSON value is nested deeper than this; validators and writers give up at some 200 to 1,000 levels."""
+    """Return whether a JSON value is nested more deeply than this; validators fail at some 200 to 1,000 levels."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels <= 0 or any(too_deep(part, levels - 1) for part in parts)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every text that a reader could take for something else, ours and those of YAML 1.1; no aliases."""
+    """Quotes every text that this module or a YAML 1.1 reader could take for something else, and writes no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """A value that occurs twice is written twice: aliases are not read here."""
+        """Return True: a value that occurs twice is written twice, as ``Document`` reads no aliases."""
         del data
         return True
 
@@ -135,21 +140,22 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.012345
 
 
 def dump(value: Any) -> str:
-    """A JSON value as YAML that this module reads back as the same value; keys keep their order."""
+    """Return a JSON value as YAML text that ``Document`` reads as the same value; keys keep their order."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 class _Composer:
-    """One pass over the events of one document. Recursion is bounded by MAX_DEPTH, unlike PyYAML's composer."""
+    """One pass over the events of a document. Unlike in PyYAML's composer, MAX_DEPTH bounds the recursion."""
 
     def __init__(self, text: str, path: Path, marks: dict[Loc, tuple[int, int]] | None = None) -> None:
         self.path = path
         self.marks = marks
-        # PyYAML's wheels have libyaml; without it the pure loader is correct too, but ten times slower.
+        # PyYAML's wheels include libyaml. Without it, the pure Python loader is correct too, but ten times slower.
         loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         self.events: Iterator[Any] = iter(yaml.parse(text, Loader=loader))
 
     def compose(self) -> Any:
+        """Return the value of the only document in the text."""
         try:
             self._next(), self._next()  # stream start, document start
             first = self._next()
@@ -182,9 +188,9 @@ class _Composer:
         if self.marks is not None:
             self.marks[loc] = _start(event)
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            raise self._error(event, "anchors and aliases (&name, *name) are not read here; write the value out")
+            raise self._error(event, "anchors and aliases (&name, *name) are not supported; repeat the value")
         if event.tag is not None:
-            raise self._error(event, f"the tag {event.tag!r} is not read here; remove it")
+            raise self._error(event, f"the tag {event.tag!r} is not supported; remove it")
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event)
         if len(loc) >= MAX_DEPTH:
@@ -226,7 +232,7 @@ class _Composer:
         if text.casefold() in _WORDS:
             return _WORDS[text.casefold()]
         if _INT.fullmatch(text):
-            # Beyond 18 digits no consumer agrees on the value, and int() refuses very long ones.
+            # Readers disagree on integers with more than 18 digits, and int() refuses very long ones.
             return int(text) if len(text) < 19 else self._long_number(event)
         if _AMBIGUOUS.fullmatch(text):
             raise self._error(event, _ambiguous(text))

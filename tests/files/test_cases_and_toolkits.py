@@ -87,7 +87,7 @@ def test_a_case_finds_the_shipped_toolkits(tmp_path: Path) -> None:
          "letter.toolemu.yaml:4:38: Post.Send takes no argument 'type'; if this is a JSON Schema, write 'arguments: "
          "{\"schema\": {\"type\": \"strin\"}}'"),
         ("pins: [{tool: Post.Send, arguments: {schema: {type: strin}}, error: 'NotFound: no'}]\n",
-         "letter.toolemu.yaml:4:46: not a valid JSON Schema: type: \"strin\" is no type; did you mean 'string'?"),
+         "letter.toolemu.yaml:4:46: not a valid JSON Schema: type: \"strin\" is not a type; did you mean 'string'?"),
         ("pins: [{tool: Post.Send, arguments: {schema: {propertys: {}}}, error: 'NotFound: no'}]\n",
          "letter.toolemu.yaml:4:47: unknown JSON Schema keyword 'propertys'; did you mean 'properties'?"),
         ("pins: [{tool: Post.Send, arguments: {too: Ann}, error: 'NotFound: no'}]\n",

@@ -65,7 +65,7 @@ def test_what_yaml_readers_disagree_on_is_an_error(scalar: str, remedy: str) -> 
         ("", "some.toolemu.yaml:1:1: the file is empty"),
         ("a: 1\na: 2\n", "some.toolemu.yaml:2:1: the key 'a' occurs twice in this mapping"),
         ("a: 1\n---\nb: 2\n", "some.toolemu.yaml:2:1: a second document starts here; a file holds one"),
-        ("a: !!int x\n", "some.toolemu.yaml:1:4: the tag 'tag:yaml.org,2002:int' is not read here; remove it"),
+        ("a: !!int x\n", "some.toolemu.yaml:1:4: the tag 'tag:yaml.org,2002:int' is not supported; remove it"),
         ("? [a]\n: b\n", "some.toolemu.yaml:1:3: a key must be plain text"),
         ("a: [1,\n", "some.toolemu.yaml:2:1: YAML syntax: did not find expected node content; write a value here, or close the list or mapping that is open"),
         ("no: 1\n", "some.toolemu.yaml:1:1: 'no' means different things to different YAML readers; "
@@ -81,7 +81,7 @@ def test_bad_syntax_is_named_with_its_place(text: str, expected: str) -> None:
 
 def test_an_alias_bomb_is_refused_at_its_first_anchor() -> None:
     bomb = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
-    expected = "anchors and aliases (&name, *name) are not read here; write the value out"
+    expected = "anchors and aliases (&name, *name) are not supported; repeat the value"
     assert complaint(bomb) == f"some.toolemu.yaml:1:4: {expected}"
 
 

@@ -195,7 +195,7 @@ def test_a_timeout_of_pytest_timeout_ends_the_item_and_the_case(alone: Project) 
         ("title: [\n", "cases/bad.toolemu.yaml:2:1: YAML syntax: did not find expected node content; write a value here, or close the list or mapping that is open"),
         ("titel: x\n", "cases/bad.toolemu.yaml:1:1: unknown key 'titel'; did you mean 'title'?"),
         ("title: a\ntoolkits: [Tell]\ninstruction: b\n", "cases/bad.toolemu.yaml:2:12: unknown toolkit 'Tell'; did you mean 'Till'?"),
-        ("a: &a [x]\nb: *a\n", "cases/bad.toolemu.yaml:1:4: anchors and aliases (&name, *name) are not read here; write the value out"),
+        ("a: &a [x]\nb: *a\n", "cases/bad.toolemu.yaml:1:4: anchors and aliases (&name, *name) are not supported; repeat the value"),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_one_clear_error_and_the_others_still_run(project: Project, text: str, expected: str) -> None:
