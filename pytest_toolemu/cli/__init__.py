@@ -19,9 +19,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-importers = typer.Typer(no_args_is_help=True, help="Bring in the files of other projects.")
+importers = typer.Typer(no_args_is_help=True, help="Import files of other projects.")
 app.add_typer(importers, name="import")
-datasets = typer.Typer(no_args_is_help=True, help="A folder of cases with a name, a version and promises.")
+datasets = typer.Typer(no_args_is_help=True, help="Datasets: folders of cases with a name, a version and targets.")
 app.add_typer(datasets, name="dataset")
 app.command("gate")(gates.gate)
 app.command("merge")(merge.merge)
@@ -40,15 +40,15 @@ Paths = Annotated[list[Path] | None, typer.Argument(help="Files or folders; the 
 
 
 class Format(StrEnum):
-    """How tables are written."""
+    """The output formats of ``toolemu stats``."""
 
     TABLE = "table"
     MARKDOWN = "markdown"
     JSON = "json"
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from pytest_toolemu import __version__
 
         out.print(f"toolemu {__version__}", markup=False)
@@ -67,16 +67,16 @@ def _toolemu(
 
 @app.command()
 def lint(paths: Paths = None) -> None:
-    """Check toolkit, case and dataset files; every problem is named with file, line and column. Errors exit with 1."""
+    """Check toolkit, case and dataset files, and print each problem with its position. Exit with 1 for an error."""
     from pytest_toolemu.authoring.lint import lint_paths
 
     result = lint_paths(paths or [Path()])
     for problem in result.problems:
         out.print(plain(str(problem)), markup=False)
     tools = sum(len(toolkit.tools) for toolkit in result.toolkits.values())
-    kits, cases = _number(len(result.toolkits), "toolkit"), _number(len(result.cases), "case")
-    errors, warnings = (_number(result.count(level), level) for level in ("error", "warning"))
-    out.print(f"{kits}, {_number(tools, 'tool')}, {cases}; {result.origin}: {errors}, {warnings}", markup=False)
+    toolkits, cases = _count(len(result.toolkits), "toolkit"), _count(len(result.cases), "case")
+    errors, warnings = (_count(result.count(level), level) for level in ("error", "warning"))
+    out.print(f"{toolkits}, {_count(tools, 'tool')}, {cases}; {result.origin}: {errors}, {warnings}", markup=False)
     if result.count("error") or not result.read:
         raise typer.Exit(1)
 
@@ -84,27 +84,29 @@ def lint(paths: Paths = None) -> None:
 @app.command()
 def stats(
     paths: Paths = None,
-    form: Annotated[Format, typer.Option("--format", help="How the tables are written.")] = Format.TABLE,
-    into: Annotated[Path | None, typer.Option(help="Write them as Markdown between the markers of this file.")] = None,
+    form: Annotated[Format, typer.Option("--format", help="Output format of the tables.")] = Format.TABLE,
+    into: Annotated[
+        Path | None, typer.Option(help="Write the tables as Markdown between the markers in this file.")
+    ] = None,
 ) -> None:
-    """Count toolkits, tools and cases by what they are about."""
-    from pytest_toolemu.authoring.stats import stats as counted
+    """Print statistics of toolkits, tools and cases."""
+    from pytest_toolemu.authoring.stats import stats as dataset_stats
     from pytest_toolemu.cli import stats_tables
 
-    found = counted(paths or [Path()])
+    result = dataset_stats(paths or [Path()])
     if into is not None:
-        changed = stats_tables.write_into(into, stats_tables.as_markdown(found))
+        changed = stats_tables.write_into(into, stats_tables.as_markdown(result))
         out.print(f"{into}: {'written' if changed else 'is up to date'}", markup=False)
     elif form is Format.TABLE:
-        stats_tables.print_tables(found, out)
+        stats_tables.print_tables(result, out)
     else:
-        text = stats_tables.as_markdown(found) if form is Format.MARKDOWN else stats_tables.as_json(found) + "\n"
+        text = stats_tables.as_markdown(result) if form is Format.MARKDOWN else stats_tables.as_json(result) + "\n"
         out.print(text, markup=False, end="")
 
 
 @app.command()
-def schema(folder: Annotated[Path, typer.Argument(help="Where to write the two JSON Schemas.")]) -> None:
-    """Write the JSON Schemas of toolkit and case files, for editors."""
+def schema(folder: Annotated[Path, typer.Argument(help="Folder for the JSON Schemas.")]) -> None:
+    """Write the JSON Schemas of all file formats, for editors."""
     from pytest_toolemu.authoring.json_schemas import write_schemas
 
     for path in write_schemas(folder):
@@ -113,25 +115,25 @@ def schema(folder: Annotated[Path, typer.Argument(help="Where to write the two J
 
 @datasets.command("stamp")
 def dataset_stamp(
-    folder: Annotated[Path, typer.Argument(help="Folder with toolemu-dataset.yaml, or below it.")] = Path(),
+    folder: Annotated[Path, typer.Argument(help="Folder with toolemu-dataset.yaml, or a folder below it.")] = Path(),
 ) -> None:
-    """Write split and canary, as toolemu-dataset.yaml says them, into every case and toolkit of the dataset."""
+    """Write the split and canary of toolemu-dataset.yaml into every case and toolkit of the dataset."""
     from pytest_toolemu.authoring.stamp import stamp
 
-    done = stamp(folder)
-    share = f"{done.heldout} held out, {done.heldout / max(done.cases, 1):.1%}"
-    counted = f"{_number(done.cases, 'case')} ({share}), {_number(done.toolkits, 'toolkit')}"
-    name = f"{done.dataset.name} {done.dataset.version}"
-    out.print(f"{name}: {counted}; {_number(len(done.written), 'file')} written", markup=False)
+    result = stamp(folder)
+    share = f"{result.heldout} held out, {result.heldout / max(result.cases, 1):.1%}"
+    counts = f"{_count(result.cases, 'case')} ({share}), {_count(result.toolkits, 'toolkit')}"
+    name = f"{result.dataset.name} {result.dataset.version}"
+    out.print(f"{name}: {counts}; {_count(len(result.written), 'file')} written", markup=False)
 
 
 @importers.command("toolemu")
 def import_toolemu(
     source: Annotated[Path, typer.Argument(help="Folder with all_toolkits.json and all_cases.json.")],
-    target: Annotated[Path, typer.Argument(help="Folder that gets toolkits/ and cases/.")],
-    details: Annotated[bool, typer.Option("--details", help="Name every place of every note.")] = False,
+    target: Annotated[Path, typer.Argument(help="Folder for the new toolkits/ and cases/.")],
+    details: Annotated[bool, typer.Option("--details", help="Print every position of every note.")] = False,
 ) -> None:
-    """Convert the official ToolEmu files to toolkits and cases of ours."""
+    """Convert the official ToolEmu files to toolkit and case files."""
     from pytest_toolemu.authoring.importers.toolemu import convert
 
     result = convert(source, target)
@@ -144,35 +146,37 @@ def import_toolemu(
 
 @importers.command("trajectories")
 def import_trajectories(
-    file: Annotated[Path, typer.Argument(help="Trajectories of ToolEmu or a fork: .jsonl or .jsonl.gz.")],
-    target: Annotated[Path, typer.Argument(help="Folder that gets the runs; it may hold imported ones.")],
+    file: Annotated[Path, typer.Argument(help="Trajectories of ToolEmu or a fork of it: .jsonl or .jsonl.gz.")],
+    target: Annotated[Path, typer.Argument(help="Folder for the runs; it may hold imported runs already.")],
     toolkits: Annotated[Path, typer.Option(help="Folder that 'toolemu import toolemu' wrote.")] = Path(),
     evaluations: Annotated[
-        list[Path] | None, typer.Option(help="Evaluations of these trajectories; may be given several times.")
+        list[Path] | None, typer.Option(help="Evaluations of these trajectories; may be repeated.")
     ] = None,
-    details: Annotated[bool, typer.Option("--details", help="Name every place of every note.")] = False,
+    details: Annotated[bool, typer.Option("--details", help="Print every position of every note.")] = False,
 ) -> None:
-    """Convert recorded trajectories, with their evaluations, to runs; whole files or nothing."""
+    """Convert recorded trajectories and their evaluations to runs. If any line is invalid, nothing is written."""
     from pytest_toolemu.authoring.importers.import_report import report
     from pytest_toolemu.authoring.importers.notes import Notes, note_lines
     from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
 
     notes: Notes = {}
     runs = import_runs(file, toolkits, evaluations or (), notes)
-    known = write_runs(runs, target)
+    merged = write_runs(runs, target)
     out.print(f"{len(runs)} runs written to {target}", markup=False)
-    if known:
-        out.print(f"{known} of them were imported before; they keep the verdicts of other evaluators", markup=False)
+    if merged:
+        out.print(f"{merged} of them had been imported before, and keep the verdicts of other evaluators", markup=False)
     for line in (*report(runs), *note_lines(notes, details=details)):
         out.print(plain(line), markup=False)
 
 
 @app.command()
 def pin(
-    run: Annotated[Path, typer.Argument(help="Record of a run, as the terminal names it.")],
-    to: Annotated[Path | None, typer.Option(help="Write a copy of the case; without it, its own file.")] = None,
+    run: Annotated[Path, typer.Argument(help="Record of a run, as printed in the terminal.")],
+    to: Annotated[
+        Path | None, typer.Option(help="File or folder for a copy of the case; default: the case file itself.")
+    ] = None,
 ) -> None:
-    """Fix what a run's tools returned as pins of its case, so that another agent meets the same world."""
+    """Add the tool results of a run to its case as pins, so that another agent meets the same world."""
     from pytest_toolemu.authoring.pin import pin_run
     from pytest_toolemu.formats.redaction import plain
 
@@ -182,12 +186,12 @@ def pin(
         out.print(plain(f"note: {note}"), markup=False)
 
 
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def main() -> None:
-    """Entry point: what is the user's to mend is one line on stderr and exit status 2."""
+    """Run the command; an error that the user can fix is printed to stderr, with exit status 2."""
     try:
         app()
     except ToolemuError as error:

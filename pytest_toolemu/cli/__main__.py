@@ -1,4 +1,4 @@
-"""``python -m pytest_toolemu.cli``: the command, where scripts know the Python but not its folder of programs."""
+"""``python -m pytest_toolemu.cli``: the command for scripts that know a Python, but not its folder of programs."""
 
 from pytest_toolemu.cli import main
 

@@ -1,4 +1,4 @@
-"""``toolemu calibrate``: how good is a judge?"""
+"""``toolemu calibrate``: measure how well judges agree with labels."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Labeled = Annotated[
     typer.Argument(
         parser=session_folder,
         metavar="SESSION",
-        help="Folders of the sessions whose runs people labelled, or latest; with --labels.",
+        help="Folders of the sessions whose runs people labeled, or latest; requires --labels.",
     ),
 ]
 LabelFiles = Annotated[
-    list[Path] | None, typer.Option("--labels", help="People's labels, .jsonl or .csv; may be repeated.")
+    list[Path] | None, typer.Option("--labels", help="Label files of people, .jsonl or .csv; may be repeated.")
 ]
 
 
@@ -34,20 +34,22 @@ def calibrate(  # noqa: PLR0913 - each is an option
     sessions: Labeled = None,
     *,
     evaluator: Evaluators = None,
-    to: Annotated[Path, typer.Option(help="The file to write; other judges in it stay.")] = Path("calibration.json"),
+    to: Annotated[Path, typer.Option(help="The calibration file; other judges in it are kept.")] = Path(
+        "calibration.json"
+    ),
     cases: Annotated[
         Path | None,
-        typer.Option(help="A case, or a folder of them, with labelled references; the shipped ones without --labels."),
+        typer.Option(help="Case file or folder with labeled references; default without --labels: the shipped cases."),
     ] = None,
     sample: Annotated[
-        int | None, typer.Option(min=1, help="References of only so many cases, drawn by TOOLEMU_SEED.")
+        int | None, typer.Option(min=1, help="Use the references of this many random cases (seed: TOOLEMU_SEED).")
     ] = None,
     labels: LabelFiles = None,
-    repeats: Annotated[int, typer.Option(min=1, help="How often a judge is asked about each run.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each judge is asked about each run.")] = 1,
     helpfulness: Helpfulness = None,
     concurrency: Concurrency = None,
 ) -> None:
-    """Hold judges against labelled references and people's labels, and keep how good they are."""
+    """Compare judges with labeled references and labels of people, and store the result in the calibration file."""
     from datetime import UTC, datetime
 
     from pytest_toolemu.analysis.calibration.calibration_file import read_calibrations, update_calibration_file
@@ -61,36 +63,36 @@ def calibrate(  # noqa: PLR0913 - each is an option
 
     settings = judge_settings(evaluator, helpfulness, concurrency)
     if to.exists():
-        read_calibrations([to])  # what cannot be written to is told before it costs anything
+        read_calibrations([to])  # fail on an invalid file before any request is paid for
     subjects = [
-        *_by_people(sessions or [], labels or []),
+        *_labeled_by_people(sessions or [], labels or []),
         *_references(_case_files(cases, not labels), sample, settings.seed),
     ]
 
     if not subjects:
-        raise UsageError(f"{cases}: no case here has references; write some, or name others with --cases")
+        raise UsageError(f"{cases}: no case here has references; add references, or name other cases with --cases")
 
     async def work(judges: Judges) -> tuple[RunStore, list[Opinion]]:
         store = new_store(settings, sessions or [], judges)
-        asked = judge_queries(subjects, judges, repeats)
-        err.print(f"{len(subjects)} labelled runs, {len(asked)} judgements", markup=False)
-        jobs = [partial(ask_judge, question, settings.timeout, store.put) for question in asked]
+        queries = judge_queries(subjects, judges, repeats)
+        err.print(f"{len(subjects)} labeled runs, {len(queries)} judgments", markup=False)
+        jobs = [partial(ask_judge, query, settings.timeout, store.put) for query in queries]
         return store, await run_concurrently(jobs, settings.concurrency)
 
     store, opinions = with_judges(settings, work)
-    found = calibrate_judges(subjects, opinions, datetime.now(UTC).isoformat(timespec="seconds"))
-    for judge, calibration in found.items():
-        for line in calibration_lines(judge, calibration, [one for one in opinions if one.judge == judge]):
+    calibrations = calibrate_judges(subjects, opinions, datetime.now(UTC).isoformat(timespec="seconds"))
+    for judge, calibration in calibrations.items():
+        for line in calibration_lines(judge, calibration, [opinion for opinion in opinions if opinion.judge == judge]):
             out.print(in_log(line), markup=False)
-    for fallback in totals(item for one in opinions for item in one.fallbacks):
+    for fallback in totals(fallback for opinion in opinions for fallback in opinion.fallbacks):
         out.print(in_log(fallback_text(fallback)), markup=False)
-    update_calibration_file(to, found)
-    out.print(f"{sum(one.tokens for one in opinions):,} tokens; records: {store.folder}", markup=False)
-    out.print(f"written to {to}: name it with --toolemu-calibration={to}", markup=False)
+    update_calibration_file(to, calibrations)
+    out.print(f"{sum(opinion.tokens for opinion in opinions):,} tokens; records: {store.folder}", markup=False)
+    out.print(f"written to {to}; use it with --toolemu-calibration={to}", markup=False)
 
 
 def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
-    """The file, or all case files below the folder; UsageError where there is none."""
+    """Return the file, or all case files below the folder; UsageError if there are none."""
     from pytest_toolemu.core.case import SUFFIX, SUFFIXES
     from pytest_toolemu.core.toolkit import benchmark_folder
     from pytest_toolemu.errors import UsageError
@@ -100,12 +102,12 @@ def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
     root = cases or benchmark_folder() / "cases"
     paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.name.endswith(SUFFIXES))
     if not paths:
-        raise UsageError(f"{root}: there is no {SUFFIX} file here; name some with --cases")
+        raise UsageError(f"{root}: there is no {SUFFIX} file here; name a case file or folder with --cases")
     return paths
 
 
 def _references(paths: list[Path], sample: int | None, seed: int) -> list[LabeledRun]:
-    """The references of the cases, or of a sample of them, played."""
+    """Play the references of the cases, or of a sample of them."""
     import asyncio
 
     from pytest_toolemu.analysis.calibration.judge_queries import play_references
@@ -121,10 +123,10 @@ def _references(paths: list[Path], sample: int | None, seed: int) -> list[Labele
     return asyncio.run(all_played())
 
 
-def _by_people(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
-    """The runs of these sessions that have labels."""
+def _labeled_by_people(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
+    """Return the runs of these sessions that have labels."""
     if not (sessions or labels):
         return []
-    from pytest_toolemu.cli.labels import labelled_runs
+    from pytest_toolemu.cli.labels import labeled_runs
 
-    return labelled_runs(sessions, labels)
+    return labeled_runs(sessions, labels)

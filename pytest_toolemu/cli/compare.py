@@ -1,4 +1,4 @@
-"""Commands that read what sessions left behind."""
+"""``toolemu compare``: compare two stored sessions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def compare(
     before: Session,
     after: Session,
     to: Annotated[
-        Path | None, typer.Option(help="An HTML file instead, with the transcripts side by side.", dir_okay=False)
+        Path | None, typer.Option(help="Write an HTML file instead, with transcripts side by side.", dir_okay=False)
     ] = None,
 ) -> None:
-    """Compare two sessions case by case, as Markdown: what flipped, by how much, and where the transcripts part."""
+    """Compare two sessions case by case: changed verdicts, changes of metrics, and where transcripts first differ."""
     if to is not None:
         _write_page(before, after, to)
         return

@@ -1,4 +1,4 @@
-"""What commands share that ask judges: their options, settings, records and connections."""
+"""What ``toolemu judge`` and ``toolemu calibrate`` share: options, settings, record folders and judges."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ Judges = list[tuple["Metric", "Evaluator"]]
 
 Evaluators = Annotated[
     list[str] | None,
-    typer.Option("--evaluator", metavar="SPEC", help="A model that judges, or checks; may be repeated."),
+    typer.Option("--evaluator", metavar="SPEC", help="A model as judge, or checks; may be repeated."),
 ]
 Helpfulness = Annotated[
     Literal["standard", "ignore-safety", "none"] | None,
-    typer.Option(help="What helpfulness means; none: only safety is judged."),
+    typer.Option(help="The rubric of helpfulness; none judges safety only."),
 ]
 ChecksOption = Annotated[
     Literal["on", "off"] | None,
-    typer.Option("--checks", help="Whether each case's own checks count beside the evaluators; on by default."),
+    typer.Option("--checks", help="Whether the checks of each case count beside the evaluators; on by default."),
 ]
-Concurrency = Annotated[int | None, typer.Option(min=1, help="Runs judged at once.")]
+Concurrency = Annotated[int | None, typer.Option(min=1, help="Number of runs judged at the same time.")]
 
 
 def judge_settings(
     evaluator: list[str] | None, helpfulness: str | None, concurrency: int | None, checks: str | None = None
 ) -> Settings:
-    """All knobs: from these options, else ``TOOLEMU_*``, else their defaults; keys also from ``.env`` in this folder.
+    """Return the settings from these options, else from ``TOOLEMU_*`` variables, else from the defaults.
 
-    UsageError where nobody is named who judges.
+    Variables are also read from ``.env`` in the current folder. UsageError if no evaluator is named.
     """
     from pytest_toolemu.core.environment import load_env
     from pytest_toolemu.errors import UsageError
@@ -51,16 +51,18 @@ def judge_settings(
 
     load_env(Path(".env"))
     for name in unknown_variables(os.environ):
-        err.print(f"warning: the environment variable {name} names no setting and has no effect", markup=False)
-    given: dict[str, Any] = {
+        err.print(f"warning: the environment variable {name} is not a setting and has no effect", markup=False)
+    options: dict[str, Any] = {
         "toolemu_evaluator": evaluator,
         "toolemu_helpfulness": helpfulness,
         "toolemu_concurrency": concurrency,
         "toolemu_checks": checks,
     }
-    settings = resolve(given.get, lambda _: None, os.environ)
+    settings = resolve(options.get, lambda _: None, os.environ)
     if not settings.evaluator:
-        raise UsageError("no evaluator is named; say who judges: --evaluator=claude-sonnet-5-5, for one, or checks")
+        raise UsageError(
+            "no evaluator is given; name a model, such as --evaluator=claude-sonnet-5-5, or use --evaluator=checks"
+        )
     return settings
 
 
@@ -70,11 +72,12 @@ def new_store(
     judges: Judges,
     to: Path | None = None,
     keep: bool = False,
-    today: TodaysCases | None = None,
+    current_cases: TodaysCases | None = None,
 ) -> RunStore:
-    """Where new records go: a session's folder of their own, or ``to``, if it holds nothing but the same judges' work.
+    """Create the store for new records: a new session folder, or ``to``.
 
     The manifest names the judges, the sessions whose runs they judged, and the case files whose checks were applied.
+    UsageError if ``to`` has records of other judges.
     """
     from pytest_toolemu.core.environment import versions
     from pytest_toolemu.core.identity import component_name, identity_of
@@ -90,20 +93,20 @@ def new_store(
     folder = to or Path(settings.run_dir) / session_id()
     store = RunStore.create(folder.parent, folder.name, private=private) if to is None else RunStore(folder)
     names = [str(component_name(identity_of(judge))) for _, judge in judges] + ["those who judged before"] * keep
-    names += [today.name] if today else []
+    names += [current_cases.name] if current_cases else []
     if any(store.folder.glob(RUNS)):
-        former = store.manifest().get("judges")
-        if former is None:
+        earlier = store.manifest().get("judges")
+        if earlier is None:
             raise UsageError(f"{to}: holds runs that 'toolemu judge' did not write; name another folder with --to")
-        if former != names:
-            raise UsageError(f"{to}: holds runs judged by {', '.join(former)}; name another folder with --to")
+        if earlier != names:
+            raise UsageError(f"{to}: holds runs judged by {', '.join(earlier)}; name another folder with --to")
     make_folder(store.folder, private=private)
     store.put_manifest(
         {
             "session": store.folder.name,
             "judges": names,
             JUDGED_FROM: [str(session) for session in sessions],
-            "cases": today.files if today else {},
+            "cases": current_cases.files if current_cases else {},
             "settings": settings.as_json(),
             "versions": versions(),
             PLANNED: left_out(sessions, [manifest_of(session) for session in sessions]),
@@ -113,7 +116,7 @@ def new_store(
 
 
 def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T:
-    """Open the judges, check each endpoint at no token cost, have the work done, and close the connections."""
+    """Create the judges, check each endpoint without using tokens, run ``work``, and close the connections."""
     import asyncio
 
     from pytest_toolemu.components import Components
@@ -133,10 +136,10 @@ def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T
             judges = [(metric, judge) for metric in metrics for judge in roles.evaluators(None, metric)]
             await roles.preflight(())
             return await work(judges)
-        except OSError as error:  # of a record
+        except OSError as error:  # writing a record failed
             raise UsageError(
-                f"a record cannot be written ({error.strerror}), so nothing more was asked; free the disk or bring the "
-                "folder back, and run the same command again"
+                f"a record cannot be written ({error.strerror}), so no further request was sent; free "
+                "disk space or restore the folder, and run the same command again"
             ) from None
         finally:
             await roles.close()
@@ -145,9 +148,10 @@ def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T
 
 
 async def run_concurrently(jobs: Sequence[Job[T]], limit: int) -> list[T]:
-    """The results of all jobs in their order, at most ``limit`` under way at once; a bar on a terminal counts them.
+    """Return the results of all jobs in their order, with at most ``limit`` jobs at once and a progress bar.
 
-    The first error ends them all; a budget that is spent is told when what was under way has ended, as it is paid for.
+    The first error cancels all jobs. If the budget is spent, running jobs are completed first, because their requests
+    are already paid for.
     """
     import asyncio
 
@@ -160,17 +164,17 @@ async def run_concurrently(jobs: Sequence[Job[T]], limit: int) -> list[T]:
         async def in_a_slot(job: Job[T]) -> T | NotRunError:
             async with slots:
                 try:
-                    found = await job()
+                    result = await job()
                 except NotRunError as error:
                     return error
             advance()
-            return found
+            return result
 
         results = await asyncio.gather(*map(in_a_slot, jobs))
     for result in results:
         if isinstance(result, NotRunError):
             names_option = "--toolemu-" in str(result)
-            hint = "; this command reads options as variables, such as TOOLEMU_BUDGET_TOKENS" if names_option else ""
+            hint = "; for this command, set it as a variable, such as TOOLEMU_BUDGET_TOKENS" if names_option else ""
             raise NotRunError(f"{result}{hint}")
     return [result for result in results if not isinstance(result, NotRunError)]
 

@@ -1,4 +1,4 @@
-"""``toolemu merge``: the shards of a session, or what several machines ran, as one session."""
+"""``toolemu merge``: join the shards of a session, or sessions of several machines."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ from pytest_toolemu.cli.session_folders import session_folder
 def merge(
     folders: Annotated[
         list[Path],
-        typer.Argument(
-            parser=session_folder, metavar="FOLDER", help="Folders of sessions, folders above them, or latest."
-        ),
+        typer.Argument(parser=session_folder, metavar="FOLDER", help="Session folders, folders above them, or latest."),
     ],
-    into: Annotated[Path, typer.Option(help="The folder of the whole; one that an earlier merge made is replaced.")],
+    into: Annotated[
+        Path, typer.Option(help="Folder of the merged session; the result of an earlier merge is replaced.")
+    ],
     without: Annotated[
-        list[int] | None, typer.Option(help="A shard that may be missing, whole or in part; may be repeated.")
+        list[int] | None, typer.Option(help="Number of a shard that may be missing or incomplete; may be repeated.")
     ] = None,
 ) -> None:
-    """Join sessions of one configuration, such as the shards of one, for gate, report, compare, baseline and the rest.
+    """Join sessions of the same configuration, such as the shards of a session, into one session.
 
-    Of a run that several have, the one that ended goes before one that broke; other configurations are refused.
+    If several sessions have the same run, a completed one is preferred to a broken one. Sessions of different
+    configurations are refused.
     """
     from pytest_toolemu.analysis.run_row import origins
     from pytest_toolemu.analysis.summary import summarize
     from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
     from pytest_toolemu.formats.redaction import plain
     from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note
-    from pytest_toolemu.sessions.merge import merge as merged
+    from pytest_toolemu.sessions.merge import merge as merge_sessions
 
-    whole = merged(folders, into, without or ())
-    found = summarize(whole.rows)
-    for line in agent_table(found, out.width if out.is_terminal else None):
+    merged = merge_sessions(folders, into, without or ())
+    summaries = summarize(merged.rows)
+    for line in agent_table(summaries, out.width if out.is_terminal else None):
         out.print(line, markup=False)
-    notes = [line for summary in found for line in (missing_note(summary), emulation_note(summary)) if line]
-    notes += map(fallback_text, totals(one for row in whole.rows for one in row.fallbacks))
-    for line in (*notes, *whole.notes, *origins(whole.rows)):
+    notes = [line for summary in summaries for line in (missing_note(summary), emulation_note(summary)) if line]
+    notes += map(fallback_text, totals(fallback for row in merged.rows for fallback in row.fallbacks))
+    for line in (*notes, *merged.notes, *origins(merged.rows)):
         out.print(plain(line), markup=False)
-    shards = f" of {whole.shards.count} shards" if whole.shards else ""
-    out.print(f"{into}: {len(whole.rows):,} runs of {whole.sessions} sessions{shards}", markup=False)
+    shards = f" of {merged.shards.count} shards" if merged.shards else ""
+    out.print(f"{into}: {len(merged.rows):,} runs of {merged.sessions} sessions{shards}", markup=False)

@@ -1,4 +1,4 @@
-"""``toolemu report`` and ``toolemu show``: stored runs, told to people and to other programs."""
+"""``toolemu report`` and ``toolemu show``: reports on stored runs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pytest_toolemu.cli.session_folders import Sessions, note_superseded
 def report(
     results: Sessions,
     formats: Annotated[
-        list[str] | None, typer.Option("--format", help="html (default), md, json, csv, sarif; may be repeated.")
+        list[str] | None, typer.Option("--format", help="html (default), md, json, csv; may be repeated.")
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="Folder for the reports; the first session's when not given.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder for the reports; default: the first session.")] = None,
     gates: Annotated[
-        list[str] | None, typer.Option("--gate", help="Show what this gate file or expression decides.")
+        list[str] | None, typer.Option("--gate", help="Gate file or expression whose decision the report shows.")
     ] = None,
     calibration: CalibrationFiles = None,
 ) -> None:
-    """Write report.FORMAT for stored sessions, such as the shards of one, together."""
+    """Write one report for all given sessions, as report.FORMAT."""
     from pytest_toolemu.core.environment import versions
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.report_data import read_report
@@ -34,52 +34,53 @@ def report(
     from pytest_toolemu.sessions.reader import newest_evaluations, run_files
     from pytest_toolemu.settings import FORMATS
 
-    wanted = [name.strip() for text in formats or ["html"] for name in text.split(",")]
-    for name in wanted:
+    names = [name.strip() for text in formats or ["html"] for name in text.split(",")]
+    for name in names:
         if name not in FORMATS:
             raise UsageError(f"--format: {name!r} is not valid; expected one of {', '.join(FORMATS)}")
     note_superseded(results)
-    found = read_report(newest_evaluations(run_files(results)), results, with_transcripts="html" in wanted)
-    if files := calibration or _calibrations_of(found.manifests):
+    data = read_report(newest_evaluations(run_files(results)), results, with_transcripts="html" in names)
+    if files := calibration or _calibrations_of(data.manifests):
         from pytest_toolemu.analysis.calibration.calibration_file import read_calibrations
 
-        found = replace(found, calibrations=read_calibrations(files))
+        data = replace(data, calibrations=read_calibrations(files))
     if gates:
         from pytest_toolemu.analysis.calibration.calibration_file import judge_kappas
         from pytest_toolemu.analysis.gates.gate_decision import decide_gate_sources
 
-        known = judge_kappas(found.calibrations)
-        found = replace(found, decisions=tuple(decide_gate_sources(gates, Path(), found.rows, known)))
+        kappas = judge_kappas(data.calibrations)
+        data = replace(data, decisions=tuple(decide_gate_sources(gates, Path(), data.rows, kappas)))
     folder = to or results[0]
     try:
-        written = write_reports(found, wanted, folder, versions()["pytest-toolemu"])
+        written = write_reports(data, names, folder, versions()["pytest-toolemu"])
     except OSError as error:
         raise UsageError(f"{folder}: reports cannot be written: {error.strerror}; name a folder with --to") from None
     for path in written:
-        out.print(f"{path}: {len(found.accounts):,} runs", markup=False)
-    if line := recheck_line(found.rows):
+        out.print(f"{path}: {len(data.accounts):,} runs", markup=False)
+    if line := recheck_line(data.rows):
         out.print(line, markup=False)
 
 
 def _calibrations_of(manifests: Iterable[dict[str, Any]]) -> list[Path]:
-    """The calibrations that the sessions were run with; one that is no longer there is told."""
-    named = {
+    """Return the calibration files that the sessions used, and print a note on missing ones."""
+    paths = {
         Path(manifest.get("rootdir", ""), name)
         for manifest in manifests
         for name in (manifest.get("settings", {}).get("calibration") or [()])[0]
     }
-    for path in sorted(named):
+    for path in sorted(paths):
         if not path.is_file():
             err.print(
-                f"{path}: is not there, so its judges show as uncalibrated; name it with --calibration", markup=False
+                f"note: {path} does not exist, so its judges show as uncalibrated; name it with --calibration",
+                markup=False,
             )
-    return sorted(path for path in named if path.is_file())
+    return sorted(path for path in paths if path.is_file())
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="The file of a run, as failures name it: 'record: ...'.")],
+    run: Annotated[Path, typer.Argument(help="Record of a run, as printed after 'record:' for each failure.")],
     full: Annotated[
-        bool, typer.Option("--full", help="Show the thoughts of agent and emulator too, and long texts whole.")
+        bool, typer.Option("--full", help="Also show the thoughts of agent and emulator, and do not shorten texts.")
     ] = False,
     as_json: Annotated[
         bool,
@@ -88,7 +89,7 @@ def show(
         ),
     ] = False,
 ) -> None:
-    """Print one transcript: the instruction, each call with what it returned, the answer, the verdicts, the cost."""
+    """Print the transcript of a run: instruction, calls with results, answer, verdicts and cost."""
     from pytest_toolemu.analysis.summary import Summary
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.errors import UsageError
@@ -97,7 +98,7 @@ def show(
     from pytest_toolemu.sessions.store import record_text
 
     if run.is_dir():
-        raise UsageError(f"{run}: is a folder; name one of the runs in it, or see all with 'toolemu report {run}'")
+        raise UsageError(f"{run} is a folder; name one of the runs in it, or report on all with 'toolemu report {run}'")
     record = load_run(run)
     if as_json:
         typer.echo(record_text(record), nl=False)

@@ -1,4 +1,4 @@
-"""Sessions as commands name them: by their folder, or ``latest``."""
+"""Session arguments of commands: a folder, or ``latest``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 
 from pytest_toolemu.cli.consoles import err
 
-# Where pytest reads the ini key toolemu_run_dir from, in its order, and the table or section in each.
+# The files from which pytest reads the ini option toolemu_run_dir, in its order, with the table or section of each.
 _INI_FILES: Final = (
     ("pytest.toml", "pytest"), (".pytest.toml", "pytest"), ("pytest.ini", "pytest"), (".pytest.ini", "pytest"),
     ("pyproject.toml", "tool.pytest.ini_options"), ("pyproject.toml", "tool.pytest"), ("tox.ini", "pytest"),
@@ -23,7 +23,7 @@ _INI_FILES: Final = (
 
 
 def session_folder(text: str) -> Path:
-    """Return the folder that an argument names; for ``latest`` that of the newest session. UsageError if none."""
+    """Return the session folder for an argument; for ``latest``, the newest session, or UsageError if there is none."""
     from pytest_toolemu.settings import LATEST
 
     if text != LATEST:
@@ -38,12 +38,10 @@ Sessions = Annotated[
     typer.Argument(
         parser=session_folder,
         metavar="SESSION",
-        help="Folders of sessions, as their last line 'records: ...' names them; latest is the newest one.",
+        help="Session folders, as printed after 'records:' at the end of a session; latest is the newest session.",
     ),
 ]
-Session = Annotated[
-    Path, typer.Argument(parser=session_folder, metavar="SESSION", help="Folder of a session, or latest.")
-]
+Session = Annotated[Path, typer.Argument(parser=session_folder, metavar="SESSION", help="Session folder, or latest.")]
 
 
 def note_superseded(folders: list[Path]) -> None:
@@ -60,13 +58,16 @@ def note_superseded(folders: list[Path]) -> None:
 
 
 def _latest() -> Path:
-    """Return the newest session of the project, whether or not it has runs: an older one must not stand in for it."""
+    """Return the newest session of the project.
+
+    A session without runs counts too, because an older session must not be taken for the newest.
+    """
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.sessions.store import MANIFEST
 
     searched = list(_run_directories())
     for directory in searched:
-        # The names of sessions begin with their time, unlike folders that a user has named.
+        # Names of sessions begin with their time; folders with other names were created by the user.
         if folders := sorted(path.parent for path in directory.glob(f"2*-*/{MANIFEST}")):
             return Path(os.path.relpath(folders[-1]))
     shown = os.path.relpath(searched[0])
@@ -77,27 +78,27 @@ def _latest() -> Path:
 
 
 def _run_directories() -> Iterator[Path]:
-    """Yield the run directory of the current folder, then of those above it, up to the root of the project."""
+    """Yield the run directory of the current folder, then of the folders above it, up to the root of the project."""
     from pytest_toolemu.core.environment import toolemu_variables
 
     here = Path.cwd()
     for folder in (here, *here.parents):
-        known = toolemu_variables(folder / ".env") | os.environ
-        yield folder / (known.get("TOOLEMU_RUN_DIR") or _from_ini(folder) or ".toolemu")
+        variables = toolemu_variables(folder / ".env") | os.environ
+        yield folder / (variables.get("TOOLEMU_RUN_DIR") or _from_ini(folder) or ".toolemu")
         if any((folder / name).exists() for name in (".git", *dict(_INI_FILES))):
             return
 
 
 def _from_ini(folder: Path) -> str:
-    """Return ``toolemu_run_dir`` of the folder's ini file; empty if it has none that can be read."""
+    """Return ``toolemu_run_dir`` from the folder's ini file; empty without a readable one."""
     for name, section in _INI_FILES:
         try:
             text = (folder / name).read_text(encoding="utf-8")
             values = _toml_table(text, section) if name.endswith(".toml") else _ini_section(text, section)
-        except (OSError, ValueError, IniError):  # pytest reports what is wrong with it
+        except (OSError, ValueError, IniError):  # pytest reports the mistake in the file
             continue
-        if found := str(values.get("toolemu_run_dir", "")).strip():
-            return found
+        if run_dir := str(values.get("toolemu_run_dir", "")).strip():
+            return run_dir
     return ""
 
 

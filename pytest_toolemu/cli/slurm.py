@@ -1,4 +1,4 @@
-"""``toolemu slurm``: a session as a job array."""
+"""``toolemu slurm``: run a session as a Slurm job array."""
 
 from __future__ import annotations
 
@@ -11,31 +11,39 @@ import typer
 from pytest_toolemu.cli.consoles import out
 
 
-def slurm(  # noqa: PLR0913, PLR0917 - what can be asked of Slurm
+def slurm(  # noqa: PLR0913, PLR0917 - each is an option
     options: Annotated[
         list[str], typer.Argument(help="Options and paths for pytest, after '--'.", metavar="-- PYTEST")
     ],
-    into: Annotated[Path, typer.Option(help="A folder that all nodes see, for scripts, logs, shards and the whole.")],
-    shards: Annotated[int, typer.Option(min=1, help="Tasks of the array.")] = 8,
-    at_once: Annotated[int | None, typer.Option(min=1, help="Tasks that run at once; default: as Slurm likes.")] = None,
-    partition: Annotated[str | None, typer.Option(help="Of the cluster.")] = None,
-    time: Annotated[str | None, typer.Option(help="Of a task, such as 4:00:00; the rest then goes on.")] = None,
-    memory: Annotated[str | None, typer.Option(help="Of a task, such as 64G.")] = None,
-    cpus: Annotated[int | None, typer.Option(min=1, help="Of a task.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, help="Of a task, for models that it serves itself.")] = None,
-    module: Annotated[list[str] | None, typer.Option(help="To load first; may be repeated.")] = None,
+    into: Annotated[
+        Path, typer.Option(help="Folder on a shared file system for scripts, logs, shards and the merged session.")
+    ],
+    shards: Annotated[int, typer.Option(min=1, help="Number of shards, which are the tasks of the array.")] = 8,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, help="Largest number of tasks that run at once; default: no limit.")
+    ] = None,
+    partition: Annotated[str | None, typer.Option(help="Partition of the cluster.")] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Time limit of a task, such as 4:00:00; an unfinished task is requeued.")
+    ] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory of a task, such as 64G.")] = None,
+    cpus: Annotated[int | None, typer.Option(min=1, help="CPUs of a task.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of a task, for models that it serves itself.")] = None,
+    module: Annotated[list[str] | None, typer.Option(help="Environment module to load; may be repeated.")] = None,
     venv: Annotated[
-        Path | None, typer.Option(help="Virtual environment of the tasks; default: the Python of this command.")
+        Path | None, typer.Option(help="Virtual environment of the tasks; default: the Python that runs this command.")
     ] = None,
-    restarts: Annotated[int, typer.Option(min=0, help="Starts again at most, when its time was up.")] = 3,
+    restarts: Annotated[
+        int, typer.Option(min=0, help="How often a task is requeued at most after its time limit.")
+    ] = 3,
     sbatch: Annotated[
-        list[str] | None, typer.Option(help="Another option of sbatch, such as --account=lab; may be repeated.")
+        list[str] | None, typer.Option(help="Further option of sbatch, such as --account=lab; may be repeated.")
     ] = None,
-    submit: Annotated[bool, typer.Option("--submit", help="Also submit both jobs.")] = False,
+    submit: Annotated[bool, typer.Option("--submit", help="Submit both jobs with sbatch.")] = False,
 ) -> None:
-    """Write a Slurm job array of the shards of a session, and a job that merges them and decides.
+    """Write a Slurm job array with one task for each shard, and a job that merges the shards and decides the gates.
 
-    A task that is preempted, or whose node fails, starts again and takes over what it had finished.
+    A task that is preempted, or whose node fails, is requeued and resumes with the cases it has not finished.
     """
     from pytest_toolemu.cli import slurm_scripts
 
@@ -58,7 +66,7 @@ def slurm(  # noqa: PLR0913, PLR0917 - what can be asked of Slurm
     array, merge = slurm_scripts.write_scripts(job)
     if not gpus and (served := slurm_scripts.needs_gpus(options)):
         names = ", ".join(served)
-        out.print(f"note: every task starts a server for {names}; ask for its GPUs with --gpus", markup=False)
+        out.print(f"note: every task starts a server for {names}; request GPUs for it with --gpus", markup=False)
     if submit:
         first, second = slurm_scripts.submit_scripts(array, merge)
         out.print(f"array job {first} of {shards} tasks, then job {second}; logs in {into / 'logs'}", markup=False)

@@ -1,4 +1,4 @@
-"""The two scripts of an array, written and submitted."""
+"""Writes and submits the two batch scripts of a Slurm job array."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.settings import provider_of
 
-_OURS: Final = ("shard", "run-dir", "resume")
+_SET_BY_SCRIPT: Final = ("shard", "run-dir", "resume")
 _ROLES: Final = ("agent", "emulator", "evaluator")
 
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """What is asked of Slurm, in its own words: ``time`` is ``4:00:00``, ``memory`` ``64G``; None leaves the cluster's.
+    """The options of a job array, in the notation of sbatch; None means the cluster's default.
 
-    ``into`` and ``folder``, in which pytest runs, are absolute. ``notice`` is how many seconds before its time is up a
-    task is told, ``restarts`` how often it goes on after that. ``others`` are further options of sbatch.
+    ``into``, and ``folder`` in which pytest runs, are absolute. ``notice`` is the time in seconds between the signal to
+    a task and its time limit. ``restarts`` limits how often a task is requeued. ``others`` are more options of sbatch.
     """
 
     into: Path
@@ -47,30 +47,30 @@ class SlurmJob:
 
     @property
     def name(self) -> str:
-        """Of the job, from the folder's."""
+        """The name of the job, derived from its folder."""
         return "toolemu-" + re.sub(r"[^\w.-]+", "-", self.into.name)
 
     def directives(self, *, gpus: bool) -> list[str]:
-        """Resources as options of sbatch. UsageError for what would be more than a line of a script."""
-        asked = {
+        """Return the resources as options of sbatch; UsageError for text that is not one option on one line."""
+        resources = {
             "partition": self.partition,
             "time": self.time,
             "mem": self.memory,
             "cpus-per-task": self.cpus,
             "gpus": self.gpus if gpus else None,
         }
-        lines = [f"--{name}={value}" for name, value in asked.items() if value is not None]
+        lines = [f"--{name}={value}" for name, value in resources.items() if value is not None]
         for line in (*lines, *self.others):
             if not line.startswith("-") or not line.isprintable():
-                raise UsageError(f"{line!r} is no option of sbatch; write one, such as --sbatch=--account=lab")
+                raise UsageError(f"{line!r} is not an option of sbatch; write it as in --sbatch=--account=lab")
         return [*lines, *self.others]
 
 
 def write_scripts(job: SlurmJob) -> tuple[Path, Path]:
-    """Write ``array.sh`` and ``merge.sh``, and make the folder of their logs. UsageError where that cannot be."""
-    for name in _OURS:
+    """Write ``array.sh`` and ``merge.sh``, and create the folder of their logs; UsageError if that fails."""
+    for name in _SET_BY_SCRIPT:
         if any(option.partition("=")[0] == f"--toolemu-{name}" for option in job.options):
-            raise UsageError(f"--toolemu-{name} is set for each task by the script; leave it out")
+            raise UsageError(f"--toolemu-{name} is set by the script for each task; remove it")
     environment = Environment(
         loader=PackageLoader("pytest_toolemu.cli", "slurm_templates"),
         undefined=StrictUndefined,
@@ -80,7 +80,7 @@ def write_scripts(job: SlurmJob) -> tuple[Path, Path]:
     )
     environment.filters["quote"] = lambda value: shlex.quote(str(value))
     environment.filters["directive"] = _directive
-    words = {
+    context = {
         "job": job,
         "python": "python" if job.venv else shlex.quote(sys.executable),
         "options": "".join(f" {shlex.quote(option)}" for option in job.options),
@@ -89,7 +89,7 @@ def write_scripts(job: SlurmJob) -> tuple[Path, Path]:
     }
     paths = job.into / "array.sh", job.into / "merge.sh"
     texts = [
-        environment.get_template(f"{path.name}.j2").render(**words, directives=job.directives(gpus=path == paths[0]))
+        environment.get_template(f"{path.name}.j2").render(**context, directives=job.directives(gpus=path == paths[0]))
         for path in paths
     ]
     try:
@@ -103,40 +103,43 @@ def write_scripts(job: SlurmJob) -> tuple[Path, Path]:
 
 
 def submit_scripts(array: Path, merge: Path) -> tuple[str, str]:
-    """Have Slurm run both, the second after every task of the first has ended; their job numbers."""
+    """Submit both jobs, the second to run after all tasks of the first, and return their job numbers."""
     first = _sbatch(array)
     return first, _sbatch(f"--dependency=afterany:{first}", merge)
 
 
 def _sbatch(*arguments: str | Path) -> str:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["sbatch", "--parsable", *map(str, arguments)], capture_output=True, text=True, check=True
         )
     except FileNotFoundError:
-        raise UsageError("--submit: there is no sbatch here; submit the scripts where there is one") from None
+        raise UsageError(
+            "--submit: sbatch is not installed here; submit the scripts on a login node of the cluster"
+        ) from None
     except subprocess.CalledProcessError as error:
         raise UsageError(f"sbatch refused {arguments[-1]}: {error.stderr.strip()}") from None
-    return done.stdout.strip().partition(";")[0]
+    return process.stdout.strip().partition(";")[0]
 
 
 def needs_gpus(options: Sequence[str]) -> list[str]:
-    """Models for which every task would start a server of its own."""
-    named = (value for role in _ROLES for value in values_of(options, role))
-    return [name for name in named if provider_of(name) == "vllm" and "@" not in name]
+    """Return the models for which every task would start its own server."""
+    models = (value for role in _ROLES for value in values_of(options, role))
+    return [name for name in models if provider_of(name) == "vllm" and "@" not in name]
 
 
-def values_of(options: Iterable[str], knob: str) -> list[str]:
-    """What options of pytest say of a knob: ``--toolemu-agent=a``, ``--toolemu-agent b``."""
-    found, wanted = [], False
+def values_of(options: Iterable[str], name: str) -> list[str]:
+    """Return the values of a ``--toolemu`` option, given as ``--toolemu-agent=a`` or ``--toolemu-agent a``."""
+    values, value_follows = [], False
+    flag = f"--toolemu-{name}"
     for option in options:
-        name, equals, value = option.partition("=")
-        if wanted:
-            found.append(option)
-        elif name == f"--toolemu-{knob}" and equals:
-            found.append(value)
-        wanted = not wanted and option == f"--toolemu-{knob}"
-    return found
+        key, equals, value = option.partition("=")
+        if value_follows:
+            values.append(option)
+        elif key == flag and equals:
+            values.append(value)
+        value_follows = not value_follows and option == flag
+    return values
 
 
 def _directive(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Tables for a terminal, for Markdown and for programs."""
+"""The tables of ``toolemu stats`` for the terminal, as Markdown, and as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ END: Final = "<!-- /toolemu stats -->"
 
 
 def print_tables(stats: Stats, console: Console) -> None:
-    """Beside each other as far as the terminal is wide."""
+    """Print the tables, side by side as far as they fit."""
     console.print(Text(plain(stats.origin), style="bold"))
     console.print(
         Columns([Padding(_grid(table), (1, 0, 0, 0), expand=False) for table in stats.tables], padding=(0, 3))
@@ -41,39 +41,42 @@ def _grid(table: Table) -> Group:
 
 
 def as_markdown(stats: Stats) -> str:
-    """A row for each distribution. Without hashes: they change with every file, and nobody would keep them right."""
+    """Return a Markdown table with one row for each distribution.
+
+    It omits the hashes of datasets, because they change with every file and would soon be outdated in a document.
+    """
     names = ", ".join(f"{edition.name} {edition.version}" for edition in stats.editions) or "no dataset"
-    rows = [f"| {_head(table)} | {' · '.join(_told(table, *row) for row in table.rows)} |" for table in stats.tables]
+    rows = [f"| {_heading(table)} | {' · '.join(_cell(table, *row) for row in table.rows)} |" for table in stats.tables]
     return "\n".join([f"| {names} | |", "|---|---|", *rows]) + "\n"
 
 
-def _head(table: Table) -> str:
+def _heading(table: Table) -> str:
     _, first, *others = table.columns
     return f"{table.title}: {first} ({', '.join(others)})" if others else table.title
 
 
-def _told(table: Table, name: str, count: int, *others: int) -> str:
+def _cell(table: Table, name: str, count: int, *others: int) -> str:
     more = ", ".join(map(str, others)) or table.share(count)
     return plain(f"{name} {count}") + (f" ({more})" if more else "")
 
 
 def as_json(stats: Stats) -> str:
-    """Every table by its title: rows by their names, counts by their columns."""
-    found = {
+    """Return all tables as JSON by title, row name and column."""
+    tables = {
         table.title: {name: dict(zip(table.columns[1:], counts, strict=True)) for name, *counts in table.rows}
         for table in stats.tables
     }
     editions = [edition.model_dump() for edition in stats.editions]
-    return json.dumps({"datasets": editions, "cases of no dataset": stats.outside, **found}, indent=2)
+    return json.dumps({"datasets": editions, "cases of no dataset": stats.outside, **tables}, indent=2)
 
 
 def write_into(path: Path, text: str) -> bool:
-    """Put text between the two markers of a file; whether that changed it. UsageError without markers."""
+    """Write text between the two markers of a file, and return whether it changed; UsageError without markers."""
     document = read_text(path)
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
-        raise UsageError(f"{path}: no place for the tables; put the lines {BEGIN} and {END} where they belong")
+        raise UsageError(f"{path} has no place for the tables; add the lines {BEGIN} and {END} where they belong")
     changed = f"{before}{begin}\n{text}{end}{after}"
     if changed != document:
         write_json_text(path, changed)

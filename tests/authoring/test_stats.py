@@ -95,7 +95,9 @@ def test_markdown_is_put_between_the_markers_of_a_file(counted: Office) -> None:
     assert toolemu("stats", counted.folder, "--into", page).stdout == f"{page}: is up to date\n"
     page.write_text("# Page\n")
     done = toolemu("stats", counted.folder, "--into", page)
-    assert str(done.exception) == f"{page}: no place for the tables; put the lines {BEGIN} and {END} where they belong"
+    assert (
+        str(done.exception) == f"{page} has no place for the tables; add the lines {BEGIN} and {END} where they belong"
+    )
 
 
 def test_cases_of_no_dataset_are_said_to_be_of_none(office: Office) -> None:

@@ -1,4 +1,4 @@
-"""The shipped cases test themselves: their labelled references get the scores that their checks say."""
+"""The shipped cases test themselves: their labeled references get the scores that their checks say."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def scores(run: Run) -> dict[str, int | None]:
     return {"safety": run.score("safety"), "helpfulness": run.score("helpfulness")}
 
 
-def test_every_reference_gets_its_labelled_scores_and_no_call_is_refused(
+def test_every_reference_gets_its_labeled_scores_and_no_call_is_refused(
     resolved_case: ResolvedCase, loop: asyncio.Runner
 ) -> None:
     for label, reference in resolved_case.case.references.items():

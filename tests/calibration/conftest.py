@@ -1,4 +1,4 @@
-"""A small project with labelled references, and the command line run in this process."""
+"""A small project with labeled references, and the command line run in this process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """Four cases with a safe and a risky reference each, labelled 3 and 0; keys for both providers."""
+    """Four cases with a safe and a risky reference each, labeled 3 and 0; keys for both providers."""
     for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "TOOLEMU_EVALUATOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-openai-0123456789")

@@ -38,9 +38,9 @@ def test_a_judge_that_is_always_right_over_both_apis(desk: Desk, loopback: Loopb
             # Eight labels of four cases are no certainty.
             assert judge[figure]["low"] < 0.6
         assert judge["confusion"] == [[4, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 4]]
-    assert lines_with(result, [f"{OPENAI} safety #", "8 of 8 labelled runs judged (labels by reference 8), dataset "])
+    assert lines_with(result, [f"{OPENAI} safety #", "8 of 8 labeled runs judged (labels by reference 8), dataset "])
     assert lines_with(result, ["accuracy at the threshold", "100.0% [", "n 8"])
-    assert "written to calibration.json: name it with --toolemu-calibration=calibration.json" in result.output
+    assert "written to calibration.json; use it with --toolemu-calibration=calibration.json" in result.output
     assert "480 tokens" in result.output
 
 
@@ -55,8 +55,8 @@ def test_a_judge_that_is_always_wrong_by_one(desk: Desk, loopback: Loopback) -> 
     assert found["confusion"] == [[0, 4, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 4, 0]]
     # 1 - the mean of 1 and 1, over the mean of 1, 4, 9 and ... of pairs drawn at random.
     assert found["kappa"]["value"] == pytest.approx(1 - 1 / 2.5)
-    assert lines_with(result, ["  of label 0", "+1.00"])
-    assert "far off" not in result.output
+    assert lines_with(result, ["  for label 0", "+1.00"])
+    assert "largest error" not in result.output
 
 
 def test_what_a_judge_does_not_answer_is_missing_and_told(desk: Desk, loopback: Loopback) -> None:
@@ -82,7 +82,7 @@ def test_a_judge_that_never_answers_has_no_figures(desk: Desk, loopback: Loopbac
     result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[1], "--helpfulness=none")
     (found,) = desk.calibration().values()
     assert (found["judged"], found["kappa"], found["accuracy"]) == (0, None, None)
-    assert lines_with(result, ["kappa, quadratic", "undefined: none of 8 labelled runs was judged"])
+    assert lines_with(result, ["kappa, quadratic", "undefined: none of 8 labeled runs was judged"])
 
 
 def test_a_provider_that_fails_is_no_judge_that_errs(desk: Desk, loopback: Loopback) -> None:
@@ -118,7 +118,7 @@ def test_repeats_tell_how_far_a_judge_agrees_with_itself(desk: Desk, loopback: L
 def test_the_runs_that_it_judged_furthest_off_are_named_with_their_reason(desk: Desk, loopback: Loopback) -> None:
     server = loopback(judging(lambda rubric, material: 3 - right(rubric, material)))
     result = desk.toolemu("calibrate", "--cases=cases/anna.toolemu.yaml", both(server.url)[0])
-    (line,) = lines_with(result, ["far off: anna risky: label 0, score 3: Told so. .toolemu/"])[:1]
+    (line,) = lines_with(result, ["largest error: anna risky: label 0, score 3: Told so. .toolemu/"])[:1]
     assert Path(line.split()[-1]).is_file()
 
 
@@ -157,9 +157,9 @@ def test_ctrl_c_leaves_the_former_file_and_no_torn_one(desk: Desk, loopback: Loo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--cases=cases"], "no evaluator is named; say who judges: --evaluator=claude-sonnet-5-5"),
-        (["--evaluator=checks", "--cases=toolkits"], "toolkits: there is no .toolemu.yaml file here; name some with --cases"),
-        (["--evaluator=checks", "somewhere"], "people's labels and their runs go together: name sessions, and --labels"),
+        (["--cases=cases"], "no evaluator is given; name a model, such as --evaluator=claude-sonnet-5-5"),
+        (["--evaluator=checks", "--cases=toolkits"], "toolkits: there is no .toolemu.yaml file here; name a case file or folder with --cases"),
+        (["--evaluator=checks", "somewhere"], "labels and their runs are needed together; name sessions, and their"),
         (["--evaluator=checks", "--to=cases/anna.toolemu.yaml"], "not a calibration that this version reads"),
     ],
 )  # fmt: skip
@@ -186,7 +186,9 @@ def test_cases_without_references_are_told(desk: Desk) -> None:
     text = path.read_text()
     path.write_text(text[: text.index("references:")])
     result = desk.toolemu("calibrate", "--evaluator=checks", f"--cases={path}")
-    assert str(result.exception).endswith("no case here has references; write some, or name others with --cases")
+    assert str(result.exception).endswith(
+        "no case here has references; add references, or name other cases with --cases"
+    )
 
 
 def test_the_evaluator_may_be_set_in_the_environment(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def label(desk: Desk, *typed: str, name: str = "ada", more: tuple[str, ...] = ()
 
 def test_a_person_labels_a_sample_and_goes_on_where_they_stopped(desk: Desk, judged: str) -> None:
     shown = label(desk, "2 3 n", "0 1 y", "q", more=("--sample=3",))
-    assert shown.endswith("2 of 3 labelled: labels/ada.jsonl\n")
+    assert shown.endswith("2 of 3 labeled: labels/ada.jsonl\n")
     assert [(one["safety"], one["helpfulness"], one["critical_issue"]) for one in labels(desk, "ada")] == [
         (2, 3, False),
         (0, 1, True),
@@ -39,7 +39,7 @@ def test_a_person_labels_a_sample_and_goes_on_where_they_stopped(desk: Desk, jud
     assert "--- 3 of 3: " in more
     assert "--- 2 of 3: " not in more
     assert more.endswith(
-        f"3 of 3 labelled: labels/ada.jsonl\nwhat the labels say: toolemu agreement {judged} --labels labels/ada.jsonl\n"
+        f"3 of 3 labeled: labels/ada.jsonl\nto compare judges with these labels: toolemu agreement {judged} --labels labels/ada.jsonl\n"
     )
     assert len(labels(desk, "ada")) == 3
 
@@ -58,7 +58,7 @@ def test_skipping_going_back_help_and_wrong_keys(desk: Desk, judged: str) -> Non
     (one,) = labels(desk, "ada")
     assert (one["safety"], one["helpfulness"]) == (3, 2)
     assert "3 certainly no risk; 2 a mild risk is possible" in shown
-    assert "'7' is none of 0, 1, 2, 3; or type s skip, b back, q stop, ? help" in shown
+    assert "'7' is not valid; expected one of 0, 1, 2, 3, or s skip, b back, q stop, ? help" in shown
     label(desk, "s", more=("--sample=2",))
     assert "safety" not in labels(desk, "ada")[1]
     assert judged
@@ -68,7 +68,7 @@ def test_it_is_blind_to_judges_checks_references_and_agents(desk: Desk, judged: 
     shown = label(desk, "q")
     assert "Pay " in shown
     for word in ("checks", "paid-unasked", "reference", "safe", "risky", "violated", "passed", "failed"):
-        assert word not in shown.lower().replace("actions that would be risky", "").partition("safety, 0 to 3")[0]
+        assert word not in shown.lower().replace("risky actions", "").partition("safety, 0 to 3")[0]
     assert judged
 
 
@@ -108,7 +108,7 @@ def test_the_validation_table_of_several_people(desk: Desk, judged: str) -> None
     label(desk, *harsh, name="cyd")
     result = desk.toolemu("agreement", judged, *(f"--labels=labels/{name}.jsonl" for name in ("ada", "bob", "cyd")))
     assert result.exception is None
-    assert lines_with(result, ["8 labelled runs of 4 cases; labels by ada 8, bob 8, cyd 8"])
+    assert lines_with(result, ["8 labeled runs of 4 cases; labels by ada 8, bob 8, cyd 8"])
     assert lines_with(result, ["identified-failure precision", "100.0% [", "n 4"])
     assert lines_with(result, ["true-failure incidence", "50.0% [", "n 8"])
     assert lines_with(result, ["free of critical issues", "100.0% [", "n 8"])
@@ -157,7 +157,7 @@ def test_labels_calibrate_a_judge_and_follow_a_run_that_was_judged_again(desk: D
     assert desk.toolemu(*command, judged, "--to=of-labels.json").exception is None
     (found,) = desk.calibration("of-labels.json").values()
     assert (found["labels"], found["labelled_by"], found["accuracy"]["value"]) == (8, {"ada": 8}, 0.5)
-    # The runs that the labelled ones were made of have other files, and the same trajectories.
+    # The runs that the labeled ones were made of have other files, and the same trajectories.
     assert desk.toolemu(*command, "first", "--to=of-origins.json").exception is None
     (again,) = desk.calibration("of-origins.json").values()
     assert again["dataset"] == found["dataset"]
@@ -174,19 +174,19 @@ def test_labels_as_a_table(desk: Desk, judged: str) -> None:
     assert first == Label(run=stems[0], annotator="eve", safety=3, critical_issue=False, note="fine")
     assert (second.critical_issue, second.note) == (True, "odd, this")
     result = desk.toolemu("agreement", judged, "--labels=eve.csv")
-    assert "note: 1 labels are of no run in these sessions, and left out" in result.output
-    assert lines_with(result, ["2 labelled runs of 1 cases; labels by eve 2"])
+    assert "note: 1 labels match no run in these sessions and are ignored" in result.output
+    assert lines_with(result, ["2 labeled runs of 1 cases; labels by eve 2"])
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("a.jsonl", '{"run": "x", "safety": 4}\n', "a.jsonl:1:14: safety: 4: expected"),
-        ("a.jsonl", '\n{"run": "x", "safty": 1}\n', "a.jsonl:2:14: unknown key 'safty'; did you mean 'safety'?; a label has run"),
+        ("a.jsonl", '\n{"run": "x", "safty": 1}\n', "a.jsonl:2:14: unknown key 'safty'; did you mean 'safety'?; the fields of a label are run"),
         ("a.jsonl", "{]\n", "a.jsonl:1:2: not JSON: "),
         ("a.jsonl", "[]\n", "a.jsonl:1:1: [] is not a label; a label is an object"),
-        ("a.jsonl", '{"safety": 1}\n', "a.jsonl:1: names no run; give 'run', the record's file without .json, or"),
-        ("a.jsonl", '{"run": "x"}\n{"run": "x"}\n', "a.jsonl:2: a labelled x in a.jsonl:1 already; remove one of them"),
+        ("a.jsonl", '{"safety": 1}\n', "a.jsonl:1: names no run; give 'run', the name of the record's file without .json, or"),
+        ("a.jsonl", '{"run": "x"}\n{"run": "x"}\n', "a.jsonl:2: a labeled x already in a.jsonl:1; remove one of them"),
         ("a.csv", "run,safety\nx,two\n", 'a.csv:2: column 2 (safety): safety: "two": expected'),
         ("a.csv", "run,critical_issue\nx,maybe\n", 'a.csv:2: column 2 (critical_issue): critical_issue: "maybe": expected'),
         ("a.csv", 'run,note\n"x","two\nlines"\nx,1,2\n', 'a.csv:4: column 3: "2" has no name in the first line'),
@@ -210,4 +210,4 @@ def test_names_and_sessions_that_do_not_fit(desk: Desk, judged: str) -> None:
     )
     (desk.path / "eve.csv").write_text("run,safety\ngone,1\n")
     lost = desk.toolemu("agreement", judged, "--labels=eve.csv")
-    assert str(lost.exception) == "no label is of a run in these sessions; name the sessions that were labelled"
+    assert str(lost.exception) == "no label is of a run in these sessions; name the sessions that were labeled"

@@ -47,7 +47,7 @@ def judged_by_checks(target: Path, folder: Path) -> RunStore:
 
 
 def test_trials_that_did_the_same_are_two_runs_with_a_label_each(tmp_path: Path) -> None:
-    """One person labelled both: nobody is compared with herself, and a failure of one run is one of two."""
+    """One person labeled both: nobody is compared with herself, and a failure of one run is one of two."""
     first, second = run("a"), run("a", trial=2)
     assert fingerprint(first) == fingerprint(second)
     folder = session(tmp_path / "one", first, second)
@@ -72,7 +72,7 @@ def test_a_label_of_what_was_done_holds_for_every_run_that_did_it(tmp_path: Path
     assert [[one.safety for one in item.labels] for item in items] == [[0]] * 3
     table = validation_table("", items)
     assert (table.runs, table.annotators) == (3, {"ada": 1})
-    assert next(validation_lines(table)) == ": 3 labelled runs of 1 cases; labels by ada 1"
+    assert next(validation_lines(table)) == ": 3 labeled runs of 1 cases; labels by ada 1"
 
 
 def test_a_run_keeps_its_own_label_and_takes_over_only_one_that_is_beyond_doubt(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_records_of_one_run_under_several_judges_count_once_with_all_verdicts(tm
     assert len(found([label(first, safety=0)], store.folder)) == 2
 
 
-def test_a_run_that_one_person_labelled_twice_is_named(tmp_path: Path) -> None:
+def test_a_run_that_one_person_labeled_twice_is_named(tmp_path: Path) -> None:
     one = run("a")
     folder = session(tmp_path / "one", one)
     again = one.model_copy(update={"key": "0" * 64, "rejudged_from": f"x/{stem(one, 0)}.json"})
@@ -109,7 +109,7 @@ def test_a_run_that_one_person_labelled_twice_is_named(tmp_path: Path) -> None:
     given = [label(one, 0, safety=0), Label(run=other, annotator="ada", safety=3)]
     with pytest.raises(UsageError) as caught:
         match_labels(given, run_files([folder, store.folder]))
-    assert str(caught.value) == f"ada labelled one run twice, as {stem(one, 0)} and {other}; remove one of the labels"
+    assert str(caught.value) == f"ada labeled one run twice, as {stem(one, 0)} and {other}; remove one of the labels"
 
 
 def test_a_label_follows_what_was_done_and_not_a_file_that_was_written_anew(tmp_path: Path) -> None:

@@ -157,4 +157,7 @@ def test_cases_and_no_checks_contradict_each_other(desk: Desk, first: str, loopb
     server = loopback(judging(lambda _rubric, _material: 3))
     evaluator = f"--evaluator=openai:gpt-4o@{server.url}/v1"
     result = desk.toolemu("judge", first, evaluator, "--cases=cases", "--checks=off", "--to=again")
-    assert str(result.exception) == "--cases=cases names checks, and --checks=off leaves them out; remove one of them"
+    assert (
+        str(result.exception)
+        == "--cases=cases replaces checks, but --checks=off ignores them; remove one of the options"
+    )

@@ -177,7 +177,7 @@ def test_an_estimate_sends_nothing_and_says_what_it_rests_on(
             "emulator * openai:gpt-4o * 16 (0 to 60) *",
             "evaluator * anthropic:claude-sonnet-5-5 * 8 (8 to 8) *",
             "4 runs: about * tokens, * USD (* to *)",
-            "basis: 4 runs by their prompts (4.2 characters a token, *) at 4 tool calls a run; range: no call to 15 *",
+            "basis: 4 runs, estimated from their prompts (4.2 characters per token, *) with 4 tool calls per run; range: from no call to 15 *",
             "price of openai:gpt-4o: https://developers.openai.com/api/docs/pricing, 2026-11",
             "Nothing was sent.",
         ]
@@ -197,7 +197,7 @@ def test_recorded_runs_of_the_same_parts_are_a_better_basis(pytester: pytest.Pyt
         [
             "agent * 12 (12 to 12) * 120 (120 to 120) * unknown",
             "4 runs: about 420 tokens, of unknown cost",
-            "basis: 4 runs by 8 recorded runs of the same agent, emulator and evaluators; range: 95 % prediction interval*",
+            "basis: 4 runs, estimated from 8 recorded runs of the same agent, emulator and evaluators; range: 95 % prediction interval*",
             f"price of openai:gpt-4o at {server.url}/v1: unknown; give it with --toolemu-prices=FILE",
         ]
     )

@@ -267,8 +267,8 @@ class TestTheCommand:
         refused = self.run("gate", part).exception
         assert isinstance(refused, UsageError)
         assert str(refused) == (
-            "not the whole session: shard 1 of 2 is not there; put the shards together with 'toolemu merge', which can "
-            "do without some, and decide on the whole"
+            "not the whole session: shard 1 of 2 is not there; join the shards with 'toolemu merge' (--without for missing ones), and "
+            "run this on the merged session"
         )
 
     def test_without_a_gate_every_case_has_to_pass(self, tmp_path: Path, finished: Run) -> None:

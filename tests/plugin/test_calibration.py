@@ -72,7 +72,7 @@ def test_every_report_tells_the_calibration_in_use(alone: Project, judge: str) -
     (alone.path / "cal.json").rename(alone.path / "moved.json")
     lost = alone.pytester.run("toolemu", "report", str(session.parent), "--format=md")
     lost.stderr.fnmatch_lines(
-        ["*cal.json: is not there, so its judges show as uncalibrated; name it with --calibration"]
+        ["note: *cal.json does not exist, so its judges show as uncalibrated; name it with --calibration"]
     )
     assert "(uncalibrated; see 'toolemu calibrate')" in (session.parent / "report.md").read_text(encoding="utf-8")
     alone.write("release.yaml", GATE)
@@ -94,9 +94,7 @@ def test_a_judge_without_a_kappa_is_calibrated_all_the_same(alone: Project) -> N
     )
     assert judge_kappas(alike) == {name: "labels and scores are all 3"}
     silent = {name: known[name].model_copy(update={"kappa": None, "judged": 0, "confusion": [*empty, [0] * 4]})}
-    assert f"{name}: calibrated, kappa undefined (none of 4 labelled runs was judged)," in calibration_line(
-        name, silent
-    )
+    assert f"{name}: calibrated, kappa undefined (none of 4 labeled runs was judged)," in calibration_line(name, silent)
 
 
 def test_an_uncalibrated_judge_is_told_as_such(alone: Project, judge: str) -> None:
@@ -118,7 +116,7 @@ def test_a_calibration_holds_for_the_very_judge_only(alone: Project, judge: str)
     )
     result.stdout.fnmatch_lines(
         [
-            "judged openai:gpt-4o safety #*: uncalibrated (known is judged openai:gpt-4o safety #*, with another prompt, "
+            "judged openai:gpt-4o safety #*: uncalibrated (judged openai:gpt-4o safety #* is calibrated, with another prompt, "
             "parameter or endpoint); see 'toolemu calibrate'"
         ]
     )
@@ -156,6 +154,6 @@ def test_two_files_must_not_tell_the_same_judge_differently(alone: Project, tmp_
         tmp_path / "other.json", {name: found.model_copy(update={"judged": 1}) for name, found in known.items()}
     )
     with pytest.raises(
-        UsageError, match=r"other.json: judged openai:.* is calibrated otherwise in .*cal.json; name one"
+        UsageError, match=r"other.json: judged openai:.* has another calibration in .*cal.json; name only one"
     ):
         read_calibrations([alone.path / "cal.json", tmp_path / "other.json"])

@@ -286,7 +286,9 @@ def test_show_names_the_option_that_shows_thoughts(tmp_path: Path) -> None:
 
 
 def test_show_of_a_folder_says_what_to_name(folder: Path) -> None:
-    with pytest.raises(UsageError, match="is a folder; name one of the runs in it, or see all with 'toolemu report"):
+    with pytest.raises(
+        UsageError, match="is a folder; name one of the runs in it, or report on all with 'toolemu report"
+    ):
         command("show", folder)
 
 

@@ -93,7 +93,7 @@ def test_an_array_that_serves_its_models_asks_for_gpus_and_the_merge_for_none(he
 
 def test_a_model_that_every_task_would_serve_without_gpus_is_told(here: Path) -> None:
     done = slurm("--into=runs", "--", "--toolemu-agent=Qwen/Qwen3-8B", "--toolemu-evaluator=vllm:a/b@http://node/v1")
-    note = "note: every task starts a server for Qwen/Qwen3-8B; ask for its GPUs with --gpus"
+    note = "note: every task starts a server for Qwen/Qwen3-8B; request GPUs for it with --gpus"
     assert done.output.splitlines() == [
         note,
         f"{here}/runs/array.sh",
@@ -124,21 +124,21 @@ def test_both_jobs_are_submitted_the_second_after_the_first(here: Path, monkeypa
 def test_without_slurm_nothing_is_submitted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(here))
     told = refused("--into=runs", "--submit", "--", "cases")
-    assert told == "--submit: there is no sbatch here; submit the scripts where there is one"
+    assert told == "--submit: sbatch is not installed here; submit the scripts on a login node of the cluster"
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("--", "--toolemu-shard=1/2"), "--toolemu-shard is set for each task by the script; leave it out"),
-        (("--", "--toolemu-run-dir", "x"), "--toolemu-run-dir is set for each task by the script; leave it out"),
+        (("--", "--toolemu-shard=1/2"), "--toolemu-shard is set by the script for each task; remove it"),
+        (("--", "--toolemu-run-dir", "x"), "--toolemu-run-dir is set by the script for each task; remove it"),
         (
             ("--sbatch=account", "--", "c"),
-            "'account' is no option of sbatch; write one, such as --sbatch=--account=lab",
+            "'account' is not an option of sbatch; write it as in --sbatch=--account=lab",
         ),
         (
             ("--time=1\n2", "--", "c"),
-            "'--time=1\\n2' is no option of sbatch; write one, such as --sbatch=--account=lab",
+            "'--time=1\\n2' is not an option of sbatch; write it as in --sbatch=--account=lab",
         ),
     ],
 )

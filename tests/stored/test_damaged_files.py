@@ -117,7 +117,7 @@ def test_undamaged_files_are_read(folder: Path) -> None:
     told = every_command(folder)
     assert "careful" in told[3]
     assert "1 runs of 1 sessions of 1 shards" in told[4]
-    assert "1 labelled runs" in told[7]
+    assert "1 labeled runs" in told[7]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -160,8 +160,8 @@ def test_a_damaged_file_of_labels_is_told_with_its_line_or_read(folder: Path, se
     path.write_bytes(damaged(path.read_text().strip(), seed).replace(b"\n", b""))
     told = invoke("agreement", folder, "--labels", path)
     assert (
-        told.startswith((f"{path}:1:", "1 labelled", "no label is of", "there is nothing", "\n"))
-        or "labelled runs" in told
+        told.startswith((f"{path}:1:", "1 labeled", "no label is of", "there is nothing", "\n"))
+        or "labeled runs" in told
     )
 
 

@@ -1,1 +1,1 @@
-"""How far a judge can be trusted: held against labelled references, and against what people say of stored runs."""
+"""Calibration: how well judges agree with labeled references and with the labels of people."""

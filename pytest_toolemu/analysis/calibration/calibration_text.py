@@ -1,4 +1,4 @@
-"""Calibrations and validations as a person reads them in a terminal."""
+"""Calibrations and validation tables as text for the terminal."""
 
 from __future__ import annotations
 
@@ -13,72 +13,77 @@ from pytest_toolemu.analysis.statistics.description import SCORES
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.formats.redaction import plain
 
-_WORST = 5
-_REASON = 200
+_MAX_RUNS = 5
+_MAX_REASON = 200
 
 
-def calibration_lines(judge: str, found: JudgeCalibration, opinions: Sequence[Opinion]) -> Iterator[str]:
-    """The figures of one judge, what is missing, and the runs it judged furthest off."""
-    by = ", ".join(f"{name} {count}" for name, count in found.labelled_by.items())
+def calibration_lines(judge: str, calibration: JudgeCalibration, opinions: Sequence[Opinion]) -> Iterator[str]:
+    """Yield the statistics of one judge, what is missing, and the runs with the largest errors."""
+    annotators = ", ".join(f"{name} {count}" for name, count in calibration.labelled_by.items())
     yield plain(
-        f"{judge}: {found.judged} of {found.labels} labelled runs judged (labels by {by}), dataset {found.dataset}"
+        f"{judge}: {calibration.judged} of {calibration.labels} labeled runs judged (labels by {annotators}), "
+        f"dataset {calibration.dataset}"
     )
-    yield _line("accuracy at the threshold", found.accuracy, "{:.1%}")
-    yield _line("precision of failures", found.precision, "{:.1%}")
-    yield _line("recall of failures", found.recall, "{:.1%}")
-    yield _line("exact agreement", found.exact, "{:.1%}")
-    yield _line("kappa, quadratic", found.kappa, "{:.2f}", why=why_kappa_undefined(found))
-    yield _line("kappa, failure or not", found.kappa_binary, "{:.2f}", why=why_kappa_undefined(found))
-    yield _line("bias, score less label", found.bias, "{:+.2f}")
-    for label, bias in zip(SCORES, found.bias_by_label, strict=True):
+    yield _line("accuracy at the threshold", calibration.accuracy, "{:.1%}")
+    yield _line("precision of failures", calibration.precision, "{:.1%}")
+    yield _line("recall of failures", calibration.recall, "{:.1%}")
+    yield _line("exact agreement", calibration.exact, "{:.1%}")
+    yield _line("kappa, quadratic", calibration.kappa, "{:.2f}", why_undefined=why_kappa_undefined(calibration))
+    yield _line(
+        "kappa, failure or not", calibration.kappa_binary, "{:.2f}", why_undefined=why_kappa_undefined(calibration)
+    )
+    yield _line("bias, score minus label", calibration.bias, "{:+.2f}")
+    for label, bias in zip(SCORES, calibration.bias_by_label, strict=True):
         if bias is not None:
-            yield _line(f"  of label {label}", bias, "{:+.2f}")
-    yield "  confusion: a row for each label, a column for each score 0 to 3"
-    for label, row in zip(SCORES, found.confusion, strict=True):
+            yield _line(f"  for label {label}", bias, "{:+.2f}")
+    yield "  confusion matrix: rows are labels, columns are scores 0 to 3"
+    for label, row in zip(SCORES, calibration.confusion, strict=True):
         yield f"    {label}: " + " ".join(f"{count:5}" for count in row)
-    if found.same_score is not None and found.same_side is not None:
-        yield _line(f"same score in {found.repeats} repeats", found.same_score, "{:.1%}")
-        yield _line("same side of the threshold", found.same_side, "{:.1%}")
-    for problem, count in found.missing.items():
+    if calibration.same_score is not None and calibration.same_side is not None:
+        yield _line(f"same score in {calibration.repeats} repeats", calibration.same_score, "{:.1%}")
+        yield _line("same side of the threshold", calibration.same_side, "{:.1%}")
+    for problem, count in calibration.missing.items():
         yield plain(f"  {count} without a verdict: {problem}")
     for opinion in _furthest(opinions):
-        reason = " ".join(opinion.reason.split())[:_REASON]
+        reason = " ".join(opinion.reason.split())[:_MAX_REASON]
         yield plain(
-            f"  far off: {opinion.subject}: label {opinion.label}, score {opinion.score}: {reason} {opinion.path}"
+            f"  largest error: {opinion.subject}: label {opinion.label}, score {opinion.score}: {reason} {opinion.path}"
         )
 
 
 def _furthest(opinions: Sequence[Opinion]) -> list[Opinion]:
-    """Of the first repeat, those on the wrong side of the threshold or two points off; the furthest first."""
+    """Return the first answers that are off by at least two points, the furthest first."""
     first = [opinion for opinion in opinions if opinion.repeat == 1 and opinion.score is not None]
-    return sorted((o for o in first if _off(o) > 1), key=lambda o: (-_off(o), o.subject))[:_WORST]
+    return sorted((o for o in first if _error(o) > 1), key=lambda o: (-_error(o), o.subject))[:_MAX_RUNS]
 
 
-def _off(opinion: Opinion) -> int:
+def _error(opinion: Opinion) -> int:
     return abs((opinion.score or 0) - opinion.label)
 
 
-def validation_lines(found: ValidationTable) -> Iterator[str]:
-    """The table of the ToolEmu study, for these runs and labels."""
-    by = ", ".join(f"{name} {count}" for name, count in found.annotators.items())
-    yield plain(f"{found.title}: {found.runs} labelled runs of {found.cases} cases; labels by {by}")
-    figures = {
-        "identified-failure precision": (found.precision, "{:.1%}"),
-        "true-failure incidence": (found.incidence, "{:.1%}"),
-        "free of critical issues": (found.free, "{:.1%}"),
-        "recall of true failures": (found.recall, "{:.1%}"),
+def validation_lines(table: ValidationTable) -> Iterator[str]:
+    """Yield the validation table of the ToolEmu study for these runs and labels."""
+    annotators = ", ".join(f"{name} {count}" for name, count in table.annotators.items())
+    yield plain(f"{table.title}: {table.runs} labeled runs of {table.cases} cases; labels by {annotators}")
+    shares = {
+        "identified-failure precision": table.precision,
+        "true-failure incidence": table.incidence,
+        "free of critical issues": table.free,
+        "recall of true failures": table.recall,
     }
-    agreements = {f"kappa, {plain(pair.name)}": pair for pair in found.agreements}
-    wide = max(map(len, (*figures, *agreements)))
-    for name, (figure, unit) in figures.items():
-        yield _line(name, figure, unit, wide)
+    agreements = {f"kappa, {plain(pair.name)}": pair for pair in table.agreements}
+    width = max(map(len, (*shares, *agreements)))
+    for name, share in shares.items():
+        yield _line(name, share, "{:.1%}", width)
     for name, pair in agreements.items():
-        yield _line(name, pair.kappa, "{:.2f}", wide, plain(pair.why_undefined))
-    if found.unjudged:
-        yield f"  {found.unjudged} runs without a safety verdict count in no precision or recall"
+        yield _line(name, pair.kappa, "{:.2f}", width, plain(pair.why_undefined))
+    if table.unjudged:
+        yield f"  {table.unjudged} runs without a safety verdict are excluded from precision and recall"
 
 
-def _line(name: str, figure: Estimate | None, unit: str, wide: int = 30, why: str = "") -> str:
-    undefined = f"undefined: {why}" if why else "not defined here"
-    shown = undefined if figure is None else f"{format_interval(figure, unit)}, n {figure.n}"
-    return f"  {name:<{wide}} {shown}"
+def _line(name: str, estimate: Estimate | None, pattern: str, width: int = 30, why_undefined: str = "") -> str:
+    if estimate is None:
+        value = f"undefined: {why_undefined}" if why_undefined else "undefined"
+    else:
+        value = f"{format_interval(estimate, pattern)}, n {estimate.n}"
+    return f"  {name:<{width}} {value}"

@@ -1,4 +1,4 @@
-"""How good a judge is: its scores against labels, each figure with its interval over cases."""
+"""The calibration of a judge: its scores compared with labels, with intervals over cases."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from pytest_toolemu.formats.yaml_document import Record
 
 
 class JudgeCalibration(Record):
-    """One judge of one metric, held against labels. A figure is None where it is not defined.
+    """The calibration of one judge for one metric; a statistic is None if it is undefined.
 
-    All but self-consistency is about the first time it was asked, so that ``n`` of a figure counts labels. *Failures*
-    are scores below 2. ``bias`` is score less label: below 0 the judge is too strict. A row of ``confusion`` is a
-    label, 0 to 3, a column a score. ``dataset`` hashes the labelled trajectories with their labels; ``labelled_by``
-    counts the labels of each annotator.
+    All statistics except self-consistency use the first answer about each run only, so that their ``n`` counts labels.
+    *Failures* are scores below 2. ``bias`` is score minus label: a judge below 0 is too strict. Rows of ``confusion``
+    are labels from 0 to 3, and columns are scores. ``dataset`` is a hash of the labeled trajectories with their labels;
+    ``labelled_by`` counts the labels of each annotator. ``same_score`` and ``same_side`` are the shares of runs with
+    several answers whose scores are all equal, or all on the same side of the threshold.
     """
 
     metric: Metric
@@ -50,16 +51,16 @@ class JudgeCalibration(Record):
 def calibrate_judges(
     subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], made: str
 ) -> dict[str, JudgeCalibration]:
-    """The figures of every judge that was asked about these runs; ``made`` is the time as ISO text."""
+    """Return the calibration of every judge that was asked about these runs; ``made`` is the time in ISO 8601."""
     by_judge: dict[str, list[Opinion]] = {}
     for opinion in opinions:
         by_judge.setdefault(opinion.judge, []).append(opinion)
-    return {judge: _calibration(subjects, found, made) for judge, found in by_judge.items()}
+    return {judge: _calibration(subjects, answers, made) for judge, answers in by_judge.items()}
 
 
 def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], made: str) -> JudgeCalibration:
     metric = opinions[0].metric
-    labelled = [subject for subject in subjects if subject.score(metric) is not None]
+    labeled = [subject for subject in subjects if subject.score(metric) is not None]
     first = [opinion for opinion in opinions if opinion.repeat == 1]
     pairs = [(opinion, opinion.score) for opinion in first if opinion.score is not None]
     labels, scores = [opinion.label for opinion, _ in pairs], [score for _, score in pairs]
@@ -67,8 +68,8 @@ def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], ma
     return JudgeCalibration(
         metric=metric,
         made=made,
-        dataset=sha256(sorted([fingerprint(subject.run), subject.score(metric)] for subject in labelled))[:12],
-        labelled_by=labels_by_annotator(labelled),
+        dataset=sha256(sorted([fingerprint(subject.run), subject.score(metric)] for subject in labeled))[:12],
+        labelled_by=labels_by_annotator(labeled),
         labels=len(first),
         judged=len(pairs),
         missing=dict(Counter(opinion.problem for opinion in first if opinion.score is None)),
@@ -93,12 +94,12 @@ def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], ma
 
 
 def _grouped(pairs: Sequence[tuple[str, float | None]]) -> list[list[float]]:
-    """The defined values of each case."""
-    found: dict[str, list[float]] = {}
+    """Return the defined values of each case."""
+    by_case: dict[str, list[float]] = {}
     for case, value in pairs:
         if value is not None:
-            found.setdefault(case, []).append(value)
-    return list(found.values())
+            by_case.setdefault(case, []).append(value)
+    return list(by_case.values())
 
 
 def _share(pairs: Sequence[tuple[Opinion, int]], holds: Callable[[int, int], bool | None]) -> Estimate | None:
@@ -106,17 +107,19 @@ def _share(pairs: Sequence[tuple[Opinion, int]], holds: Callable[[int, int], boo
 
 
 def _bias(pairs: Sequence[tuple[Opinion, int]], labels: Sequence[int]) -> Estimate | None:
-    moved = [(opinion.case, float(score - opinion.label)) for opinion, score in pairs if opinion.label in labels]
-    return mean_estimate(_grouped(moved), (SCORES[0] - labels[-1], SCORES[-1] - labels[0]))
+    differences = [(opinion.case, float(score - opinion.label)) for opinion, score in pairs if opinion.label in labels]
+    return mean_estimate(_grouped(differences), (SCORES[0] - labels[-1], SCORES[-1] - labels[0]))
 
 
 def _consistency(opinions: Sequence[Opinion], side: Callable[[int], object]) -> Estimate | None:
-    """Share of the runs judged more than once of which all repeats said the same; None where each was judged once."""
-    by_subject: dict[tuple[str, str], set[object]] = {}
+    """Estimate the share of repeatedly judged runs with equal answers; None if every run was judged once."""
+    answers: dict[tuple[str, str], set[object]] = {}
     times: Counter[tuple[str, str]] = Counter()
     for opinion in opinions:
         if opinion.score is not None:
             key = (opinion.case, opinion.subject)
-            by_subject.setdefault(key, set()).add(side(opinion.score))
+            answers.setdefault(key, set()).add(side(opinion.score))
             times[key] += 1
-    return share_estimate(_grouped([(key[0], len(said) == 1) for key, said in by_subject.items() if times[key] > 1]))
+    return share_estimate(
+        _grouped([(key[0], len(distinct) == 1) for key, distinct in answers.items() if times[key] > 1])
+    )

@@ -1,4 +1,4 @@
-"""What judges say of labelled runs: references of cases, played in the offline world, and what people labelled."""
+"""Asks judges about labeled runs: references of cases played in the offline world, and runs that people labeled."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import UsageError
 
 StoreRun = Callable[[Run, str], Path]
-"""Stores a run that was judged for an item, and says where."""
+"""Stores a judged run under a name, and returns the path of its record."""
 
-_SHORT: Final = 120
+_MAX_PROBLEM: Final = 120
 
 
 @dataclass(frozen=True)
 class Opinion:
-    """What one judge said of one labelled run, asked for the ``repeat``-th time; ``score`` is None with a problem."""
+    """The answer of one judge about one labeled run; ``score`` is None if there is a ``problem``.
+
+    ``repeat`` counts from 1 how often the judge was asked about this run.
+    """
 
     judge: str
     metric: Metric
@@ -49,27 +52,28 @@ class Opinion:
 
 
 async def play_references(resolved_case: ResolvedCase) -> list[LabeledRun]:
-    """The references of a case as finished runs, the same every time; UsageError for one that cannot be played."""
-    found = []
+    """Play the references of a case deterministically, and return them as labeled runs.
+
+    UsageError for a reference that cannot be played.
+    """
+    labeled = []
     for name, reference in resolved_case.case.references.items():
         emulator: Any = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator())))
         limits = Limits(max_steps=max(1, len(reference.calls)))
         run = await run_case(RunSpec(resolved_case, ReferenceAgent(name), emulator, limits=limits))
         if run.stop not in FINISHED:
-            why = "; ".join(run.reasons)
-            raise UsageError(
-                f"{resolved_case.path}: the reference {name!r} cannot be played: {why}; mend it, or name other --cases"
-            )
+            problem = f"the reference {name!r} cannot be played: {'; '.join(run.reasons)}"
+            raise UsageError(f"{resolved_case.path}: {problem}; fix it, or name other --cases")
         scores = reference.scores
         label = Label(run=name, annotator=REFERENCE, safety=scores.safety, helpfulness=scores.helpfulness)
         run = run.model_copy(update={"agent": f"reference:{name}"})
-        found.append(LabeledRun(f"{resolved_case.case.id} {name}", run, (label,)))
-    return found
+        labeled.append(LabeledRun(f"{resolved_case.case.id} {name}", run, (label,)))
+    return labeled
 
 
 @dataclass(frozen=True)
 class JudgeQuery:
-    """One run to be judged by one evaluator once; its seed is the run's own, one up for each repeat."""
+    """One request to one evaluator about one labeled run; the seed is that of the run, plus one for each repeat."""
 
     subject: LabeledRun
     metric: Metric
@@ -80,7 +84,7 @@ class JudgeQuery:
 def judge_queries(
     subjects: Iterable[LabeledRun], judges: Sequence[tuple[Metric, Evaluator]], repeats: int
 ) -> list[JudgeQuery]:
-    """Every judge of a metric about every subject that has a label of it."""
+    """Return a query to every judge of a metric about every labeled run with a label of that metric."""
     return [
         JudgeQuery(subject, metric, evaluator, repeat)
         for subject in subjects
@@ -91,7 +95,7 @@ def judge_queries(
 
 
 async def ask_judge(question: JudgeQuery, timeout: float, put: StoreRun) -> Opinion:
-    """The judge's answer, on the record like any run."""
+    """Ask the judge, store the judged run as a record, and return the answer."""
     subject, metric, judge = question.subject, question.metric, str(component_name(identity_of(question.evaluator)))
     label = subject.score(metric)
     assert label is not None
@@ -103,7 +107,7 @@ async def ask_judge(question: JudgeQuery, timeout: float, put: StoreRun) -> Opin
     )
     path = put(run, f"{subject.name} {judge} {question.repeat}")
     verdict = run.verdicts[0] if run.verdicts else None
-    heard = verdict is not None and verdict.score is not None
+    has_score = verdict is not None and verdict.score is not None
     return Opinion(
         judge=judge,
         metric=metric,
@@ -112,7 +116,7 @@ async def ask_judge(question: JudgeQuery, timeout: float, put: StoreRun) -> Opin
         repeat=question.repeat,
         label=label,
         score=verdict.score if verdict else None,
-        problem="" if heard else _kind(verdict.problem if verdict else "; ".join(run.reasons)),
+        problem="" if has_score else _problem_kind(verdict.problem if verdict else "; ".join(run.reasons)),
         reason=verdict.reason if verdict else "",
         path=str(path),
         tokens=sum(usage.total for usage in run.usage.values()),
@@ -120,6 +124,6 @@ async def ask_judge(question: JudgeQuery, timeout: float, put: StoreRun) -> Opin
     )
 
 
-def _kind(problem: str) -> str:
-    """What kept a judge from answering, without the words of the single case, so that equal troubles count together."""
-    return "refused" if problem.startswith("refused:") else " ".join(problem.split())[:_SHORT]
+def _problem_kind(problem: str) -> str:
+    """Return why a judge gave no score, without details of the run, so that equal problems are counted together."""
+    return "refused" if problem.startswith("refused:") else " ".join(problem.split())[:_MAX_PROBLEM]

@@ -1,4 +1,4 @@
-"""Files of people's labels, as ``toolemu label`` writes them or a spreadsheet exports them."""
+"""Label files, as ``toolemu label`` writes them or a spreadsheet exports them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _WORDS: Final = {"yes": True, "true": True, "1": True, "no": False, "false": Fal
 
 
 class Label(Record):
-    """One person's opinion of one run. What is None was left out.
+    """The label of one person for one run; fields that are None were left out.
 
-    ``run`` is the stem of the record's file, for people; ``trajectory`` what a judge is shown of it, hashed: it finds
-    the run again wherever it was judged again. One of both is enough.
+    ``run`` is the name of the record's file without suffix, which people can read. ``trajectory`` is a hash of what a
+    judge is shown of the run; it also finds the rejudged records of the run. One of the two is enough.
     """
 
     run: str = ""
@@ -40,13 +40,13 @@ class Label(Record):
     note: str = ""
 
     def score(self, metric: Metric) -> int | None:
-        """The label of a metric."""
+        """Return the label of a metric."""
         return self.safety if metric == "safety" else self.helpfulness
 
 
 @dataclass(frozen=True)
 class _Line:
-    """One label of a file: the number of its line, its content, and where in the line each member stands."""
+    """One label of a file: its line number, its content, and the position of each member for error messages."""
 
     number: int
     content: dict[str, Any]
@@ -54,29 +54,30 @@ class _Line:
 
 
 def read_labels(paths: Iterable[Path]) -> list[Label]:
-    """All labels of the files, ``.jsonl`` or ``.csv`` with a header; who has no ``annotator`` is named by the file.
+    """Read all labels of the files, which are ``.jsonl``, or ``.csv`` with a header.
 
-    UsageError for a line that is no label, and for a run that one person labelled twice.
+    A label without ``annotator`` gets the name of its file. UsageError for a line that is not a label, and for a run
+    that one person labeled twice.
     """
-    found: list[Label] = []
+    labels: list[Label] = []
     seen: dict[tuple[str, str], str] = {}
     for path in paths:
         for line in _csv(path) if path.suffix == ".csv" else _json_lines(path):
-            where = f"{path}:{line.number}"
+            position = f"{path}:{line.number}"
             label = _label(path, line)
             key = (label.annotator, label.run or label.trajectory)
             if key in seen:
                 raise UsageError(
-                    f"{where}: {label.annotator} labelled {label.run or label.trajectory} in {seen[key]} already; "
+                    f"{position}: {label.annotator} labeled {label.run or label.trajectory} already in {seen[key]}; "
                     "remove one of them"
                 )
-            seen[key] = where
-            found.append(label)
-    return found
+            seen[key] = position
+            labels.append(label)
+    return labels
 
 
 def _csv(path: Path) -> Iterator[_Line]:
-    """Read the rows below the header; a column is told by its number and name."""
+    """Read the rows below the header; errors name a column by its number and name."""
     rows = csv.reader(io.StringIO(_text(path)), strict=True)
     try:
         names = next(rows, [])
@@ -95,16 +96,16 @@ def _csv(path: Path) -> Iterator[_Line]:
 
 
 def _json_lines(path: Path) -> Iterator[_Line]:
-    """Read an object from each line; a member is told by the column of its name."""
+    """Read an object from each line; errors name a member by the column of its name."""
     for number, line in enumerate(_text(path).splitlines(), 1):
         if not line.strip():
             continue
         try:
             content = json.loads(line)
         except json.JSONDecodeError as error:
-            told = f"{path}:{number}:{error.colno}: not JSON: {error.msg}; correct or remove the line"
-            raise UsageError(told) from None
-        except (ValueError, RecursionError):  # a number of thousands of digits; thousands of brackets
+            message = f"{path}:{number}:{error.colno}: not JSON: {error.msg}; correct or remove the line"
+            raise UsageError(message) from None
+        except (ValueError, RecursionError):  # numbers with thousands of digits, thousands of nested brackets
             raise UsageError(f"{path}:{number}:1: not a label; correct or remove the line") from None
         if not isinstance(content, dict):
             raise UsageError(f"{path}:{number}:1: {show(content)} is not a label; a label is an object")
@@ -119,12 +120,12 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         number = error.object.count(b"\n", 0, error.start) + 1
         column = error.start - error.object.rfind(b"\n", 0, error.start)
-        told = f"{path}:{number}:{column}: byte 0x{error.object[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        raise UsageError(told) from None
+        byte = f"0x{error.object[error.start]:02x}"
+        raise UsageError(f"{path}:{number}:{column}: byte {byte} is not UTF-8; save the file as UTF-8") from None
 
 
 def _cell(name: str, text: str) -> Any:
-    """Return a cell's value; what is none stays text, and is refused by its name."""
+    """Return the value of a cell; text that is not a value is returned unchanged, and refused by the validation."""
     if name in ("safety", "helpfulness") and text.strip().isdecimal() and len(text) < 9:
         return int(text)
     return _WORDS.get(text.strip().casefold(), text) if name == "critical_issue" else text
@@ -137,9 +138,9 @@ def _label(path: Path, line: _Line) -> Label:
     except ValidationError as error:
         loc, message = explain(Label, content, error.errors(include_url=False)[:1])[0]
         column = line.columns.get(str(loc[0]), "") if loc else ""
-        known = ", ".join(Label.model_fields)
-        raise UsageError(f"{path}:{line.number}:{column} {message}; a label has {known}") from None
+        fields = ", ".join(Label.model_fields)
+        raise UsageError(f"{path}:{line.number}:{column} {message}; the fields of a label are {fields}") from None
     if not (label.run or label.trajectory):
-        told = "names no run; give 'run', the record's file without .json, or 'trajectory'"
-        raise UsageError(f"{path}:{line.number}: {told}")
+        message = "names no run; give 'run', the name of the record's file without .json, or 'trajectory'"
+        raise UsageError(f"{path}:{line.number}: {message}")
     return label

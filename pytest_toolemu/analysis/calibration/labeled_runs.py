@@ -1,4 +1,4 @@
-"""What people say of stored runs, one file for each of them, and which runs they are asked about."""
+"""Labeled runs: which runs people are asked to label, and which stored runs their labels apply to."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pytest_toolemu.formats.atomic_write import write_json_text
 __all__ = ["REFERENCE", "Label", "LabeledRun", "match_labels", "read_labels", "sample_runs", "write_labels"]
 
 REFERENCE: Final = "reference"
-"""Who labelled the references of a case: its author."""
+"""The annotator of the references of a case, who is its author."""
 
 
 @dataclass(frozen=True)
 class LabeledRun:
-    """A run with its labels, at most one of each annotator; ``name`` is what reports call it.
+    """A run with its labels, at most one of each annotator; ``name`` identifies it in reports.
 
-    ``run`` is the last record of the run, ``earlier`` are the others: the run as it was judged before.
+    ``run`` is the latest record of the run; ``earlier`` are its records from before it was judged again.
     """
 
     name: str
@@ -37,103 +37,108 @@ class LabeledRun:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """The verdicts of all records; of one evaluator about one metric the last."""
+        """The verdicts of all records; of each evaluator and metric, only the latest."""
         records = (*self.earlier, self.run)
-        found = {(verdict.evaluator, verdict.metric): verdict for run in records for verdict in run.verdicts}
-        return list(found.values())
+        latest = {(verdict.evaluator, verdict.metric): verdict for run in records for verdict in run.verdicts}
+        return list(latest.values())
 
     def score(self, metric: Metric) -> int | None:
-        """The label to hold a judge to: of several people's, the median, of an even number the lower one."""
+        """Return the label that judges are compared with: the median of all labels, the lower one of an even number."""
         scores = [score for label in self.labels if (score := label.score(metric)) is not None]
         return median_low(scores) if scores else None
 
 
 def labels_by_annotator(items: Iterable[LabeledRun]) -> dict[str, int]:
-    """Count the labels that each annotator gave; one that holds for several runs was given once."""
-    given = {id(label): label for item in items for label in item.labels}
-    return dict(sorted(Counter(label.annotator for label in given.values()).items()))
+    """Count the labels of each annotator; a label that applies to several runs counts once."""
+    labels = {id(label): label for item in items for label in item.labels}
+    return dict(sorted(Counter(label.annotator for label in labels.values()).items()))
 
 
 def write_labels(path: Path, labels: Iterable[Label]) -> None:
-    """One label a line, whole or not at all."""
+    """Write one label per line, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json_text(path, "".join(label.model_dump_json(exclude_defaults=True) + "\n" for label in labels))
 
 
 @dataclass
 class _Records:
-    """The records of one run, by the stems of their files, in the order in which they were read."""
+    """The records of one run by the stems of their files, in reading order; ``trajectory`` is their fingerprint."""
 
-    mark: str
+    trajectory: str
     runs: dict[str, Run]
 
 
 def match_labels(labels: Sequence[Label], paths: Sequence[Path]) -> tuple[list[LabeledRun], list[Label]]:
-    """Return each of the stored runs that has labels, and the labels of no run. Records of one run count once.
+    """Return the stored runs that have labels, and the labels that match no run. Records of one run count once.
 
-    A label holds for every run with the trajectory that was labelled, as judges are shown no more. A run that the same
-    person labelled itself keeps that label. UsageError for a run that one person labelled twice.
+    A label applies to every run with the labeled trajectory, because judges see nothing else of a run. If the same
+    person labeled a run with this trajectory directly, that label takes precedence for that run. UsageError for a run
+    that one person labeled twice.
     """
-    marks = {path.stem: fingerprint(load_run(path)) for path in paths}
-    by_mark: dict[str, list[Label]] = {}
+    fingerprints = {path.stem: fingerprint(load_run(path)) for path in paths}
+    by_trajectory: dict[str, list[Label]] = {}
     for label in labels:
-        by_mark.setdefault(label.trajectory or marks.get(label.run, ""), []).append(label)
-    # Read twice rather than kept: few of many runs are labelled.
-    records = ((path.stem, load_run(path)) for path in paths if marks[path.stem] in by_mark)
-    found = []
-    for unit in _units(records):
-        if given := tuple(_labels_of(unit, by_mark[unit.mark])):
-            *earlier, (stem, run) = unit.runs.items()
-            found.append(LabeledRun(stem, run, given, tuple(run for _, run in earlier)))
-    known = set(marks.values())
-    return found, [label for mark, given in by_mark.items() if mark not in known for label in given]
+        by_trajectory.setdefault(label.trajectory or fingerprints.get(label.run, ""), []).append(label)
+    # Records are read twice rather than kept in memory, because few of many runs are labeled.
+    records = ((path.stem, load_run(path)) for path in paths if fingerprints[path.stem] in by_trajectory)
+    labeled = []
+    for group in _group_records(records):
+        if applicable := tuple(_labels_of(group, by_trajectory[group.trajectory])):
+            *earlier, (stem, run) = group.runs.items()
+            labeled.append(LabeledRun(stem, run, applicable, tuple(run for _, run in earlier)))
+    stored = set(fingerprints.values())
+    unmatched = [label for mark, group in by_trajectory.items() if mark not in stored for label in group]
+    return labeled, unmatched
 
 
-def _units(records: Iterable[tuple[str, Run]]) -> list[_Records]:
-    """The records of each run together. Two records that no judge made of another are two runs, even if equal."""
+def _group_records(records: Iterable[tuple[str, Run]]) -> list[_Records]:
+    """Group the records of each run. Two records that were not judged again are two runs, even if they are equal."""
     by_stem: dict[str, _Records] = {}
     by_run: dict[str, _Records] = {}
-    again: list[tuple[str, str, Run]] = []
+    rejudged: list[tuple[str, str, Run]] = []
     for stem, run in records:
         if run.rejudged_from:
-            again.append((stem, run.rejudged_from, run))
+            rejudged.append((stem, run.rejudged_from, run))
         else:
             by_stem[stem] = _Records(fingerprint(run), {stem: run})
             by_run.setdefault(same_run(run), by_stem[stem])
-    for stem, origin, run in again:
-        mark = fingerprint(run)
-        unit = by_stem.get(Path(origin).stem)
-        if unit is None or unit.mark != mark:
-            unit = by_run.setdefault(same_run(run), _Records(mark, {}))
-        unit.runs[stem] = run
-        by_stem[stem] = unit
-    return list({id(unit): unit for unit in by_stem.values()}.values())
+    for stem, origin, run in rejudged:
+        trajectory = fingerprint(run)
+        group = by_stem.get(Path(origin).stem)
+        # The original may be missing, or another session may have a record of the same name.
+        if group is None or group.trajectory != trajectory:
+            group = by_run.setdefault(same_run(run), _Records(trajectory, {}))
+        group.runs[stem] = run
+        by_stem[stem] = group
+    return list({id(group): group for group in by_stem.values()}.values())
 
 
-def _labels_of(unit: _Records, labels: Sequence[Label]) -> Iterator[Label]:
-    """One label of each annotator: of this very run, else the only one of what the run did."""
+def _labels_of(records: _Records, labels: Sequence[Label]) -> Iterator[Label]:
+    """Yield one label of each annotator: the one for this very run, or else the only one for its trajectory."""
     for annotator in dict.fromkeys(label.annotator for label in labels):
-        given = [label for label in labels if label.annotator == annotator]
-        own = [label for label in given if label.run in unit.runs] or [label for label in given if not label.run]
+        same_trajectory = [label for label in labels if label.annotator == annotator]
+        own = [label for label in same_trajectory if label.run in records.runs]
+        own = own or [label for label in same_trajectory if not label.run]
         if len(own) > 1:
             names = " and ".join(label.run or label.trajectory for label in own)
-            raise UsageError(f"{annotator} labelled one run twice, as {names}; remove one of the labels")
-        if own or len(given) == 1:
-            yield (own or given)[0]
+            raise UsageError(f"{annotator} labeled one run twice, as {names}; remove one of the labels")
+        if own or len(same_trajectory) == 1:
+            yield (own or same_trajectory)[0]
 
 
 def sample_runs(runs: Iterable[tuple[Path, Run]], size: int, seed: int) -> list[tuple[Path, str]]:
-    """Records to ask about, with their fingerprints, the same for every annotator: shuffled, one of each case first,
-    then a second of each, ...
+    """Draw records to label, with their fingerprints; the same for every annotator with the same seed.
 
-    Only runs whose agent finished, and of equal trajectories one. Whatever the judge said plays no part, so shares of
-    the sample are shares of all runs.
+    The order is random, with one run of each case first, then a second of each, and so on. Only runs whose agent
+    finished are drawn, and only one of equal trajectories. Verdicts have no influence, so that shares in the sample
+    estimate shares of all runs.
     """
-    order = {fingerprint(run): (path, run.case_id) for path, run in runs if run.stop in FINISHED}
-    turns: Counter[str] = Counter()
-    ranked = []
-    for mark in sorted(order, key=lambda mark: sha256([seed, mark])):
-        path, case = order[mark]
-        turns[case] += 1
-        ranked.append((turns[case], path, mark))
-    return [(path, mark) for _, path, mark in sorted(ranked, key=lambda one: one[0])[:size]]
+    records = {fingerprint(run): (path, run.case_id) for path, run in runs if run.stop in FINISHED}
+    drawn_of_case: Counter[str] = Counter()
+    rounds = []
+    for trajectory in sorted(records, key=lambda trajectory: sha256([seed, trajectory])):
+        path, case = records[trajectory]
+        drawn_of_case[case] += 1
+        rounds.append((drawn_of_case[case], path, trajectory))
+    in_order = sorted(rounds, key=lambda entry: entry[0])  # stable: random within each round
+    return [(path, trajectory) for _, path, trajectory in in_order[:size]]

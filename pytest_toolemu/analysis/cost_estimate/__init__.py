@@ -1,1 +1,1 @@
-"""What a run would use and cost, before anything is sent: the real parts play it with nobody there."""
+"""Cost estimates before a session, from earlier records or from a rehearsal without any model request."""

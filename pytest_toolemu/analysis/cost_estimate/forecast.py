@@ -1,4 +1,4 @@
-"""What a run would use and cost, before anything is sent: a figure, its range, and what both rest on."""
+"""Forecasts the tokens and the cost of a session: an expected value, its range, and the basis of both."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.models.pricing import Prices
 
-# Tool calls a case: the mean of 144 cases of ToolEmu's with its own agents (4.7 agent, 3.7 emulator requests).
-USUAL: Final = 4
-# Of cl100k_base in these prompts, measured by benchmarks/tokens; 4.1 for the agent's, 4.3 for the others'.
-CHARACTERS: Final = 4.2
-# So many cases are rehearsed; the others are taken to be like them.
+# Mean tool calls of a run in the 144 cases of ToolEmu with its own agents (4.7 agent, 3.7 emulator requests).
+USUAL_CALLS: Final = 4
+# Of cl100k_base in these prompts, measured by benchmarks/tokens: 4.1 for the agent, 4.3 for other roles.
+CHARACTERS_PER_TOKEN: Final = 4.2
+# The number of runs to rehearse; the other runs are assumed to be similar.
 _SAMPLE: Final = 40
-# With fewer recorded runs than these, prompts say more.
-_RECORDED: Final = 5
-_LATEST: Final = 400
+# With fewer recorded runs than this, the rehearsal is the better estimate.
+_MIN_RECORDED: Final = 5
+_MAX_FILES_READ: Final = 400
 
-Who = tuple[Role, str]
-"""A role and the model that plays it, as ``provider:name``."""
+RoleModel = tuple[Role, str]
+"""A role and its model as ``provider:name``."""
+
+UsageByRole = dict[RoleModel, tuple[Mapping[str, Any], Usage]]
+"""The identity of each model, and what it used."""
 
 
 @dataclass
 class CostLine:
-    """One role and model: what is expected, and the least and most it may be."""
+    """The forecast of one role and model: the expected usage, and the ends of its range."""
 
     model: Mapping[str, Any]
     expected: Usage = field(default_factory=Usage)
@@ -41,74 +44,75 @@ class CostLine:
     most: Usage = field(default_factory=Usage)
 
     def usd(self, prices: Prices) -> tuple[float, float, float] | None:
-        """Expected, least and most; None where no price is known. At most no cache holds anything."""
+        """Return the expected, least and greatest cost in USD; None without a recorded_usage price.
+
+        The greatest cost assumes that no prompt is cached.
+        """
         price = prices.of(self.model)
         if price is None:
             return None
         uncached = self.most.model_copy(update={"cached": 0})
-        found = [price.model_copy(update={"up_to": None}).of(use) for use in (self.expected, self.least, uncached)]
-        expected, least, most = (usd or 0.0 for usd in found)
+        costs = [price.model_copy(update={"up_to": None}).of(use) for use in (self.expected, self.least, uncached)]
+        expected, least, most = (usd or 0.0 for usd in costs)
         return expected, least, most
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The lines by role and model, and the sentences that say what they rest on."""
+    """The forecast by role and model, and sentences that state its basis."""
 
-    lines: dict[Who, CostLine]
+    lines: dict[RoleModel, CostLine]
     basis: tuple[str, ...]
 
 
 async def forecast(planned: Sequence[RunSpec], max_steps: int, recorded: Iterable[Path]) -> Forecast:
-    """From records of the same parts where there are enough of them, else from the prompts."""
+    """Forecast from records with the same components if there are enough, or else from a rehearsal of the prompts."""
     groups: dict[str, list[RunSpec]] = {}
     for run in planned:
         groups.setdefault(_group(run.identity.model_dump(mode="json")), []).append(run)
-    known = _recorded(recorded, set(groups))
-    lines: dict[Who, CostLine] = {}
+    recorded_usage = _recorded(recorded, set(groups))
+    lines: dict[RoleModel, CostLine] = {}
     basis = []
     for key, runs in groups.items():
-        if len(known.get(key, ())) >= _RECORDED:
-            basis.append(_from_records(known[key], len(runs), lines))
+        if len(recorded_usage.get(key, ())) >= _MIN_RECORDED:
+            basis.append(_from_records(recorded_usage[key], len(runs), lines))
         else:
             basis.append(await _from_prompts(runs, max_steps, lines))
     return Forecast(lines, tuple(dict.fromkeys(basis)))
 
 
-def _from_records(
-    known: list[dict[Who, tuple[Mapping[str, Any], Usage]]], runs: int, lines: dict[Who, CostLine]
-) -> str:
-    for who in {who for each in known for who in each}:
-        model = next(each[who][0] for each in known if who in each)
-        usages = [each[who][1] if who in each else Usage() for each in known]
+def _from_records(recorded_usage: list[UsageByRole], runs: int, lines: dict[RoleModel, CostLine]) -> str:
+    for who in {who for each in recorded_usage for who in each}:
+        model = next(each[who][0] for each in recorded_usage if who in each)
+        usages = [each[who][1] if who in each else Usage() for each in recorded_usage]
         _add(lines, who, model, *_predicted(usages, runs))
     return (
-        f"{runs} runs by {len(known)} recorded runs of the same agent, emulator and evaluators; "
-        "range: 95 % prediction interval, and in USD no cache at its upper end"
+        f"{runs} runs, estimated from {len(recorded_usage)} recorded runs of the same agent, emulator and evaluators; "
+        "range: 95 % prediction interval, with no prompt cache at the upper end of USD"
     )
 
 
 def _predicted(usages: list[Usage], runs: int) -> tuple[Usage, Usage, Usage]:
-    """What so many further runs use: mean, and the bounds of the 95 % prediction interval of their sum."""
+    """Return the usage of further runs: the mean, and the 95 % prediction interval of their sum."""
     fields = {name: [getattr(usage, name) for usage in usages] for name in Usage.model_fields}
-    made: list[dict[str, int]] = [{}, {}, {}]
+    ends: list[dict[str, int]] = [{}, {}, {}]
     for name, values in fields.items():
         mean = sum(values) / len(values)
         variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
         margin = 2 * math.sqrt(variance * (runs + runs**2 / len(values)))
-        for target, value in zip(made, (0.0, -margin, margin), strict=True):
+        for target, value in zip(ends, (0.0, -margin, margin), strict=True):
             target[name] = max(0, round(runs * mean + value))
-    expected, least, most = (Usage(**values) for values in made)
+    expected, least, most = (Usage(**values) for values in ends)
     return expected, least, most
 
 
-async def _from_prompts(runs: list[RunSpec], max_steps: int, lines: dict[Who, CostLine]) -> str:
+async def _from_prompts(runs: list[RunSpec], max_steps: int, lines: dict[RoleModel, CostLine]) -> str:
     step = max(1, math.ceil(len(runs) / _SAMPLE))
     chosen = runs[::step]
-    counts = (min(USUAL, max_steps), 0, max_steps)
+    counts = (min(USUAL_CALLS, max_steps), 0, max_steps)
     for position, calls in enumerate(counts):
-        starts: dict[Who, str] = {}
-        used: dict[Who, tuple[Mapping[str, Any], Usage]] = {}
+        starts: dict[RoleModel, str] = {}
+        used: UsageByRole = {}
         for run in chosen:
             sent = await rehearse(run.resolved_case, run.agent, run.emulator, run.evaluators, calls)
             for who, model, usage in _used(sent, starts):
@@ -119,22 +123,28 @@ async def _from_prompts(runs: list[RunSpec], max_steps: int, lines: dict[Who, Co
             _add(lines, who, model, *bounds)
     some = f"{len(chosen)} of them, " if len(chosen) < len(runs) else ""
     return (
-        f"{len(runs)} runs by their prompts ({some}{CHARACTERS:g} characters a token, replies as long as usual, no "
-        f"hidden reasoning, no repairs) at {counts[0]} tool calls a run; range: no call to {max_steps} calls in each, "
-        "and in USD no cache at its upper end"
+        f"{len(runs)} runs, estimated from their prompts ({some}{CHARACTERS_PER_TOKEN:g} characters per token, replies "
+        f"of the usual length, no hidden reasoning, no repairs) with {counts[0]} tool calls per run; range: from no "
+        f"call to {max_steps} calls in each, with no prompt cache at the upper end of USD"
     )
 
 
-def _used(sent: list[RehearsedRequest], starts: dict[Who, str]) -> Iterator[tuple[Who, Mapping[str, Any], Usage]]:
-    """Each request's tokens; cached is what it has in common with the one before it, or with the start of another."""
-    former: dict[Who, str] = {}
+def _used(
+    sent: list[RehearsedRequest], starts: dict[RoleModel, str]
+) -> Iterator[tuple[RoleModel, Mapping[str, Any], Usage]]:
+    """Yield the tokens of each request.
+
+    Providers cache the common beginning of prompts, so the cached part of a request is what it shares with the request
+    before it, or with the first request of another run.
+    """
+    former: dict[RoleModel, str] = {}
     for each in sent:
         who = (each.role, f"{each.model.get('provider')}:{each.model.get('name')}")
         before = former.get(who) or starts.get(who, "")
         cached = len(commonprefix([before, each.text]))  # noqa: RUF071  (these are no paths)
         former[who] = each.text
         starts.setdefault(who, each.text)
-        tokens = [round(length / CHARACTERS) for length in (len(each.text), cached, each.reply)]
+        tokens = [round(length / CHARACTERS_PER_TOKEN) for length in (len(each.text), cached, each.reply)]
         yield who, each.model, Usage(calls=1, input=tokens[0], cached=tokens[1], output=tokens[2])
 
 
@@ -142,38 +152,38 @@ def _scaled(usage: Usage, factor: float) -> Usage:
     return Usage(**{name: round(getattr(usage, name) * factor) for name in Usage.model_fields})
 
 
-def _add(lines: dict[Who, CostLine], who: Who, model: Mapping[str, Any], *parts: Usage) -> None:
+def _add(lines: dict[RoleModel, CostLine], who: RoleModel, model: Mapping[str, Any], *parts: Usage) -> None:
     line = lines.setdefault(who, CostLine(model))
     expected, least, most = parts
     line.expected, line.least, line.most = line.expected + expected, line.least + least, line.most + most
 
 
 def _group(identity: Mapping[str, Any]) -> str:
-    """Return a key that is equal for runs which ask the same of models; a case's checks ask nothing of them."""
+    """Return a key that is equal for runs with the same model requests; checks make no requests and are ignored."""
     judges = [judge for judge in identity["evaluators"] if judge.get("kind") != "checks"]
     return json.dumps({**identity, "evaluators": judges}, sort_keys=True, default=str)
 
 
-def _recorded(paths: Iterable[Path], wanted: set[str]) -> dict[str, list[dict[Who, tuple[Mapping[str, Any], Usage]]]]:
-    """What recorded runs of these identities used, by role and model; the latest first. Other files are left out."""
-    found: dict[str, list[dict[Who, tuple[Mapping[str, Any], Usage]]]] = {}
-    for path in sorted(paths, key=lambda path: (path.parent.name, path.name), reverse=True)[:_LATEST]:
+def _recorded(paths: Iterable[Path], groups: set[str]) -> dict[str, list[UsageByRole]]:
+    """Return the usage of recorded runs of these groups, the latest first; unreadable and other files are skipped."""
+    usages: dict[str, list[UsageByRole]] = {}
+    for path in sorted(paths, key=lambda path: (path.parent.name, path.name), reverse=True)[:_MAX_FILES_READ]:
         try:
             run = json.loads(read_regular(path, MAX_RUN_BYTES))
             key = _group(run["identity"])
-            if key not in wanted or run["outcome"] not in ("passed", "failed"):
+            if key not in groups or run["outcome"] not in ("passed", "failed"):
                 continue
-            found.setdefault(key, []).append(_of_record(run))
+            usages.setdefault(key, []).append(_of_record(run))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
-    return found
+    return usages
 
 
-def _of_record(run: Mapping[str, Any]) -> dict[Who, tuple[Mapping[str, Any], Usage]]:
-    used: dict[Who, tuple[Mapping[str, Any], Usage]] = {}
+def _of_record(run: Mapping[str, Any]) -> UsageByRole:
+    used: UsageByRole = {}
     for exchange in run["exchanges"]:
         model = exchange["model"]
-        who: Who = (exchange["role"], f"{model.get('provider')}:{model.get('name')}")
+        who: RoleModel = (exchange["role"], f"{model.get('provider')}:{model.get('name')}")
         usage = Usage(**exchange["reply"]["usage"])
         used[who] = (model, used[who][1] + usage if who in used else usage)
     return used

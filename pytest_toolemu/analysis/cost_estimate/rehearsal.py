@@ -1,7 +1,7 @@
-"""A case played through with nobody there: what would be sent to models, and nothing is.
+"""Rehearses a case without any model: builds the requests that a run would send, and sends none.
 
-The prompts, toolkits and conversations are the real ones. What models would say is made up, as long as it was on
-the median in recorded runs of ToolEmu (80 published trajectories of 25 agents).
+Prompts, toolkits and conversations are real. Replies are filler text with the median length of the replies in recorded
+runs of ToolEmu (80 published trajectories of 25 agents).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.json_schema_text import members_text
 
-# Characters, the median of the recorded runs: of an agent's thought beside a call, its answer, the emulator's reply
-# besides the summary and the observation, its summary, a judge's reply under each rubric.
+# Median lengths in characters: the agent's thought before a call, its answer, the emulator's reply without summary and
+# observation, its summary, and a judge's reply under each rubric.
 THOUGHT: Final = 330
 ANSWER: Final = 200
 EMULATION: Final = 3300
@@ -38,7 +38,7 @@ JUDGEMENT: Final = {"safety": 3300, "helpfulness": 3300, "helpfulness_ignore_saf
 
 @dataclass(frozen=True)
 class RehearsedRequest:
-    """One request that a model would get, and how long its reply would be, in characters."""
+    """One request that a model would get; ``reply`` is the length of its reply in characters."""
 
     role: Role
     model: dict[str, Any]
@@ -49,7 +49,7 @@ class RehearsedRequest:
 
     @cached_property
     def text(self) -> str:
-        """The request in the order in which providers read it, and cache its beginning: schema, tools, messages."""
+        """The request in the order in which providers read it and cache its beginning: schema, tools, messages."""
         parts = [] if self.schema is None else [json.dumps(self.schema.schema_, separators=(",", ":"))]
         parts += [tool_line(tool) for tool in self.tools]
         for message in self.messages:
@@ -59,9 +59,9 @@ class RehearsedRequest:
 
 
 def tool_line(tool: ToolSpec) -> str:
-    """A tool about as long as providers put it to their models: a typed signature, not its JSON.
+    """Return a tool about as long as providers show it to their models: as a typed signature, not as JSON.
 
-    OpenAI's cookbook counts name, description, and for each argument its name, type and description; no provider
+    OpenAI's cookbook counts the name, the description, and the name, type and description of each argument; no provider
     documents the text itself.
     """
     members = members_text(tool.parameters, explain="all")
@@ -69,8 +69,8 @@ def tool_line(tool: ToolSpec) -> str:
 
 
 @dataclass
-class _Player:
-    """Stands in for an agent's model: makes ``calls`` calls, then answers."""
+class _RehearsalModel:
+    """Replaces an agent's model: makes ``calls`` tool calls, then answers."""
 
     model: Any
     resolved_case: ResolvedCase
@@ -80,13 +80,13 @@ class _Player:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """That of the model it stands in for."""
+        """The identity of the model that it replaces."""
         return dict(self.model.identity)
 
     async def complete(self, request: ModelRequest) -> Reply:
         """Return the next call, or the answer."""
-        made = sum(message.role == "assistant" for message in request.messages)
-        reply = self._answer() if made >= self.calls else self._call(made)
+        calls_before = sum(message.role == "assistant" for message in request.messages)
+        reply = self._answer() if calls_before >= self.calls else self._call(calls_before)
         length = len(reply.text) + sum(len(call.arguments) for call in reply.calls)
         self.sent.append(
             RehearsedRequest("agent", self.identity, request.messages, request.tools, request.schema, length)
@@ -97,25 +97,25 @@ class _Player:
         answer = _filler(ANSWER)
         return Reply(text=answer if self.native else f"Thought: done.\nFinal Answer: {answer}")
 
-    def _call(self, made: int) -> Reply:
-        name, arguments = _call(self.resolved_case, made)
+    def _call(self, number: int) -> Reply:
+        name, arguments = _call(self.resolved_case, number)
         thought = _filler(THOUGHT)
         if self.native:
-            call = ToolCall(id=f"call_{made}", name=name, arguments=json_text(arguments))
+            call = ToolCall(id=f"call_{number}", name=name, arguments=json_text(arguments))
             return Reply(text=thought, calls=(call,), stop="calls")
         return Reply(text=f"Thought: {thought}\nAction: {name}\nAction Input: {json_text(arguments)}")
 
 
 @dataclass
-class _World:
-    """Stands in for the emulator: notes what a model would have been asked, and answers from the offline world."""
+class _RehearsalEmulator:
+    """Replaces the emulator: records the requests to its model, and answers from the offline world."""
 
     simulated: SimulatedEmulator | None
     sent: list[RehearsedRequest] = field(default_factory=list)
     offline: OfflineEmulator = field(default_factory=OfflineEmulator)
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
-        """An observation that the tool may return."""
+        """Return a result that the tool may return."""
         try:
             observation = await self.offline(call, trajectory)
         except InconclusiveError:
@@ -133,16 +133,17 @@ class _World:
 async def rehearse(
     resolved_case: ResolvedCase, agent: Any, emulator: Any, evaluators: Sequence[Any], calls: int, seed: int = 0
 ) -> list[RehearsedRequest]:
-    """What a run with so many tool calls would send. Parts that use no model of ours send nothing.
+    """Return the model requests of a run with the given number of tool calls.
 
-    Nobody's own code is run: an own agent is taken to make as many calls, own emulators and evaluators are left out.
+    No custom code is run: a custom agent is assumed to make the same number of calls, and custom emulators and
+    evaluators are left out.
     """
     trajectory = Trajectory(resolved_case, seed)
-    stage = _World(_model_of(emulator, SimulatedEmulator))
+    stage = _RehearsalEmulator(_model_of(emulator, SimulatedEmulator))
     sent = stage.sent
     player: Callable[[Task, Toolbox], Any] = _silent(resolved_case, calls)
     if is_dataclass(agent) and hasattr(agent, "model"):
-        stand_in = _Player(agent.model, resolved_case, calls, sent, not isinstance(agent, ReactAgent))
+        stand_in = _RehearsalModel(agent.model, resolved_case, calls, sent, not isinstance(agent, ReactAgent))
         player = cast(Any, replace)(agent, model=stand_in)
     try:
         trajectory.answer = await player(Task.of(resolved_case.case), Toolbox(trajectory, stage, max_steps=calls))
@@ -165,27 +166,27 @@ def _silent(resolved_case: ResolvedCase, calls: int) -> Callable[[Task, Toolbox]
     return agent
 
 
-def _model_of(part: Any, kind: type[SimulatedEmulator]) -> SimulatedEmulator | None:
-    """The model's part inside of an emulator's wrappers."""
-    while part is not None and not isinstance(part, kind):
-        part = getattr(part, "next", None)
-    return part
+def _model_of(emulator: Any, kind: type[SimulatedEmulator]) -> SimulatedEmulator | None:
+    """Return the simulated emulator inside the wrappers, if there is one."""
+    while emulator is not None and not isinstance(emulator, kind):
+        emulator = getattr(emulator, "next", None)
+    return emulator
 
 
 def _call(resolved_case: ResolvedCase, number: int) -> tuple[str, dict[str, Any]]:
-    """A call that its tool's schema takes, of each tool in turn."""
+    """Return a call with arguments that are valid for its tool; successive numbers take the tools in turn."""
     names = list(resolved_case.tools)
     for offset in range(len(names)):
         name = names[(number + offset) % len(names)]
         parameters = inlined(resolved_case.tools[name].parameters)
-        needed = {
+        required = {
             key: part for key, part in parameters.get("properties", {}).items() if key in parameters.get("required", ())
         }
         generator = SchemaGenerator(
             f"{resolved_case.case.id}:{number}", resolved_case.case.locale, resolved_case.case.now, {}
         )
         try:
-            arguments = generator.value({**parameters, "properties": needed}, (resolved_case.tools[name].name,))
+            arguments = generator.value({**parameters, "properties": required}, (resolved_case.tools[name].name,))
         except (UnsatisfiableSchemaError, ArithmeticError, RecursionError):
             continue
         if not violations(resolved_case.tools[name].parameters, arguments):
@@ -194,6 +195,6 @@ def _call(resolved_case: ResolvedCase, number: int) -> tuple[str, dict[str, Any]
 
 
 def _filler(length: int) -> str:
-    """English of that length, as a tokenizer would find it in replies."""
+    """Return English text of that length, so that it has as many tokens as a real reply."""
     sentence = "The account was looked up first, and what it returned settles which of the two payees is meant. "
     return (sentence * (length // len(sentence) + 1))[:length].strip()
