@@ -391,9 +391,22 @@ class ToolemuSession:
             self._flight.close()
         if self._loop is not None:
             self._loop.close(self._hurry)
+            if in_peace and self._loop.leftovers:
+                self._report_tasks(self._loop.leftovers)
             self._loop = None
         if self.carrier is not None:
             self.carrier.close()
+
+    def _report_tasks(self, tasks: list[str]) -> None:
+        """Name the tasks that agents left behind: in the summary, which workers reach with a file."""
+        from pytest_toolemu.plugin.execution import xdist
+        from pytest_toolemu.plugin.execution.bounded_exit import listed
+
+        text = f"left behind by agents and cancelled: {listed(tasks)}; await or cancel tasks before the agent returns"
+        if self.is_worker:
+            xdist.report_late(self, text)
+        else:
+            self.notes.append((text, {"yellow": True}))
 
 
 def relative(path: Path) -> str:

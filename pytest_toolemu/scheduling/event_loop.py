@@ -19,6 +19,8 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Final, TypeVar
 
+from pytest_toolemu.scheduling.leaked_tasks import leaked_tasks
+
 R = TypeVar("R")
 
 # A wait blocks for at most this long before it checks for Ctrl-C again, in seconds.
@@ -40,6 +42,8 @@ class CaseLoop:
         self._start_lock = threading.Lock()
         self._builder = _DaemonThreads("toolemu-apart", 1)
         self._writers = _DaemonThreads("toolemu-write", _WRITERS)
+        self.leftovers: list[str] = []
+        """After ``close``: the tasks that it cancelled, and where the loop is blocked if it could not."""
 
     def on_close(self, cleanup: Callable[[], Awaitable[None]]) -> None:
         """Run this on the loop before it ends, after all tasks."""
@@ -116,6 +120,8 @@ class CaseLoop:
         deadline = monotonic() + 3 * _GRACE
         while not ended.done():
             if monotonic() > deadline or (hurry is not None and hurry.is_set()):
+                if place := project_location(sys._current_frames().get(thread.ident or 0)):
+                    self.leftovers.append(f"a task that blocks the event loop at {place}")
                 return
             with contextlib.suppress(NotYet):
                 ended.result(TICK / 5)
@@ -146,6 +152,7 @@ class CaseLoop:
 
     async def _end(self) -> None:
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        self.leftovers = leaked_tasks(tasks)
         for task in tasks:
             task.cancel()
         if tasks:

@@ -86,6 +86,53 @@ def test_a_thread_that_never_ends_is_named_and_does_not_hold_up_the_exit(
     assert alive(mark) == []
 
 
+TASKS = """
+import asyncio, time
+tasks = []
+async def poll():
+    while True:
+        await asyncio.sleep(60)
+async def stubborn():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+async def block():
+    try:
+        await asyncio.sleep(60)
+    finally:
+        time.sleep(1000)
+async def agent(task, toolbox):
+    await toolbox.call("Till_Look", {{"who": task.split()[1]}})
+    if "Anna" in task:
+        tasks.append(asyncio.create_task({leave}, name="mine"))
+    return "Shall I?"
+"""
+
+
+@pytest.mark.parametrize("leave", ["poll", "stubborn"])
+def test_a_task_that_an_agent_did_not_await_is_named(project: Project, leave: str) -> None:
+    project.write("agents.py", TASKS.format(leave=f"{leave}()"))
+    result = project.run("--toolemu-agent=agents:agent")
+    result.assert_outcomes(passed=2)
+    line = next(number for number, text in enumerate(TASKS.splitlines(), 1) if f"def {leave}" in text)
+    result.stdout.re_match_lines(
+        [
+            rf"left behind by agents and cancelled: task 'mine' at agents.py:{line + 2 + (leave == 'stubborn')} \({leave}\); await or"
+        ]
+    )
+
+
+def test_a_task_that_blocks_the_event_loop_does_not_hold_up_the_end(alone: Project) -> None:
+    alone.write("agents.py", TASKS.format(leave="block()"))
+    result = alone.run("--toolemu-agent=agents:agent")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        ["left behind by agents and cancelled: *a task that blocks the event loop at agents.py:* (block)*"]
+    )
+
+
 @pytest.mark.parametrize("leave", PROCESSES.values(), ids=PROCESSES)
 def test_a_process_that_never_ends_is_named_and_terminated(project: Project, mark: str, leave: str) -> None:
     result = run(project, leave)

@@ -84,7 +84,7 @@ class Ending:
         threads, processes = self.leftovers.threads(), self.leftovers.processes()
         self._has_named_threads = bool(threads)
         if culprits := described(threads, processes):
-            self._report(f"left behind by agents for {self._seconds:g} s: {_listed(culprits)}; {_REMEDY}")
+            self._report(f"left behind by agents for {self._seconds:g} s: {listed(culprits)}; {_REMEDY}")
         self.leftovers.terminate()
         self.leftovers.close()
         # No thread can be started any more when the interpreter has begun to end.
@@ -142,7 +142,7 @@ class Ending:
         """Name what holds up the interpreter if it is the doing of an agent; empty if it must not be interrupted."""
         if _waits_for_threads(step):
             # Others may be writing results; nobody but the user ends that.
-            return "" if self.leftovers.other_threads() else _listed(described(self.leftovers.threads(), ()))
+            return "" if self.leftovers.other_threads() else listed(described(self.leftovers.threads(), ()))
         if self._agents_are_done.is_set() and not project_location(step):
             return ""
         return f"a function registered with atexit, {place_of(_innermost())}"
@@ -157,7 +157,8 @@ class Ending:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
-def _listed(culprits: list[str]) -> str:
+def listed(culprits: list[str]) -> str:
+    """Join the first culprits, and count the others."""
     more = len(culprits) - _MOST
     return ", ".join(culprits[:_MOST]) + (f" and {more} more" if more > 0 else "")
 

@@ -1,0 +1,35 @@
+"""Tasks of asyncio that agents started and did not await, described for a person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from types import CodeType
+from typing import Any, Final
+
+from pytest_toolemu.formats.redaction import in_log, plain
+
+_PACKAGE: Final = Path(__file__).parents[1]
+_MAX_LENGTH: Final = 200
+
+
+def leaked_tasks(tasks: Iterable[asyncio.Task[Any]]) -> list[str]:
+    """Describe each task whose coroutine is not of this package: its name, its coroutine, and where it waits."""
+    return sorted(_description(task) for task in tasks if not _is_ours(_code(task)))
+
+
+def _is_ours(code: CodeType | None) -> bool:
+    return code is not None and Path(code.co_filename).is_relative_to(_PACKAGE)
+
+
+def _description(task: asyncio.Task[Any]) -> str:
+    frames = task.get_stack(limit=1)
+    place = f" at {Path(frames[0].f_code.co_filename).name}:{frames[0].f_lineno}" if frames else ""
+    coroutine = getattr(task.get_coro(), "__qualname__", "a coroutine")
+    text = f"task {task.get_name()!r}{place} ({coroutine})"
+    return in_log(plain(" ".join(text.split())))[:_MAX_LENGTH]
+
+
+def _code(task: asyncio.Task[Any]) -> CodeType | None:
+    return getattr(task.get_coro(), "cr_code", None)
