@@ -35,7 +35,18 @@ def options() -> Iterator[str]:
     yield "# Options\n"
     yield (
         "Every option can be given on the command line, as an environment variable, or as an ini key; the first of these "
-        "that is set applies. An option that is *repeatable* takes commas in its variable and one line per value in the ini file.\n"
+        "that is set applies. The header of a session prints the resolved values and where they come from. An option that is "
+        "*repeatable* takes commas in its variable and one line per value in the ini file.\n"
+    )
+    yield (
+        "A file `.env` next to the ini file is read for keys, base URLs, and `TOOLEMU_` variables; the real environment takes "
+        "precedence. Names that begin with `TOOLEMU_` are reserved for options: one that looks like a misspelled option stops "
+        "the session, and any other that is unknown or empty is reported in the header.\n"
+    )
+    yield (
+        "Cases without an agent are skipped, and the summary says so. They are a usage error (exit status 4) if a verdict is "
+        "expected: with any `--toolemu-` option on the command line, with an evaluator or a gate configured anywhere, with an "
+        "empty `TOOLEMU_AGENT`, or if `CI` is set. Agents from a fixture or a hook count as agents.\n"
     )
     for option in OPTIONS:
         yield f"## `{option.option}`\n"
@@ -135,7 +146,8 @@ def records() -> Iterator[str]:
     yield "# Records\n"
     yield (
         "A session writes JSON files into a folder of its own, below the run directory. Each file is written whole or not at "
-        "all. Times are seconds since the epoch, durations are seconds.\n"
+        "all. Times are seconds since the epoch, durations are seconds. [Keep secrets and records "
+        "private](../how-to/secrets.md#records) describes who can read the files.\n"
     )
     yield (
         "| file | content |\n|---|---|\n"

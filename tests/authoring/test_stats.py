@@ -115,9 +115,9 @@ def test_where_nothing_can_be_counted(tmp_path: Path) -> None:
         stats([tmp_path])
 
 
-def test_the_readme_shows_the_benchmark_as_it_is() -> None:
-    """After a change of cases or toolkits: ``toolemu stats cases --into README.md``."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_dataset_card_shows_the_benchmark_as_it_is() -> None:
+    """After a change of cases or toolkits: ``toolemu stats cases --into docs/reference/dataset-card.md``."""
+    text = (ROOT / "docs" / "reference" / "dataset-card.md").read_text(encoding="utf-8")
     shown = text.partition(f"{BEGIN}\n")[2].partition(END)[0]
     assert shown == as_markdown(stats([ROOT / "cases"]))
 

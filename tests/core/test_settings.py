@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.settings import OPTIONS, Settings, is_model, resolve
+from pytest_toolemu.settings import Settings, is_model, resolve
 
 
 def settings(
@@ -102,8 +101,3 @@ def test_values_are_parsed(name: str, text: str, value: object) -> None:
 )
 def test_models_are_told_from_built_in_parts_and_functions_by_their_name(name: str, expected: bool) -> None:
     assert is_model(name) is expected
-
-
-def test_the_readme_names_every_option() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    assert [knob.option for knob in OPTIONS if f"`{knob.option}" not in readme] == []
