@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Final
 
 import jsonschema_rs
 
-from pytest_toolemu.formats.regular_expressions import SlowExpressionError, occurs
+from pytest_toolemu.formats.json_schema_keywords import subschemas
+from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_expression, occurs
 from pytest_toolemu.formats.yaml_document import closest
 
 _MAX_PROBLEMS: Final = 20
@@ -34,7 +37,14 @@ def _problem(text: str) -> str | None:
     try:
         _compiled(text)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-        return str(error).splitlines()[0]
+        # The validator prepends what it was doing to the message of ``_Pattern``.
+        return str(error).splitlines()[0].rpartition(" ValueError: ")[2]
+    for _, part in subschemas(json.loads(text), ()):
+        for name in part.get("patternProperties", ()):
+            if _linear(name) is None:
+                return (
+                    f"patternProperties: write {name!r} without lookarounds and backreferences, whose time has no limit"
+                )
     return None
 
 
@@ -52,11 +62,13 @@ def _fault(error: jsonschema_rs.ValidationError) -> str:
 def violations(schema: dict[str, Any], value: Any) -> list[str]:
     """Return each violation of the schema as ``location: message``; empty if the value conforms.
 
-    Formats (date, email, uri, ...) are enforced. At most 20 problems are returned.
+    Formats (date, email, uri, ...) are enforced. At most 20 problems are returned. Raise SlowExpressionError if a
+    regular expression exceeds its time limit.
     """
     try:
-        errors = itertools.islice(_compiled(json.dumps(schema)).iter_errors(value), _MAX_PROBLEMS)
-        return [text for error in errors for text in _messages(error)]
+        with _time_limits():
+            errors = itertools.islice(_compiled(json.dumps(schema)).iter_errors(value), _MAX_PROBLEMS)
+            return [text for error in errors for text in _messages(error)]
     except (ValueError, RecursionError):  # the validator's limit is about 255 levels
         return ["the value is nested too deeply"]
 
@@ -64,7 +76,8 @@ def violations(schema: dict[str, Any], value: Any) -> list[str]:
 def conforms(schema: dict[str, Any], value: Any) -> bool:
     """Return whether a value has no ``violations``; up to a hundred times as fast as listing them."""
     try:
-        return _compiled(json.dumps(schema)).is_valid(value)
+        with _time_limits():
+            return _compiled(json.dumps(schema)).is_valid(value)
     except (ValueError, RecursionError):
         return False
 
@@ -75,17 +88,24 @@ def matches(schema: dict[str, Any], value: Any) -> bool:
     Raise SlowExpressionError if a regular expression exceeds it: the value comes from an agent, and may be chosen to
     make the expression backtrack forever.
     """
+    try:
+        with _time_limits():
+            return bool(_bounded(json.dumps(schema)).is_valid(value))
+    except (ValueError, RecursionError):
+        return False
+
+
+@contextlib.contextmanager
+def _time_limits() -> Iterator[None]:
+    """Raise SlowExpressionError at the end if a regular expression exceeded its time limit inside this block."""
     exceeded: list[SlowExpressionError] = []
     token = _EXCEEDED.set(exceeded)
     try:
-        valid = bool(_bounded(json.dumps(schema)).is_valid(value))
-    except (ValueError, RecursionError):
-        return False
+        yield
     finally:
         _EXCEEDED.reset(token)
-    if exceeded:
-        raise exceeded[0]
-    return valid
+        if exceeded:
+            raise exceeded[0]
 
 
 _EXCEEDED: ContextVar[list[SlowExpressionError]] = ContextVar("exceeded")
@@ -100,6 +120,8 @@ class _Pattern:
     def __init__(self, _parent: dict[str, Any], pattern: str, _path: list[str | int]) -> None:
         self._pattern = pattern
         self._linear = _linear(pattern)
+        if self._linear is None and not is_expression(pattern):
+            raise ValueError(f'{json.dumps(pattern)} is not a "regex"')
 
     def validate(self, instance: Any) -> None:
         """Raise ValueError for text that does not match the expression."""
@@ -111,7 +133,7 @@ class _Pattern:
             _EXCEEDED.get().append(error)
             valid = False
         if not valid:
-            raise ValueError(self._pattern)
+            raise ValueError(f"{json.dumps(instance)} does not match {json.dumps(self._pattern)}")
 
 
 def _linear(pattern: str) -> jsonschema_rs.Validator | None:
@@ -132,7 +154,15 @@ def _bounded(schema: str) -> jsonschema_rs.Validator:
 @functools.lru_cache(maxsize=4096)
 def _compiled(schema: str) -> jsonschema_rs.Validator:
     # The retriever refuses every reference, so a schema never causes access to the network or the disk.
-    return jsonschema_rs.Draft202012Validator(json.loads(schema), validate_formats=True, retriever=_no_reference)
+    try:
+        return jsonschema_rs.Draft202012Validator(
+            json.loads(schema),
+            validate_formats=True,
+            retriever=_no_reference,
+            pattern_options=jsonschema_rs.RegexOptions(),
+        )
+    except (jsonschema_rs.ValidationError, ValueError):  # a lookaround or a backreference, or an error in the schema
+        return _bounded(schema)
 
 
 def _no_reference(uri: str) -> Any:

@@ -49,6 +49,17 @@ def is_linear(pattern: str) -> bool:
     return _linear(pattern) is not None
 
 
+def is_expression(pattern: str) -> bool:
+    """Return whether the engine with a time limit knows the syntax."""
+    import regex
+
+    try:
+        _backtracking(pattern)
+    except regex.error:
+        return False
+    return True
+
+
 @functools.lru_cache(maxsize=1024)
 def _linear(pattern: str) -> SchemaValidator | None:
     if _DIFFERENT_MEANING.search(pattern):

@@ -254,6 +254,16 @@ def test_instructions_that_begin_alike_are_told_in_a_dataset_only(office: Office
     ]
 
 
+def test_a_slow_pattern_of_a_tool(office: Office) -> None:
+    path = office.folder / "toolkits" / "Post.toolkit.yaml"
+    path.write_text(
+        path.read_text().replace("name: {type: string", "name: {type: string, pattern: '(?=a)(a|aa)+$(?!b)'", 1)
+    )
+    (problem,) = office.problems()
+    assert ': "(?=a)(a|aa)+$(?!b)" takes too long on a text of 20,000 characters such as ' in problem
+    assert problem.endswith("[slow-expression]")
+
+
 def test_two_cases_of_one_id(office: Office) -> None:
     office.case("family/ann", OTHER)
     told = (

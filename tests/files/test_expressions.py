@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
-from pytest_toolemu.formats.json_schema import conforms, matches
+from pytest_toolemu.formats.json_schema import conforms, matches, schema_problem, violations
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_linear, occurs
 
 # With a lookaround, so that it has to backtrack: twice the time for each further letter.
@@ -66,3 +67,25 @@ def test_the_rest_of_a_schema_is_as_it_is_elsewhere() -> None:
     schema = {"properties": {"to": {"type": "string", "pattern": r"^\d+$", "format": "date"}, "n": {"minimum": 3}}}
     for value in ({"to": "2024"}, {"to": "x"}, {"n": 2}, {"n": 3}, {"to": 3}, {}, "text", {"to": "2024-01-01"}):
         assert matches(schema, value) is conforms(schema, value)
+
+
+@pytest.mark.parametrize("find", [violations, conforms])
+def test_patterns_of_tools_are_searched_with_a_time_limit_too(find: Callable[..., object]) -> None:
+    schema = {"properties": {"who": {"type": "string", "pattern": EXPONENTIAL}}}
+    with pytest.raises(SlowExpressionError):
+        find(schema, {"who": LETTERS})
+    assert violations(schema, {"who": "b"}) == [f'who: "b" does not match "{EXPONENTIAL}"']
+    assert conforms(schema, {"who": "aa"})
+    assert conforms({"pattern": "^(?=.*a)(?=.*b)"}, "ba")
+
+
+@pytest.mark.parametrize("pattern", ["[", "(?=a", "(?<=x"])
+def test_a_pattern_that_is_no_expression_is_refused(pattern: str) -> None:
+    assert schema_problem({"pattern": pattern}) == f'"{pattern}" is not a "regex"'
+
+
+def test_names_of_members_have_no_lookarounds() -> None:
+    assert schema_problem({"patternProperties": {"^x-": {}}}) is None
+    assert schema_problem({"properties": {"a": {"patternProperties": {"(?=.*a)b": {}}}}}) == (
+        "patternProperties: write '(?=.*a)b' without lookarounds and backreferences, whose time has no limit"
+    )

@@ -19,7 +19,7 @@ from pytest_toolemu.authoring.lint.reference_checks import reference_checks
 from pytest_toolemu.authoring.lint.reference_labels import reference_labels
 from pytest_toolemu.authoring.lint.rules import RULES, LintProblem, LintRemark
 from pytest_toolemu.authoring.lint.shape import case_shape, toolkit_shape
-from pytest_toolemu.authoring.lint.slow import slow_expressions
+from pytest_toolemu.authoring.lint.slow import slow_expressions, slow_patterns
 from pytest_toolemu.authoring.lint.wording import case_wording, toolkit_wording
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import load_case
@@ -92,6 +92,7 @@ def _toolkit(path: Path, result: LintResult) -> Iterator[LintRemark]:
     toolkit = result.toolkits[path] = load_toolkit(path)
     yield from toolkit_wording(toolkit)
     yield from toolkit_shape(toolkit)
+    yield from slow_patterns(toolkit)
     if dataset := dataset_of_toolkit(path):
         yield from stamped(toolkit, load_dataset(dataset))
 

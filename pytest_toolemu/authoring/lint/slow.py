@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.core.case import CallPattern, Case, Pin
+from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.evaluators.checks import MAX_ANSWER
 from pytest_toolemu.formats.json_schema_keywords import subschemas
 from pytest_toolemu.formats.regular_expressions import LIMIT, SlowExpressionError, is_linear, occurs
@@ -23,10 +24,23 @@ _MAX_WORDS: Final = 4
 def slow_expressions(case: Case) -> Iterator[LintRemark]:
     """Yield a remark for each expression that takes too long on a text of the greatest length that is searched."""
     for loc, pattern in _expressions(case):
-        if not is_linear(pattern) and (text := _slow_on(pattern)) is not None:
-            told = f"{show(pattern)} takes too long on a text of {MAX_ANSWER:,} characters such as {show(text[:20])}"
-            remedy = "begin it with '^', or write it without lookarounds, backreferences and nested repetition"
-            yield LintRemark("slow-expression", loc, f"{told}; {remedy}")
+        yield from _remark(loc, pattern)
+
+
+def _remark(loc: Loc, pattern: str) -> Iterator[LintRemark]:
+    if not is_linear(pattern) and (text := _slow_on(pattern)) is not None:
+        told = f"{show(pattern)} takes too long on a text of {MAX_ANSWER:,} characters such as {show(text[:20])}"
+        remedy = "begin it with '^', or write it without lookarounds, backreferences and nested repetition"
+        yield LintRemark("slow-expression", loc, f"{told}; {remedy}")
+
+
+def slow_patterns(toolkit: Toolkit) -> Iterator[LintRemark]:
+    """Yield a remark for each slow expression in the parameters and results of a toolkit's tools."""
+    for index, tool in enumerate(toolkit.tools):
+        for name, schema in (("parameters", tool.parameters), ("returns", tool.returns)):
+            for place, part in subschemas(schema, ("tools", index, name)):
+                if isinstance(pattern := part.get("pattern"), str):
+                    yield from _remark((*place, "pattern"), pattern)
 
 
 def _expressions(case: Case) -> Iterator[tuple[Loc, str]]:
