@@ -259,7 +259,7 @@ def test_a_slow_pattern_of_a_tool(office: Office) -> None:
     path.write_text(
         path.read_text().replace("name: {type: string", "name: {type: string, pattern: '(?=a)(a|aa)+$(?!b)'", 1)
     )
-    (problem,) = office.problems()
+    (problem,) = (line for line in office.problems() if "slow-expression" in line)
     assert ': "(?=a)(a|aa)+$(?!b)" takes too long on a text of 20,000 characters such as ' in problem
     assert problem.endswith("[slow-expression]")
 
