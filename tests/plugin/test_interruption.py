@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -82,6 +84,37 @@ def test_a_termination_ends_the_session_like_ctrl_c(
     if project.runner[0] == "-p":  # another worker may not have got that far
         assert "records: .toolemu/" in output
         assert [run.case_id for run in project.runs()] == ["anna"]
+    assert not _alive(process.pid)
+
+
+# A leader of a session whose terminal is standard input, as a shell in a window is; then pytest in its place.
+IN_A_TERMINAL = "import os, sys; os.login_tty(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+
+
+def test_a_terminal_that_is_closed_ends_the_session_and_keeps_what_is_done(project: Project) -> None:
+    project.write("conftest.py", KINDS["async"])
+    os.mkfifo(project.path / "arrived")
+    window, terminal = os.openpty()
+    pytest_ = ["-m", "pytest", "-v", "-p", "no:cacheprovider", *UNUSED, *project.runner, "--toolemu-report=json"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", IN_A_TERMINAL, *pytest_],
+        cwd=project.path,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    assert "here" in (project.path / "arrived").read_text()
+    os.close(window)  # the kernel sends SIGHUP to all processes in the window, and nothing can be printed any more
+    assert process.wait(timeout=60) != 0
+    assert {run.case_id for run in project.runs()} <= {"anna"}
+    manifest = project.manifest()
+    assert {item for case in manifest["planned"].values() for item in case["items"]} == {
+        f"cases/{name}.toolemu.yaml::{name}" for name in ("anna", "bert")
+    }
+    if manifest["judged_by"]:  # a result had been reported
+        (session,) = (project.path / ".toolemu").glob("2*")
+        assert json.loads((session / "report.json").read_text())["runs"][0]["case"] == "anna"
     assert not _alive(process.pid)
 
 
