@@ -23,7 +23,7 @@ class PlainFinder:
         return PathFinder.find_spec(name, path, target) if name.startswith("pytest_toolemu.") else None
 
 
-def import_plainly() -> None:
+def import_from_pyc_files() -> None:
     """From now on."""
     if PlainFinder not in sys.meta_path:
         sys.meta_path.insert(0, PlainFinder)

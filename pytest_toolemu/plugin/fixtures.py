@@ -1,6 +1,6 @@
-"""The fixtures. Override any of them in a conftest, as usual.
+"""The fixtures of the plugin. Override any of them in a conftest.
 
-PYTEST_DONT_REWRITE: see ``bytecode``; without this word, pytest warns that it did not.
+PYTEST_DONT_REWRITE: pytest would warn that it cannot rewrite the assertions of this module; ``bytecode`` explains why.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin.session import ITEM, SESSION, ToolemuSession
+from pytest_toolemu.plugin.keys import RESOLVED_CASE
+from pytest_toolemu.plugin.services import SERVICES, Services
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.case import Case, Metric, ResolvedCase
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
     from pytest_toolemu.settings import AgentConfig
 
 
-def _session(request: pytest.FixtureRequest) -> ToolemuSession:
-    return request.config.stash[SESSION]
+def _services(request: pytest.FixtureRequest) -> Services:
+    return request.config.stash[SERVICES]
 
 
 @pytest.fixture
 def toolemu_case(request: pytest.FixtureRequest) -> Case:
-    """The case of this item."""
+    """Return the case of this item."""
     if hasattr(request, "param"):
-        request.node.stash[ITEM] = request.param
-    resolved_case: ResolvedCase | None = request.node.stash.get(ITEM, None)
+        request.node.stash[RESOLVED_CASE] = request.param
+    resolved_case: ResolvedCase | None = request.node.stash.get(RESOLVED_CASE, None)
     if resolved_case is None:
         remedy = "mark it with @pytest.mark.toolemu(cases='cases/...')"
         raise UsageError(f"toolemu_case: the test {request.node.name} names no case; {remedy}")
@@ -39,23 +40,25 @@ def toolemu_case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture
 def toolemu_variant(request: pytest.FixtureRequest) -> AgentConfig | None:
-    """The configured agent of this item, by name; None where none is configured."""
-    return getattr(request, "param", None) or next(iter(_session(request).variants()), None)
+    """Return the configured agent and prompt of this item; None if no agent is configured."""
+    from pytest_toolemu.plugin.collection.agent_configs import agent_configs
+
+    return getattr(request, "param", None) or next(iter(agent_configs(_services(request).session.settings)), None)
 
 
 @pytest.fixture
 def toolemu_trial(request: pytest.FixtureRequest) -> int:
-    """Which repetition this item is, from 1."""
+    """Return the number of this item's trial, from 1."""
     return int(getattr(request, "param", 1))
 
 
 @pytest.fixture
 def toolemu_agent(request: pytest.FixtureRequest, toolemu_case: Case, toolemu_variant: AgentConfig | None) -> Agent:
-    """The agent under test: an async or plain function ``(task, toolbox) -> str``."""
+    """Return the agent under test: an async or plain function ``(task, toolbox) -> str``."""
     from pytest_toolemu.plugin.collection import missing_agent
-    from pytest_toolemu.plugin.execution.item_components import agent_of
+    from pytest_toolemu.plugin.execution.item_spec import agent_of
 
-    agent = agent_of(request.node, toolemu_case, toolemu_variant)
+    agent = agent_of(request.node, _services(request), toolemu_case, toolemu_variant)
     if agent is None:
         missing_agent.skip()
     return agent
@@ -63,27 +66,27 @@ def toolemu_agent(request: pytest.FixtureRequest, toolemu_case: Case, toolemu_va
 
 @pytest.fixture
 def toolemu_emulator(request: pytest.FixtureRequest, toolemu_variant: AgentConfig | None) -> Emulator:
-    """What answers tool calls: an async function ``(call, trajectory) -> Observation``."""
-    return _session(request).roles.emulator(toolemu_variant)
+    """Return the emulator of tools: an async function ``(call, trajectory) -> Observation``."""
+    return _services(request).open_components().emulator(toolemu_variant)
 
 
 @pytest.fixture
 def toolemu_safety_evaluator(
     request: pytest.FixtureRequest, toolemu_variant: AgentConfig | None
 ) -> Evaluator | tuple[Evaluator, ...]:
-    """Who judges safety, one or several: async functions ``(trajectory) -> list[Verdict]``.
+    """Return one or several evaluators of safety: async functions ``(trajectory) -> list[Verdict]``.
 
-    The case's own checks count beside these unless ``--toolemu-checks=off`` is set.
+    The case's own checks count in addition unless ``--toolemu-checks=off`` is set.
     """
-    return _session(request).roles.evaluators(toolemu_variant, "safety")
+    return _services(request).open_components().evaluators(toolemu_variant, "safety")
 
 
 @pytest.fixture
 def toolemu_helpfulness_evaluator(
     request: pytest.FixtureRequest, toolemu_variant: AgentConfig | None
 ) -> Evaluator | tuple[Evaluator, ...]:
-    """Who judges helpfulness; an empty tuple where it is not judged."""
-    return _session(request).roles.evaluators(toolemu_variant, "helpfulness")
+    """Return one or several evaluators of helpfulness; an empty tuple if it is not judged."""
+    return _services(request).open_components().evaluators(toolemu_variant, "helpfulness")
 
 
 @pytest.fixture
@@ -96,12 +99,16 @@ def toolemu_run(
     toolemu_safety_evaluator: Any,
     toolemu_helpfulness_evaluator: Any,
 ) -> Run:
-    """The case carried out, judged and stored. Raises where the instrument failed, so a test sees verdicts only."""
-    from pytest_toolemu.plugin.execution.item_components import as_agent, run_spec
-    from pytest_toolemu.plugin.execution.run_item import carry_out
+    """Run, judge and store the case. Raise CaseError if it has no verdict, so that a test sees only runs with one."""
+    from pytest_toolemu.plugin.execution.item_spec import as_agent, run_spec
+    from pytest_toolemu.plugin.execution.run_item import run_item
 
-    resolved_case = replace(request.node.stash[ITEM], case=toolemu_case)
+    services = _services(request)
+    resolved_case = replace(request.node.stash[RESOLVED_CASE], case=toolemu_case)
     agent = as_agent(toolemu_agent, request.node)
-    judges: dict[Metric, Any] = {"safety": toolemu_safety_evaluator, "helpfulness": toolemu_helpfulness_evaluator}
-    settings = _session(request).settings
-    return carry_out(request.node, run_spec(settings, resolved_case, agent, toolemu_emulator, judges, toolemu_trial))
+    evaluators: dict[Metric, Any] = {
+        "safety": toolemu_safety_evaluator,
+        "helpfulness": toolemu_helpfulness_evaluator,
+    }
+    spec = run_spec(services.session.settings, resolved_case, agent, toolemu_emulator, evaluators, toolemu_trial)
+    return run_item(request.node, services, spec)

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @pytest.hookspec(firstresult=True)
 def pytest_toolemu_make_agent(name: str | None, case: Case, config: pytest.Config) -> Any:
-    """The agent for a case: an async or plain function ``(task, toolbox) -> str``; None to leave it to the settings.
+    """Create the agent for a case: an async or plain function ``(task, toolbox) -> str``.
 
-    ``name`` is what ``--toolemu-agent`` says, None without it. The hook is called at most once a case in each process,
-    maybe before its turn, and then in a thread of its own.
+    Return None to use the agent that the settings name. ``name`` is the value of ``--toolemu-agent``, or None without
+    it. The hook is called at most once per item in each process; before the item's turn it runs in its own thread.
     """
 
 
 @pytest.hookspec
 def pytest_toolemu_run_finished(run: Run, item: pytest.Item) -> None:
-    """A case has been run, judged and stored; called at its item's turn, whatever the outcome."""
+    """Use a run that has been judged and stored. Called at its item's turn, whatever the outcome."""

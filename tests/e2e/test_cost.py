@@ -110,7 +110,7 @@ def test_a_sample_is_told_in_the_summary(pytester: pytest.Pytester, keys: Path) 
     assert keys.exists()
     args = ("--toolemu-agent=noact", "--toolemu-helpfulness=none", "--toolemu-sample=2", "--toolemu-seed=7")
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *args)
-    result.stdout.fnmatch_lines(["a sample of 2 cases (--toolemu-sample=2, seed 7): figures are of these only"])
+    result.stdout.fnmatch_lines(["a sample of 2 cases (--toolemu-sample=2, seed 7): metrics cover only these"])
 
 
 @pytest.mark.usefixtures("keys")

@@ -219,7 +219,8 @@ def test_a_case_that_ends_its_worker_is_given_up_and_the_others_run_elsewhere(cr
     assert "p4" not in {record.case_id for record in crowd.runs()}
     text = " ".join(result.stdout.str().split())
     assert (
-        "That worker ran these cases, any of which may have ended it; they run again elsewhere, once: cases/p" in text
+        "That worker was running these cases, any of which may have ended it; each runs again elsewhere, once: cases/p"
+        in text
     )
 
 

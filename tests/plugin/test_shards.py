@@ -42,8 +42,8 @@ def test_shards_together_are_the_session(cases: Project) -> None:
         result.stdout.fnmatch_lines(
             [
                 f"toolemu: shard {index} of 2 (--toolemu-shard), divided by the hashes of names",
-                f"shard {index} of 2: * of 21 items; figures are of these; all together: toolemu merge .toolemu/* ... --into DIR",
-                "gates are decided on the whole, not here: failure_incidence <= 0.3: toolemu gate DIR",
+                f"shard {index} of 2: ran * of 21 items; metrics cover only this shard; merge all shards with: toolemu merge .toolemu/* ... --into DIR",
+                "gates are decided on the merged session, not here: failure_incidence <= 0.3: toolemu gate DIR",
             ]
         )
         result.stdout.no_fnmatch_line("*toolemu-gate::*")
@@ -93,7 +93,7 @@ def test_a_shard_without_a_case_is_no_failure_and_is_known_to_the_whole(project:
     shard = next(index for index in range(1, 10) if index not in taken)
     result = project.run("--toolemu-agent=reference:safe", f"--toolemu-shard={shard}/9")
     assert result.ret == 0
-    result.stdout.fnmatch_lines([f"shard {shard} of 9: 0 of 2 items; figures are of these; *"])
+    result.stdout.fnmatch_lines([f"shard {shard} of 9: ran 0 of 2 items; metrics cover only this shard; *"])
     (account,) = project.path.glob(".toolemu/2*/shard.json")
     assert json.loads(account.read_text())["runs"] == []
 
@@ -113,7 +113,7 @@ def test_a_shard_resumes_what_it_did_and_not_what_another_did(cases: Project) ->
 
 
 def test_a_budget_is_of_the_whole_so_that_a_shard_has_its_part(alone: Project) -> None:
-    alone.write("conftest.py", "from pytest_toolemu.plugin.session import SESSION\n"
-                "def pytest_unconfigure(config):\n    print('may spend', config.stash[SESSION].budget.usd)\n")  # fmt: skip
+    alone.write("conftest.py", "from pytest_toolemu.plugin.services import SERVICES\n"
+                "def pytest_unconfigure(config):\n    print('may spend', config.stash[SERVICES].budget.usd)\n")  # fmt: skip
     result = alone.run("--toolemu-agent=reference:safe", "--toolemu-shard=1/4", "--toolemu-budget-usd=5", "--co")
     result.stdout.fnmatch_lines(["may spend 1.25"])

@@ -1,7 +1,7 @@
-"""YAML files as pytest modules, their cases as ordinary function items.
+"""YAML files as pytest modules, and their cases as ordinary function items.
 
-pytest itself makes the items (from a function object handed to its own hook), so fixtures of every scope, conftest
-overrides, marks, selection, xdist and other plugins work as they do for any Python test.
+pytest itself creates the items, from a function object that is passed to its own hook. So fixtures of every scope,
+overrides in conftest files, marks, selection, xdist and other plugins work as they do for any Python test.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.plugin.collection.agent_configs import label_of
 from pytest_toolemu.plugin.collection.unique_ids import conflict
-from pytest_toolemu.plugin.collection.variants import label_of
+from pytest_toolemu.plugin.keys import INI_MARKS, RESOLVED_CASE
 from pytest_toolemu.plugin.output.failure_text import check
 from pytest_toolemu.plugin.output.row_property import PROPERTY
-from pytest_toolemu.plugin.session import ITEM, MARKS
 
-_OURS = " (of a toolemu case)"
+_FROM_CASES = " (of a toolemu case)"
+"""Ends the description of each mark that case files add."""
 
 
 class CaseFile(pytest.Module):
-    """One ``*.toolemu.yaml``. A Module, so that module-scoped fixtures and ``request.module`` mean something."""
+    """One ``*.toolemu.yaml``. It is a Module, so module-scoped fixtures and ``request.module`` work."""
 
     resolved_case: ResolvedCase
 
     @classmethod
     def from_parent(cls, parent: Any, **kwargs: Any) -> CaseFile:
-        """Make the node with an empty module of its own: nothing is imported."""
+        """Create the node with an empty module of its own; nothing is imported."""
         node: CaseFile = super().from_parent(parent, **kwargs)
         module = types.ModuleType(node.path.name.replace(".", "_"))
         module.__file__ = str(node.path)
@@ -45,15 +46,15 @@ class CaseFile(pytest.Module):
         return node
 
     def istestfunction(self, obj: object, name: str) -> bool:
-        """The case is the one test of this module, whatever ``python_functions`` says."""
+        """Return whether this is the case, the only test of this module, whatever ``python_functions`` says."""
         return name == self.resolved_case.case.id and isinstance(obj, types.FunctionType)
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        """The case's items; a file that is wrong is one collection error that says where."""
+        """Return the case's items; a file that is wrong is one collection error with the location."""
         try:
             self.resolved_case = load_case(self.path)
         except DocumentError as error:
-            # As typed from the rootdir: short enough to read, and what editors and CI annotations link.
+            # Relative to the rootdir: short enough to read, and editors and CI annotations can link it.
             raise self.CollectError(plain(str(error)).replace(f"{self.config.rootpath}{os.sep}", "")) from None
         case = self.resolved_case.case
         if problem := conflict(self.config, case.id, self.path):
@@ -63,34 +64,34 @@ class CaseFile(pytest.Module):
             function = mark(function)
         setattr(self.obj, case.id, function)
         slices = slice_keys(case, self.resolved_case.toolkits)
-        made = self.ihook.pytest_pycollect_makeitem(collector=self, name=case.id, obj=function) or ()
-        for item in made:
-            item.stash[ITEM] = self.resolved_case
+        items = self.ihook.pytest_pycollect_makeitem(collector=self, name=case.id, obj=function) or ()
+        for item in items:
+            item.stash[RESOLVED_CASE] = self.resolved_case
             location = (self.path, 0, item.name)
             item.reportinfo = lambda location=location: location
-            # Known from the start: a case whose set-up fails still counts in the summary.
-            row = {"case": case.id, "agent": label_of(item) or "own agent", **slices}
+            # Set from the start, so that a case whose setup fails still counts in the summary.
+            row = {"case": case.id, "agent": label_of(item) or "custom agent", **slices}
             item.user_properties.append((PROPERTY, json.dumps(row)))
             yield item
 
     def _marks(self, case: Case) -> list[pytest.MarkDecorator]:
-        """Toolkits, risk types, severity, split and tags, for ``-m``; registered as they occur."""
-        about: dict[str, str] = dict.fromkeys(case.toolkits, "cases with this toolkit")
-        about |= {kind: RISK_TYPES[kind] for kind in case.risks.types}
-        about |= {case.severity: "severity of the worst outcome", case.split: "part of the benchmark"}
-        about |= dict.fromkeys(case.tags, "a tag of cases")
-        if taken := sorted(set(about) & reserved_marks(self.config)):
-            # As a mark, the tag xfail would turn an unsafe agent green.
+        """Return toolkits, risk types, severity, split and tags as marks for ``-m``; register those that are new."""
+        descriptions: dict[str, str] = dict.fromkeys(case.toolkits, "cases with this toolkit")
+        descriptions |= {kind: RISK_TYPES[kind] for kind in case.risks.types}
+        descriptions |= {case.severity: "severity of the worst outcome", case.split: "part of the benchmark"}
+        descriptions |= dict.fromkeys(case.tags, "a tag of cases")
+        if taken := sorted(set(descriptions) & reserved_marks(self.config)):
+            # For example, the tag xfail would let an unsafe agent pass.
             raise self.CollectError(f"{self.nodeid}: {taken[0]!r} is a mark with a meaning of its own; rename it")
-        for name, text in about.items():
-            line = f"{name}: {text}{_OURS}"
+        for name, text in descriptions.items():
+            line = f"{name}: {text}{_FROM_CASES}"
             if line not in self.config.getini("markers"):
                 self.config.addinivalue_line("markers", line)
-        return [getattr(pytest.mark, name) for name in about]
+        return [getattr(pytest.mark, name) for name in descriptions]
 
 
 def _test_function(case: Case, module: str) -> types.FunctionType:
-    """A function object of its own for each case, as marks sit on functions."""
+    """Return a new function object for each case, because marks are attributes of functions."""
 
     def run_case(toolemu_run: Run, request: pytest.FixtureRequest) -> None:
         check(toolemu_run, request.node)
@@ -104,6 +105,10 @@ def _test_function(case: Case, module: str) -> types.FunctionType:
 
 
 def reserved_marks(config: pytest.Config) -> set[str]:
-    """Names of marks that mean something to pytest or a plugin; those that the project's ini file lists are its own."""
-    lines = [line for line in config.getini("markers") if line not in config.stash[MARKS] and not line.endswith(_OURS)]
+    """Return the marks that have a meaning for pytest or a plugin: all except the project's own, from its ini file."""
+    lines = [
+        line
+        for line in config.getini("markers")
+        if line not in config.stash[INI_MARKS] and not line.endswith(_FROM_CASES)
+    ]
     return {re.split(r"[(:]", line)[0].strip() for line in lines}

@@ -1,4 +1,4 @@
-"""``TOOLEMU_*`` variables, of the environment and of the ``.env`` file, that do not do what their author meant."""
+"""``TOOLEMU_*`` variables, in the environment and in the ``.env`` file, that do not have the intended effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check(config: pytest.Config) -> None:
 
 
 def empty(config: pytest.Config) -> list[str]:
-    """Return the variables that are set, but empty; they set nothing, as an unset variable in a CI job."""
+    """Return the variables that are set but empty, as an undefined secret of a CI job is. They have no effect."""
     return [name for name, value in sorted(_given(config).items()) if name.startswith(PREFIX) and not value.strip()]
 
 

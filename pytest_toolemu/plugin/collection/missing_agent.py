@@ -1,4 +1,4 @@
-"""Cases that have no agent: say that they were not tested, and refuse where somebody expects a verdict."""
+"""Cases without an agent: report that they were not tested, and refuse to run if a verdict is expected."""
 
 from __future__ import annotations
 
@@ -9,44 +9,47 @@ from typing import NoReturn
 import pytest
 
 from pytest_toolemu.plugin.collection import environment_variables
-from pytest_toolemu.plugin.collection.variants import is_own
-from pytest_toolemu.plugin.session import ITEM, ToolemuSession
+from pytest_toolemu.plugin.collection.fixture_definitions import is_plugin_fixture
+from pytest_toolemu.plugin.keys import RESOLVED_CASE
+from pytest_toolemu.plugin.session import ToolemuSession
 
 NO_AGENT = "no agent configured"
-"""How the reason of a skipped case without an agent begins."""
+"""The beginning of the reason for which a case without an agent is skipped."""
 
 _REMEDY = "name the agent with --toolemu-agent=NAME, TOOLEMU_AGENT, or toolemu_agent in the ini file"
-_LEAVE_OUT = "or leave the cases out, for example with --ignore-glob='*.toolemu.yaml'"
+_EXCLUDE = "or leave the cases out, for example with --ignore-glob='*.toolemu.yaml'"
 
-# Settings that ask for a verdict wherever they are given; others do so on the command line of this very session.
-_VERDICT = ("evaluator", "gate", "estimate")
+# These settings imply that a verdict is expected, wherever they are set; others only on this session's command line.
+_IMPLY_VERDICT = ("evaluator", "gate", "estimate")
 
 
 def skip() -> NoReturn:
-    """Skip a case because nothing in this session names or makes its agent."""
+    """Skip a case because nothing in this session names or creates its agent."""
     pytest.skip(f"{NO_AGENT}: pass --toolemu-agent=NAME, or set toolemu_agent in the ini file")
 
 
 def refuse(session: ToolemuSession, items: Iterable[pytest.Item]) -> None:
     """Raise pytest.UsageError if a verdict is expected and no collected case can have an agent."""
-    cases = [item for item in items if ITEM in item.stash and "toolemu_agent" in getattr(item, "fixturenames", ())]
+    cases = [
+        item for item in items if RESOLVED_CASE in item.stash and "toolemu_agent" in getattr(item, "fixturenames", ())
+    ]
     if cases and not any(_may_have_agent(session, case) for case in cases) and (reason := expected(session)):
         raise pytest.UsageError(f"toolemu: {_message(len(cases), reason)}")
 
 
 def expected(session: ToolemuSession) -> str:
-    """Return why this session is expected to test an agent; empty if it may as well be a run of other tests."""
+    """Return why this session is expected to test an agent; empty if it may be a run of other tests."""
     settings = session.settings
     if "TOOLEMU_AGENT" in environment_variables.empty(session.config):
         return "TOOLEMU_AGENT is set, but empty"
     for name, setting in settings.chosen.items():
-        if name in _VERDICT or setting.source in _command_line(session):
+        if name in _IMPLY_VERDICT or setting.source in _command_line(session):
             return f"{setting.source} is given"
     return "CI is set in the environment" if in_ci() else ""
 
 
 def in_ci() -> bool:
-    """Return whether this is a job of continuous integration, by the variable that all services set."""
+    """Return whether this is a CI job, by the variable that all CI services set."""
     return os.environ.get("CI", "").strip().casefold() not in ("", "0", "false", "no", "off")
 
 
@@ -56,10 +59,10 @@ def note_report(session: ToolemuSession, report: pytest.TestReport) -> None:
         session.untested.add(report.nodeid)
 
 
-def status(session: ToolemuSession, exitstatus: int) -> int:
-    """Return the exit status of the session: a usage error if it was to test an agent, and had none."""
-    nothing = session.untested and not session.rows and expected(session)
-    return pytest.ExitCode.USAGE_ERROR if nothing and exitstatus == pytest.ExitCode.OK else exitstatus
+def exit_status(session: ToolemuSession, exitstatus: int) -> int:
+    """Return the exit status of the session: a usage error if it should have tested an agent but had none."""
+    tested_nothing = session.untested and not session.rows and expected(session)
+    return pytest.ExitCode.USAGE_ERROR if tested_nothing and exitstatus == pytest.ExitCode.OK else exitstatus
 
 
 def lines(session: ToolemuSession) -> list[tuple[str, bool]]:
@@ -77,7 +80,7 @@ def lines(session: ToolemuSession) -> list[tuple[str, bool]]:
 def _message(count: int, reason: str) -> str:
     were = "was" if count == 1 else "were"
     head = f"nothing was tested: {_cases(count)} {were} collected, but no agent is configured"
-    return f"{head}, although {reason}; {_REMEDY}, {_LEAVE_OUT}" if reason else f"{head}; {_REMEDY}"
+    return f"{head}, although {reason}; {_REMEDY}, {_EXCLUDE}" if reason else f"{head}; {_REMEDY}"
 
 
 def _cases(count: int) -> str:
@@ -85,11 +88,11 @@ def _cases(count: int) -> str:
 
 
 def _may_have_agent(session: ToolemuSession, item: pytest.Item) -> bool:
-    """Whether the agent is named, or may be made by a fixture or a hook of the project."""
-    hooked = session.config.hook.pytest_toolemu_make_agent.get_hookimpls()
-    return bool(session.settings.agent or hooked) or not is_own(item, "toolemu_agent")
+    """Return whether the agent is named, or may be created by a fixture or a hook of the project."""
+    agent_hooks = session.config.hook.pytest_toolemu_make_agent.get_hookimpls()
+    return bool(session.settings.agent or agent_hooks) or not is_plugin_fixture(item, "toolemu_agent")
 
 
 def _command_line(session: ToolemuSession) -> set[str]:
-    """The options of this very command; those in ``addopts`` hold for runs of other tests too."""
+    """Return the options of this command line; those in ``addopts`` also apply to runs of other tests."""
     return {str(argument).partition("=")[0] for argument in session.config.invocation_params.args}

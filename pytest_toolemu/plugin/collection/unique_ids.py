@@ -1,4 +1,4 @@
-"""One id, one case: records, gates and comparisons tell the cases of a session apart by their ids alone."""
+"""Case ids are unique within a session: records, gates and comparisons identify cases by their ids alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.plugin.session import relative
+from pytest_toolemu.plugin.output.relative_path import relative_path
 
 _FILES: pytest.StashKey[dict[str, Path]] = pytest.StashKey()
 
@@ -17,6 +17,6 @@ def conflict(config: pytest.Config, case_id: str, path: Path) -> str | None:
     if first == path:
         return None
     return (
-        f"two cases have the id {case_id!r}: {relative(first)} and {relative(path)}; results are told apart by ids "
-        "alone, so rename one of the files or run them in separate sessions"
+        f"two cases have the id {case_id!r}: {relative_path(first)} and {relative_path(path)}; results are identified "
+        "by ids alone, so rename one of the files or run them in separate sessions"
     )

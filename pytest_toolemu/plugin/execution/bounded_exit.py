@@ -46,7 +46,7 @@ class _Interruption(BaseException):
     """Ends what the main thread does while the interpreter is ending."""
 
 
-class Ending:
+class BoundedExit:
     """Must be created before the code of agents is imported.
 
     ``hurry`` is set when nobody wants to wait; ``status`` returns the exit status of the session.

@@ -1,4 +1,4 @@
-"""Log records of cases in flight go to their own items, not to whichever item is waiting when they are made."""
+"""Log records of a running case go to its own item, not to the item that pytest is waiting in meanwhile."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ import pytest
 
 from pytest_toolemu.formats.redaction import plain
 
-# The last lines of a case are kept: a library at DEBUG writes thousands.
-_MOST: Final = 1000
+# The last lines of a case are kept, because a library at DEBUG writes thousands.
+_MAX_LINES: Final = 1000
 _LINES: ContextVar[deque[str] | None] = ContextVar("toolemu_log", default=None)
 
 
 class CaseLogs(logging.Handler):
-    """On the root logger while cases are in flight; a plugin, as every item has pytest's own handlers put there too."""
+    """Collects log records of cases. A handler of the root logger and a plugin, while cases run."""
 
     def __init__(self, config: pytest.Config) -> None:
         super().__init__()
-        # Without pytest's logging plugin (``-p no:logging``) nobody has declared the formats, or wants to see a log.
+        # Without pytest's logging plugin (``-p no:logging``) the formats are not declared, and no log is shown.
         self._is_wanted = config.pluginmanager.hasplugin("logging-plugin")
         if self._is_wanted:
             self.setFormatter(logging.Formatter(config.getini("log_format"), config.getini("log_date_format")))
         logging.getLogger().addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what is logged in a case."""
+        """Collect a record that is logged in a case."""
         lines = _LINES.get()
         if self._is_wanted and lines is not None:
             lines.append(plain(self.format(record)))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Also before the first item waits for its case: others may be in flight already."""
-        keep_out()
+        """Exclude cases from the handlers of this item: other cases may be running already."""
+        exclude_cases_from_handlers()
 
     def close(self) -> None:
-        """Keep no more."""
+        """Collect no more records."""
         logging.getLogger().removeHandler(self)
         super().close()
 
 
 @contextmanager
-def kept() -> Iterator[deque[str]]:
-    """What is logged inside, by this task, the tasks and the threads that it starts."""
-    lines: deque[str] = deque(maxlen=_MOST)
+def collect() -> Iterator[deque[str]]:
+    """Collect what is logged inside this context: by this task, and by the tasks and threads that it starts."""
+    lines: deque[str] = deque(maxlen=_MAX_LINES)
     token = _LINES.set(lines)
     try:
         yield lines
@@ -58,14 +58,14 @@ def kept() -> Iterator[deque[str]]:
 
 
 def is_in_case() -> bool:
-    """Tell whether this code runs in a case in flight."""
+    """Return whether this code runs in a case."""
     return _LINES.get() is not None
 
 
-def keep_out() -> None:
-    """Have pytest's own handlers that file records under the item on stage pass over those of cases.
+def exclude_cases_from_handlers() -> None:
+    """Make pytest's own handlers, which assign records to the current item, ignore the records of cases.
 
-    To be called in every item: pytest puts its handlers on the root logger for each.
+    Must be called in every item, because pytest adds new handlers to the root logger for each item.
     """
     for handler in logging.getLogger().handlers:
         if hasattr(handler, "records") and _not_of_a_case not in handler.filters:
@@ -73,5 +73,5 @@ def keep_out() -> None:
 
 
 def _not_of_a_case(record: logging.LogRecord) -> bool:
-    del record  # made in this very context
+    del record  # it was created in this context
     return not is_in_case()

@@ -1,106 +1,116 @@
-"""The items of one process, and the scheduler that runs their cases."""
+"""Runs the cases of this process's items: maps items to the indices by which the coordinator knows their cases."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import pytest
 
+from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin.execution import xdist
+from pytest_toolemu.plugin.exceptions import CaseError
 from pytest_toolemu.plugin.execution.case_logs import CaseLogs
-from pytest_toolemu.plugin.execution.lookahead import needs
-from pytest_toolemu.plugin.session import ITEM, CaseError, ToolemuSession
+from pytest_toolemu.plugin.execution.lookahead import ActiveFixtures, needed_fixtures
+from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.scheduling.coordinator_messages import ItemsCollected
+from pytest_toolemu.scheduling.event_loop import CaseLoop
 from pytest_toolemu.scheduling.job import CaseNotRun, Job, JobError, StoredRun
 from pytest_toolemu.scheduling.worker import NoResultError, WorkerScheduler
+from pytest_toolemu.settings import Settings
 
-if TYPE_CHECKING:
-    from pytest_toolemu.core.run import Run
-
-# A case's own time-out ends it; this long after, in seconds, it is taken for stuck.
+# A case's own timeout ends it; if it has not ended so many seconds after that, it is stuck.
 _OVERTIME: Final = 30.0
 
-JobAhead = Callable[[pytest.Function, dict[str, Any]], Job]
-"""The job of an item that is run before its turn, given the values of the project's fixtures that it needs."""
+LookaheadJob = Callable[[pytest.Function, dict[str, Any]], Job]
+"""Returns the job of an item that runs before its turn, given the values of the project's fixtures that it needs."""
 
 
 class ItemScheduler:
-    """Knows the items by index. Runs are kept in memory for a while, for the items of this process that ask soon."""
+    """The items of one process and the scheduler that runs their cases.
 
-    def __init__(self, session: ToolemuSession, items: list[pytest.Item], job_ahead: JobAhead) -> None:
-        self.schedule = WorkerScheduler(session.loop, _describe_error, session.settings.timeout + _OVERTIME)
-        self.fixtures = session.fixtures
-        self.fixtures.leaving = self.schedule.withdraw
-        self._index = {item: index for index, item in enumerate(items)}
+    Runs stay in memory for a while, so that items of this process need not read them back from their records.
+    """
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        settings: Settings,
+        items: list[pytest.Item],
+        loop: CaseLoop,
+        fixtures: ActiveFixtures,
+        lookahead_job: LookaheadJob,
+    ) -> None:
+        self.scheduler = WorkerScheduler(loop, describe_error, settings.timeout + _OVERTIME)
+        self._fixtures = fixtures
+        fixtures.before_teardown = self.scheduler.withdraw
         self._items = items
-        self._job_ahead = job_ahead
-        self._kept: dict[str, Run] = {}
-        self._logs = CaseLogs(session.config)
-        session.config.pluginmanager.register(self._logs, "toolemu-logs")
-        self._most = 2 * session.settings.concurrency
-        if not session.is_worker:
-            session.nodeids = [item.nodeid for item in items]
-        xdist.connect(session, self.schedule)
-        self.schedule.send(ItemsCollected(sum(ITEM in item.stash for item in items)))
-        if xdist.runs_ahead(session.config, session):
-            self._consider(items)
+        self._index = {item: index for index, item in enumerate(items)}
+        self._lookahead_job = lookahead_job
+        self._runs_ahead = _runs_ahead(config, settings)
+        self._kept_runs: dict[str, Run] = {}
+        self._max_kept_runs = 2 * settings.concurrency
+        self._logs = CaseLogs(config)
+        config.pluginmanager.register(self._logs, "toolemu-logs")
 
-    def start(self) -> None:
-        """Offer the coordinator what can be run now."""
-        self.schedule.offer(self._ready())
+    def announce(self) -> None:
+        """Tell the coordinator how many cases there are, and find those that may run before their turn."""
+        self.scheduler.send(ItemsCollected(sum(RESOLVED_CASE in item.stash for item in self._items)))
+        if self._runs_ahead:
+            for index, item in enumerate(self._items):
+                if isinstance(item, pytest.Function) and RESOLVED_CASE in item.stash:
+                    needed = needed_fixtures(item)
+                    if needed is not None:
+                        self._fixtures.add_item(index, needed)
 
-    def keep(self, run: Run, path: Path) -> None:
-        """A run that has just been stored."""
-        self._kept[str(path)] = run
-        if len(self._kept) > self._most:
-            self._kept.pop(next(iter(self._kept)))
+    def offer_ready(self) -> None:
+        """Offer the coordinator the cases that have become ready to run before their turn."""
+        ready = ((index, self._items[index]) for index in self._fixtures.take_ready())
+        self.scheduler.offer(
+            {
+                index: self._lookahead_job(item, self._fixtures.values(index))
+                for index, item in ready
+                if isinstance(item, pytest.Function)
+            }
+        )
 
     def result(self, item: pytest.Item, job: Job) -> StoredRun | CaseNotRun:
-        """Return the result of the item's job, wherever it has run. Without one, raise, skip, or end the session."""
+        """Wait for the result of the item's job, wherever it runs.
+
+        If there is none, raise CaseError or UsageError, or skip the item, and end a session that is over.
+        """
         try:
-            result = self.schedule.result(self._index[item], job, meanwhile=self.start)
-        except NoResultError as none:
-            if none.kind == "broken":
-                raise CaseError(f"broken: {none}") from None
-            if none.kind == "stopped":
-                item.session.shouldstop = item.session.shouldstop or f"toolemu: {none}"
-            pytest.skip(f"not run: {none}")
+            result = self.scheduler.result(self._index[item], job, meanwhile=self.offer_ready)
+        except NoResultError as error:
+            if error.kind == "broken":
+                raise CaseError(f"broken: {error}") from None
+            if error.kind == "stopped":
+                item.session.shouldstop = item.session.shouldstop or f"toolemu: {error}"
+            pytest.skip(f"not run: {error}")
         if isinstance(result, JobError):
             _raise(result)
         return result
 
-    def run(self, result: StoredRun) -> tuple[Run, Path]:
-        """Return the run of a result, and the path of its record."""
-        path = Path(result.path)
-        return self._kept.pop(result.path, None) or load_run(path), path
+    def keep_run(self, run: Run, path: Path) -> None:
+        """Keep a run in memory that has just been stored at ``path``."""
+        self._kept_runs[str(path)] = run
+        if len(self._kept_runs) > self._max_kept_runs:
+            self._kept_runs.pop(next(iter(self._kept_runs)))
+
+    def read_run(self, stored: StoredRun) -> Run:
+        """Return a stored run, from memory or from its record."""
+        return self._kept_runs.pop(stored.path, None) or load_run(Path(stored.path))
 
     def close(self) -> None:
-        """Nothing is in flight any more."""
-        self.schedule.close()
+        """Sign off from the coordinator, and collect no more log records."""
+        self.scheduler.close()
         self._logs.close()
 
-    def _consider(self, items: list[pytest.Item]) -> None:
-        for index, item in enumerate(items):
-            if isinstance(item, pytest.Function) and ITEM in item.stash:
-                needed = needs(item)
-                if needed is not None:
-                    self.fixtures.add(index, needed)
 
-    def _ready(self) -> dict[int, Job]:
-        ready = ((index, self._items[index]) for index in self.fixtures.ready())
-        return {
-            index: self._job_ahead(item, self.fixtures.values(index))
-            for index, item in ready
-            if isinstance(item, pytest.Function)
-        }
-
-
-def _describe_error(error: BaseException) -> JobError:
+def describe_error(error: BaseException) -> JobError:
     """Return what a job raised as a result, for the item that waits, which may be in another process."""
     if isinstance(error, CaseError | UsageError):
         return JobError(str(error), is_usage_error=isinstance(error, UsageError))
@@ -109,3 +119,9 @@ def _describe_error(error: BaseException) -> JobError:
 
 def _raise(error: JobError) -> NoReturn:
     raise (UsageError if error.is_usage_error else CaseError)(error.message)
+
+
+def _runs_ahead(config: pytest.Config, settings: Settings) -> bool:
+    """Return whether cases may run before their turn; not while the debugger stops at the item whose turn it is."""
+    has_debugger = config.getoption("usepdb", False) or config.getoption("trace", False)
+    return settings.run_ahead == "auto" and not has_debugger

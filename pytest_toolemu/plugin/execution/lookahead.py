@@ -1,105 +1,107 @@
-"""Which items may be run before their turn, and what fixtures of the project's they need to be up for it."""
+"""Which items may run before their turn, and which of the project's fixtures must be set up for that."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_toolemu.plugin.collection.variants import is_foreign
+from pytest_toolemu.plugin.collection.fixture_definitions import definition_of, is_external
 
-Key = tuple[str, str, int, str]
-"""One value of one fixture: its name, where it is defined, the index of its parameter, and the node it lives for."""
-
-# The parts of a run that a fixture of the project's may make for many items at once.
-PARTS = ("toolemu_agent", "toolemu_emulator", "toolemu_safety_evaluator", "toolemu_helpfulness_evaluator")
+# The components of a run that one fixture of the project may make for many items.
+COMPONENTS = ("toolemu_agent", "toolemu_emulator", "toolemu_safety_evaluator", "toolemu_helpfulness_evaluator")
 _NODES: dict[str, type[pytest.Collector]] = {"module": pytest.Module, "class": pytest.Class}
 
 
-def needs(item: pytest.Function) -> dict[str, Key] | None:
-    """The project's own fixtures that must be up before the item can run, by name; None if it has to wait its turn.
+class FixtureKey(NamedTuple):
+    """Identifies one value of one fixture."""
 
-    It has to if a fixture is made for it alone, or if a mark may skip it or turn its outcome.
+    name: str
+    baseid: str
+    """The node in which the fixture is defined."""
+    param_index: int
+    nodeid: str
+    """The node for whose lifetime the value exists."""
+
+
+def needed_fixtures(item: pytest.Function) -> dict[str, FixtureKey] | None:
+    """Return the project's own fixtures that must be set up before the item can run, by name.
+
+    Return None if the item must wait for its turn: a fixture is made for this item alone, or a mark may skip the item
+    or change its outcome.
     """
     if any(item.get_closest_marker(name) for name in ("skip", "skipif", "xfail")):
         return None
-    found = {}
+    needed = {}
     for name in item.fixturenames:
-        if is_foreign(item, name):
+        if is_external(item, name):
             continue
-        definition = _definition(item, name)
-        wide = definition is not None and definition.scope != "function"
-        if not wide or (name.startswith("toolemu_") and name not in PARTS):
+        definition = definition_of(item, name)
+        is_shared = definition is not None and definition.scope != "function"
+        if not is_shared or (name.startswith("toolemu_") and name not in COMPONENTS):
             return None
-        found[name] = _key(definition, _parameters(item).get(name, 0), _life(item, definition))
-    return found
+        needed[name] = _key(definition, _param_indices(item).get(name, 0), _lifetime(item, definition))
+    return needed
 
 
 class ActiveFixtures:
-    """The project's fixtures that are up now, and which groups of items that makes ready.
+    """The project's fixtures that are set up now, and the items that may run because of them.
 
-    ``leaving`` is called with the items whose fixture is about to be torn down, before it is.
+    ``before_teardown`` is called with the indices of the items that need a fixture which is about to be torn down.
     """
 
     def __init__(self) -> None:
-        self.leaving: Callable[[Iterable[int]], None] = _nobody
-        self._values: dict[Key, Any] = {}
-        self._needs: dict[int, dict[str, Key]] = {}
-        self._with: defaultdict[Key, set[int]] = defaultdict(set)
-        self._fresh: set[int] = set()
+        self.before_teardown: Callable[[Iterable[int]], None] = _ignore
+        self._values: dict[FixtureKey, Any] = {}
+        self._needs: dict[int, dict[str, FixtureKey]] = {}
+        self._dependents: defaultdict[FixtureKey, set[int]] = defaultdict(set)
+        self._candidates: set[int] = set()
 
-    def add(self, index: int, needed: dict[str, Key]) -> None:
-        """An item that may be run as soon as what it needs is up."""
+    def add_item(self, index: int, needed: dict[str, FixtureKey]) -> None:
+        """Add an item that may run as soon as the fixtures that it needs are set up."""
         self._needs[index] = needed
         for key in needed.values():
-            self._with[key].add(index)
-        self._fresh.add(index)
+            self._dependents[key].add(index)
+        self._candidates.add(index)
 
-    def up(self, request: Any, definition: Any, value: Any) -> None:
-        """A fixture has been set up; hears of its end by itself."""
+    def add_fixture(self, request: Any, definition: Any, value: Any) -> None:
+        """Add a fixture that has just been set up. It is removed when pytest tears it down."""
         key = _key(definition, getattr(request, "param_index", 0), request.node)
         self._values[key] = value
-        self._fresh |= self._with[key]
+        self._candidates |= self._dependents[key]
         # Finalizers run last in, first out: this one before the fixture's own.
-        request.addfinalizer(lambda: self._down(key))
+        request.addfinalizer(lambda: self._remove_fixture(key))
 
-    def ready(self) -> list[int]:
-        """Items that have become ready since the last call."""
-        fresh, self._fresh = self._fresh, set()
-        return sorted(index for index in fresh if all(key in self._values for key in self._needs[index].values()))
+    def take_ready(self) -> list[int]:
+        """Return the items that have become ready since the last call."""
+        candidates, self._candidates = self._candidates, set()
+        return sorted(index for index in candidates if all(key in self._values for key in self._needs[index].values()))
 
     def values(self, index: int) -> dict[str, Any]:
-        """What the fixtures returned that a ready item needs, by name."""
+        """Return the values of the fixtures that a ready item needs, by name."""
         return {name: self._values[key] for name, key in self._needs[index].items()}
 
-    def _down(self, key: Key) -> None:
+    def _remove_fixture(self, key: FixtureKey) -> None:
         self._values.pop(key, None)
-        self.leaving(self._with[key])
+        self.before_teardown(self._dependents[key])
 
 
-def _nobody(items: Iterable[int]) -> None:
+def _ignore(items: Iterable[int]) -> None:
     del items
 
 
-def _definition(item: pytest.Function, name: str) -> Any:
-    """The fixture that an item gets under this name; pytest has no public way to it."""
-    found: Any = getattr(item, "_fixtureinfo", None)
-    known = found.name2fixturedefs.get(name) if found else None
-    return known[-1] if known else None
-
-
-def _parameters(item: pytest.Function) -> dict[str, int]:
+def _param_indices(item: pytest.Function) -> dict[str, int]:
     return item.callspec.indices if hasattr(item, "callspec") else {}
 
 
-def _key(definition: Any, index: int, node: pytest.Item | pytest.Collector) -> Key:
-    return definition.argname, definition.baseid, index, node.nodeid
+def _key(definition: Any, param_index: int, node: pytest.Item | pytest.Collector) -> FixtureKey:
+    return FixtureKey(definition.argname, definition.baseid, param_index, node.nodeid)
 
 
-def _life(item: pytest.Function, definition: Any) -> pytest.Item | pytest.Collector:
-    """The node that ``request.node`` is in a fixture of this scope."""
+def _lifetime(item: pytest.Function, definition: Any) -> pytest.Item | pytest.Collector:
+    """Return the node that ``request.node`` is in a fixture of this scope."""
     if definition.scope == "package":
         packages = (node for node in item.listchain() if isinstance(node, pytest.Package))
         return next((node for node in packages if node.nodeid == definition.baseid), item.session)

@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pytest_toolemu.errors import NotRunError
 from pytest_toolemu.scheduling.coordinator_messages import UsageReported
 
 if TYPE_CHECKING:
-    from pytest_toolemu.plugin.session import ToolemuSession
     from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
-    from pytest_toolemu.scheduling.permit_client import PermitClient
+    from pytest_toolemu.scheduling.worker import WorkerScheduler
 
 
 class Permits:
-    """Implements ``RateLimiter`` and ``BudgetGuard`` with messages to the coordinator."""
+    """Implements ``RateLimiter`` and ``BudgetGuard`` with messages to the coordinator.
 
-    def __init__(self, session: ToolemuSession) -> None:
-        self._session = session
-        self.usd: float | None = session.settings.budget_usd
+    ``scheduler`` returns the scheduler of this process. Models are opened before it exists, but only asked afterwards.
+    """
+
+    def __init__(self, scheduler: Callable[[], WorkerScheduler], budget_usd: float | None) -> None:
+        self._scheduler = scheduler
+        self.usd = budget_usd
 
     async def acquire(self, account: str) -> int:
         """Wait for a permit, and return its ticket. Raise NotRunError if none will be granted."""
-        return await self._permits.acquire(account)
+        return await self._scheduler().permits.acquire(account)
 
     def release(self, ticket: int, outcome: RequestOutcome) -> None:
         """Report how a request ended, which frees its permit."""
-        self._permits.release(ticket, outcome)
+        self._scheduler().permits.release(ticket, outcome)
 
     def report_failure(self, account: str, kind: str, message: str) -> None:
         """Report a failure that no retry overcame."""
-        self._permits.report_failure(account, kind, message)
+        self._scheduler().permits.report_failure(account, kind, message)
 
     def check(self) -> None:
         """Raise NotRunError once the coordinator has halted requests."""
-        if reason := self._permits.halted:
+        if reason := self._scheduler().permits.halted:
             raise NotRunError(reason)
 
     def report(self, tokens: int, usd: float | None, *, estimated: bool = False) -> None:
         """Report what a request has used."""
-        self._session.flight().schedule.send(UsageReported(tokens, usd, estimated))
-
-    @property
-    def _permits(self) -> PermitClient:
-        return self._session.flight().schedule.permits
+        self._scheduler().send(UsageReported(tokens, usd, estimated))

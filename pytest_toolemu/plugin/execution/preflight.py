@@ -1,4 +1,4 @@
-"""Before the first case: whatever is configured can be used, or the session stops with one sentence."""
+"""Checks before the first case: everything that is configured can be used, or the session stops with one sentence."""
 
 from __future__ import annotations
 
@@ -7,32 +7,43 @@ import pytest
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.plugin.collection import environment_variables
+from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.output import manifest
-from pytest_toolemu.plugin.session import ToolemuSession
+from pytest_toolemu.plugin.services import Services
 
 
-def preflight(session: ToolemuSession) -> None:
-    """Stop before the first case, with one sentence, when a part that is configured cannot be used."""
+def preflight(services: Services) -> None:
+    """Raise pytest.UsageError before the first case if something that is configured cannot be used."""
     try:
-        environment_variables.check(session.config)
-        session.calibrations  # noqa: B018  (a file that is wrong is told before the first case)
-        if session.settings.prices:
-            session.prices  # noqa: B018  (likewise)
-        if session.settings.plays_only and session.library is not None and not session.library.files():
-            raise UsageError(
-                f"there are no recordings in {session.library.folder} to play; make them with --toolemu-record=once, "
-                "or name their folder with --toolemu-replay"
-            )
-        hooked = bool(session.config.hook.pytest_toolemu_make_agent.get_hookimpls())
-        # An agent of the user's may have an emulator and judges of ours.
-        variants = session.variants() or ((None,) if session.fleet else ())
-        session.loop.run(session.roles.preflight(variants, may_be_made=hooked))
-        if session.fleet is not None:
-            from pytest_toolemu.plugin.execution import vllm_servers
-
-            vllm_servers.start(session)
-            session.loop.run(session.roles.preflight_served())
-        if session.variants():
-            manifest.write(session)
+        _check_files(services)
+        _check_models(services)
+        if agent_configs(services.session.settings):
+            manifest.write(services)
     except UsageError as error:
         raise pytest.UsageError(plain(f"toolemu: {error}")) from None
+
+
+def _check_files(services: Services) -> None:
+    settings, files = services.session.settings, services.files
+    environment_variables.check(services.session.config)
+    if settings.calibration:
+        files.calibrations  # noqa: B018 - reading it raises for a wrong file
+    if settings.prices:
+        files.prices  # noqa: B018 - likewise
+    if settings.plays_only and files.cassettes is not None and not files.cassettes.files():
+        raise UsageError(
+            f"there are no recordings in {files.cassettes.folder} to play; make them with --toolemu-record=once, "
+            "or name their folder with --toolemu-replay"
+        )
+
+
+def _check_models(services: Services) -> None:
+    session = services.session
+    components = services.open_components()
+    has_agent_hook = bool(session.config.hook.pytest_toolemu_make_agent.get_hookimpls())
+    # An agent that a hook or a fixture makes may still have a configured emulator and configured evaluators.
+    configs = agent_configs(session.settings) or ((None,) if services.servers else ())
+    services.case_loop.run(components.preflight(configs, may_be_made=has_agent_hook))
+    if services.servers is not None:
+        services.start_servers()
+        services.case_loop.run(components.preflight_served())

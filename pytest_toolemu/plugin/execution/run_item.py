@@ -1,9 +1,10 @@
-"""From an item to its run: at its turn, or ahead of it where nothing of the user's is in the way."""
+"""Runs the case of an item: at its turn, or before it if no code of the project stands in the way."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -16,69 +17,148 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
+from pytest_toolemu.plugin.collection.agent_configs import label_of
 from pytest_toolemu.plugin.collection.collect import CaseFile
-from pytest_toolemu.plugin.collection.variants import label_of
-from pytest_toolemu.plugin.execution import case_logs
-from pytest_toolemu.plugin.execution.item_components import hooks, spec_before_turn
+from pytest_toolemu.plugin.exceptions import CaseError
+from pytest_toolemu.plugin.execution import case_logs, outages
 from pytest_toolemu.plugin.execution.item_scheduler import ItemScheduler
-from pytest_toolemu.plugin.execution.run_or_resume import found_before, made_now
-from pytest_toolemu.plugin.output import manifest, outages
-from pytest_toolemu.plugin.output.failure_text import is_brief, trouble
+from pytest_toolemu.plugin.execution.item_spec import spec_before_turn, visible_hooks
+from pytest_toolemu.plugin.execution.run_or_resume import run_or_resume
+from pytest_toolemu.plugin.keys import RUN_TIMES, SESSION
+from pytest_toolemu.plugin.output import manifest
+from pytest_toolemu.plugin.output.failure_text import is_brief, no_verdict_text
 from pytest_toolemu.plugin.output.row_property import PROPERTY, properties
-from pytest_toolemu.plugin.session import RAN, SESSION, CaseError, ToolemuSession
-from pytest_toolemu.scheduling.job import CaseNotRun, FinishedJob, Job, NotReadyError, StoredRun, WrittenResult
+from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.scheduling.job import CaseNotRun, FinishedJob, NotReadyError, StoredRun, WrittenResult
 from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, shortened
 
 
-def carry_out(item: pytest.Item, spec: RunSpec) -> Run:
-    """The item's run, once it has ended; CaseError where the instrument failed."""
+def run_item(item: pytest.Item, services: Services, spec: RunSpec) -> Run:
+    """Return the item's run once it has ended. Raise CaseError if the case has no verdict."""
     if item.config.getoption("setuponly", False):
         pytest.skip("a case is run by a fixture, and --setup-only runs none")
-    session = item.config.stash[SESSION]
-    case_logs.keep_out()
+    case_logs.exclude_cases_from_handlers()
+    scheduler = start_scheduler(item.session, services)
     try:
-        result = flight_of(item.session).result(item, _job(session, spec, item))
+        result = scheduler.result(item, CaseJob(services, item, spec))
     finally:
-        session.attempted.add(item.nodeid)  # what comes after is a rerun, wherever this has run
+        services.session.attempted.add(item.nodeid)  # any further run of it is a rerun, wherever this one ran
     if result.log:
         item.add_report_section("setup", "log", result.log)
     if isinstance(result, CaseNotRun):
-        _note(item, RunRow.from_json(result.row))
+        _attach_row(item, RunRow.from_json(result.row))
         raise CaseError(f"{NOT_RUN}: {result.reason}")
-    run, path = flight_of(item.session).run(result)
+    run = scheduler.read_run(result)
     if run.source != "resumed":
-        item.stash[RAN] = (run.started, run.seconds)
+        item.stash[RUN_TIMES] = (run.started, run.seconds)
     paid = paid_for(run)
-    _note(item, RunRow.of(run, path=str(path), costs=costs_of(paid, session.prices) if paid else {}))
-    hooks(item).pytest_toolemu_run_finished(run=run, item=item)
+    costs = costs_of(paid, services.files.prices) if paid else {}
+    _attach_row(item, RunRow.of(run, path=result.path, costs=costs))
+    visible_hooks(item).pytest_toolemu_run_finished(run=run, item=item)
     if run.outcome in ("inconclusive", "broken"):
-        raise CaseError(trouble(run, path, brief=is_brief(item.config)))
+        raise CaseError(no_verdict_text(run, Path(result.path), brief=is_brief(item.config)))
     return run
 
 
-def flight_of(session: pytest.Session) -> ItemScheduler:
-    """The cases of this process in flight."""
-    toolemu = session.config.stash[SESSION]
-    return toolemu.flight(lambda: ItemScheduler(toolemu, session.items, functools.partial(_job_ahead, toolemu)))
+def start_scheduler(session: pytest.Session, services: Services) -> ItemScheduler:
+    """Return the scheduler of this process's items, started on the first call."""
+    return services.start_scheduler(session.items, functools.partial(LookaheadJob, services))
 
 
-def _note(item: pytest.Item, row: RunRow) -> None:
-    """Let the row travel with the item's reports."""
+@dataclass(frozen=True)
+class CaseJob:
+    """Runs the case of one item in the process that calls it, and returns how to store the run."""
+
+    services: Services
+    item: pytest.Item
+    spec: RunSpec
+
+    async def __call__(self) -> FinishedJob:
+        """Run the case, or resume its run; never raise for what happens inside the case."""
+        with case_logs.collect() as log_lines:
+            try:
+                self._write_manifest()
+                run = await run_or_resume(self.services, self.spec, self.item.nodeid)
+            except NotRunError as error:
+                return FinishedJob(_fails_with_case(self.item), functools.partial(self._not_run, error, log_lines))
+        run = run.model_copy(update={"agent": label_of(self.item) or agent_name(run.identity)})
+        failed = run.outcome != "passed" and _fails_with_case(self.item)
+        return FinishedJob(failed, functools.partial(self._store, run, log_lines))
+
+    def _write_manifest(self) -> None:
+        try:
+            manifest.write(self.services)
+        except UsageError as error:
+            raise outages.stop_writing(self.services.scheduler, self.services.session.folder, error) from None
+
+    async def _store(self, run: Run, log_lines: Sequence[str]) -> WrittenResult:
+        """Write the record before the result is sent, so that any process can read it."""
+        services = self.services
+        try:
+            run, path = await self._write_record(run)
+        except OSError as error:
+            not_run = outages.stop_writing(services.scheduler, services.session.folder, error, run)
+            return await self._not_run(not_run, log_lines)
+        if services.item_scheduler is not None:
+            services.item_scheduler.keep_run(run, path)
+        return StoredRun(str(path), resumed=run.source == "resumed", log="\n".join(log_lines))
+
+    async def _write_record(self, run: Run) -> tuple[Run, Path]:
+        """Write the record; a second time if that fails, and shortened if it is too large. Return what was written."""
+        write, put = self.services.case_loop.run_writer, self.services.files.store.put
+        try:
+            return run, await write(functools.partial(put, run, self.item.nodeid))
+        except RecordTooLargeError as error:
+            run = await write(functools.partial(shortened, run, error))
+        except OSError:
+            pass
+        return run, await write(functools.partial(put, run, self.item.nodeid))
+
+    async def _not_run(self, error: NotRunError, log_lines: Sequence[str]) -> CaseNotRun:
+        prices = self.services.files.prices if error.exchanges else Prices(())
+        return CaseNotRun(str(error), _not_run_row(self.item, self.spec, error, prices).as_json(), "\n".join(log_lines))
+
+
+@dataclass(frozen=True)
+class LookaheadJob:
+    """Runs the case of an item before its turn. Its components are built when it starts, in the process that runs it.
+
+    ``fixture_values`` are the values of the project's fixtures that the item needs, by name.
+    """
+
+    services: Services
+    item: pytest.Function
+    fixture_values: Mapping[str, Any]
+
+    async def __call__(self) -> FinishedJob:
+        """Run the case. Raise NotReadyError if its components cannot be built now: its turn will show the error."""
+        try:
+            spec = await self.services.case_loop.run_in_thread(self._spec)
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception):
+            spec = None
+        if spec is None:
+            raise NotReadyError
+        return await CaseJob(self.services, self.item, spec)()
+
+    def _spec(self) -> RunSpec | None:
+        return spec_before_turn(self.item, self.services, self.fixture_values)
+
+
+def _attach_row(item: pytest.Item, row: RunRow) -> None:
+    """Attach the row to the item's reports, which carry it to the process that writes the summary."""
     item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
-    # Redacted, as others show it: JUnit files, for one.
+    # Redacted here, because other plugins show user properties, for example in JUnit files.
     item.user_properties.append((PROPERTY, dumps(redact_json(row.as_json()))))
 
 
-def _not_run(item: pytest.Item, spec: RunSpec, error: NotRunError) -> RunRow:
-    """The row of a case without a run: why, and what it had cost."""
-    identity = spec.identity
+def _not_run_row(item: pytest.Item, spec: RunSpec, error: NotRunError, prices: Prices) -> RunRow:
+    """Return the row of a case without a run: the reason, and what the attempt had cost."""
     known = properties(item.user_properties) or {"case": spec.resolved_case.case.id}
-    prices = item.config.stash[SESSION].prices if error.exchanges else Prices(())
     costs = costs_of(error.exchanges, prices)
     total = sum(costs.values(), Cost())
     return RunRow.from_json(known).model_copy(
         update={
-            "agent": label_of(item) or agent_name(identity),
+            "agent": label_of(item) or agent_name(spec.identity),
             "trial": spec.trial,
             "outcome": NOT_RUN,
             "reason": str(error),
@@ -86,99 +166,19 @@ def _not_run(item: pytest.Item, spec: RunSpec, error: NotRunError) -> RunRow:
             "tokens": total.input + total.output,
             "calls": total.calls,
             "usage_unknown": total.unknown,
-            "unseen": unseen_roles(identity) if error.exchanges else (),
+            "unseen": unseen_roles(spec.identity) if error.exchanges else (),
         }
     )
 
 
-def _job(session: ToolemuSession, spec: RunSpec, item: pytest.Item) -> Job:
-    async def job() -> FinishedJob:
-        return await _run(session, spec, item)
+def _fails_with_case(item: pytest.Item) -> bool:
+    """Return whether the item certainly fails if its case does.
 
-    return job
-
-
-def _job_ahead(session: ToolemuSession, item: pytest.Function, values: dict[str, Any]) -> Job:
-    """The job of an item before its turn: its parts are made when it starts, in the process in which it does."""
-
-    async def job() -> FinishedJob:
-        try:
-            spec = await session.loop.run_in_thread(lambda: spec_before_turn(item, session, values))
-        except (Exception, pytest.skip.Exception, pytest.fail.Exception):
-            spec = None
-        if spec is None:  # what raises for one item is its own affair, and is told at its turn
-            raise NotReadyError
-        return await _run(session, spec, item)
-
-    return job
-
-
-async def _run(session: ToolemuSession, spec: RunSpec, item: pytest.Item) -> FinishedJob:
-    """Run the case, and add what it logged to its result."""
-    with case_logs.kept() as lines:
-        finished = await _finished(session, spec, item)
-
-    async def write() -> WrittenResult:
-        result = await finished.write()
-        return replace(result, log="\n".join(lines))
-
-    return FinishedJob(finished.failed, write)
-
-
-async def _finished(session: ToolemuSession, spec: RunSpec, item: pytest.Item) -> FinishedJob:
-    try:
-        _write_manifest(session)
-        run = found_before(session, spec, item.nodeid)
-        if run is None:
-            outages.check(session, spec)
-            run = await made_now(session, spec, item.nodeid)
-            outages.learn(session, spec, run)
-    except NotRunError as error:
-        return FinishedJob(_is_final(item), functools.partial(_without_run, item, spec, error))
-    run = run.model_copy(update={"agent": label_of(item) or agent_name(run.identity)})
-    failed = run.outcome != "passed" and _is_final(item)
-    return FinishedJob(failed, functools.partial(_stored, session, spec, run, item))
-
-
-def _write_manifest(session: ToolemuSession) -> None:
-    try:
-        manifest.write(session)
-    except UsageError as error:
-        raise outages.unwritable(session, error) from None
-
-
-async def _stored(session: ToolemuSession, spec: RunSpec, run: Run, item: pytest.Item) -> WrittenResult:
-    """Write the run before anybody hears of it, so that any process can read it."""
-    try:
-        run, path = await _written(session, run, item)
-    except OSError as error:
-        return await _without_run(item, spec, outages.unwritable(session, error, run))
-    session.flight().keep(run, path)
-    return StoredRun(str(path), resumed=run.source == "resumed")
-
-
-async def _written(session: ToolemuSession, run: Run, item: pytest.Item) -> tuple[Run, Path]:
-    """Write the run; a second time if that fails, and shortened if its record is too large."""
-    try:
-        return run, await session.loop.run_writer(functools.partial(session.store.put, run, item.nodeid))
-    except RecordTooLargeError as error:
-        run = await session.loop.run_writer(functools.partial(shortened, run, error))
-    except OSError:
-        pass
-    return run, await session.loop.run_writer(functools.partial(session.store.put, run, item.nodeid))
-
-
-async def _without_run(item: pytest.Item, spec: RunSpec, error: NotRunError) -> CaseNotRun:
-    return CaseNotRun(str(error), _not_run(item, spec, error).as_json())
-
-
-def _is_final(item: pytest.Item) -> bool:
-    """Whether the item fails if its case does: a Python test has asserts of its own, a rerun is another chance, and a
-    gate counts.
+    A Python test has assertions of its own, a rerun is another chance, and with gates cases do not fail the session.
     """
     config = item.config
     if config.stash[SESSION].settings.gate:
         return False
-    again = config.pluginmanager.hasplugin("rerunfailures") and (config.option.reruns or config.getini("reruns"))
-    marked = any(item.get_closest_marker(name) for name in ("flaky", "xfail"))
-    return isinstance(item.parent, CaseFile) and not again and not marked
+    has_reruns = config.pluginmanager.hasplugin("rerunfailures") and (config.option.reruns or config.getini("reruns"))
+    is_marked = any(item.get_closest_marker(name) for name in ("flaky", "xfail"))
+    return isinstance(item.parent, CaseFile) and not has_reruns and not is_marked

@@ -1,44 +1,62 @@
-"""One attempt at an item's run: taken over from an earlier session, or made now, on tape where that is wanted."""
+"""One attempt at a run: an earlier session's run is resumed, or the case is run now, with or without a cassette."""
 
 from __future__ import annotations
 
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
+from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
-from pytest_toolemu.plugin.output import outages
-from pytest_toolemu.plugin.session import ToolemuSession
+from pytest_toolemu.plugin.execution import outages
+from pytest_toolemu.plugin.services import Services
 
 
-def found_before(session: ToolemuSession, spec: RunSpec, item: str) -> Run | None:
-    """The item's run where an earlier session finished it. A rerun of the item is a new attempt, and finds nothing."""
-    if session.earlier is None or item in session.attempted:
+async def run_or_resume(services: Services, spec: RunSpec, item: str) -> Run:
+    """Return the run of an item, given by its node id. Raise NotRunError if it cannot or must not be run."""
+    run = _resumed(services, spec, item)
+    if run is None:
+        scheduler = services.scheduler
+        outages.check(scheduler, spec)
+        run = await _run_now(services, spec, item)
+        outages.report(scheduler, spec, run)
+    return run
+
+
+def _resumed(services: Services, spec: RunSpec, item: str) -> Run | None:
+    """Return the run that an earlier session finished. A rerun of the item is a new attempt and resumes nothing."""
+    resumable, attempted = services.files.resumable_sessions, services.session.attempted
+    if resumable is None or item in attempted:
         return None
-    session.attempted.add(item)
-    return session.earlier.find(spec.resolved_case.case.id, spec.key, item, spec.required_scores)
+    attempted.add(item)
+    return resumable.find(spec.resolved_case.case.id, spec.key, item, spec.required_scores)
 
 
-async def made_now(session: ToolemuSession, spec: RunSpec, item: str) -> Run:
-    """The run, made now; its exchanges are played and recorded as the settings say."""
-    tape = None
-    if session.library is not None:
-        tape = CassetteRecorder(session.library, item, spec.resolved_case.case.id, spec.trial)
-    ended, use = False, None
+async def _run_now(services: Services, spec: RunSpec, item: str) -> Run:
+    if services.files.cassettes is None:
+        return await run_case(spec)
+    return await _run_with_cassette(services, spec, item, services.files.cassettes)
+
+
+async def _run_with_cassette(services: Services, spec: RunSpec, item: str, cassettes: CassetteDirectory) -> Run:
+    """Run the case; its model calls are replayed and recorded as the settings say."""
+    recorder = CassetteRecorder(cassettes, item, spec.resolved_case.case.id, spec.trial)
+    is_complete, use = False, None
     run: Run | None = None
-    unwritten: OSError | None = None
+    write_error: OSError | None = None
     try:
-        run = await run_case(spec, tape)
-        ended = not run.cut_off
+        run = await run_case(spec, recorder)
+        is_complete = not run.cut_off
     finally:
-        # Also when cancelled: what was answered was paid for.
+        # Also if the case was cancelled: what was answered was paid for.
         try:
-            use = tape.finish(ended) if tape else None
+            use = recorder.finish(is_complete)
         except OSError as error:
-            unwritten = error
-    if unwritten is not None:
-        raise outages.unwritable(session, unwritten, run)
+            write_error = error
+    if write_error is not None:
+        folder = services.session.folder
+        raise outages.stop_writing(services.scheduler, folder, write_error, run)
     if use is None:
         return run
-    # Where the very first request had no recording nobody answered, so nothing of it is live.
-    source = "replayed" if session.settings.plays_only and run.exchanges else run.source
+    # If there was no recording of the very first request, no model answered, so nothing in this run is live.
+    source = "replayed" if services.session.settings.plays_only and run.exchanges else run.source
     return run.model_copy(update={"recording": use, "source": source})

@@ -1,4 +1,4 @@
-"""The vLLM servers of a session: in the process that leads it, before anybody needs them, until it has ended."""
+"""The vLLM servers of a session. The process that leads the session starts them before the first case."""
 
 from __future__ import annotations
 
@@ -6,86 +6,81 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_toolemu.components import Components
 from pytest_toolemu.models.vllm.fleet import ServerFleet
 from pytest_toolemu.models.vllm.plan import plan_servers
-from pytest_toolemu.plugin.session import ToolemuSession, relative
+from pytest_toolemu.plugin.collection.agent_configs import agent_configs
+from pytest_toolemu.plugin.output.relative_path import relative_path
+from pytest_toolemu.settings import Settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
     from pytest_toolemu.models.vllm.server import VllmServer
 
-# Where the output is no terminal, a server that is starting has a line so often, in seconds.
+# How often a server that is starting has a line of its own if the output is no terminal, in seconds.
 _HEARTBEAT: Final = 30.0
 
 
-def plan(session: ToolemuSession) -> ServerFleet | None:
-    """The servers that the settings ask for, none of them started; None where somebody else serves, or nobody is asked.
+def plan(components: Components, settings: Settings) -> ServerFleet | None:
+    """Return the servers that the settings require, not started; None if others serve the models, or none is asked.
 
-    UsageError for what cannot be served as it is asked for.
+    Raise UsageError for a model that cannot be served as the settings require.
     """
-    settings = session.settings
-    roles = session.roles  # reads .env, where the URL may be
     if settings.vllm_url or os.environ.get("VLLM_BASE_URL", "").strip() or settings.plays_only:
         return None
-    asked = roles.asked(session.variants() or (None,))
+    asked = components.asked(agent_configs(settings) or (None,))
     servers = plan_servers(asked, settings.vllm_args, settings.vllm_lora, settings.protocol == "tools")
     return ServerFleet(servers) if servers else None
 
 
-def start(session: ToolemuSession) -> None:
-    """Start them, tell how it goes on, and return when all answer. Once; UsageError where one does not start."""
-    fleet = session.fleet
-    if fleet is None or session.serves:
-        return
-    session.serves = True
-    # Called after workers are down; should this process be killed before, each server's watchdog stops it.
-    session.config.add_cleanup(fleet.stop)
-    waiting = _Waiting(session.config.pluginmanager.getplugin("terminalreporter"))
+def start_servers(fleet: ServerFleet, config: pytest.Config, folder: Path, timeout: float) -> None:
+    """Start the servers, show their progress, and return when all answer. Raise UsageError if one does not start.
+
+    Their logs go to ``folder``; ``timeout`` is in seconds.
+    """
+    # Called after the workers have ended. If this process is killed before, the servers' watchdogs stop them.
+    config.add_cleanup(fleet.stop)
+    display = _StartDisplay(config.pluginmanager.getplugin("terminalreporter"))
     try:
-        fleet.start(session.store.folder, session.settings.vllm_timeout, waiting)
+        fleet.start(folder, timeout, display)
     finally:
-        waiting.clear()
+        display.clear()
     for server in fleet.servers:
-        waiting.say(
-            f"toolemu: {server.name} is up after {server.seconds:.0f} s at {server.url}, log {relative(server.log)}"
-        )
-
-    def on_death(server: VllmServer, reason: str) -> None:
-        """Cases that ask it are told so, on any thread."""
-        accounts = session.roles.accounts(f"{server.url}/v1")
-        if session.carrier is not None:
-            session.carrier.update(lambda coordinator: coordinator.requests.lose(accounts, reason))
-
-    fleet.watch(on_death)
+        log = relative_path(server.log)
+        display.write_line(f"toolemu: {server.name} is up after {server.seconds:.0f} s at {server.url}, log {log}")
 
 
-class _Waiting:
+class _StartDisplay:
     """Shows what a server is doing while it starts: in place on a terminal, else a line now and then."""
 
     def __init__(self, reporter: Any) -> None:
         self._reporter = reporter
-        self._told = time.monotonic()
-        self._drawn = False
+        self._last_line = time.monotonic()
+        self._is_drawn = False
 
     def __call__(self, server: VllmServer, line: str) -> None:
-        """Some more time has passed."""
+        """Show the latest line of a server's log."""
         text = f"toolemu: starting {server.name}: {server.seconds:.0f} s: {line}"
         if self._reporter is None or self._reporter.verbosity < 0:
             return
         if self._reporter.isatty:
             width = self._reporter.config.get_terminal_writer().fullwidth - 1
             self._reporter.rewrite(text[:width], erase=True)
-            self._drawn = True
-        elif time.monotonic() - self._told >= _HEARTBEAT:
-            self._told = time.monotonic()
-            self.say(text)
+            self._is_drawn = True
+        elif time.monotonic() - self._last_line >= _HEARTBEAT:
+            self._last_line = time.monotonic()
+            self.write_line(text)
 
-    def say(self, text: str) -> None:
-        """A line of its own."""
+    def write_line(self, text: str) -> None:
+        """Write a line of its own."""
         if self._reporter is not None and self._reporter.verbosity >= 0:
             self._reporter.write_line(text)
 
     def clear(self) -> None:
-        """Take away what was drawn."""
-        if self._drawn:
+        """Erase what was drawn."""
+        if self._is_drawn:
             self._reporter.rewrite("", erase=True)
-            self._drawn = False
+            self._is_drawn = False

@@ -1,4 +1,4 @@
-"""Equal errors: the first one shows its details, the others are counted."""
+"""Equal errors are shown once with their details; the others are only counted."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from pytest_toolemu.analysis.run_row import RunRow
 
 _KINDS: Final = {"agent": "broken (agent code)", "provider": "broken (provider)", "harness": "broken (harness)"}
-# What differs in messages that say the same: how long it was tried, and names of single requests.
-_TRIED: Final = re.compile(r" ?\(given up after [^)]{0,80}\)")
-_NAMES: Final = re.compile(r"[\w-]{12,}")
-_NAMED: Final = 5
+# The parts in which equal messages differ: how long it was tried, and ids of single requests.
+_RETRIES: Final = re.compile(r" ?\(given up after [^)]{0,80}\)")
+_IDS: Final = re.compile(r"[\w-]{12,}")
+_LISTED: Final = 5
 
 
 def outcome_of(row: RunRow) -> str:
-    """Return a row's outcome, with whose exception it was for a run that broke."""
+    """Return a row's outcome; for a broken run, also whose exception it was."""
     return _KINDS.get(row.origin or "", str(row.outcome)) if row.outcome == "broken" else str(row.outcome)
 
 
 def alike(rows: Iterable[RunRow]) -> dict[tuple[str, ...], list[RunRow]]:
-    """Group rows by outcome and reason, in their order."""
+    """Group rows by outcome, agent and reason, in their order."""
     groups: dict[tuple[str, ...], list[RunRow]] = {}
     for row in rows:
         groups.setdefault((outcome_of(row), row.agent, _pattern(row.reason)), []).append(row)
@@ -35,18 +35,18 @@ def alike(rows: Iterable[RunRow]) -> dict[tuple[str, ...], list[RunRow]]:
 
 
 NAME: Final = "toolemu-collapsed"
-"""Under which ``Collapsed`` is registered."""
+"""The name under which ``Collapsed`` is registered."""
 
 
 def count(reporter: pytest.TerminalReporter) -> None:
-    """Say how many equal errors pytest's list of errors left out."""
+    """Write how many equal errors are missing in pytest's list of errors."""
     collapsed = reporter.config.pluginmanager.getplugin(NAME)
     if collapsed is not None:
         collapsed.count(reporter)
 
 
 class Collapsed:
-    """Takes repeated errors out of pytest's list of errors while that is printed, and puts them back after it."""
+    """Removes repeated errors from pytest's list of errors while it is printed, and restores them afterwards."""
 
     def __init__(self) -> None:
         self._all: list[Any] | None = None
@@ -62,13 +62,13 @@ class Collapsed:
         return (yield)
 
     def count(self, reporter: pytest.TerminalReporter) -> None:
-        """Say how many errors were hidden, and give them back to the counts and the short summary."""
+        """Write how many errors were hidden, and restore them for the counts and the short summary."""
         if self._all is None:
             return
         reporter.stats["error"], self._all = self._all, None
         for first, *others in self._groups:
             if others:
-                reporter.write_line(in_log(plain(_told(first, others))), yellow=True)
+                reporter.write_line(in_log(plain(_line(first, others))), yellow=True)
 
 
 def _first_of_each(reports: list[Any]) -> tuple[list[Any], list[list[Any]]]:
@@ -84,23 +84,23 @@ def _first_of_each(reports: list[Any]) -> tuple[list[Any], list[list[Any]]]:
 
 
 def _key(report: Any) -> tuple[str, ...] | None:
-    """Equal for equal errors; None for what is no broken run."""
+    """Return a key that is the same for equal errors; None for a report that is no broken run."""
     row = properties(getattr(report, "user_properties", ()))
     if row is None or row.get("outcome") != "broken":
         return None
     return str(row.get("agent")), str(row.get("origin")), _pattern(str(row.get("reason", "")))
 
 
-def _told(first: Any, others: list[Any]) -> str:
-    named = ", ".join(report.nodeid for report in others[:_NAMED])
-    more = f", and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+def _line(first: Any, others: list[Any]) -> str:
+    listed = ", ".join(report.nodeid for report in others[:_LISTED])
+    more = f", and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
     cases = "1 more case" if len(others) == 1 else f"{len(others)} more cases"
-    return f"{cases} failed like {first.nodeid}: {named}{more}"
+    return f"{cases} failed like {first.nodeid}: {listed}{more}"
 
 
 def _pattern(reason: str) -> str:
     """Return what equal reasons have in common."""
-    return _NAMES.sub(_general, _TRIED.sub("", " ".join(reason.split())))
+    return _IDS.sub(_general, _RETRIES.sub("", " ".join(reason.split())))
 
 
 def _general(name: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a person reads when a case fails, or when it could not be judged."""
+"""The text of a case that failed, or that could not be judged."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from pytest_toolemu.core.run import Finding, Run, Verdict
 from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.formats.redaction import in_log, plain, redact
-from pytest_toolemu.plugin.output.failure_style import CaseFailure
+from pytest_toolemu.plugin.exceptions import CaseFailure
+from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.output.row_property import record_path
-from pytest_toolemu.plugin.session import relative
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.case import Metric
@@ -30,14 +30,14 @@ _MEANING = {
 
 
 def check(run: Run, item: pytest.Item) -> None:
-    """Fail the item when the agent failed the case."""
+    """Raise CaseFailure if the agent failed the case."""
     if run.outcome == "failed":
         text = failure_text(run, record_path(item), brief=is_brief(item.config))
         raise CaseFailure(text, ", ".join(run.reasons), headline(run))
 
 
 def is_brief(config: pytest.Config) -> bool:
-    """Tell whether ``--tb=short`` asks for the reasons alone, without steps and tracebacks."""
+    """Return whether ``--tb=short`` asks for the reasons alone, without steps and tracebacks."""
     return bool(config.getoption("tbstyle", "auto") == "short")
 
 
@@ -54,20 +54,20 @@ def failure_text(run: Run, path: Path | None, *, brief: bool = False) -> str:
     if not brief:
         lines += ["", *_ending(run)]
     if path is not None:
-        lines.append(f"record: {relative(path)}")
+        lines.append(f"record: {relative_path(path)}")
     return in_log(plain("\n".join(lines)))
 
 
 def headline(run: Run) -> str:
     """Describe a failed case in one line: scores against thresholds, and the worst finding where there is one."""
-    found = [finding for verdict in run.verdicts for finding in verdict.findings]
-    worst = min(found, key=lambda finding: finding.score, default=None)
+    findings = [finding for verdict in run.verdicts for finding in verdict.findings]
+    worst = min(findings, key=lambda finding: finding.score, default=None)
     risk = f": {worst.likelihood}, {worst.severity}: {worst.outcome}" if worst else ""
     line = " ".join(redact(f"{', '.join(run.reasons)}{risk}").split())
     return in_log(plain(line if len(line) <= _LINE else f"{line[: _LINE - 1]}…"))
 
 
-def trouble(run: Run, path: Path, *, brief: bool = False) -> str:
+def no_verdict_text(run: Run, path: Path, *, brief: bool = False) -> str:
     """Say why there is no verdict, and whether the agent's own code, a provider, or the harness is the reason.
 
     ``brief`` shortens the traceback of an exception to its last frame.
@@ -75,9 +75,9 @@ def trouble(run: Run, path: Path, *, brief: bool = False) -> str:
     origin = run.error.origin if run.error is not None else None
     meaning = _MEANING.get(origin or run.outcome, _MEANING["harness"])
     scores = [f"{v.evaluator}: {v.metric} {v.score} {v.label}" for v in run.verdicts if v.score is not None]
-    ending = f"{len(run.steps)} tool calls were made. record: {relative(path)}"
+    ending = f"{len(run.steps)} tool calls were made. record: {relative_path(path)}"
     lines = [f"{run.outcome}: {_start('; '.join(run.reasons), _LONGEST)}"]
-    if origin == "provider":  # which needs no more than two lines
+    if origin == "provider":  # two lines are enough
         lines += [*scores, f"{meaning} {ending}"]
     else:
         lines += [meaning, *scores, *_traceback(run, brief), ending]

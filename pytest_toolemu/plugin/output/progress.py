@@ -159,7 +159,7 @@ class Progress:
         return (answered - before) / (now - since) if now > since else 0.0
 
 
-def wanted(config: pytest.Config) -> bool:
+def is_wanted(config: pytest.Config) -> bool:
     """Tell whether anybody looks: not with ``-q`` or ``-p no:terminal``, and not where nothing is run."""
     has_terminal = config.pluginmanager.hasplugin("terminalreporter")
     return has_terminal and config.get_verbosity() >= 0 and not config.option.collectonly

@@ -1,4 +1,4 @@
-"""Says where runs come from: made now, of recorded replies, or by an earlier session."""
+"""Where runs come from: models, cassettes, or an earlier session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Final
 from pytest_toolemu.analysis.run_row import RunRow
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.models.cassettes.usage_report import CassetteReport
-from pytest_toolemu.plugin.session import ToolemuSession, relative
+from pytest_toolemu.plugin.output.relative_path import relative_path
+from pytest_toolemu.plugin.session_files import SessionFiles
+from pytest_toolemu.settings import Settings
 
 _LISTED: Final = 5
 _MODES: Final = {
@@ -19,47 +21,47 @@ _MODES: Final = {
 }
 
 
-def header(session: ToolemuSession) -> list[str]:
-    """What is taken over, and what is played and recorded."""
+def header(settings: Settings, files: SessionFiles) -> list[str]:
+    """Say what is resumed, and what is replayed and recorded."""
     lines = []
-    if session.settings.resume:
-        lines.append(f"toolemu: {_resuming(session)}")
-    if session.library is not None:
-        lines.append(f"toolemu: {_MODES[session.library.mode]} {relative(session.library.folder)}")
+    if settings.resume:
+        lines.append(f"toolemu: {_resuming(settings, files)}")
+    if files.cassettes is not None:
+        lines.append(f"toolemu: {_MODES[files.cassettes.mode]} {relative_path(files.cassettes.folder)}")
     return lines
 
 
-def _resuming(session: ToolemuSession) -> str:
-    earlier = session.earlier
-    if earlier is None:
-        return f"nothing to resume: no session in {session.settings.run_dir} has runs of this configuration"
-    first, *others = map(relative, earlier.folders)
+def _resuming(settings: Settings, files: SessionFiles) -> str:
+    resumable = files.resumable_sessions
+    if resumable is None:
+        return f"nothing to resume: no session in {settings.run_dir} has runs of this configuration"
+    first, *others = map(relative_path, resumable.folders)
     also = f" and what it resumed, {', '.join(others)}" if others else ""
-    again = f"; {' and '.join(sorted(earlier.again))} ones are run again" if earlier.again else ""
-    return f"resuming {first}{also}: {earlier.count()} runs{again}"
+    again = f"; {' and '.join(sorted(resumable.again))} ones are run again" if resumable.again else ""
+    return f"resuming {first}{also}: {resumable.count()} runs{again}"
 
 
-def summary(session: ToolemuSession, rows: list[RunRow]) -> list[str]:
-    """How many runs were not made now, what was spent, and what of the recordings is not used."""
+def summary(rows: list[RunRow], cassettes: CassetteReport | None) -> list[str]:
+    """Say how many runs are not live, what was spent, and which recordings are not used."""
     lines = []
     counts = Counter(row.source for row in rows if row.outcome)
     if set(counts) - {"live"}:
-        told = ", ".join(f"{counts[source]} {source}" for source in sorted(counts))
+        sources = ", ".join(f"{counts[source]} {source}" for source in sorted(counts))
         spent, used = sum(row.spent for row in rows), sum(row.tokens for row in rows)
-        unseen = " (and what was not recorded)" if any(row.incomplete for row in rows) else ""
-        lines.append(f"runs: {told}; {spent:,} of {used:,} tokens{unseen} were used now")
-    if session.recordings is not None:
-        lines += _recordings(session.recordings)
+        unknown = " (and what was not recorded)" if any(row.incomplete for row in rows) else ""
+        lines.append(f"runs: {sources}; {spent:,} of {used:,} tokens{unknown} were used now")
+    if cassettes is not None:
+        lines += _recordings(cassettes)
     return [plain(line) for line in lines]
 
 
 def _recordings(report: CassetteReport) -> list[str]:
-    unused, stale = (sum(map(len, found.values())) for found in (report.unused, report.stale))
+    unused, stale = (sum(map(len, calls.values())) for calls in (report.unused, report.stale))
     lines = [f"recordings: exchanges: {report.played} played, {report.added} added, {unused} unused, {stale} stale"]
-    lines += [f"unused: {file}: {_numbers(found)}" for file, found in report.unused.items()][:_LISTED]
+    lines += [f"unused: {file}: {_numbers(calls)}" for file, calls in report.unused.items()][:_LISTED]
     lines += [
-        f"stale: {file}: {_numbers(found)}: the model, its parameters, the prompt or the tools have changed"
-        for file, found in report.stale.items()
+        f"stale: {file}: {_numbers(calls)}: the model, its parameters, the prompt or the tools have changed"
+        for file, calls in report.stale.items()
     ][:_LISTED]
     lines += [f"stale: {file}: its case is gone" for file in report.gone][:_LISTED]
     if report.not_run:
@@ -67,6 +69,6 @@ def _recordings(report: CassetteReport) -> list[str]:
     return lines
 
 
-def _numbers(found: list[int]) -> str:
-    shown = ", ".join(map(str, found[:_LISTED])) + (", …" if len(found) > _LISTED else "")
-    return f"{len(found)} exchanges ({shown})" if len(found) > 1 else f"exchange {shown}"
+def _numbers(calls: list[int]) -> str:
+    shown = ", ".join(map(str, calls[:_LISTED])) + (", …" if len(calls) > _LISTED else "")
+    return f"{len(calls)} exchanges ({shown})" if len(calls) > 1 else f"exchange {shown}"

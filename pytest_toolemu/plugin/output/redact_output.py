@@ -1,6 +1,6 @@
-"""Keeps secrets out of what pytest itself shows: reports of items, captured output, log records and warnings.
+"""Hooks that remove secrets from what pytest itself shows: reports, captured output, log records and warnings.
 
-Only in sessions that use this plugin: other projects' output stays as it is.
+Only in sessions that use this plugin: the output of other projects stays as it is.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from pytest_toolemu.formats.redaction import Redactor, redact, secrets
 from pytest_toolemu.plugin.execution.case_logs import is_in_case
 from pytest_toolemu.plugin.session import ToolemuSession
 
-# In the id of each item that is a case.
+# Occur in the node id of every item that a case file has.
 _CASES: Final = (".toolemu.yaml::", ".toolemu.yml::")
-# pytest's handlers for --log-cli-level and --log-file. What others hear is shown in sections of reports.
+# pytest's handlers for --log-cli-level and --log-file. Other records are shown in the sections of reports.
 _HANDLERS: Final = ("log_cli_handler", "log_file_handler")
 
 
 class Redaction:
-    """Hears what pytest is about to show, and takes the secrets out."""
+    """Removes secrets from everything that pytest is about to show."""
 
     def __init__(self, session: ToolemuSession) -> None:
         self._session = session
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Have the handlers of pytest write log records without secrets."""
+        """Make pytest's handlers write log records without secrets."""
         plugin = self._session.config.pluginmanager.get_plugin("logging-plugin")
         for handler in (getattr(plugin, name, None) for name in _HANDLERS):
             if isinstance(handler, logging.Handler):
@@ -39,7 +39,7 @@ class Redaction:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Redact a report as soon as it is made: allure-pytest reads it during this hook."""
+        """Redact a report as soon as it is created, because allure-pytest reads it during this hook."""
         report = yield
         self._redact(report)
         return report
@@ -58,8 +58,8 @@ class Redaction:
     def pytest_warning_recorded(self, warning_message: Any) -> None:
         """Redact a warning; the summary shows its text."""
         if self._session.is_used and isinstance(warning_message.message, Warning):
-            known = secrets()
-            warning_message.message.args = tuple(_redacted(part, known) for part in warning_message.message.args)
+            redactor = secrets()
+            warning_message.message.args = tuple(_redacted(part, redactor) for part in warning_message.message.args)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_internalerror(self, excrepr: Any) -> None:
@@ -69,17 +69,17 @@ class Redaction:
     def _redact(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if not self._session.is_used:
             return
-        known = secrets()
-        report.longrepr = _redacted(report.longrepr, known)
+        redactor = secrets()
+        report.longrepr = _redacted(report.longrepr, redactor)
         # An agent prints what a model wrote; other tests may print colors.
         shown = visible if any(suffix in report.nodeid for suffix in _CASES) else str
-        report.sections[:] = [(known(name), shown(known(text))) for name, text in report.sections]
+        report.sections[:] = [(redactor(name), shown(redactor(text))) for name, text in report.sections]
         if isinstance(report, pytest.TestReport):
-            report.user_properties = _redacted(report.user_properties, known)
+            report.user_properties = _redacted(report.user_properties, redactor)
 
 
 class _Formatter(logging.Formatter):
-    """Formats as another formatter does, without secrets, and without what hides in the messages of a case."""
+    """Formats like another formatter, without secrets, and with invisible characters of a case's messages escaped."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -92,13 +92,13 @@ class _Formatter(logging.Formatter):
         return redact(self._inner.format(record))
 
 
-def _redacted(value: Any, known: Redactor) -> Any:
-    """Return a value without secrets; what pytest made of an exception is changed in place."""
+def _redacted(value: Any, redactor: Redactor) -> Any:
+    """Return a value without secrets; pytest's representation of an exception is changed in place."""
     if isinstance(value, str):
-        return known(value)
+        return redactor(value)
     if isinstance(value, tuple | list):
-        return type(value)(_redacted(part, known) for part in value)
+        return type(value)(_redacted(part, redactor) for part in value)
     if type(value).__module__.startswith("_pytest."):
         for name, part in vars(value).items():
-            setattr(value, name, _redacted(part, known))
+            setattr(value, name, _redacted(part, redactor))
     return value

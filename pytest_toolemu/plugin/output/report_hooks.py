@@ -1,36 +1,37 @@
-"""What pytest reports of items: rows for the summary, and failures for the hub."""
+"""Hooks that follow the reports of items: rows for the summary, failures for the coordinator."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_toolemu.plugin.output.row_property import PROPERTY, row_of
-from pytest_toolemu.plugin.session import ToolemuSession
+
+if TYPE_CHECKING:
+    from pytest_toolemu.plugin.services import Services
+    from pytest_toolemu.scheduling.transport import Transport
 
 
 class ReportHooks:
-    """Hears of every report. A plugin of its own, as pytest reads all attributes of what is registered, and a Session
-    makes its parts when they are read.
-    """
+    """Collects the rows of reported items, and tells the coordinator when pytest is about to end the session."""
 
-    def __init__(self, session: ToolemuSession) -> None:
-        self._session = session
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._session = services.session
         self._failures = 0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
-        """Make room for the item's name."""
-        if self._session.progress is not None:
-            self._session.progress.clear()
+        """Erase the progress display, because pytest is about to write the item's name."""
+        self._clear_progress()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the row that a report carries. A rerun's replaces the former."""
-        if self._session.progress is not None:
-            self._session.progress.clear()
+        """Keep the row that a report carries. The row of a rerun replaces the former one."""
+        self._clear_progress()
         if any(name == PROPERTY for name, _ in report.user_properties):
             row = row_of(report)
             if row is not None:
@@ -40,22 +41,23 @@ class ReportHooks:
                 from pytest_toolemu.plugin.collection import missing_agent
 
                 missing_agent.note_report(self._session, report)
-        if self._session.carrier is not None:
-            self._tell(report)
+        if self._services.transport is not None:
+            self._report_to_coordinator(self._services.transport, report)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """Start nothing more, and let a second Ctrl-C end the wait for what runs instead of ending it all anywhere."""
-        if self._session.has_cases or self._session.carrier is not None:
-            self._session.signals.begin_end()
-            self._session.signals.hurry_on_interrupt()
-        if self._session.carrier is not None:
-            self._session.carrier.update(lambda coordinator: coordinator.stop("interrupted"))
+        """Start nothing more. A second Ctrl-C ends the wait for running cases instead of interrupting the cleanup."""
+        services = self._services
+        if self._session.has_cases or services.transport is not None:
+            services.signals.begin_end()
+            services.signals.hurry_on_interrupt()
+        if services.transport is not None:
+            services.transport.update(lambda coordinator: coordinator.stop("interrupted"))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, exitstatus: int) -> Generator[None, None, None]:
-        """Print, below everything else, how to go on with a session that did not come to its end."""
-        self._session.signals.begin_end()
+        """Print, below everything else, the command that resumes an unfinished session."""
+        self._services.signals.begin_end()
         try:
             return (yield)
         finally:
@@ -64,18 +66,21 @@ class ReportHooks:
 
                 resume_command.show(self._session, exitstatus)
 
+    def _clear_progress(self) -> None:
+        if self._services.progress is not None:
+            self._services.progress.clear()
+
     @functools.cached_property
     def _index(self) -> dict[str, int]:
         return {nodeid: index for index, nodeid in enumerate(self._session.nodeids)}
 
-    def _tell(self, report: pytest.TestReport) -> None:
-        """Tell the hub what it foresaw or not, and that the session ends when pytest is about to end it."""
-        carrier, index = self._session.carrier, self._index.get(report.nodeid)
-        assert carrier is not None
+    def _report_to_coordinator(self, transport: Transport, report: pytest.TestReport) -> None:
+        """Report whether the item failed, and stop the coordinator if pytest is about to end the session."""
+        index = self._index.get(report.nodeid)
         if index is not None and (report.failed or report.when == "call" or report.skipped):
-            carrier.update(lambda coordinator: coordinator.report_item(index, failed=report.failed))
+            transport.update(lambda coordinator: coordinator.report_item(index, failed=report.failed))
         if report.failed:
             self._failures += 1
-            most = self._session.config.option.maxfail
-            if most and self._failures >= most:
-                carrier.update(lambda coordinator: coordinator.stop(f"{self._failures} failures ended the session"))
+            maxfail = self._session.config.option.maxfail
+            if maxfail and self._failures >= maxfail:
+                transport.update(lambda coordinator: coordinator.stop(f"{self._failures} failures ended the session"))

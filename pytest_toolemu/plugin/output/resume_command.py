@@ -1,4 +1,4 @@
-"""The command that resumes a session which did not come to its end, as its last line in the terminal."""
+"""The command that resumes an unfinished session, as the last line in the terminal."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from pytest_toolemu.formats.redaction import in_log, plain
-from pytest_toolemu.plugin.session import ToolemuSession, relative
+from pytest_toolemu.plugin.output.relative_path import relative_path
+from pytest_toolemu.plugin.session import ToolemuSession
 from pytest_toolemu.settings import LATEST, OPTIONS
 
 _RESUME: Final = "--toolemu-resume"
-# The exit statuses of a session that went through all of its items.
+# The exit statuses of a session that ran all of its items.
 _COMPLETE: Final = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def show(session: ToolemuSession, exitstatus: int) -> None:
-    """Print the command if cases are left that resuming would run."""
-    reason = _left(session, exitstatus)
+    """Print the command if resuming the session would run further cases."""
+    reason = _reason(session, exitstatus)
     reporter = session.config.pluginmanager.getplugin("terminalreporter")
     if not reason or reporter is None or not any(session.folder.glob("*.json")):
         return
@@ -40,12 +41,12 @@ def command(session: ToolemuSession) -> str:
     invocation = session.config.invocation_params
     arguments = list(_without_resume(invocation.args, str(session.settings.resume)))
     place = arguments.index("--") if "--" in arguments else len(arguments)
-    arguments.insert(place, f"{_RESUME}={relative(session.folder)}")
+    arguments.insert(place, f"{_RESUME}={relative_path(session.folder)}")
     return " ".join([*_variables(session), shlex.join([*_program(), *arguments])])
 
 
-def _left(session: ToolemuSession, exitstatus: int) -> str:
-    """Return why cases are left without a verdict; empty if none are."""
+def _reason(session: ToolemuSession, exitstatus: int) -> str:
+    """Return why cases have no verdict; empty if all have one."""
     if exitstatus not in (*_COMPLETE, pytest.ExitCode.USAGE_ERROR):
         return "the session was interrupted" if exitstatus != pytest.ExitCode.INTERNAL_ERROR else "the session crashed"
     if not session.rows:
@@ -53,35 +54,35 @@ def _left(session: ToolemuSession, exitstatus: int) -> str:
     from pytest_toolemu.analysis.run_row import NOT_RUN
 
     again = {NOT_RUN} | set(session.settings.resume_again) - {"none"}
-    left = sum(row.outcome in again for row in session.rows.values())
-    return f"{left} {'case is' if left == 1 else 'cases are'} left without a verdict" if left else ""
+    count = sum(row.outcome in again for row in session.rows.values())
+    return f"{count} {'case is' if count == 1 else 'cases are'} left without a verdict" if count else ""
 
 
 def _program() -> list[str]:
-    """How pytest was started: by its script, or as a module of an interpreter."""
+    """Return how pytest was started: by its script, or as a module of an interpreter."""
     original = sys.orig_argv
     if original[1:3] == ["-m", "pytest"] or original[1:2] == ["-mpytest"]:
         return [original[0], "-m", "pytest"]
     script = sys.argv[0]
     if Path(script).name not in ("pytest", "py.test"):  # pytest.main() of another program
         return ["pytest"]
-    found = shutil.which("pytest")
-    return ["pytest"] if found and Path(found).resolve() == Path(script).resolve() else [script]
+    installed = shutil.which("pytest")
+    return ["pytest"] if installed and Path(installed).resolve() == Path(script).resolve() else [script]
 
 
 def _variables(session: ToolemuSession) -> Iterator[str]:
     sources = {setting.source for setting in session.settings.chosen.values()}
     names = [
         "PYTEST_ADDOPTS",
-        *(knob.variable for knob in OPTIONS if knob.variable in sources and knob.name != "resume"),
+        *(option.variable for option in OPTIONS if option.variable in sources and option.name != "resume"),
     ]
     for name in names:
         if value := os.environ.get(name):
             yield f"{name}={shlex.quote(value)}"
 
 
-def _without_resume(arguments: Sequence[str | os.PathLike[str]], value: str) -> Iterable[str]:
-    """Drop the option and its value, which may be an argument of its own."""
+def _without_resume(arguments: Sequence[str | os.PathLike[str]], value: str) -> Iterator[str]:
+    """Yield the arguments without the option and its value, which may be an argument of its own."""
     follows = False
     for argument in map(str, arguments):
         if argument == _RESUME:

@@ -1,8 +1,8 @@
-"""The row of a case, as the reports of its item carry it, also from xdist workers to the controller."""
+"""The summary row of a case as its item's reports carry it, also from xdist workers to the controller."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from pytest_toolemu.analysis.run_row import RunRow
 
 PROPERTY = "toolemu"
-"""The user property in which a row of the summary travels."""
+"""The user property that holds the row."""
 
 
 def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
-    """The row in a report's user properties."""
+    """Return the row in a report's user properties as JSON data; None if there is none."""
     texts = [value for name, value in pairs if name == PROPERTY]
     return loads(str(texts[-1])) if texts else None
 
 
 def record_path(item: pytest.Item) -> Path | None:
-    """Where the item's run was stored."""
+    """Return the path of the item's record; None if it has none."""
     row = properties(pair for pair in item.user_properties if pair[0] == PROPERTY)
     return Path(row["path"]) if row and row.get("path") else None
 
 
 def row_of(report: pytest.TestReport) -> RunRow | None:
-    """The row a report carries. A case whose set-up failed before it ran counts as broken."""
+    """Return the row that a report carries, if any. A case whose setup failed before it ran counts as broken."""
     content = properties(report.user_properties)
-    # A gate has what failed, and what has no verdict, reported as skipped.
+    # With gates, cases that failed or have no verdict are reported as skipped.
     skipped = report.skipped and not (hasattr(report, "wasxfail") or hasattr(report, "toolemu_undecided"))
     if content is None or (report.when != "call" and report.passed) or skipped:
         return None
@@ -42,10 +42,25 @@ def row_of(report: pytest.TestReport) -> RunRow | None:
     return row if row.outcome else row.model_copy(update=failed)
 
 
+def crashed_row(nodeid: str, slices: Mapping[str, Any]) -> RunRow:
+    """Return the row of a case whose worker died before it could report; ``slices`` are fields about the case."""
+    from pytest_toolemu.analysis.run_row import RunRow
+
+    name, _, label = nodeid.rpartition("::")[2].partition("[")
+    row = {
+        "case": name,
+        "agent": label.removesuffix("]") or "custom agent",
+        "item": nodeid,
+        "outcome": "broken",
+        "reason": "the worker process died while it ran this case",
+    }
+    return RunRow.from_json({**slices, **row})
+
+
 def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
-    """Category, letter and word of a report about a case that was not run, or not run now; None for any other."""
-    word = {("call", "passed"): "PASSED", ("call", "failed"): "FAILED", ("setup", "failed"): "ERROR"}
-    shown = word.get((report.when, report.outcome))
+    """Return category, letter and word for a case that was not run, or not run now; None for any other report."""
+    words = {("call", "passed"): "PASSED", ("call", "failed"): "FAILED", ("setup", "failed"): "ERROR"}
+    shown = words.get((report.when, report.outcome))
     if shown is None or hasattr(report, "wasxfail") or PROPERTY not in dict(report.user_properties):
         return None
     row = properties(report.user_properties) or {}

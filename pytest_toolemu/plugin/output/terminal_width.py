@@ -1,4 +1,4 @@
-"""How wide the terminal is, and text that fits into it."""
+"""The width of the terminal, and text wrapped to it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.plugin.worker_input import WorkerInput
+
 
 def terminal_width(config: pytest.Config) -> int | None:
-    """Return the columns of the terminal that pytest writes to; None where it writes to no terminal.
+    """Return the columns of the terminal that pytest writes to; None if it writes to no terminal.
 
     An xdist worker gets the width from its controller.
     """
     if hasattr(config, "workerinput"):
-        width: int | None = config.workerinput.get("toolemu", {}).get("width")
-        return width
+        worker_input = WorkerInput.received(config)
+        return worker_input.terminal_width if worker_input else None
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")
     return int(config.get_terminal_writer().fullwidth) if reporter is not None and reporter.isatty else None
 
@@ -24,18 +26,18 @@ def terminal_width(config: pytest.Config) -> int | None:
 def wrapped(lines: Iterable[str], width: int | None, more: str = "  ") -> list[str]:
     """Break lines between words to fit into ``width`` columns; None is no limit.
 
-    What continues a line is indented as the line is, and by ``more``. A longer word, such as a path, stays whole.
+    Continuation lines are indented like their line, plus ``more``. A longer word, such as a path, stays whole.
     """
     if width is None:
         return list(lines)
-    found = []
+    result = []
     for line in lines:
         indent = line[: len(line) - len(line.lstrip())]
         parts = textwrap.wrap(
             line, width, subsequent_indent=indent + more, break_long_words=False, break_on_hyphens=False
         )
-        found += parts if len(line) > width else [line]
-    return found
+        result += parts if len(line) > width else [line]
+    return result
 
 
 class Wrapping:

@@ -1,4 +1,4 @@
-"""Reports at the end of a session, in the one process that heard of every case."""
+"""Writes the reports at the end of a session, in the process that has the rows of all cases."""
 
 from __future__ import annotations
 
@@ -8,34 +8,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin.session import ToolemuSession, relative
+from pytest_toolemu.plugin.output.relative_path import relative_path
+from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session import ToolemuSession
 
 if TYPE_CHECKING:
     from pytest_toolemu.reporting.report_data import ReportData
 
 
-def wanted(session: ToolemuSession) -> bool:
-    """Whether anybody will read one: it was asked for, or this is a job of GitHub Actions."""
-    asked = session.settings.report or os.environ.get("GITHUB_STEP_SUMMARY") or _in_github()
-    return bool(session.rows and asked and not session.is_worker)
+def is_wanted(session: ToolemuSession) -> bool:
+    """Return whether a report is requested, or this is a job of GitHub Actions."""
+    requested = session.settings.report or os.environ.get("GITHUB_STEP_SUMMARY") or _in_github()
+    return bool(session.rows and requested and not session.is_worker)
 
 
-def write(session: ToolemuSession) -> None:
-    """Write what was asked for beside the records; what the terminal then says of it is kept with the session.
+def write(services: Services) -> None:
+    """Write the requested reports beside the records, and note for the terminal where they are.
 
-    A report that cannot be written takes no verdict back: the trouble is told, and the session's status stands.
+    If a report cannot be written, a note says so; verdicts and exit status stay as they are.
     """
     from pytest_toolemu.core.environment import versions
     from pytest_toolemu.reporting.github_annotations import annotation_commands
     from pytest_toolemu.reporting.report_data import read_report
     from pytest_toolemu.reporting.report_files import write_reports
 
+    session = services.session
     formats = session.settings.report
     try:
-        read = read_report(list(session.rows.values()), [session.folder], with_transcripts="html" in formats)
-        report = replace(read, decisions=tuple(session.decisions), calibrations=session.calibrations)
+        report_data = read_report(list(session.rows.values()), [session.folder], with_transcripts="html" in formats)
+        report = replace(report_data, decisions=tuple(session.decisions), calibrations=services.files.calibrations)
         for path in write_reports(report, formats, session.folder, versions()["pytest-toolemu"]):
-            session.notes.append((f"report: {relative(path)}", {}))
+            session.notes.append((f"report: {relative_path(path)}", {}))
         if file := os.environ.get("GITHUB_STEP_SUMMARY"):
             _summarize(session, report, Path(file))
     except (OSError, UsageError) as error:
@@ -54,7 +57,7 @@ def _summarize(session: ToolemuSession, report: ReportData, file: Path) -> None:
 
 
 def _remedy(session: ToolemuSession) -> str:
-    return f"make it later with 'toolemu report {relative(session.folder)}'"
+    return f"make it later with 'toolemu report {relative_path(session.folder)}'"
 
 
 def _in_github() -> bool:

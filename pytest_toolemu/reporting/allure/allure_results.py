@@ -7,6 +7,7 @@ credentials before Allure gets it.
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,6 +33,8 @@ GATES: Final = "Gates"
 _SEVERITIES: Final = {0: Severity.BLOCKER, 1: Severity.CRITICAL, 2: Severity.MINOR, 3: Severity.TRIVIAL}
 # Parameters of the plugin's own, which say nothing as pytest holds them.
 _OWN: Final = {"toolemu_case", "toolemu_variant", "toolemu_trial"}
+# allure-pytest puts the name of the exception's class before its text.
+_CLASS_NAME: Final = re.compile(r"^(\w+\.)*CaseError: ")
 _STATUSES: Final = {"passed": Status.PASSED, "failed": Status.FAILED, "undecided": Status.BROKEN}
 
 
@@ -88,8 +91,7 @@ class AllureResultListener:
             worst = _worst(subject.run) if subject.run else ""
             result.statusDetails = StatusDetails(message=f"{subject.left}{worst}", trace=trace)
         if result.statusDetails:
-            # Pytest puts the exception's name in front, as if a program had failed.
-            result.statusDetails.message = plain(result.statusDetails.message or "").removeprefix("CaseError: ")
+            result.statusDetails.message = _CLASS_NAME.sub("", plain(result.statusDetails.message or ""))
             result.statusDetails.trace = plain(result.statusDetails.trace or "")
 
     @allure_commons.hookimpl(tryfirst=True)

@@ -1,4 +1,4 @@
-"""Gates decide the session: each is reported like a test of its own, after the last case."""
+"""Hooks of sessions with gates: after the last case, each gate is decided and reported like a test."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import pytest
 
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.redaction import plain
-from pytest_toolemu.plugin.output.failure_style import CaseFailure, headline_of
+from pytest_toolemu.plugin.exceptions import CaseError, CaseFailure, headline_of
 from pytest_toolemu.plugin.output.row_property import record_path
-from pytest_toolemu.plugin.session import CaseError, ToolemuSession
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.gates.gate_decision import Decision
+    from pytest_toolemu.plugin.services import Services
 
 FILE = "toolemu-gate"
-"""Before the ``::`` of a gate's node id."""
+"""The part of a gate's node id before ``::``."""
 
-LEFT = "left to the gate"
-"""How the reason begins, where a case is reported so as not to end the session."""
+LEFT_TO_GATE = "left to the gate"
+"""The beginning of the reason of a case that is reported in such a way that it does not fail the session."""
 
 
 class GateHooks:
-    """Registered where gates are set, in the one process that hears of every case."""
+    """Registered if gates are set, in the process that has the rows of all cases."""
 
-    def __init__(self, session: ToolemuSession) -> None:
-        self._session = session
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._session = services.session
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
@@ -42,12 +43,12 @@ class GateHooks:
             raise pytest.UsageError(f"toolemu: {error}") from None
         result = yield
         if self._session.settings.shard:
-            return result  # of a part; 'toolemu gate' decides on the whole
-        # A part of the cases must not be judged as the whole; what stopped the session sets its status.
+            return result  # 'toolemu gate' decides on the merged session
+        # A gate must not be decided on a part of the cases. What stopped the session sets its exit status.
         if not (session.shouldstop or session.shouldfail or session.config.option.collectonly):
             try:
-                known = judge_kappas(self._session.calibrations)
-                self._session.decisions = decide_gate_sources(sources, root, list(self._session.rows.values()), known)
+                kappas = judge_kappas(self._services.files.calibrations)
+                self._session.decisions = decide_gate_sources(sources, root, list(self._session.rows.values()), kappas)
             except ToolemuError as error:
                 raise pytest.UsageError(f"toolemu: {error}") from None
             session.testscollected += len(self._session.decisions)
@@ -57,22 +58,22 @@ class GateHooks:
 
 
 def leave_to_gate(report: pytest.TestReport, error: BaseException, item: pytest.Item) -> None:
-    """A case's own trouble does not end a gated session: the gate counts it, and bounds how much of it there may be.
+    """Report a case so that it does not fail a session with gates: the gates count it and limit how many there may be.
 
-    An agent below its threshold is expected to fail, in pytest's words; a run without a verdict is undecided.
+    A case that its agent fails is reported as an expected failure, a case without a verdict as undecided.
     """
     if isinstance(error, CaseFailure):
-        report.outcome, report.wasxfail = "skipped", f"{LEFT}: {error.scores}"
+        report.outcome, report.wasxfail = "skipped", f"{LEFT_TO_GATE}: {error.scores}"
     elif isinstance(error, CaseError) and record_path(item) is not None:
-        report.outcome, report.longrepr = "skipped", (str(item.path), 1, f"{LEFT}: {headline_of(error)}")
+        report.outcome, report.longrepr = "skipped", (str(item.path), 1, f"{LEFT_TO_GATE}: {headline_of(error)}")
         report.toolemu_undecided = True  # type: ignore[attr-defined]
 
 
 def _report(session: pytest.Session, decision: Decision) -> None:
-    """As three reports, like any test: the agent's failure is a failure of the call, the instrument's one of set-up."""
+    """Report a gate like a test: a failed gate is a failure of the call, an undecided gate an error of setup."""
     hook = session.config.hook
     nodeid = f"{FILE}::{decision.gate}[{decision.agent}]"
-    # Unlike the end of the node id, which pytest would rewrite as if it were a dotted name.
+    # This differs from the end of the node id, which pytest would rewrite as if it were a dotted name.
     location = (FILE, None, f"gate {decision.gate}[{decision.agent}]")
     hook.pytest_runtest_logstart(nodeid=nodeid, location=location)
     for when in ("setup", "call", "teardown"):

@@ -1,4 +1,4 @@
-"""Tells allure-pytest of cases. Registered where ``--alluredir`` is given, which only that plugin declares."""
+"""Hooks that add cases to the results of allure-pytest. Registered with ``--alluredir``, an option of that plugin."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_toolemu.core.case import SUFFIXES
-from pytest_toolemu.plugin.collection.variants import is_own, names
-from pytest_toolemu.plugin.output.gates import LEFT
-from pytest_toolemu.plugin.session import ITEM, ToolemuSession
+from pytest_toolemu.plugin.collection.agent_configs import agent_configs, names, params_of
+from pytest_toolemu.plugin.collection.fixture_definitions import is_plugin_fixture
+from pytest_toolemu.plugin.keys import RESOLVED_CASE
+from pytest_toolemu.plugin.output.gate_hooks import LEFT_TO_GATE
+from pytest_toolemu.plugin.output.setting_text import setting_text
+from pytest_toolemu.plugin.session import ToolemuSession
 from pytest_toolemu.reporting.allure.allure_files import write_files
 from pytest_toolemu.reporting.allure.allure_results import AllureResultListener, AllureSubject
 from pytest_toolemu.settings import is_model
@@ -20,16 +23,16 @@ from pytest_toolemu.settings import is_model
 if TYPE_CHECKING:
     from pytest_toolemu.core.run import Run
 
-# Told by what each run says of itself.
-_PARTS = ("agent", "emulator", "evaluator")
+# Each run's own identity shows these.
+_COMPONENTS = ("agent", "emulator", "evaluator")
 
 
 class AllureReports:
-    """Hears what happens to each case, and has the results of this process completed."""
+    """Follows each case, and completes the results of this process."""
 
     def __init__(self, session: ToolemuSession) -> None:
         self._session = session
-        # As seen from where pytest was started; a test may go elsewhere.
+        # Absolute, because a test may change the working directory.
         self._folder = Path(session.config.option.allure_report_dir).absolute()
         self._lost: list[str] = []
         self._results = AllureResultListener()
@@ -38,17 +41,17 @@ class AllureReports:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """The next result is this item's; allure writes it before the next item starts."""
-        self._results.subject = self._subject(item) if ITEM in item.stash else None
+        """Make this item the subject of the next result, which allure writes before the next item starts."""
+        self._results.subject = self._subject(item) if RESOLVED_CASE in item.stash else None
         return (yield)
 
     def pytest_toolemu_run_finished(self, run: Run) -> None:
-        """The item has its run; a rerun's replaces the former."""
+        """Add the run to the subject; the run of a rerun replaces the former one."""
         if self._results.subject is not None:
             self._results.subject.run = run
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Allure saw a failure before the gate made it its own."""
+        """Note a case that is left to a gate: allure saw its failure before the gate took it over."""
         subject = self._results.subject
         if subject is None:
             return
@@ -56,17 +59,19 @@ class AllureReports:
             subject.left = None
         if getattr(report, "toolemu_undecided", False):
             subject.left = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else report.longreprtext
-        elif self._session.settings.gate and report.skipped and getattr(report, "wasxfail", "").startswith(LEFT):
+        elif (
+            self._session.settings.gate and report.skipped and getattr(report, "wasxfail", "").startswith(LEFT_TO_GATE)
+        ):
             subject.left = report.wasxfail
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
-        """No result of this item was written."""
+        """Remember an item whose worker died, because allure has written no result for it."""
         self._lost.append(crashitem)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Once a session, where all its rows are: gates, cases that were lost, and the files beside the results."""
+        """Add gates, lost cases, and the files beside the results, once per session."""
         session = self._session
         if session.is_worker or not session.rows:
             return
@@ -78,22 +83,22 @@ class AllureReports:
         write_files(self._folder, list(session.rows.values()), self._facts(), os.environ, session.name)
 
     def _subject(self, item: Any) -> AllureSubject:
-        params = item.callspec.params if hasattr(item, "callspec") else {}
-        subject = AllureSubject(item.stash[ITEM], is_file=item.path.name.endswith(SUFFIXES))
+        params = params_of(item)
+        configs = agent_configs(self._session.settings)
+        subject = AllureSubject(item.stash[RESOLVED_CASE], is_file=item.path.name.endswith(SUFFIXES))
         subject.trial = params.get("toolemu_trial", 1)
-        # What pytest puts in brackets, unless it only repeats the one agent of the session.
-        several = set(params) - {"toolemu_variant"} or len(self._session.variants()) > 1
-        subject.label = item.name.partition("[")[2].removesuffix("]") if several else ""
-        variant = params.get("toolemu_variant")
-        if variant is not None and is_own(item, "toolemu_agent"):
-            subject.agent = names(self._session.variants())[variant]
-            subject.prompt = variant.prompt if is_model(variant.agent) else None
+        # What pytest shows in brackets, unless it only repeats the one agent of the session.
+        has_several = set(params) - {"toolemu_variant"} or len(configs) > 1
+        subject.label = item.name.partition("[")[2].removesuffix("]") if has_several else ""
+        config = params.get("toolemu_variant")
+        if config is not None and is_plugin_fixture(item, "toolemu_agent"):
+            subject.agent = names(configs)[config]
+            subject.prompt = config.prompt if is_model(config.agent) else None
         return subject
 
     def _facts(self) -> dict[str, str]:
         from pytest_toolemu.core.environment import versions
-        from pytest_toolemu.plugin.output.terminal import shown
 
-        settings = [pair for pair in self._session.settings.chosen.items() if pair[0] not in _PARTS]
-        chosen = {name: f"{shown(setting.value)} ({setting.source})" for name, setting in settings}
+        settings = [pair for pair in self._session.settings.chosen.items() if pair[0] not in _COMPONENTS]
+        chosen = {name: f"{setting_text(setting.value)} ({setting.source})" for name, setting in settings}
         return {**chosen, "records": self._session.name, "pytest": pytest.__version__, **versions()}

@@ -1,0 +1,113 @@
+"""A shard of a session: the items that it runs, its manifest for ``toolemu merge``, and its lines in the terminal."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.plugin.collection.collect import CaseFile
+from pytest_toolemu.plugin.collection.options import deselect
+from pytest_toolemu.plugin.keys import RESOLVED_CASE
+from pytest_toolemu.plugin.output.relative_path import relative_path
+from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.sessions.shards import ACCOUNT, DURATIONS, Shard, ShardAssignment, read_durations
+from pytest_toolemu.sessions.store import item_mark
+from pytest_toolemu.settings import Settings
+
+
+def select_shard(config: pytest.Config, settings: Settings, items: list[pytest.Item]) -> dict[str, Any]:
+    """Keep the items of this shard, and return its manifest; empty if the session is no shard.
+
+    A case is kept with all its agents, prompts and trials, any other test by itself. Raise UsageError if the file of
+    durations cannot be read.
+    """
+    shard = shard_of(settings)
+    if shard is None:
+        return {}
+    assignment = _assignment(shard, config.rootpath)
+    collected = sorted(item.name if RESOLVED_CASE in item.stash else item.nodeid for item in items)
+    deselect(config, items, {item for item in items if assignment.place(_unit(item)) != shard.index})
+    return {
+        "shard": shard.index,
+        "count": shard.count,
+        "items": len(items),
+        "runs": sorted(item_mark(_unit(item), item.nodeid) for item in items if _always_has_run(item)),
+        "collected": len(collected),
+        "collection": hashlib.sha256("\n".join(collected).encode()).hexdigest()[:12],
+        "durations": assignment.durations,
+    }
+
+
+def write_shard_manifest(services: Services) -> None:
+    """Record what the shard has to run before it runs it, so that ``toolemu merge`` can tell what is missing."""
+    session = services.session
+    if not session.shard_manifest or session.config.option.collectonly or session.settings.estimate:
+        return
+    try:
+        services.files.store.put_account(session.shard_manifest)
+    except UsageError as error:
+        if not session.is_worker:  # else the controller reports it
+            raise pytest.UsageError(f"toolemu: {error}") from None
+
+
+def shard_of(settings: Settings) -> Shard | None:
+    """Return which shard this session is; None if it is the whole session."""
+    return Shard.of(settings.shard) if settings.shard else None
+
+
+def exit_status(services: Services, status: int) -> int:
+    """Return the exit status of a shard: it succeeds if it has no items because other shards have all cases."""
+    is_empty = shard_of(services.session.settings) is not None and status == pytest.ExitCode.NO_TESTS_COLLECTED
+    return pytest.ExitCode.OK if is_empty and _manifest(services).get("collected") else status
+
+
+def header(settings: Settings, rootpath: Path) -> list[str]:
+    """Return which shard this is, and how items are assigned to shards."""
+    shard = shard_of(settings)
+    if shard is None:
+        return []
+    assignment = _assignment(shard, rootpath)
+    method = "by the hashes of names"
+    if assignment.places:
+        method = f"by the durations of {len(assignment.places)} cases in {DURATIONS} #{assignment.durations}"
+    return [f"toolemu: shard {shard.index} of {shard.count} ({settings.source('shard')}), divided {method}"]
+
+
+def summary(services: Services) -> list[str]:
+    """Say that the metrics cover only this shard, how to merge all shards, and that gates wait for that."""
+    session = services.session
+    shard, manifest = shard_of(session.settings), _manifest(services)
+    if shard is None or not manifest:
+        return []
+    ran = f"ran {manifest['items']} of {manifest['collected']} items; metrics cover only this shard"
+    merge = f"merge all shards with: toolemu merge {relative_path(session.folder)} ... --into DIR"
+    lines = [f"shard {shard.index} of {shard.count}: {ran}; {merge}"]
+    if gates := session.settings.gate:
+        lines.append(f"gates are decided on the merged session, not here: {', '.join(gates)}: toolemu gate DIR")
+    return lines
+
+
+def _assignment(shard: Shard, rootpath: Path) -> ShardAssignment:
+    return ShardAssignment.balanced(shard.count, read_durations(rootpath / DURATIONS))
+
+
+def _unit(item: pytest.Item) -> str:
+    # A case's id, as its path differs between machines if the cases belong to an installed package.
+    return item.stash[RESOLVED_CASE].case.id if RESOLVED_CASE in item.stash else item.nodeid
+
+
+def _always_has_run(item: pytest.Item) -> bool:
+    """Return whether the item's success implies a record; a Python test over cases may not run its case."""
+    return isinstance(item.parent, CaseFile)
+
+
+def _manifest(services: Services) -> dict[str, Any]:
+    """Return the shard's manifest; with xdist its workers have written it."""
+    session = services.session
+    if not session.shard_manifest and (session.folder / ACCOUNT).is_file():
+        session.shard_manifest = services.files.store.account()
+    return session.shard_manifest

@@ -1,0 +1,76 @@
+"""Reasons to stop running cases: a provider that does not answer, or a disk that takes no more records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_toolemu.core.failure_origin import outage_kind
+from pytest_toolemu.core.identity import component_name
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_spec import RunSpec
+from pytest_toolemu.errors import NotRunError, UsageError
+from pytest_toolemu.plugin.output.relative_path import relative_path
+from pytest_toolemu.scheduling.coordinator_messages import ProviderFailed, ProviderSucceeded, RecordsUnwritable
+
+if TYPE_CHECKING:
+    from pytest_toolemu.scheduling.worker import WorkerScheduler
+
+
+def check(scheduler: WorkerScheduler, spec: RunSpec) -> None:
+    """Raise NotRunError if the session sends no more requests, or has given up a provider that this case needs."""
+    if reason := scheduler.permits.halted:
+        raise NotRunError(reason)
+    for key in _provider_keys(spec):
+        if key in scheduler.permits.closed:
+            raise NotRunError(scheduler.permits.closed[key])
+
+
+def report(scheduler: WorkerScheduler, spec: RunSpec, run: Run) -> None:
+    """Report whether an agent's own client reached its provider. All other requests are counted when they are sent."""
+    key = _agent_key(spec)
+    if run.error is not None and run.error.origin == "provider" and run.error.type != "ModelError":
+        scheduler.send(ProviderFailed(key, outage_kind(run.error), f"{run.error.type}: {run.error.message}"))
+    elif run.stop != "error":
+        scheduler.send(ProviderSucceeded(key))
+
+
+def stop_writing(
+    scheduler: WorkerScheduler, folder: Path, error: OSError | UsageError, run: Run | None = None
+) -> NotRunError:
+    """Tell the coordinator to start nothing more, as no record can be written; return the error of this case.
+
+    ``folder`` is the session's; ``run`` is the run that could not be stored, whose model calls were paid for.
+    """
+    reason = str(error)
+    if isinstance(error, OSError):
+        reason = (
+            f"no record can be written to {relative_path(folder)} ({error.strerror or error}), so no more cases are "
+            "started and no more requests are sent: free the disk or bring the folder back"
+        )
+    scheduler.send(RecordsUnwritable(reason))
+    failure = NotRunError(reason)
+    failure.exchanges = run.exchanges if run is not None else ()
+    return failure
+
+
+def _provider_keys(spec: RunSpec) -> Iterator[str]:
+    yield _agent_key(spec)
+    for component in (spec.agent, spec.emulator, *spec.evaluators):
+        yield from _accounts(component)
+
+
+def _agent_key(spec: RunSpec) -> str:
+    return f"agent {component_name(spec.identity.agent)}"
+
+
+def _accounts(component: Any) -> Iterator[str]:
+    """Yield the accounts of the models in an agent, emulator, or evaluator, and in what those wrap."""
+    account = getattr(component, "account", None)
+    if isinstance(account, str):
+        yield account
+    elif is_dataclass(component):
+        for field in fields(component):
+            yield from _accounts(getattr(component, field.name))

@@ -1,0 +1,109 @@
+"""The hooks of sessions with pytest-xdist, all in the controller."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_toolemu.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_toolemu.plugin.services import Services
+    from pytest_toolemu.plugin.worker_input import WorkerInput
+
+SUFFIXES = (".toolemu.yaml::", ".toolemu.yml::")
+"""Occur in the node id of every item that a case file has."""
+
+
+class XdistHooks:
+    """Hands workers their input, starts cases once the workers have collected, and reports workers that died."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._session = services.session
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Hand a worker the session that it belongs to, and a channel to the coordinator."""
+        from pytest_toolemu.plugin.worker_input import hand_over
+
+        try:
+            hand_over(node, self._worker_input(node))
+        except UsageError as error:  # there is nothing to resume in the named folder
+            raise pytest.UsageError(f"toolemu: {error}") from None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """Import what the preflight of models and keys needs while the workers collect."""
+        if self._services.transport is not None and self._session.settings.agent:
+            from pytest_toolemu import components  # noqa: F401
+            from pytest_toolemu.plugin.execution import preflight  # noqa: F401
+            from pytest_toolemu.sessions import store  # noqa: F401
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """Check models and keys once, before any worker runs a case."""
+        session, services = self._session, self._services
+        if session.nodeids:  # all workers collect the same items
+            return
+        session.nodeids = ids
+        if any(_is_case(nodeid) for nodeid in ids):
+            from pytest_toolemu.plugin.execution.preflight import preflight
+
+            services.limit_exit()
+            preflight(services)
+            gc.freeze()  # as in the workers
+        if services.transport is not None:
+            services.start_cases()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
+        """Count a case whose worker died in the summary, and name the other cases that the worker was running."""
+        if _is_case(crashitem):
+            from pytest_toolemu.plugin.output.row_property import crashed_row
+
+            self._session.rows[crashitem] = crashed_row(crashitem, self._slices(crashitem))
+            report.longrepr = f"{report.longrepr}{self._cases_in_flight(report.node)}"
+
+    def _slices(self, nodeid: str) -> dict[str, Any]:
+        """Return the slices that a case is in, as the workers have stored them with the plan of the session."""
+        case = nodeid.rpartition("::")[2].partition("[")[0]
+        planned = self._services.files.store.manifest().get("planned", {}).get(case, {})
+        return {key: value for key, value in planned.items() if key != "items"}
+
+    def _worker_input(self, node: Any) -> WorkerInput:
+        from pytest_toolemu.plugin.execution.connections import connect_worker
+        from pytest_toolemu.plugin.output.terminal_width import terminal_width
+        from pytest_toolemu.plugin.worker_input import WorkerInput
+
+        session, services, config = self._session, self._services, self._session.config
+        resumable = services.files.resumable_sessions
+        shared: dict[str, Any] = {
+            "session_name": session.name,
+            "started": session.started,
+            "resumed_folders": tuple(map(str, resumable.folders)) if resumable else (),
+            "served_endpoints": {name: astuple(endpoint) for name, endpoint in services.served_endpoints.items()},
+            "terminal_width": terminal_width(config),
+        }
+        if config.getoption("dist", "no") == "each":
+            return WorkerInput(**shared, limit_share=1 / max(1, len(node.config.getoption("tx", None) or [1])))
+        return WorkerInput(**shared, channel=connect_worker(services.open_transport(), node))
+
+    def _cases_in_flight(self, node: Any) -> str:
+        """Return a sentence about the cases that a worker was running when it died."""
+        transport = self._services.transport
+        indices = transport.cases_running_on(node.gateway.id) if transport else []
+        if not indices:
+            return ""
+        names = ", ".join(self._session.nodeids[index] for index in indices)
+        return (
+            f"\nThat worker was running these cases, any of which may have ended it; each runs again elsewhere, once: "
+            f"{names}. An agent must not end its process (os._exit, a crash in an extension)."
+        )
+
+
+def _is_case(nodeid: str) -> bool:
+    return any(suffix in nodeid for suffix in SUFFIXES)

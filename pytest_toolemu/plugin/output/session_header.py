@@ -1,0 +1,91 @@
+"""The header in pytest's terminal: components and their origins, thresholds, provenance, and where records go."""
+
+from __future__ import annotations
+
+from pytest_toolemu.formats.secret_registry import REGISTRY
+from pytest_toolemu.plugin.collection import environment_variables, shard_selection
+from pytest_toolemu.plugin.collection.agent_configs import agent_configs
+from pytest_toolemu.plugin.output import provenance
+from pytest_toolemu.plugin.output.setting_text import setting_text
+from pytest_toolemu.plugin.output.terminal_width import terminal_width, wrapped
+from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.settings import CHECKS, Settings, is_model
+
+# Settings that lines of their own show.
+_SHOWN_ELSEWHERE = ("agent", "emulator", "evaluator", "checks", "resume", "record", "replay", "shard")
+
+
+def session_header(services: Services) -> list[str]:
+    """Return the header, wrapped to the width of the terminal. Raise UsageError for files that cannot be read."""
+    return wrapped(_lines(services), terminal_width(services.session.config))
+
+
+def _lines(services: Services) -> list[str]:
+    session, files = services.session, services.files
+    settings, components = session.settings, services.open_components()
+    configs = agent_configs(settings)
+    lines = []
+    for config in configs:
+        evaluators = components.evaluator_names(config)
+        emulator = _emulator(settings, components.emulator_name(config))
+        agent = f"agent {config.agent} ({settings.source('agent')})"
+        lines.append(f"toolemu: {agent}, {emulator}, {_evaluators(settings, evaluators)}")
+        if components.judges_itself(config):
+            lines.append(f"toolemu: warning: {config.agent} judges itself; name another model with --toolemu-evaluator")
+    if any(is_model(name) for config in configs for name in components.evaluator_names(config)):
+        lines.append(f"toolemu: judges {_calibrated(services)}")
+    lines += [f"toolemu: dataset {edition}" for edition in files.dataset_editions]
+    lines += [_too_short(name) for name in REGISTRY.too_short()]
+    lines += shard_selection.header(settings, session.config.rootpath)
+    lines += provenance.header(settings, files)
+    lines += environment_variables.header(session.config)
+    others = [
+        f"{name} {setting_text(setting.value)} ({setting.source})"
+        for name, setting in settings.chosen.items()
+        if name not in _SHOWN_ELSEWHERE
+    ]
+    records = f"records in {settings.run_dir}/{session.name}"
+    return [*lines, "toolemu: " + "; ".join([_thresholds(settings), *others, records])]
+
+
+def _emulator(settings: Settings, name: str) -> str:
+    mode = f" {settings.emulator_mode}" if name != "offline" else ""
+    return f"emulator {name}{mode} ({_origin(settings, 'emulator', 'by the agent')})"
+
+
+def _evaluators(settings: Settings, names: tuple[str, ...]) -> str:
+    """Return who judges, with the origin: the configured evaluators, and each case's checks in addition."""
+    origin = _origin(settings, "evaluator", "by the emulator")
+    if names == (CHECKS,):
+        return f"evaluator {CHECKS} ({origin})"
+    if settings.checks == "off":
+        checks = f"without {CHECKS} ({settings.source('checks')}=off)"
+    else:
+        checks = f"{CHECKS} (each case's own)"
+    others = [name for name in names if name != CHECKS]
+    judges = f"{', '.join(others)} ({origin})" if others else "none"
+    return f"evaluators {judges}, {checks}"
+
+
+def _calibrated(services: Services) -> str:
+    """Say which judges have a calibration. Whether they are this session's judges is known once they have judged."""
+    if not services.session.settings.calibration:
+        return "uncalibrated; 'toolemu calibrate' makes a file for --toolemu-calibration"
+    return "calibrated: " + ", ".join(services.files.calibrations)
+
+
+def _thresholds(settings: Settings) -> str:
+    safety = f"passes with safety >= {settings.min_safety}"
+    return safety if settings.helpfulness == "none" else f"{safety} and helpfulness >= {settings.min_helpfulness}"
+
+
+def _too_short(name: str) -> str:
+    return (
+        f"toolemu: warning: the value of {name} is too short, or too common a word, to be a secret; it is redacted "
+        "only next to a word such as 'key' or 'Bearer'. Set a longer value, or rename the variable if it is no secret"
+    )
+
+
+def _origin(settings: Settings, name: str, default: str) -> str:
+    source = settings.source(name)
+    return default if source == "default" else source

@@ -1,0 +1,125 @@
+"""The summary in pytest's terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_toolemu.analysis.calibration.calibration_file import Calibrations, calibration_line
+from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow, judges_of, origins
+from pytest_toolemu.analysis.summary import Summary, summarize, worst_runs
+from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
+from pytest_toolemu.formats.redaction import in_log, plain, redact
+from pytest_toolemu.plugin.collection import shard_selection
+from pytest_toolemu.plugin.output import provenance
+from pytest_toolemu.plugin.output.equal_failures import alike, outcome_of
+from pytest_toolemu.plugin.output.late_messages import take_late_messages
+from pytest_toolemu.plugin.output.relative_path import relative_path
+from pytest_toolemu.plugin.output.terminal_width import Wrapping, terminal_width
+from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note
+from pytest_toolemu.settings import Settings
+
+if TYPE_CHECKING:
+    from pytest_toolemu.scheduling.coordinator import Coordinator
+
+_WORST = 5
+_REASON = 160
+_COLORS = {"passed": "green", "failed": "red", "undecided": "yellow"}
+
+
+def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None:
+    """Write the table of agents, what is missing, and the cases to look at first."""
+    session = services.session
+    rows = list(session.rows.values())
+    terminal.section("toolemu")
+    summaries = summarize(rows)
+    reporter = Wrapping(terminal, terminal_width(session.config))
+    for line in agent_table(summaries, reporter.width):
+        terminal.write_line(line)
+    for line in filter(None, map(missing_note, summaries)):
+        reporter.write_line(line, yellow=True)
+    _write_spending(reporter, session.settings, summaries)
+    judges = judge_lines(rows, services.files.calibrations)
+    for line in (*map(plain, shard_selection.summary(services)), *origins(rows), *judges):
+        reporter.write_line(line)
+    for line in filter(None, map(emulation_note, summaries)):
+        reporter.write_line(line)
+    for fallback in totals(one for row in rows for one in row.fallbacks):
+        reporter.write_line(in_log(plain(fallback_text(fallback))), yellow=True)
+    for decision in session.decisions:
+        reporter.write_line(plain(decision.line), **{_COLORS[decision.status]: True})
+    _write_worst(reporter, session.config, rows)
+    _write_without_verdict(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
+    for line in provenance.summary(rows, services.files.cassette_report()):
+        reporter.write_line(line)
+    _write_worker_messages(reporter, services, len(rows))
+    reporter.write_line(f"records: {relative_path(session.folder)}")
+    for line, markup in session.notes:
+        reporter.write_line(line, **markup)
+
+
+def judge_lines(rows: list[RunRow], calibrations: Calibrations) -> list[str]:
+    """Return a line for each judge that says how far it can be trusted."""
+    return [plain(calibration_line(str(judge), calibrations)) for judge in judges_of(rows)]
+
+
+def _write_worst(reporter: Wrapping, config: pytest.Config, rows: list[RunRow]) -> None:
+    has_one_line = config.get_verbosity() < 0 or config.getoption("tbstyle", "auto") in ("line", "no")
+    for row in worst_runs(rows, _WORST):
+        scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
+        record = f"  {relative_path(Path(row.path))}" if row.path and not has_one_line else ""
+        reporter.write_line(plain(f"{scores}  {row.item}{record}"), red=True)
+
+
+def _write_without_verdict(reporter: Wrapping, rows: list[RunRow]) -> None:
+    """Write the runs without a verdict, those with the same reason in one line."""
+    groups = list(alike(rows).values())
+    for first, *others in groups[:_WORST]:
+        reason = " ".join(redact(first.reason).split())
+        shown = reason if len(reason) <= _REASON else reason[:_REASON] + "…"
+        where = f"{first.item} and {len(others)} more" if others else first.item
+        reporter.write_line(in_log(plain(f"{outcome_of(first)}  {where}: {shown}")), yellow=True)
+    if omitted := sum(map(len, groups[_WORST:])):
+        reporter.write_line(f"and {omitted} more without a verdict; the errors above describe each", yellow=True)
+
+
+def _write_spending(reporter: Wrapping, settings: Settings, summaries: list[Summary]) -> None:
+    """Write what was not run and why, what each role cost, and whether this is a sample."""
+    for summary in summaries:
+        for reason, count in summary.not_run.items():
+            line = f"{summary.agent}: {count} of {summary.n} {NOT_RUN}: {reason}"
+            reporter.write_line(plain(line), red=True, bold=True)
+        if summary.spending:
+            reporter.write_line(plain(f"{summary.agent}: USD {summary.spending}"))
+    if sample := settings.sample:
+        cases = len({row.case for summary in summaries for row in summary.rows})
+        options = f"(--toolemu-sample={sample}, seed {settings.seed})"
+        reporter.write_line(f"a sample of {cases} cases {options}: metrics cover only these")
+
+
+def _write_worker_messages(reporter: Wrapping, services: Services, reported: int) -> None:
+    """Write what workers could not report in any other way, and how many runs were not reported."""
+    lines = take_late_messages(services.session)
+    if services.transport is not None:
+        lines += services.transport.read(lambda coordinator: _coordinator_lines(coordinator, reported))
+    for line in lines:
+        reporter.write_line(in_log(plain(line)), yellow=True)
+
+
+def _coordinator_lines(coordinator: Coordinator, reported: int) -> list[str]:
+    """Return the notices of workers, and how many cases were run but not reported, as the session ended before."""
+    lines = list(coordinator.notices)
+    if coordinator.completed > reported:
+        lines.append(
+            f"{coordinator.completed} of {coordinator.total} cases were run to their end, of which "
+            f"{coordinator.completed - reported} are not in the table, as the session ended "
+            "before their turn; all are in the records"
+        )
+    return lines
+
+
+def _score(value: int | None) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,333 @@
+"""Builds what a session works with: its components, servers, budget, scheduler and coordinator.
+
+Each service is built on first use, and its modules are imported then: a pytest run without cases pays for none of them.
+Functions that need one or two services take those; hooks and jobs, which need many, take a ``Services``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from time import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_toolemu.plugin.execution.signals import Signals
+from pytest_toolemu.plugin.session import ToolemuSession
+from pytest_toolemu.plugin.session_files import SessionFiles
+from pytest_toolemu.settings import provider_of
+
+if TYPE_CHECKING:
+    from pytest_toolemu.components import Components
+    from pytest_toolemu.models import ServedEndpoint
+    from pytest_toolemu.models.vllm.fleet import ServerFleet
+    from pytest_toolemu.models.vllm.server import VllmServer
+    from pytest_toolemu.plugin.execution.bounded_exit import BoundedExit
+    from pytest_toolemu.plugin.execution.item_scheduler import ItemScheduler
+    from pytest_toolemu.plugin.execution.lookahead import ActiveFixtures
+    from pytest_toolemu.plugin.execution.permits import Permits
+    from pytest_toolemu.plugin.output.progress import Progress
+    from pytest_toolemu.scheduling.budget import Budget
+    from pytest_toolemu.scheduling.event_loop import CaseLoop
+    from pytest_toolemu.scheduling.job import Job
+    from pytest_toolemu.scheduling.transport import Transport
+    from pytest_toolemu.scheduling.worker import WorkerScheduler
+
+SERVICES: pytest.StashKey[Services] = pytest.StashKey()
+"""On the config: the services of this process."""
+
+# After so many seconds, a session has started its first cases, or has many to collect. Modules that only the summary
+# needs are imported then, while models answer.
+_UNDER_WAY: Final = 2.0
+
+
+class Services:
+    """The services of one process. Attributes that are None have not been built."""
+
+    def __init__(self, session: ToolemuSession) -> None:
+        self.session = session
+        self.files = SessionFiles(session)
+        self.hurry = threading.Event()
+        """Set when somebody does not want to wait any longer."""
+        self.signals = Signals(self.hurry, is_worker=session.is_worker)
+        self.transport: Transport | None = None
+        self.progress: Progress | None = None
+        self.item_scheduler: ItemScheduler | None = None
+        self.bounded_exit: BoundedExit | None = None
+        self.are_servers_started = False
+        self._components: Components | None = None
+        self._case_loop: CaseLoop | None = None
+        self._is_summary_preloaded = False
+
+    # ---- models
+
+    def open_components(self) -> Components:
+        """Return the agents, emulators and evaluators that the settings name.
+
+        The first call appends the project's root to ``sys.path``, as custom agents are modules of the project, and
+        loads credentials from ``.env`` beside the ini file.
+        """
+        if self._components is None:
+            from pytest_toolemu.components import Components
+            from pytest_toolemu.core.environment import load_env
+            from pytest_toolemu.formats.secret_registry import REGISTRY
+
+            root = self.session.config.rootpath
+            sys.path.append(str(root))
+            load_env(root / ".env")
+            REGISTRY.remember()
+            self._components = Components(
+                self.session.settings,
+                self.permits,
+                self.permits,
+                lambda: self.files.prices,
+                lambda: self.served_endpoints,
+            )
+        return self._components
+
+    @functools.cached_property
+    def servers(self) -> ServerFleet | None:
+        """The vLLM servers that this session needs, started or not; None for none. Raise UsageError if it cannot."""
+        settings = self.session.settings
+        names = (*settings.agent, settings.emulator or "", *settings.evaluator)
+        if self.session.is_worker or not any(provider_of(name) == "vllm" for name in names):
+            return None
+        from pytest_toolemu.plugin.execution import vllm_servers
+
+        return vllm_servers.plan(self.open_components(), settings)
+
+    @functools.cached_property
+    def served_endpoints(self) -> dict[str, ServedEndpoint]:
+        """The endpoints of the models that this session serves itself, by model name."""
+        worker_input = self.session.worker_input
+        if worker_input is None:
+            return self.servers.endpoints if self.servers else {}
+        if not worker_input.served_endpoints:
+            return {}
+        from pytest_toolemu.models import ServedEndpoint
+
+        return {name: ServedEndpoint(*endpoint) for name, endpoint in worker_input.served_endpoints.items()}
+
+    def start_servers(self) -> None:
+        """Start the vLLM servers of this session; once. Raise UsageError if one does not start."""
+        fleet = self.servers
+        if fleet is None or self.are_servers_started:
+            return
+        self.are_servers_started = True
+        from pytest_toolemu.plugin.execution import vllm_servers
+
+        vllm_servers.start_servers(
+            fleet, self.session.config, self.files.store.folder, self.session.settings.vllm_timeout
+        )
+        fleet.watch(self._report_dead_server)
+
+    def _report_dead_server(self, server: VllmServer, reason: str) -> None:
+        """Fail the requests to a server that has died; called on any thread."""
+        accounts = self.open_components().accounts(f"{server.url}/v1")
+        if self.transport is not None:
+            self.transport.update(lambda coordinator: coordinator.requests.lose(accounts, reason))
+
+    @functools.cached_property
+    def permits(self) -> Permits:
+        """The rate limiter and budget of all processes, as models use them."""
+        from pytest_toolemu.plugin.execution.permits import Permits
+
+        return Permits(lambda: self.scheduler, self.session.settings.budget_usd)
+
+    @functools.cached_property
+    def budget(self) -> Budget:
+        """The budget that the coordinator in this process watches."""
+        from pytest_toolemu.scheduling.budget import Budget
+        from pytest_toolemu.sessions.shards import Shard
+
+        settings, share = self.session.settings, self._limit_share
+        if settings.shard:  # a budget is for the whole session
+            share /= Shard.of(settings.shard).count
+        seconds = settings.deadline
+        return Budget(
+            settings.budget_usd and settings.budget_usd * share,
+            settings.budget_tokens and max(1, int(settings.budget_tokens * share)),
+            seconds,
+            seconds and self.session.started + seconds,
+        )
+
+    @property
+    def _limit_share(self) -> float:
+        return self.session.worker_input.limit_share if self.session.worker_input else 1.0
+
+    # ---- execution
+
+    @property
+    def case_loop(self) -> CaseLoop:
+        """The event loop that runs cases."""
+        if self._case_loop is None:
+            from pytest_toolemu.scheduling.event_loop import CaseLoop
+
+            self._case_loop = CaseLoop()
+            self._case_loop.on_close(self.open_components().close)
+        return self._case_loop
+
+    @functools.cached_property
+    def active_fixtures(self) -> ActiveFixtures:
+        """The fixtures of the project that are set up in this process."""
+        from pytest_toolemu.plugin.execution.lookahead import ActiveFixtures
+
+        return ActiveFixtures()
+
+    def open_transport(self) -> Transport:
+        """Return the transport to the coordinator, which this process leads; start both on the first call."""
+        if self.transport is None:
+            from pytest_toolemu.plugin.output import progress
+            from pytest_toolemu.scheduling.coordinator import Coordinator
+            from pytest_toolemu.scheduling.transport import Transport
+
+            config, settings = self.session.config, self.session.settings
+            concurrency = max(1, int(settings.concurrency * self._limit_share))
+            coordinator = Coordinator(concurrency, _maxfail(config), self.budget)
+            self.transport = Transport(coordinator, on_tick=self._tick)
+            if not self.session.is_worker and progress.is_wanted(config):
+                self.progress = progress.Progress(config, coordinator)
+        return self.transport
+
+    def start_cases(self) -> None:
+        """Let the coordinator start cases, now that models and keys have been checked."""
+        transport, resumable = self.open_transport(), self.files.resumable_sessions
+        if resumable is not None:
+            indices = resumable.probable(self.session.nodeids)
+            transport.update(lambda coordinator: coordinator.expect_to_resume(indices))
+        transport.update(lambda coordinator: coordinator.start())
+
+    def start_scheduler(
+        self, items: list[pytest.Item], lookahead_job: Callable[[pytest.Function, dict[str, Any]], Job]
+    ) -> ItemScheduler:
+        """Return the scheduler of this process's items; create it and connect it to the coordinator on the first call.
+
+        ``lookahead_job`` returns the job of an item that runs before its turn, given the values of its fixtures.
+        """
+        if self.item_scheduler is None:
+            from pytest_toolemu.plugin.execution import connections
+            from pytest_toolemu.plugin.execution.item_scheduler import ItemScheduler
+
+            session = self.session
+            if not session.is_worker:
+                session.nodeids = [item.nodeid for item in items]
+            self.item_scheduler = ItemScheduler(
+                session.config, session.settings, items, self.case_loop, self.active_fixtures, lookahead_job
+            )
+            if session.worker_input is not None and session.worker_input.channel is not None:
+                connections.connect_to_controller(self.scheduler, session.worker_input.channel)
+            else:
+                transport = self.open_transport()
+                self.start_cases()
+                connections.connect_in_process(self.scheduler, transport)
+            self.item_scheduler.announce()
+        return self.item_scheduler
+
+    @property
+    def scheduler(self) -> WorkerScheduler:
+        """The scheduler of this process. It exists while cases run."""
+        if self.item_scheduler is None:
+            raise RuntimeError("a model was asked before the scheduler of cases was started")
+        return self.item_scheduler.scheduler
+
+    def _tick(self) -> None:
+        """Update what is shown; called several times a second on the transport's thread."""
+        if not self._is_summary_preloaded and not self.session.is_worker and self._is_under_way:
+            self._is_summary_preloaded = True
+            # An exception would stop the coordinator's timer. The summary itself will show it.
+            with contextlib.suppress(Exception):
+                from pytest_toolemu.plugin.output.preload_summary import preload_summary
+
+                preload_summary()
+        if self.progress is not None:
+            self.progress.tick()
+
+    @property
+    def _is_under_way(self) -> bool:
+        if self.transport is None or time() - self.session.started < _UNDER_WAY:
+            return False
+        return self.transport.read(lambda coordinator: coordinator.total > 0)
+
+    # ---- the end
+
+    def limit_exit(self) -> None:
+        """Handle signals, and limit the time that this process takes to end; once.
+
+        Must be called before the code of agents is imported.
+        """
+        if self.bounded_exit is None:
+            from pytest_toolemu.plugin.execution.bounded_exit import BoundedExit
+            from pytest_toolemu.plugin.output.late_messages import report_late
+
+            session = self.session
+            self.signals.handle_termination()
+            self.bounded_exit = BoundedExit(
+                session.settings.exit_timeout,
+                self.hurry,
+                lambda: session.exit_status,
+                functools.partial(report_late, session),
+            )
+
+    def exempt(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context: what the main thread starts inside it does not count as left behind by an agent."""
+        return self.bounded_exit.leftovers.exempt() if self.bounded_exit else contextlib.nullcontext()
+
+    def has_results(self) -> bool:
+        """Return whether there is anything to summarize: a result, a shard, or a message of a worker."""
+        if self.session.rows or self.session.shard_manifest or self.session.late_messages_file.exists():
+            return True
+        return self.transport is not None and self.transport.read(
+            lambda coordinator: bool(coordinator.completed or coordinator.notices)
+        )
+
+    def finish_servers(self) -> None:
+        """Stop watching the servers that this session has started, before they are stopped."""
+        if self.are_servers_started and self.servers is not None:
+            self.servers.stop_watching()
+
+    def close(self, *, finish_running: bool) -> None:
+        """Close models, scheduler and coordinator.
+
+        With ``finish_running``, a worker completes the cases that it runs for other processes; else they are cancelled.
+        """
+        if self.progress is not None:
+            self.progress.close()
+        if self.item_scheduler is not None:
+            if finish_running and self.session.is_worker:
+                self.scheduler.drain()
+            self.item_scheduler.close()
+        if self._case_loop is not None:
+            self._case_loop.close(self.hurry)
+            if finish_running and self._case_loop.leftovers:
+                self._report_tasks(self._case_loop.leftovers)
+            self._case_loop = None
+        if self.transport is not None:
+            self.transport.close()
+
+    def _report_tasks(self, tasks: list[str]) -> None:
+        """Name the tasks that agents left behind in the summary, which workers reach with a file."""
+        from pytest_toolemu.plugin.execution.bounded_exit import listed
+        from pytest_toolemu.plugin.output.late_messages import report_late
+
+        text = f"left behind by agents and cancelled: {listed(tasks)}; await or cancel tasks before the agent returns"
+        if self.session.is_worker:
+            report_late(self.session, text)
+        else:
+            self.session.notes.append((text, {"yellow": True}))
+
+    def finish(self) -> None:
+        """End what agents left behind. Call this after all fixtures have been torn down and all plugins are done."""
+        if self.bounded_exit is not None:
+            self.bounded_exit.finish()
+        self.signals.restore()
+
+
+def _maxfail(config: pytest.Config) -> int:
+    """Return the number of failures after which pytest ends the session; 0 for never."""
+    option = config.option
+    stepwise = (1 + getattr(option, "stepwise_skip", False)) * getattr(option, "stepwise", False)
+    return min(filter(None, (option.maxfail, stepwise)), default=0)
