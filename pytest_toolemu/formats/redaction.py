@@ -39,7 +39,8 @@ class _Search:
     """The search for one form of one secret."""
 
     needle: str
-    pattern: re.Pattern[str] | None
+    pattern: str | None
+    """Compiled when it is used: compiling all of them would delay every session."""
     rule: Rule
     label: str
 
@@ -47,7 +48,7 @@ class _Search:
         """Return the text with every match replaced by the label."""
         if self.pattern is None:
             return text.replace(self.needle, self.label)
-        return self.pattern.sub(self._decide, text)
+        return re.sub(self.pattern, self._decide, text)
 
     def _decide(self, match: re.Match[str]) -> str:
         if self.rule == "anywhere":
@@ -72,8 +73,7 @@ class Redactor:
                 continue
             label = f"[{re.sub(r'[^A-Za-z0-9_-]', '', name) or 'secret'} redacted]"
             for form in forms(value, rule):
-                pattern = None if form.pattern is None else re.compile(form.pattern)
-                self._searches.append(_Search(form.needle, pattern, rule, label))
+                self._searches.append(_Search(form.needle, form.pattern, rule, label))
             if rule == "anywhere" and len(value) > _PIECE:
                 self._long.append((value, label))
         # A text without any of these contains no secret, so most texts need only this check. A needle that contains a

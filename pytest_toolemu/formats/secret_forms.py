@@ -27,6 +27,10 @@ _BLANK: Final = (
 )
 # Shorter parts of base64 text also occur by chance.
 _MIN_BASE64: Final = 6
+_MIN_HALF: Final = 8
+# In PEM; the lines of MIME have 76 characters.
+_MIN_LINE: Final = 64
+_LINE_BREAK: Final = rf"(?:{_BACKSLASHES}[rn]|[\r\n]|&(?:amp;)?#(?:1[03]|[xX]0?[aAdD]);){{0,4}}"
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ def forms(value: str, rule: Rule) -> Iterator[Form]:
         for text in _base64(value.encode("utf-8", "surrogatepass")):
             needle = max(re.findall("[A-Za-z0-9]+", text), key=len, default="")
             yield Form(None if needle == text else "".join(map(_base64_char, text)), needle)
+            yield from _with_line_breaks(text)
 
 
 def _runs(value: str) -> Iterator[tuple[str, str]]:
@@ -111,6 +116,18 @@ def _base64(data: bytes) -> Iterator[str]:
         first, end = -(-before * 8 // 6), (before + len(data)) * 8 // 6
         if end - first >= _MIN_BASE64:
             yield text[first:end]
+
+
+def _with_line_breaks(text: str) -> Iterator[Form]:
+    """Yield the forms of a base64 text in lines of 64 characters or more.
+
+    At most one line break is within its first 64 characters, so one half of these is whole.
+    """
+    half = min(len(text), _MIN_LINE) // 2
+    for part in (text[:half], text[half : 2 * half]):
+        needle = max(re.findall("[A-Za-z0-9]+", part), key=len, default="")
+        if len(needle) >= _MIN_HALF:
+            yield Form(_LINE_BREAK.join(map(_base64_char, text)), needle)
 
 
 def _base64_char(char: str) -> str:

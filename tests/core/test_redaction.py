@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
+import random
+import re
+import string
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -44,6 +49,19 @@ def test_a_secret_is_redacted_in_base64_wherever_it_begins(
     # What is left on both sides does not decode to anything of the value.
     kept = redacted.replace("[A_KEY redacted]", "")
     assert len(kept) <= len(encode(f"{before} and more".encode())) + 4
+
+
+@pytest.mark.parametrize("width", [64, 76])
+@pytest.mark.parametrize("escape", [str, lambda text: json.dumps(text)[1:-1], lambda text: text.replace("\n", "\r\n")])
+def test_a_secret_is_redacted_in_base64_with_line_breaks(width: int, escape: Callable[[str], str]) -> None:
+    key = "sk-" + "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=60))
+    known = secrets({"A_KEY": key})
+    for before in range(80):
+        whole = base64.b64encode(f"{'x' * before}{key} and more text".encode()).decode()
+        redacted = redact(escape("\n".join(textwrap.wrap(whole, width))), known)
+        assert redacted.count("[A_KEY redacted]") == 1
+        kept = re.sub(r"\\[rn]|\s", "", redacted.replace("[A_KEY redacted]", ""))
+        assert len(kept) <= len(whole) - len(key) * 8 // 6 + 4
 
 
 @given(value=st.text(min_size=8, max_size=40), form=st.sampled_from(sorted(FORMS)))
