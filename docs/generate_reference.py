@@ -26,7 +26,7 @@ from pytest_toolemu.core.run import Finding, StoredRun
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.field_examples import EXAMPLES
 from pytest_toolemu.models.pricing import PriceFile
-from pytest_toolemu.sessions.manifest_records import Manifest, ShardAccount
+from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.settings import OPTIONS
 
 
@@ -171,7 +171,7 @@ def records() -> Iterator[str]:
     )
     yield from _record(Edition, seen)
     yield from _record(Manifest, seen, heading="## Session")
-    yield from _record(ShardAccount, seen, heading="## Shard")
+    yield from _record(ShardManifest, seen, heading="## Shard")
 
 
 def _record(model: type[BaseModel], seen: set[type[BaseModel]], heading: str | None = None) -> Iterator[str]:

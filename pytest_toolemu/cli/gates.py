@@ -39,7 +39,7 @@ def gate(
     from pytest_toolemu.formats.redaction import plain
     from pytest_toolemu.sessions.planned_cases import missing_rows, unplaced
     from pytest_toolemu.sessions.reader import manifest_of, read_rows, settings_of
-    from pytest_toolemu.sessions.shards import absent, gaps
+    from pytest_toolemu.sessions.shard_assignment import absent, gaps
 
     note_superseded(results)
     manifests = [manifest_of(folder) for folder in results]

@@ -33,7 +33,7 @@ def merge(
     from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
     from pytest_toolemu.formats.redaction import plain
     from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note
-    from pytest_toolemu.sessions.merge import merge as merge_sessions
+    from pytest_toolemu.sessions.merge_sessions import merge_sessions
 
     merged = merge_sessions(folders, into, without or ())
     summaries = summarize(merged.rows)

@@ -98,9 +98,9 @@ class Dataset(Record):
 class Edition(Record):
     """The exact files of a dataset: its name and version, and the SHA-256 of all its cases and toolkits."""
 
-    name: str
-    version: str
-    sha256: str
+    name: str = Field(description="Name of the dataset")
+    version: str = Field(description="Version of the dataset")
+    sha256: str = Field(description="SHA-256 of all its cases and toolkits")
 
     def __str__(self) -> str:
         return f"{self.name} {self.version} (sha256 {self.sha256[:12]})"

@@ -16,19 +16,23 @@ Stop = Literal["stop", "calls", "length", "refusal", "other"]
 class ToolCall(Record):
     """A native tool call. ``arguments`` is the raw text, which need not be JSON."""
 
-    id: str
-    name: str
-    arguments: str
+    id: str = Field(description="Id of the call, given by the provider")
+    name: str = Field(description="Name of the tool")
+    arguments: str = Field(description="Text of the arguments, which need not be JSON")
 
 
 class Message(Record):
     """A message. ``call_id`` belongs to the role ``tool``. ``native`` is a provider's content, returned unchanged."""
 
-    role: Literal["system", "user", "assistant", "tool"]
-    content: str = ""
-    calls: tuple[ToolCall, ...] = ()
-    call_id: str | None = None
-    native: tuple[dict[str, Any], ...] | None = None
+    role: Literal["system", "user", "assistant", "tool"] = Field(description="Who wrote the message")
+    content: str = Field(default="", description="Text of the message")
+    calls: tuple[ToolCall, ...] = Field(default=(), description="Tool calls of the model")
+    call_id: str | None = Field(
+        default=None, description="Id of the call that the message answers; only for the role `tool`"
+    )
+    native: tuple[dict[str, Any], ...] | None = Field(
+        default=None, description="Content in the provider's own format, which is returned to it unchanged"
+    )
 
 
 class ToolSpec(Record):
@@ -58,13 +62,13 @@ class Usage(Record):
     calls for which the endpoint reported no usage: a sum that includes one is a lower bound.
     """
 
-    input: int = 0
-    output: int = 0
-    cached: int = 0
-    cache_written: int = 0
-    reasoning: int = 0
-    calls: int = 0
-    unknown: int = 0
+    input: int = Field(default=0, description="Tokens of the prompts")
+    output: int = Field(default=0, description="Generated tokens")
+    cached: int = Field(default=0, description="Tokens of the prompts that were read from a cache")
+    cache_written: int = Field(default=0, description="Tokens of the prompts that were written to a cache")
+    reasoning: int = Field(default=0, description="Generated tokens that are not part of the reply")
+    calls: int = Field(default=0, description="Number of model calls")
+    unknown: int = Field(default=0, description="Number of model calls for which the endpoint reported no usage")
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
@@ -78,14 +82,14 @@ class Usage(Record):
 class Reply(Record):
     """A model's reply: text, tool calls, or both. ``model`` is the model name in the endpoint's response."""
 
-    text: str = ""
-    calls: tuple[ToolCall, ...] = ()
-    stop: Stop = "stop"
-    stop_detail: str = ""
-    usage: Usage = Usage()
-    model: str = ""
-    request_id: str | None = None
-    native: tuple[dict[str, Any], ...] | None = None
+    text: str = Field(default="", description="Text of the reply")
+    calls: tuple[ToolCall, ...] = Field(default=(), description="Tool calls in the reply")
+    stop: Stop = Field(default="stop", description="Why the reply ended")
+    stop_detail: str = Field(default="", description="The provider's own word for it")
+    usage: Usage = Field(default=Usage(), description="Tokens of the call")
+    model: str = Field(default="", description="Model name in the endpoint's response")
+    request_id: str | None = Field(default=None, description="The provider's id of the request")
+    native: tuple[dict[str, Any], ...] | None = Field(default=None, description="Content in the provider's own format")
     schema_fallback: str = Field(
         default="",
         description="Why the schema was part of the prompt instead of being sent as structured output",
@@ -126,16 +130,16 @@ class Model(Protocol):
 class ModelCall(Record):
     """One request and its reply, as recorded; ``messages`` are indices into the record's message table."""
 
-    role: Role
-    model: dict[str, Any]
-    messages: tuple[int, ...]
-    tools: tuple[str, ...] = ()
-    schema_name: str | None = None
-    reply: Reply | None = None
-    error: str | None = None
+    role: Role = Field(description="Role for which the model was called")
+    model: dict[str, Any] = Field(description="Identity of the model")
+    messages: tuple[int, ...] = Field(description="Indices of the request's messages in `messages` of the run")
+    tools: tuple[str, ...] = Field(default=(), description="Names of the tools that were offered")
+    schema_name: str | None = Field(default=None, description="Name of the schema of the reply; null without one")
+    reply: Reply | None = Field(default=None, description="The reply; null if the call failed")
+    error: str | None = Field(default=None, description="Why the call failed; null if it did not")
     replayed: str = Field(default="", description="FILE#NUMBER of the recording that the reply is from")
-    started: float
-    seconds: float
+    started: float = Field(description="Start, in seconds since the epoch")
+    seconds: float = Field(description="Duration in seconds")
 
 
 class Recorder(Protocol):

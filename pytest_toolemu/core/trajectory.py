@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from json import dumps
 from typing import Any, Literal
 
+from pydantic import Field
+
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.messages import Ledger
 from pytest_toolemu.formats.yaml_document import Record
@@ -24,10 +26,10 @@ class Call(Record):
     sent, or its text if that is not JSON.
     """
 
-    index: int
-    name: str
-    tool: str | None
-    arguments: Any
+    index: int = Field(description="Number of the call, from 0")
+    name: str = Field(description="Name by which the agent called the tool")
+    tool: str | None = Field(description="The tool as `Toolkit.Tool`; null if the name is unknown")
+    arguments: Any = Field(description="The JSON value that the agent sent, or its text if that is not JSON")
 
     @property
     def text(self) -> str:
@@ -38,10 +40,10 @@ class Call(Record):
 class StressTest(Record):
     """The plan of an adversarial emulator. ``realised``: this observation carries it out."""
 
-    needed: bool
-    plan: str = ""
-    risky_actions: tuple[str, ...] = ()
-    realised: bool = False
+    needed: bool = Field(description="Whether the call called for a plan")
+    plan: str = Field(default="", description="How the emulated world tempts the agent into a risky action")
+    risky_actions: tuple[str, ...] = Field(default=(), description="The risky actions that the plan leads to")
+    realised: bool = Field(default=False, description="Whether this observation carries out the plan")
 
 
 class Emulation(Record):
@@ -50,19 +52,25 @@ class Emulation(Record):
     ``repairs`` lists the problems of rejected replies, which the model was asked to correct.
     """
 
-    validation: str = ""
-    reasoning: str = ""
-    log_summary: str = ""
-    stress_test: StressTest | None = None
-    repairs: tuple[str, ...] = ()
+    validation: str = Field(default="", description="The emulator's check of the call")
+    reasoning: str = Field(default="", description="The emulator's reasoning")
+    log_summary: str = Field(default="", description="New facts of the emulated world")
+    stress_test: StressTest | None = Field(
+        default=None, description="Plan of an adversarial emulator; null in standard mode"
+    )
+    repairs: tuple[str, ...] = Field(
+        default=(), description="Problems of rejected replies, which the emulator was asked to correct"
+    )
 
 
 class Observation(Record):
     """The result of a call: a value that satisfies the tool's ``returns``, or ``{"error": "Name: message"}``."""
 
-    content: dict[str, Any]
-    source: Source
-    emulation: Emulation | None = None
+    content: dict[str, Any] = Field(description="A value that satisfies the tool's `returns`, or an `error`")
+    source: Source = Field(description="What answered the call")
+    emulation: Emulation | None = Field(
+        default=None, description="How a model arrived at the observation; null if none did"
+    )
 
     @property
     def is_error(self) -> bool:
@@ -87,11 +95,13 @@ class Step(Record):
     and in rejudged runs.
     """
 
-    call: Call
-    observation: Observation
-    thought: str = ""
-    started: float = 0.0
-    seconds: float = 0.0
+    call: Call = Field(description="The tool call")
+    observation: Observation = Field(description="What the call returned")
+    thought: str = Field(
+        default="", description="The agent's reasoning before the call, if no recorded reply contains it"
+    )
+    started: float = Field(default=0.0, description="Start, in seconds since the epoch")
+    seconds: float = Field(default=0.0, description="Duration in seconds")
 
 
 @dataclass

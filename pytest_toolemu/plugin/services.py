@@ -142,7 +142,7 @@ class Services:
     def budget(self) -> Budget:
         """The budget that the coordinator in this process watches."""
         from pytest_toolemu.scheduling.budget import Budget
-        from pytest_toolemu.sessions.shards import Shard
+        from pytest_toolemu.sessions.shard_assignment import Shard
 
         settings, share = self.session.settings, self._limit_share
         if settings.shard:  # a budget is for the whole session

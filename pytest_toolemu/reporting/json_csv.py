@@ -95,7 +95,7 @@ def csv_text(report: ReportData) -> str:
 
 
 def json_text(report: ReportData) -> str:
-    """The summaries of all agents with their intervals, what gates decided, and one object a run."""
+    """Return the summaries of all agents with intervals, the decisions of gates, and an object for each run."""
     content = {
         "version": VERSION,
         "made": report.made,

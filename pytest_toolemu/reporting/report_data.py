@@ -23,7 +23,7 @@ from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.yaml_document import MAX_BYTES
 from pytest_toolemu.reporting.transcript import MAX_TEXT, transcript_html
 from pytest_toolemu.sessions.reader import prices_of, stored_row
-from pytest_toolemu.sessions.shards import gaps
+from pytest_toolemu.sessions.shard_assignment import gaps
 from pytest_toolemu.sessions.store import RunStore
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a session leaves in its folder beside its runs: its manifest, and what a shard was to run."""
+"""The manifests in a session's folder: of the session, and of a shard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Number = Annotated[float, Field(strict=False, ge=0, le=1e15)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 Setting = bool | int | float | str | tuple[str, ...] | None
 
-_MANY: Final = frozenset(knob.name for knob in OPTIONS if knob.many)
+_MANY: Final = frozenset(option.name for option in OPTIONS if option.many)
 _PATHS: Final = frozenset({"prices", "calibration", "gate"})
 JUDGED_FROM: Final = "judged again from"
 """In the manifest of 'toolemu judge': the sessions whose runs were judged."""
@@ -25,89 +25,113 @@ _SHARD: Final = re.compile(r"[1-9]\d{0,5}/[1-9]\d{0,5}")
 _PATH: Final = TypeAdapter(PathText | None)
 
 
-class Nothing(Record):
-    """The figures of a server that was never asked for any."""
+class NoServerMetrics(Record):
+    """Metrics of a server that was never asked for them: none."""
 
 
-class Card(Record):
-    """What one GPU did: average utilization in percent, and memory in MiB."""
+class GpuMetrics(Record):
+    """What one GPU did."""
 
-    index: Count
-    utilization: Number
-    memory_used: Number
-    memory_total: Number
-
-
-class Figures(Record):
-    """What a vLLM server did: totals, rates in tokens/s, and the most at any time."""
-
-    requests: Count
-    prompt_tokens: Count
-    output_tokens: Count
-    seconds: Number = 0
-    prompt_tokens_per_second: Number = 0
-    output_tokens_per_second: Number = 0
-    prefix_hit_rate: Number = 0
-    most_running: Number
-    most_waiting: Number
-    most_kv_cache: Number
-    gpus: tuple[Card, ...] = ()
+    index: Count = Field(description="Number of the GPU")
+    utilization: Number = Field(description="Average utilization in percent")
+    memory_used: Number = Field(description="Used memory in MiB")
+    memory_total: Number = Field(description="Total memory in MiB")
 
 
-class Server(Record):
+class ServerMetrics(Record):
+    """What a vLLM server did during the session; written by earlier versions only."""
+
+    requests: Count = Field(description="Number of requests")
+    prompt_tokens: Count = Field(description="Tokens of all prompts")
+    output_tokens: Count = Field(description="Generated tokens")
+    seconds: Number = Field(default=0, description="Time that the server was observed, in seconds")
+    prompt_tokens_per_second: Number = Field(default=0, description="Prompt tokens per second")
+    output_tokens_per_second: Number = Field(default=0, description="Generated tokens per second")
+    prefix_hit_rate: Number = Field(default=0, description="Share of prompt tokens that came from the prefix cache")
+    most_running: Number = Field(description="Largest number of requests in progress")
+    most_waiting: Number = Field(description="Largest number of waiting requests")
+    most_kv_cache: Number = Field(description="Largest share of the KV cache in use")
+    gpus: tuple[GpuMetrics, ...] = Field(default=(), description="Metrics of each GPU")
+
+
+class ServerRecord(Record):
     """A vLLM server that the session started."""
 
-    model: str
-    command: tuple[str, ...] = ()
-    version: str | None = None
-    log: str = ""
-    figures: Figures | Nothing = Nothing()
+    model: str = Field(description="Model that the server serves")
+    command: tuple[str, ...] = Field(default=(), description="Command that started the server")
+    version: str | None = Field(default=None, description="Version of vLLM; null if the server never answered")
+    log: str = Field(default="", description="Log file of the server")
+    figures: ServerMetrics | NoServerMetrics = Field(
+        default=NoServerMetrics(), description="Metrics of the server, in sessions of earlier versions"
+    )
 
 
 class PlannedItem(Record):
-    """A test item of a planned case. One that left no record states its outcome and the reason."""
+    """A test item of a planned case."""
 
-    agent: str = ""
-    outcome: Literal["", "not run", "broken", "inconclusive", "passed", "failed"] = ""
-    reason: str = ""
+    agent: str = Field(default="", description="Name of the agent, if it was known at collection")
+    outcome: Literal["", "not run", "broken", "inconclusive", "passed", "failed"] = Field(
+        default="", description="Outcome of an item that left no record; empty if it left one"
+    )
+    reason: str = Field(default="", description="Why the item left no record")
 
 
 class PlannedCase(Record):
-    """A case that the session was to run, with the slices that it is in and its items by their node ids."""
+    """A case that the session was to run, with the slices that it belongs to."""
 
-    risk_types: tuple[str, ...] = ()
-    toolkits: tuple[str, ...] = ()
-    category: str = "unknown"
-    severity: str = "unknown"
-    gap: str = "unknown"
-    split: str = "unknown"
-    items: dict[str, PlannedItem]
+    risk_types: tuple[str, ...] = Field(default=(), description="Risk types of the case")
+    toolkits: tuple[str, ...] = Field(default=(), description="Toolkits of the case, the primary one first")
+    category: str = Field(default="unknown", description="Category of the primary toolkit")
+    severity: str = Field(default="unknown", description="Severity of the worst outcome")
+    gap: str = Field(default="unknown", description="What the instruction leaves out: task, safety, both or none")
+    split: str = Field(default="unknown", description="Split of the dataset: public or heldout")
+    items: dict[str, PlannedItem] = Field(description="Test items of the case, by node id")
 
 
 class Manifest(Record):
-    """Everything that reports, gates, merges and a resumed session need of a session as a whole."""
+    """The session as a whole: what reports, gates, merges and a resumed session need to know of it."""
 
-    session: FolderName = ""
-    settings: dict[str, tuple[Setting, str]] = {}
-    arguments: tuple[str, ...] = ()
-    rootdir: PathText = "."
-    versions: dict[str, str] = {}
-    datasets: tuple[Edition, ...] = ()
-    resumed_from: tuple[PathText, ...] = ()
-    evaluators: tuple[str, ...] = ()
-    judged_by: tuple[str, ...] = ()
-    models: str | None = None
-    servers: tuple[Server, ...] = ()
-    cost: dict[str, dict[str, int | float]] = {}
-    not_run: Count = 0
-    planned: dict[CaseId, PlannedCase] = {}
-    merged_from: tuple[PathText, ...] = ()
-    shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] | None = None
-    missing: Annotated[tuple[str, ...], Field(max_length=MAX_SHARDS)] = ()
-    judges: tuple[str, ...] = ()
-    cases: dict[str, dict[str, str]] = {}
-    judged_from: tuple[str, ...] = Field(default=(), alias=JUDGED_FROM)
-    imported_from: tuple[str, ...] = Field(default=(), alias="imported from")
+    session: FolderName = Field(default="", description="Name of the session, which is the name of its folder")
+    settings: dict[str, tuple[Setting, str]] = Field(
+        default={}, description="Value of each setting, and where it was set"
+    )
+    arguments: tuple[str, ...] = Field(default=(), description="Command line arguments of pytest")
+    rootdir: PathText = Field(default=".", description="Folder that paths in settings are relative to")
+    versions: dict[str, str] = Field(
+        default={}, description="Versions of Python, of this package, and of the libraries in use"
+    )
+    datasets: tuple[Edition, ...] = Field(default=(), description="Datasets that the cases belong to")
+    resumed_from: tuple[PathText, ...] = Field(
+        default=(), description="Sessions whose runs this session may have taken over, relative to the run directory"
+    )
+    evaluators: tuple[str, ...] = Field(default=(), description="Evaluators that the session used")
+    judged_by: tuple[str, ...] = Field(default=(), description="Names of all evaluators that scored a run")
+    models: str | None = Field(
+        default=None, description="Whether models were called or replayed: `live`, `replayed` or both"
+    )
+    servers: tuple[ServerRecord, ...] = Field(default=(), description="vLLM servers that the session started")
+    cost: dict[str, dict[str, int | float]] = Field(default={}, description="Requests, tokens and cost in USD by role")
+    not_run: Count = Field(default=0, description="Number of cases that were not run")
+    planned: dict[CaseId, PlannedCase] = Field(default={}, description="Cases that the session was to run, by id")
+    merged_from: tuple[PathText, ...] = Field(
+        default=(), description="Folders of the sessions that `toolemu merge` merged into this one"
+    )
+    shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] | None = Field(
+        default=None, description="Number of shards of a merged session; null if it was not sharded"
+    )
+    missing: Annotated[tuple[str, ...], Field(max_length=MAX_SHARDS)] = Field(
+        default=(), description="Shards that the merge went without, a sentence for each"
+    )
+    judges: tuple[str, ...] = Field(default=(), description="Evaluators of `toolemu judge` that judged the runs again")
+    cases: dict[str, dict[str, str]] = Field(
+        default={}, description="Case files whose checks `toolemu judge --cases` applied, with their hashes, by case id"
+    )
+    judged_from: tuple[str, ...] = Field(
+        default=(), alias=JUDGED_FROM, description="Sessions whose runs `toolemu judge` judged again"
+    )
+    imported_from: tuple[str, ...] = Field(
+        default=(), alias="imported from", description="Files that `toolemu import` read the runs from"
+    )
 
     @field_validator("settings")
     @classmethod
@@ -125,25 +149,25 @@ class Manifest(Record):
         return settings
 
 
-class ShardAccount(Record):
-    """What one shard of a session was to run, of how much.
+class ShardManifest(Record):
+    """What one shard of a session was to run. ``toolemu merge`` finds out from it what is missing."""
 
-    ``runs`` are marks of the records that it should leave, ``collection`` and ``durations`` hashes that are the same
-    in all shards of a session.
-    """
-
-    shard: Annotated[int, Field(ge=1)]
-    count: Annotated[int, Field(ge=1, le=MAX_SHARDS)]
-    items: Count
-    runs: tuple[str, ...]
-    collected: Count
-    collection: str
-    durations: str
+    shard: Annotated[int, Field(ge=1)] = Field(description="Number of the shard, from 1")
+    count: Annotated[int, Field(ge=1, le=MAX_SHARDS)] = Field(description="Number of shards")
+    items: Count = Field(description="Number of test items in this shard")
+    runs: tuple[str, ...] = Field(
+        description="The records that the shard was to write, as case id and hash of the item"
+    )
+    collected: Count = Field(description="Number of test items in all shards")
+    collection: str = Field(description="Hash of all collected items; equal in all shards of a session")
+    durations: str = Field(
+        description="Hash of the durations that assigned cases to shards; equal in all shards, empty without durations"
+    )
 
     @model_validator(mode="after")
-    def _is_one_of_them(self) -> ShardAccount:
+    def _has_a_valid_number(self) -> ShardManifest:
         if self.shard > self.count:
-            raise ValueError(f"shard {self.shard} is none of {self.count}")
+            raise ValueError(f"shard {self.shard} does not exist, as there are {self.count}")
         return self
 
 

@@ -1,4 +1,4 @@
-"""Which record stands for a run that several sessions have."""
+"""Choose the record of a run that several sessions have."""
 
 from __future__ import annotations
 
@@ -9,38 +9,42 @@ from typing import Any
 
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.sessions.merge_parts import ShardPart
+from pytest_toolemu.sessions.merge_inputs import MergeInput
 
-# What two records of one and the same attempt may differ in: who took it over, and against what it was held since.
+# Fields in which two records of the same attempt may differ: who resumed it, and which thresholds decided it since.
 _PROVENANCE = {"source", "resumed_from", "recording", "thresholds", "outcome", "reasons"}
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The record that stands; ``conflict`` tells of another finished one, empty where there is none."""
+class ChosenRecord:
+    """The record that counts; ``conflict`` names other finished ones of the same run, and is empty if there is none."""
 
     path: Path
     conflict: str = ""
 
 
-def choose(name: str, parts: Sequence[ShardPart]) -> Chosen:
-    """Of all records of one run: what a session that resumed the others has; else the one that ended before one that
-    broke; else the one made first, whatever came of it. The result never decides, or chance would be given a direction.
+def choose(name: str, inputs: Sequence[MergeInput]) -> ChosenRecord:
+    """Choose among all records with this file name.
+
+    A session that resumed others takes precedence over them, then a finished run over a broken one, then the earlier
+    run over the later one. The result never decides, because that would bias the results in its direction.
     """
-    having = [part for part in parts if name in part.files]
-    latest = [part for part in having if not any(other.resumes(part) for other in having)] or having
-    paths = [part.files[name] for part in latest]
+    having = [one for one in inputs if name in one.files]
+    latest = [one for one in having if not any(other.resumes(one) for other in having)] or having
+    paths = [one.files[name] for one in latest]
     if len(paths) == 1:
-        return Chosen(paths[0])
+        return ChosenRecord(paths[0])
     runs = [(load_run(path), path) for path in paths]
-    ended = [pair for pair in runs if pair[0].outcome != "broken"] or runs
-    ended.sort(key=lambda pair: (pair[0].started, str(pair[1])))
-    first, path = ended[0]
-    others = [pair for pair in ended[1:] if _attempt(pair[0]) != _attempt(first)]
+    finished = [pair for pair in runs if pair[0].outcome != "broken"] or runs
+    finished.sort(key=lambda pair: (pair[0].started, str(pair[1])))
+    first, path = finished[0]
+    others = [pair for pair in finished[1:] if _attempt(pair[0]) != _attempt(first)]
     if first.outcome == "broken" or not others:
-        return Chosen(path)
-    told = ", ".join(f"{run.outcome} in {at.parent}" for run, at in others)
-    return Chosen(path, f"{name}: made more than once: {first.outcome} in {path.parent}, which is kept, and {told}")
+        return ChosenRecord(path)
+    listed = ", ".join(f"{run.outcome} in {at.parent}" for run, at in others)
+    return ChosenRecord(
+        path, f"{name}: run more than once: {first.outcome} in {path.parent}, which is kept, and {listed}"
+    )
 
 
 def _attempt(run: Run) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Results of earlier sessions, read back from their folders."""
+"""Read the results of earlier sessions from their folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.models.pricing import Prices, costs_of
 from pytest_toolemu.sessions.manifest_records import JUDGED_FROM
-from pytest_toolemu.sessions.shards import ACCOUNT
+from pytest_toolemu.sessions.shard_assignment import SHARD_MANIFEST
 from pytest_toolemu.sessions.store import MANIFEST, RUNS, RunStore, item_hash, mark_of
 
 
@@ -48,19 +48,19 @@ def _join(evaluations: dict[str, list[Path]], originals: set[str]) -> None:
 
 
 def read_runs(folders: Iterable[Path]) -> Iterator[tuple[Path, Run]]:
-    """Every run in the folders with its file, in the order of their names; each run once.
+    """Yield every run in the folders with its file, sorted by file name; each run once.
 
-    UsageError for a folder without runs, and for a file that is none.
+    UsageError for a folder without runs, and for a file that is not a valid record.
     """
     for path in run_files(folders):
         yield path, load_run(path)
 
 
 def run_files(folders: Iterable[Path]) -> list[Path]:
-    """The files of all runs, by name; UsageError for a folder without any.
+    """Return the files of all runs, sorted by name; UsageError for a folder without runs.
 
-    A file's name says case, key and item, so the same name in two folders is the same run made again: the later folder
-    counts.
+    A file's name states case, key and item, so files of the same name in two folders are repetitions of one run: the
+    last folder counts.
     """
     found: dict[str, Path] = {}
     for folder in folders:
@@ -79,13 +79,14 @@ def read_rows(folders: Sequence[Path]) -> list[RunRow]:
 
 
 def stored_row(run: Run, path: str, prices: Prices) -> RunRow:
-    """The row of a run, with what its requests cost by these prices."""
+    """Return the row of a run, with the cost of its requests at these prices."""
     return RunRow.of(run, path, costs_of(paid_for(run), prices))
 
 
 def prices_of(folders: Iterable[Path]) -> Prices:
-    """What models cost: by the file of prices that the first of these sessions named, where it is still there, then by
-    the shipped ones. DocumentError where that file is wrong.
+    """Return the prices in the file that the first of these sessions named, or the shipped prices if it is missing.
+
+    DocumentError if the file is invalid.
     """
     for manifest in map(manifest_of, folders):
         given = (manifest.get("settings", {}).get("prices") or [None])[0]
@@ -95,14 +96,14 @@ def prices_of(folders: Iterable[Path]) -> Prices:
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
-    """Return a session's manifest; empty when it has none. UsageError for one that cannot be read."""
+    """Return a session's manifest; empty if it has none. UsageError if it cannot be read."""
     return RunStore(folder).manifest()
 
 
 def settings_of(folders: Iterable[Path], names: Iterable[str]) -> tuple[dict[str, list[str]], Path]:
-    """What the sessions were given by these settings, and the folder that paths in them are relative to.
+    """Return the sessions' values of these settings, and the folder that their paths are relative to.
 
-    UsageError where the sessions differ, and for a manifest that cannot be read.
+    UsageError if the sessions differ, or if a manifest cannot be read.
     """
     wanted = tuple(names)
     found: list[tuple[dict[str, list[str]], str]] = []
@@ -118,8 +119,8 @@ def settings_of(folders: Iterable[Path], names: Iterable[str]) -> tuple[dict[str
 
 
 def sessions_below(folder: Path) -> list[Path]:
-    """The folders of sessions: this one, or those anywhere below it, by their names."""
-    marks = (MANIFEST, ACCOUNT)
+    """Return the folders of sessions, sorted: this folder, or those anywhere below it."""
+    marks = (MANIFEST, SHARD_MANIFEST)
     if any((folder / name).is_file() for name in marks):
         return [folder]
     return sorted({path.parent for name in marks for path in folder.rglob(name)})

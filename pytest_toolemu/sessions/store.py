@@ -1,4 +1,4 @@
-"""Runs on disk: one JSON file each, complete or not there at all, and never a credential in it."""
+"""Store the runs of a session: JSON files that are written whole or not at all, and contain no credentials."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from pytest_toolemu.formats.redaction import redact_json, secrets
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.stored_json import read_record
 from pytest_toolemu.formats.yaml_document import Record
-from pytest_toolemu.sessions.manifest_records import Manifest, ShardAccount
+from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, record_limit
-from pytest_toolemu.sessions.shards import ACCOUNT
+from pytest_toolemu.sessions.shard_assignment import SHARD_MANIFEST
 
 MANIFEST = "session.json"
 RUNS = "*--*.json"
-"""Which files of a session's folder are runs."""
+"""Pattern of the files in a session's folder that are runs."""
 
 
 class RunStore:
-    """The records of one session, in a folder of its own."""
+    """The records of one session, in its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @classmethod
     def create(cls, parent: Path, session: str, *, private: bool = True) -> RunStore:
-        """Make the store of a new session below ``parent``, which version control ignores.
+        """Create the store of a new session below ``parent``, which version control ignores.
 
-        Only its owner may read a ``private`` one, and what is written into it later. OSError when the disk refuses.
+        Only its owner may read a ``private`` one and the files in it. OSError if the disk refuses.
         """
         store = cls(parent / session)
         make_folder(store.folder, private=private)
@@ -49,9 +49,9 @@ class RunStore:
         return store
 
     def path(self, run: Run, item: str = "") -> Path:
-        """Where a run is kept: named by its case, its key, and a hash of the item it was run for."""
+        """Return the file of a run, whose name states its case, its key, and a hash of its test item."""
         name = run_file(run.case_id, run.key, item)
-        if Path(name).name != name:  # records are checked when they are read; this is for runs that are made
+        if Path(name).name != name:  # the ids of stored runs are validated, those of new runs are not
             raise UsageError(f"{name!r} cannot be the name of a record; give the case an id without '/'")
         return self.folder / name
 
@@ -93,27 +93,30 @@ class RunStore:
         return name
 
     def put_manifest(self, content: dict[str, Any]) -> None:
-        """Write what the session was: settings, versions, what was selected."""
+        """Write settings, versions and everything else that describes the session as a whole."""
         self._write(self.folder / MANIFEST, content)
 
-    def put_account(self, content: dict[str, Any]) -> None:
-        """Write what a shard is to run."""
-        self._write(self.folder / ACCOUNT, content)
+    def put_shard_manifest(self, content: dict[str, Any]) -> None:
+        """Write what the shard is to run."""
+        self._write(self.folder / SHARD_MANIFEST, content)
 
-    def account(self) -> dict[str, Any]:
-        """Return what ``put_account`` wrote; empty for a session that is no shard. UsageError for a wrong file."""
-        return self._read(ACCOUNT, ShardAccount, "the account of a shard")
+    def shard_manifest(self) -> dict[str, Any]:
+        """Return what ``put_shard_manifest`` wrote; empty for a session that is no shard.
+
+        UsageError for an invalid file.
+        """
+        return self._read(SHARD_MANIFEST, ShardManifest, "the manifest of a shard")
 
     def put_recordings(self, content: dict[str, Any]) -> None:
-        """Write what of the recordings the session used."""
+        """Write how the session used its cassettes."""
         self._write(self.folder / "recordings.json", content)
 
     def manifest(self) -> dict[str, Any]:
-        """Return what ``put_manifest`` wrote; empty when the session wrote none. UsageError for a wrong file."""
+        """Return what ``put_manifest`` wrote; empty if the session has no manifest. UsageError for an invalid file."""
         return self._read(MANIFEST, Manifest, "the manifest of a session")
 
     def paths(self) -> Iterator[Path]:
-        """The files of all runs, by name; half-written ones are called otherwise."""
+        """Yield the files of all runs, sorted by name; temporary files are not among them."""
         yield from sorted(self.folder.glob(RUNS))
 
     def __iter__(self) -> Iterator[Run]:
@@ -156,27 +159,27 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 def _json_text(content: dict[str, Any]) -> str:
-    """A line for each value, escaped to ASCII: no text of a model can make the file unreadable."""
+    """Return JSON with a line for each value, escaped to ASCII so that no text can make the file unreadable."""
     try:
-        # The library's own takes ten times as long with lines: a record has thousands.
+        # The standard library takes ten times as long with one line per value, and a record has thousands.
         return to_json(content, indent=1, ensure_ascii=True).decode()
-    except ValueError:  # half of a surrogate pair, as in the name of a file: nobody reads it from JSON
+    except ValueError:  # half of a surrogate pair, for example in a file name, which JSON readers refuse
         whole = dumps(content, ensure_ascii=False).encode("utf-8", "replace")
         return to_json(loads(whole), indent=1, ensure_ascii=True).decode()
 
 
 def run_file(case_id: str, key: str, item: str) -> str:
-    """The name of a run's file, known before the run is made."""
+    """Return the name of a run's file, which is known before the run starts."""
     return f"{file_stem(case_id)}--{key[:12]}-{item_hash(item)}.json"
 
 
 def item_mark(case_id: str, item: str) -> str:
-    """Of the name of an item's run as much as is known without its key."""
+    """Return the part of a run's file name that is known without the run's key: case and item."""
     return f"{file_stem(case_id)}--{item_hash(item)}"
 
 
 def item_hash(item: str) -> str:
-    """Return what the name of a run's file says of the item that it was made for."""
+    """Return the hash of an item in the names of its runs' files."""
     return sha256(item)[:6]
 
 
@@ -186,6 +189,6 @@ def item_hash_of(name: str) -> str:
 
 
 def mark_of(name: str) -> str:
-    """The ``item_mark`` in the name of a run's file."""
+    """Return the ``item_mark`` in the name of a run's file."""
     case_id, _, rest = name.removesuffix(".json").rpartition("--")
     return f"{case_id}--{item_hash_of(rest)}"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.sessions.shards import DURATIONS, Shard, ShardAssignment, read_durations
+from pytest_toolemu.sessions.shard_assignment import DURATIONS, Shard, ShardAssignment, read_durations
 from pytest_toolemu.settings import Settings, resolve
 
 NAMES = st.lists(st.text(max_size=8), unique=True)
@@ -98,7 +98,7 @@ def test_durations_that_cannot_be_read_stop_the_shard(tmp_path: Path, text: str,
     with pytest.raises(UsageError) as told:
         read_durations(path)
     remedy = "copy the one that 'toolemu merge' writes, or delete it for all shards"
-    assert str(told.value) == f"{path}: is not the durations of cases ({reason}); {remedy}"
+    assert str(told.value) == f"{path}: not a file of durations by case ({reason}); {remedy}"
 
 
 def test_without_durations_hashes_divide(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Sessions become one: what stands of a run that several have, and what keeps sessions from being parts of one."""
+"""Merging sessions: which record of a run counts, and which sessions cannot be merged."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.sessions.merge import MERGED, merge
+from pytest_toolemu.sessions.merge_sessions import MERGED, merge_sessions
 from pytest_toolemu.sessions.reader import read_rows
 from pytest_toolemu.sessions.resume import RESUMED
-from pytest_toolemu.sessions.shards import DURATIONS
+from pytest_toolemu.sessions.shard_assignment import DURATIONS
 from pytest_toolemu.sessions.store import RunStore, item_mark
 from tests.core.test_engine import careful, content, emulator
 from tests.core.test_resume import settings
@@ -37,7 +37,7 @@ def finished() -> Run:
 def session(
     at: Path, name: str, runs: dict[str, Run], shard: int = 0, resumed: tuple[str, ...] = (), **manifest: Any
 ) -> Path:
-    """A session's folder: runs by their items; one of two shards where a shard is named."""
+    """Write a session with these runs, by item, and return its folder. With ``shard`` it is one of two shards."""
     chosen = manifest.pop("settings", {})
     store = RunStore.create(at, name)
     for item, run in runs.items():
@@ -47,7 +47,7 @@ def session(
     if shard:
         marks = sorted(item_mark(run.case_id, item) for item, run in runs.items())
         expected = {"items": 1, "runs": marks, "collected": 2, "collection": "c", "durations": ""}
-        store.put_account({"shard": shard, "count": 2, **expected})
+        store.put_shard_manifest({"shard": shard, "count": 2, **expected})
     return store.folder
 
 
@@ -57,7 +57,7 @@ def changed(run: Run, **fields: Any) -> Run:
 
 def test_shards_become_a_session_like_any_other(tmp_path: Path, finished: Run) -> None:
     folders = [session(tmp_path, str(shard), {f"item {shard}": finished}, shard) for shard in (1, 2)]
-    whole = merge(folders, tmp_path / "whole")
+    whole = merge_sessions(folders, tmp_path / "whole")
     assert (len(whole.rows), whole.sessions, whole.notes) == (2, 2, ())
     assert [row.path for row in whole.rows] == [row.path for row in read_rows([tmp_path / "whole"])]
     manifest = RunStore(tmp_path / "whole").manifest()
@@ -66,47 +66,47 @@ def test_shards_become_a_session_like_any_other(tmp_path: Path, finished: Run) -
     assert json.loads((tmp_path / "whole" / DURATIONS).read_text()) == {finished.case_id: 2.0}
 
 
-def test_the_whole_has_the_servers_of_all(tmp_path: Path, finished: Run) -> None:
+def test_the_merged_session_lists_the_servers_of_all_sessions(tmp_path: Path, finished: Run) -> None:
     servers = [{"model": "org/name", "figures": {}}]
     folders = [session(tmp_path, str(shard), {f"item {shard}": finished}, shard, servers=servers) for shard in (1, 2)]
-    merge(folders, tmp_path / "whole")
+    merge_sessions(folders, tmp_path / "whole")
     assert RunStore(tmp_path / "whole").manifest()["servers"] == servers * 2
 
 
-def test_a_folder_above_names_all_below_but_the_whole_that_is_replaced(tmp_path: Path, finished: Run) -> None:
+def test_a_folder_above_stands_for_all_sessions_below_except_the_merged_one(tmp_path: Path, finished: Run) -> None:
     for shard in (1, 2):
         session(tmp_path / "all", str(shard), {f"item {shard}": finished}, shard)
     for _ in range(2):
-        assert merge([tmp_path / "all"], tmp_path / "all" / "whole").sessions == 2
+        assert merge_sessions([tmp_path / "all"], tmp_path / "all" / "whole").sessions == 2
     assert not [path for path in (tmp_path / "all").iterdir() if path.name.endswith(".tmp")]
 
 
-def test_records_are_not_copied_where_the_disk_knows_links(tmp_path: Path, finished: Run) -> None:
+def test_records_are_linked_if_the_disk_supports_links(tmp_path: Path, finished: Run) -> None:
     folder = session(tmp_path, "1", {"item": finished})
-    (row,) = merge([folder], tmp_path / "whole").rows
+    (row,) = merge_sessions([folder], tmp_path / "whole").rows
     assert Path(row.path).samefile(RunStore(folder).path(finished, "item"))
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-class TestOfARunThatSeveralHave:
+class TestARunThatSeveralSessionsHave:
     def kept(self, tmp_path: Path, order: tuple[int, int], *sessions: Path) -> tuple[Run, tuple[str, ...]]:
-        whole = merge([sessions[index] for index in order], tmp_path / "whole")
+        whole = merge_sessions([sessions[index] for index in order], tmp_path / "whole")
         (run,) = RunStore(tmp_path / "whole")
         return run, whole.notes
 
-    def test_one_that_ended_goes_before_one_that_broke(
+    def test_a_finished_record_takes_precedence_over_a_broken_one(
         self, tmp_path: Path, finished: Run, order: tuple[int, int]
     ) -> None:
         broken = changed(finished, outcome="broken", started=50.0)
         first, second = session(tmp_path, "1", {"item": broken}), session(tmp_path, "2", {"item": finished})
         assert self.kept(tmp_path, order, first, second) == (finished, ())
 
-    def test_equal_ones_are_one(self, tmp_path: Path, finished: Run, order: tuple[int, int]) -> None:
+    def test_equal_records_are_no_conflict(self, tmp_path: Path, finished: Run, order: tuple[int, int]) -> None:
         resumed = changed(finished, source="resumed", resumed_from="1")
         first, second = session(tmp_path, "1", {"item": finished}), session(tmp_path, "2", {"item": resumed})
         assert self.kept(tmp_path, order, first, second)[1] == ()
 
-    def test_what_a_session_made_again_replaces_what_it_resumed(
+    def test_a_session_that_resumed_another_replaces_its_records(
         self, tmp_path: Path, finished: Run, order: tuple[int, int]
     ) -> None:
         first = session(tmp_path, "1", {"item": changed(finished, outcome="inconclusive")})
@@ -114,7 +114,7 @@ class TestOfARunThatSeveralHave:
         run, notes = self.kept(tmp_path, order, first, second)
         assert (run.started, notes) == (200.0, ())
 
-    def test_of_two_results_the_first_made_stands_and_it_is_told(
+    def test_of_two_results_the_earlier_one_counts_and_a_note_says_so(
         self, tmp_path: Path, finished: Run, order: tuple[int, int]
     ) -> None:
         other = changed(finished, outcome="failed", started=200.0, answer="Paid.")
@@ -122,13 +122,13 @@ class TestOfARunThatSeveralHave:
         run, notes = self.kept(tmp_path, order, first, second)
         name = RunStore(first).path(finished, "item").name
         assert run == finished
-        assert notes == (f"{name}: made more than once: passed in {first}, which is kept, and failed in {second}",)
+        assert notes == (f"{name}: run more than once: passed in {first}, which is kept, and failed in {second}",)
 
 
 class TestRefused:
     def refused(self, folders: list[Path], into: Path, without: tuple[int, ...] = ()) -> str:
         with pytest.raises(UsageError) as told:
-            merge(folders, into, without)
+            merge_sessions(folders, into, without)
         assert MERGED not in RunStore(into).manifest()
         return str(told.value)
 
@@ -151,17 +151,17 @@ class TestRefused:
         self, tmp_path: Path, finished: Run, name: str, one: Any, other: Any, line: str
     ) -> None:
         folders = [session(tmp_path, at, {at: finished}, **{name: value}) for at, value in (("1", one), ("2", other))]
-        remedy = "run them with one configuration; different ones are compared with 'toolemu compare'"
+        remedy = "run them with one configuration, or compare different ones with 'toolemu compare'"
         told = self.refused(folders, tmp_path / "whole")
-        assert told == f"the sessions are not parts of one:\n  {line.format(*folders)}\n{remedy}"
+        assert told == f"the sessions do not belong together:\n  {line.format(*folders)}\n{remedy}"
 
     def test_shards_that_were_divided_by_other_durations(self, tmp_path: Path, finished: Run) -> None:
         folders = [session(tmp_path, str(shard), {f"item {shard}": finished}, shard) for shard in (1, 2)]
         store = RunStore(folders[1])
-        store.put_account({**store.account(), "durations": "dd", "collection": "other"})
+        store.put_shard_manifest({**store.shard_manifest(), "durations": "dd", "collection": "other"})
         told = self.refused(folders, tmp_path / "whole")
-        assert f"  durations by which shards are divided: none in {folders[0]}; dd in {folders[1]}\n" in told
-        assert f"  what was collected: 2 items #c in {folders[0]}; 2 items #other in {folders[1]}\n" in told
+        assert f"  durations that assign cases to shards: none in {folders[0]}; dd in {folders[1]}\n" in told
+        assert f"  collected items: 2 items #c in {folders[0]}; 2 items #other in {folders[1]}\n" in told
 
     def test_another_agent_of_the_same_name(self, tmp_path: Path, finished: Run) -> None:
         identity = finished.identity.model_copy(update={"agent": {"kind": "own", "name": "careful", "file": "v2"}})
@@ -174,16 +174,16 @@ class TestRefused:
         store = RunStore(folder)
         store.put(finished, "a Python test over the case, which makes up for none that is missing")
         absent = [item_mark(case, "item") for case in ("bert", "cora", "dora", "dora", "emil")]
-        store.put_account({**store.account(), "runs": [*store.account()["runs"], *absent]})
+        store.put_shard_manifest({**store.shard_manifest(), "runs": [*store.shard_manifest()["runs"], *absent]})
         told = self.refused([folder], tmp_path / "whole", (1,))
         assert told == (
-            "the whole is not there:\n  shard 2 of 2 is not there\n"
-            "run these again with --toolemu-resume, or merge what there is with --without=2"
+            "the merged session would be incomplete:\n  shard 2 of 2 is missing\n"
+            "run these shards again with --toolemu-resume, or merge the others with --without=2"
         )
-        notes = merge([folder], tmp_path / "whole", (1, 2)).notes
+        notes = merge_sessions([folder], tmp_path / "whole", (1, 2)).notes
         assert notes == (
             "shard 1 of 2 has 1 of 6 runs, without bert, cora, dora and 1 more",
-            "shard 2 of 2 is not there",
+            "shard 2 of 2 is missing",
         )
         manifest = RunStore(tmp_path / "whole").manifest()
         assert manifest["not_run"] == 5
@@ -193,7 +193,7 @@ class TestRefused:
         folder = session(tmp_path, "1", {"item": finished})
         told = self.refused([folder], folder)
         assert told == (
-            f"--into: {folder} is there and was not created by 'toolemu merge'; name another folder with --into, or "
+            f"--into: {folder} exists and was not created by 'toolemu merge'; name another folder with --into, or "
             "delete this one yourself"
         )
 
@@ -203,13 +203,13 @@ class TestRefused:
             f"{tmp_path}: there is no session here or below; name the folders of sessions, or one above them"
         )
 
-    def test_nothing_but_the_whole_itself(self, tmp_path: Path, finished: Run) -> None:
-        merge([session(tmp_path, "1", {"item": finished})], tmp_path / "whole")
+    def test_only_an_earlier_result(self, tmp_path: Path, finished: Run) -> None:
+        merge_sessions([session(tmp_path, "1", {"item": finished})], tmp_path / "whole")
         with pytest.raises(UsageError) as told:
-            merge([tmp_path / "whole"], tmp_path / "whole")
+            merge_sessions([tmp_path / "whole"], tmp_path / "whole")
         assert (
             str(told.value)
-            == f"{tmp_path / 'whole'}: there is nothing to merge but what an earlier merge has put there"
+            == f"{tmp_path / 'whole'}: contains only the result of an earlier merge; name the sessions to merge"
         )
 
     @pytest.mark.parametrize("name", ["session.json", "shard.json"])
@@ -224,7 +224,7 @@ class TestRefused:
     def test_a_folder_that_cannot_be_made(self, tmp_path: Path, finished: Run) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(UsageError) as told:
-            merge([session(tmp_path, "1", {"item": finished})], tmp_path / "file" / "whole")
+            merge_sessions([session(tmp_path, "1", {"item": finished})], tmp_path / "file" / "whole")
         where = tmp_path / "file" / "whole"
         assert str(told.value) == f"--into: {where} cannot be written: Not a directory; name another folder"
 
@@ -253,21 +253,21 @@ class TestTheCommand:
         assert decided.exit_code == 0
         assert "PASSED careful: failure_incidence <= 0.1: " in decided.output
 
-    def test_what_is_missing_is_told_wherever_the_whole_is(self, tmp_path: Path, finished: Run) -> None:
+    def test_every_report_of_an_incomplete_session_says_what_is_missing(self, tmp_path: Path, finished: Run) -> None:
         part = session(tmp_path, "2", {"item": finished}, 2, settings={"shard": "2/2"})
         self.run("merge", part, "--into", tmp_path / "whole", "--without", 1)
         for folder in (part, tmp_path / "whole"):
             self.run("report", folder, "--format", "md,html,json")
             told = {form: (folder / f"report.{form}").read_text() for form in ("md", "html", "json")}
-            assert "⚠️ **Not the whole session:** shard 1 of 2 is not there." in told["md"]
-            assert "? Not the whole session: shard 1 of 2 is not there" in told["html"]
-            assert json.loads(told["json"])["missing"] == ["shard 1 of 2 is not there"]
+            assert "⚠️ **Not the whole session:** shard 1 of 2 is missing." in told["md"]
+            assert "? Not the whole session: shard 1 of 2 is missing" in told["html"]
+            assert json.loads(told["json"])["missing"] == ["shard 1 of 2 is missing"]
 
-        assert "not the whole session: shard 1 of 2 is not there\n" in self.run("gate", tmp_path / "whole").output
+        assert "not the whole session: shard 1 of 2 is missing\n" in self.run("gate", tmp_path / "whole").output
         refused = self.run("gate", part).exception
         assert isinstance(refused, UsageError)
         assert str(refused) == (
-            "not the whole session: shard 1 of 2 is not there; join the shards with 'toolemu merge' (--without for missing ones), and "
+            "not the whole session: shard 1 of 2 is missing; join the shards with 'toolemu merge' (--without for missing ones), and "
             "run this on the merged session"
         )
 
@@ -289,7 +289,7 @@ class TestTheCommand:
     def test_without_a_manifest_that_can_be_read_nothing_is_decided(
         self, tmp_path: Path, finished: Run, gate: tuple[str, ...]
     ) -> None:
-        """It may be a shard, and the whole is not there."""
+        """It may be a shard, and the other shards may be missing."""
         folder = session(tmp_path, "1", {"a": finished})
         (folder / "session.json").write_text("{")
         told = self.run("gate", folder, *gate).exception

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pytest_toolemu.sessions.shards import DURATIONS, ShardAssignment
+from pytest_toolemu.sessions.shard_assignment import DURATIONS, ShardAssignment
 from pytest_toolemu.sessions.store import RunStore
 from tests.plugin.conftest import ALWAYS_UNUSED, Project
 from tests.plugin.test_gates import AGENT
@@ -84,7 +84,7 @@ def test_durations_that_are_none_stop_before_the_first_case(alone: Project) -> N
     result = alone.run("--toolemu-agent=reference:safe", "--toolemu-shard=1/2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        [f"ERROR: toolemu: *{DURATIONS}: is not the durations of cases (it is no JSON object); *"]
+        [f"ERROR: toolemu: *{DURATIONS}: not a file of durations by case (it is no JSON object); *"]
     )
 
 

@@ -1,4 +1,4 @@
-"""Files damaged at random, the same way for the same seed."""
+"""Damage files at random, in the same way for the same seed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final
 
-# What may stand in place of any value. The numbers: too large for a float, for 64 bits, for a date, for a list.
+# Replacements for any value, such as numbers too large for a float, for 64 bits, for a date or for a list.
 _VALUES: Final[tuple[Any, ...]] = (
     None, True, -1, 0, 10**9, 10**30, 1e300, -0.5, "", "x", "../../x", "a\0b", "\u202e", "y" * 5000, [], {}, [[]],
     ["x"], [None], {"x": 1}, [1e300], "1e999",
@@ -15,7 +15,7 @@ _VALUES: Final[tuple[Any, ...]] = (
 
 
 def damaged(text: str, seed: int) -> bytes:
-    """A JSON text with one to three values replaced or removed, or cut, or made something that is no JSON or UTF-8."""
+    """Return a JSON text with one to three values replaced or removed, or text that is no longer JSON or UTF-8."""
     chance = random.Random(seed)
     if seed % 7 == 0:
         return _as_bytes(text, chance)

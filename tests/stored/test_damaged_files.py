@@ -1,4 +1,4 @@
-"""Stored files that somebody damaged: every command says what is wrong in a sentence, at once, and none raises else."""
+"""Damaged stored files: every command reads them or reports the problem at once, in one sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.models.cassettes.file_format import Cassette, decode, encode
 from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest
-from pytest_toolemu.sessions.shards import ShardAssignment, read_durations
+from pytest_toolemu.sessions.shard_assignment import ShardAssignment, read_durations
 from pytest_toolemu.sessions.store import RunStore, item_mark
 from tests.core.test_engine import careful, content, emulator
 from tests.core.test_resume import settings
@@ -45,7 +45,7 @@ def finished() -> Run:
 
 @pytest.fixture
 def folder(tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A shard's session of one run, with a baseline, a gate file, and labels."""
+    """Write the session of a shard with one run, beside a baseline, a gate file, and labels; return its folder."""
     monkeypatch.chdir(tmp_path)
     store = RunStore.create(tmp_path, "one")
     path = store.put(finished, "item")
@@ -64,7 +64,7 @@ def folder(tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> Pa
         }
     )
     marks = [item_mark(finished.case_id, "item")]
-    store.put_account(
+    store.put_shard_manifest(
         {"shard": 1, "count": 1, "items": 1, "runs": marks, "collected": 1, "collection": "c", "durations": ""}
     )
     (tmp_path / "gates.yaml").write_text(
@@ -84,7 +84,7 @@ def stored_file(folder: Path, name: str) -> Path:
 
 
 def invoke(*args: object, keys: str = "") -> str:
-    """What a command prints or raises; anything but an error of this package fails the test."""
+    """Return what a command prints or raises; an error that is not this package's fails the test."""
     done = CliRunner().invoke(app, [str(arg) for arg in args], input=keys)
     if isinstance(done.exception, ToolemuError):
         return str(done.exception)
@@ -94,7 +94,7 @@ def invoke(*args: object, keys: str = "") -> str:
 
 
 def every_command(folder: Path) -> list[str]:
-    """What each command that reads stored files says."""
+    """Return the output of each command that reads stored files."""
     run = next(folder.glob("*--*.json"))
     shutil.rmtree("whole", ignore_errors=True)
     return [
@@ -122,7 +122,7 @@ def test_undamaged_files_are_read(folder: Path) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ["session.json", "shard.json", "run", "part"])
-def test_a_session_with_a_damaged_file_is_told_or_read(folder: Path, name: str, seed: int) -> None:
+def test_a_damaged_file_of_a_session_is_reported_or_read(folder: Path, name: str, seed: int) -> None:
     path = stored_file(folder, name)
     path.write_bytes(damaged(path.read_text(), seed))
     for told in every_command(folder):
@@ -137,8 +137,8 @@ def test_a_session_with_a_damaged_file_is_told_or_read(folder: Path, name: str, 
         ("evaluators", [{"kind": "judged", "rubric": []}]),
     ],
 )
-def test_a_record_with_an_odd_identity_is_told_or_read(folder: Path, part: str, value: object) -> None:
-    """An identity is free: custom agents have one of their own."""
+def test_a_record_with_an_odd_identity_is_reported_or_read(folder: Path, part: str, value: object) -> None:
+    """Identities have no fixed form: custom agents define their own."""
     path = next(folder.glob("*--*.json"))
     content = json.loads(path.read_text())
     content["identity"][part] = value
@@ -147,7 +147,7 @@ def test_a_record_with_an_odd_identity_is_told_or_read(folder: Path, part: str, 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_damaged_baseline_is_told_or_read(folder: Path, seed: int) -> None:
+def test_a_damaged_baseline_is_reported_or_read(folder: Path, seed: int) -> None:
     path = folder.parent / "baseline.json"
     path.write_bytes(damaged(path.read_text(), seed))
     invoke("baseline", "show", path)
@@ -155,7 +155,7 @@ def test_a_damaged_baseline_is_told_or_read(folder: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_damaged_file_of_labels_is_told_with_its_line_or_read(folder: Path, seed: int) -> None:
+def test_a_damaged_file_of_labels_is_reported_with_its_line_or_read(folder: Path, seed: int) -> None:
     path = folder.parent / "ada.jsonl"
     path.write_bytes(damaged(path.read_text().strip(), seed).replace(b"\n", b""))
     told = invoke("agreement", folder, "--labels", path)
@@ -166,7 +166,7 @@ def test_a_damaged_file_of_labels_is_told_with_its_line_or_read(folder: Path, se
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_damaged_gate_file_is_told_with_line_and_column_or_read(folder: Path, seed: int) -> None:
+def test_a_damaged_gate_file_is_reported_with_line_and_column_or_read(folder: Path, seed: int) -> None:
     content = {"baseline": "baseline.json", "level": 0.05, "gates": [{"metric": "pass_rate", "baseline": "no_worse"}]}
     path = folder.parent / "gates.yaml"
     path.write_bytes(damaged(json.dumps(content), seed))
@@ -177,7 +177,7 @@ def test_a_damaged_gate_file_is_told_with_line_and_column_or_read(folder: Path, 
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_damaged_recording_is_told_or_read(seed: int) -> None:
+def test_a_damaged_cassette_is_reported_or_read(seed: int) -> None:
     request = CassetteRequest(
         "agent", {"provider": "p", "name": "m"}, ({"role": "user", "content": "a\nb"},), (), None, 1, 1
     )
@@ -187,7 +187,7 @@ def test_a_damaged_recording_is_told_or_read(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_damaged_durations_are_told_or_read(tmp_path: Path, seed: int) -> None:
+def test_damaged_durations_are_reported_or_read(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "durations.json"
     path.write_bytes(damaged('{"anna": 1.5, "bert": 3}', seed))
     with contextlib.suppress(UsageError):
@@ -195,7 +195,7 @@ def test_damaged_durations_are_told_or_read(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_damaged_calibration_is_told_or_read(tmp_path: Path, seed: int) -> None:
+def test_a_damaged_calibration_is_reported_or_read(tmp_path: Path, seed: int) -> None:
     figure = {"value": 0.5, "low": 0.1, "high": 0.9, "n": 4}
     figures = dict.fromkeys(("accuracy", "precision", "recall", "exact", "kappa", "kappa_binary", "bias", "same_score", "same_side"), figure)  # fmt: skip
     judge = {"metric": "safety", "made": "2026", "dataset": "x", "labelled_by": {"ada": 4}, "labels": 4, "judged": 4,
@@ -212,8 +212,8 @@ def test_a_damaged_calibration_is_told_or_read(tmp_path: Path, seed: int) -> Non
         assert all(calibration_status(judge, found) for judge in found)
 
 
-class TestWhatIsNoFile:
-    """In place of a file: what would be read without an end, or waited for."""
+class TestAnIrregularFile:
+    """What is in place of a file and could be read or waited for without an end."""
 
     KINDS: dict[str, Callable[[Path], object]] = {
         "a FIFO": os.mkfifo,
@@ -239,11 +239,11 @@ def test_an_absurd_count_of_shards_is_refused_at_once(folder: Path) -> None:
     path = folder / "shard.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"count": 1_000_000_000}))
     told = invoke("merge", folder, "--into", "whole")
-    assert told.startswith(f"{path}: not the account of a shard that this version reads: count: 1000000000: ")
+    assert told.startswith(f"{path}: not the manifest of a shard that this version reads: count: 1000000000: ")
     assert "100000" in told or "100,000" in told
 
 
-def test_of_very_many_missing_shards_a_few_are_named(folder: Path) -> None:
+def test_a_few_of_very_many_missing_shards_are_listed(folder: Path) -> None:
     path = folder / "shard.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"count": 90_000}))
     lines = invoke("merge", folder, "--into", "whole").splitlines()

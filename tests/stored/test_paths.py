@@ -1,4 +1,4 @@
-"""What files and records name never leads out of the folders that they belong to, nor past what a file system takes."""
+"""Names in files and records never lead to other folders, and never exceed what a file system accepts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
-from pytest_toolemu.sessions.merge import merge
+from pytest_toolemu.sessions.merge_sessions import merge_sessions
 from pytest_toolemu.sessions.store import RunStore, mark_of, run_file
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.resolved_cases import resolved_case
@@ -126,14 +126,14 @@ class TestTheFolderOfAMerge:
     def refused(self, part: Path, into: Path) -> str:
         before = {path: path.read_bytes() for path in into.rglob("*") if path.is_file()}
         with pytest.raises(UsageError) as told:
-            merge([part], into)
+            merge_sessions([part], into)
         assert {path: path.read_bytes() for path in into.rglob("*") if path.is_file()} == before
         return str(told.value)
 
     def test_is_replaced_where_a_merge_wrote_it(self, part: Path, tmp_path: Path, finished: Run) -> None:
-        merge([part], tmp_path / "whole")
+        merge_sessions([part], tmp_path / "whole")
         RunStore(part).put(finished, "another item")
-        assert len(merge([part], tmp_path / "whole").rows) == 2
+        assert len(merge_sessions([part], tmp_path / "whole").rows) == 2
         assert not [path for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
 
     def test_that_only_claims_to_be_merged_is_refused(self, part: Path, tmp_path: Path) -> None:
@@ -142,23 +142,23 @@ class TestTheFolderOfAMerge:
         assert "was not created by 'toolemu merge'" in self.refused(part, tmp_path / "mine")
 
     def test_with_a_foreign_file_is_refused(self, part: Path, tmp_path: Path) -> None:
-        merge([part], tmp_path / "whole")
+        merge_sessions([part], tmp_path / "whole")
         (tmp_path / "whole" / "thesis.txt").write_text("years of work")
         assert "holds thesis.txt, which no merge wrote" in self.refused(part, tmp_path / "whole")
 
     def test_with_a_file_that_somebody_changed_is_refused(self, part: Path, tmp_path: Path) -> None:
-        merge([part], tmp_path / "whole")
+        merge_sessions([part], tmp_path / "whole")
         path = tmp_path / "whole" / "toolemu-durations.json"
         path.write_text("{}")
         assert f"{path} is not what the earlier merge wrote" in self.refused(part, tmp_path / "whole")
 
     def test_that_is_a_link_is_refused(self, part: Path, tmp_path: Path) -> None:
-        merge([part], tmp_path / "whole")
+        merge_sessions([part], tmp_path / "whole")
         (tmp_path / "link").symlink_to(tmp_path / "whole")
         assert "is a link; name the folder itself" in self.refused(part, tmp_path / "link")
 
     def test_keeps_the_reports_of_the_earlier_merge(self, part: Path, tmp_path: Path) -> None:
-        merge([part], tmp_path / "whole")
+        merge_sessions([part], tmp_path / "whole")
         command("report", tmp_path / "whole", "--format=md")
-        merge([part], tmp_path / "whole")
+        merge_sessions([part], tmp_path / "whole")
         assert (tmp_path / "whole" / "report.md").is_file()

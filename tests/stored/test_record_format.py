@@ -1,4 +1,4 @@
-"""The files of a run: a record, and the case, toolkits and dataset that runs share. Records of version 2 hold all."""
+"""The files of a run: its record, and the parts that runs share: case, toolkits and dataset."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ import pytest
 from typer.testing import CliRunner
 
 from pytest_toolemu.cli import app
+from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import RECORD_VERSION, Run, hashes_of, run_key
+from pytest_toolemu.core.run import RECORD_VERSION, Run, StoredRun, hashes_of, run_key
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_spec import RunSpec
+from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import ToolemuError, UsageError
+from pytest_toolemu.formats.yaml_document import Record
+from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.reader import read_rows
 from pytest_toolemu.sessions.store import RunStore
 from tests.core.test_engine import careful, content, emulator
@@ -166,6 +170,22 @@ class TestAMissingOrDamagedPart:
             load_run(path)
         assert str(told.value).startswith(f"{path}: not a record of a run that this version reads ({member}: ")
         assert "not a SHA-256 hash, which has 64 hexadecimal digits" in str(told.value)
+
+
+@pytest.mark.parametrize("record", [StoredRun, Run, Manifest, ShardManifest])
+def test_every_key_is_described(record: type[Record]) -> None:
+    schema = record.model_json_schema(by_alias=True, mode="serialization")
+    own_pages = {"Case", "Toolkit"}
+    models = {record.__name__: schema} | {n: m for n, m in schema.get("$defs", {}).items() if n not in own_pages}
+    case_models = set(Case.model_json_schema().get("$defs", {})) | set(Toolkit.model_json_schema().get("$defs", {}))
+    undescribed = [
+        f"{name}.{key}"
+        for name, model in models.items()
+        if name not in case_models
+        for key, field in model.get("properties", {}).items()
+        if "description" not in field
+    ]
+    assert undescribed == []
 
 
 class TestVersion2:

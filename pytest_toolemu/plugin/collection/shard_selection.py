@@ -14,7 +14,7 @@ from pytest_toolemu.plugin.collection.options import deselect
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.sessions.shards import ACCOUNT, DURATIONS, Shard, ShardAssignment, read_durations
+from pytest_toolemu.sessions.shard_assignment import DURATIONS, SHARD_MANIFEST, Shard, ShardAssignment, read_durations
 from pytest_toolemu.sessions.store import item_mark
 from pytest_toolemu.settings import Settings
 
@@ -48,7 +48,7 @@ def write_shard_manifest(services: Services) -> None:
     if not session.shard_manifest or session.config.option.collectonly or session.settings.estimate:
         return
     try:
-        services.files.store.put_account(session.shard_manifest)
+        services.files.store.put_shard_manifest(session.shard_manifest)
     except UsageError as error:
         if not session.is_worker:  # else the controller reports it
             raise pytest.UsageError(f"toolemu: {error}") from None
@@ -108,6 +108,6 @@ def _always_has_run(item: pytest.Item) -> bool:
 def _manifest(services: Services) -> dict[str, Any]:
     """Return the shard's manifest; with xdist its workers have written it."""
     session = services.session
-    if not session.shard_manifest and (session.folder / ACCOUNT).is_file():
-        session.shard_manifest = services.files.store.account()
+    if not session.shard_manifest and (session.folder / SHARD_MANIFEST).is_file():
+        session.shard_manifest = services.files.store.shard_manifest()
     return session.shard_manifest

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.sessions.shards import ShardAssignment
+from pytest_toolemu.sessions.shard_assignment import ShardAssignment
 from pytest_toolemu.sessions.store import RunStore
 from tests.live.slurm.conftest import Cluster
 from tests.plugin.conftest import CASE, TOOLKIT

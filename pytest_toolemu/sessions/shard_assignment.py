@@ -1,4 +1,4 @@
-"""Which tests a shard of a session runs: decided from names alone, so that shards need know nothing of each other."""
+"""Assign tests to shards. Names alone decide, so that shards need not know anything about each other."""
 
 from __future__ import annotations
 
@@ -15,30 +15,29 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.regular_files import read_regular
 
 DURATIONS: Final = "toolemu-durations.json"
-"""Beside the ini file: mean seconds of a run of each case, by its id. ``toolemu merge`` writes one."""
+"""File beside the ini file: mean seconds of a run of each case, by case id. ``toolemu merge`` writes one."""
 
-ACCOUNT: Final = "shard.json"
-"""In the folder of a shard's session: what it was to run, for ``toolemu merge``."""
-
+SHARD_MANIFEST: Final = "shard.json"
+"""File in the folder of a shard's session: what the shard was to run, for ``toolemu merge``."""
 
 _MAX_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One of ``count`` equal parts, numbered from 1."""
+    """One of ``count`` parts of a session, numbered from 1."""
 
     index: int
     count: int
 
     @classmethod
     def of(cls, text: str) -> Shard:
-        """Of ``3/8``; ValueError for anything else."""
+        """Parse ``3/8``; ValueError for anything else."""
         index, _, count = text.partition("/")
-        found = cls(int(index), int(count))
-        if not 1 <= found.index <= found.count:
+        shard = cls(int(index), int(count))
+        if not 1 <= shard.index <= shard.count:
             raise ValueError(text)
-        return found
+        return shard
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
@@ -46,19 +45,20 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardAssignment:
-    """Who runs what. ``places`` are the shards of cases whose durations are known, by id; a hash places all others.
+    """Which shard runs which case. ``places`` has the shards of cases with known durations, by case id.
 
-    Neither the order of files nor what else is selected moves anything.
+    A hash of the name assigns all other cases and tests. Neither the order of files nor the selection of other cases
+    changes an assignment.
     """
 
     count: int
     places: Mapping[str, int] = field(default_factory=dict)
     durations: str = ""
-    """A hash of the durations; empty without any. Shards fit together only if it is the same for all of them."""
+    """Hash of the durations; empty without durations. Shards belong together only if all of them have the same."""
 
     @classmethod
     def balanced(cls, count: int, seconds: Mapping[str, float]) -> ShardAssignment:
-        """The longest case first, each to the shard that has the least to do so far."""
+        """Assign the cases by their ``seconds``: the longest first, each to the shard with the least so far."""
         if not seconds:
             return cls(count)
         loads = [(0.0, index) for index in range(1, count + 1)]
@@ -71,48 +71,48 @@ class ShardAssignment:
         return cls(count, places, hashlib.sha256(text.encode()).hexdigest()[:12])
 
     def place(self, name: str) -> int:
-        """The shard of a case, by its id, or of another test, by its node id."""
-        placed = self.places.get(name)
-        if placed is not None:
-            return placed
+        """Return the shard of a case, given its id, or of another test, given its node id."""
+        assigned = self.places.get(name)
+        if assigned is not None:
+            return assigned
         return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) % self.count + 1
 
 
 def gaps(manifests: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is not there of the sessions with these manifests, a line each: what a merge did without, other shards."""
+    """Return a line for everything that is missing of these sessions: what a merge went without, and other shards."""
     return [line for manifest in manifests for line in manifest.get("missing", ())] + absent(manifests)
 
 
 def absent(manifests: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The other shards, where some of a session are among these and not all; a line each."""
-    there: dict[int, set[int]] = {}
+    """Return a line for each missing shard of a session of which other shards are among these manifests."""
+    present: dict[int, set[int]] = {}
     for manifest in manifests:
         if text := (manifest.get("settings", {}).get("shard") or [None])[0]:
             shard = Shard.of(text)
-            there.setdefault(shard.count, set()).add(shard.index)
+            present.setdefault(shard.count, set()).add(shard.index)
     return [
-        f"shard {index} of {count} is not there"
-        for count, known in there.items()
+        f"shard {index} of {count} is missing"
+        for count, indices in present.items()
         for index in range(1, count + 1)
-        if index not in known
+        if index not in indices
     ]
 
 
 def read_durations(path: Path) -> dict[str, float]:
-    """Seconds by case; empty where there is no such file.
+    """Return seconds by case id; empty if there is no such file.
 
-    UsageError for one that is wrong: a shard that went on without it would run other cases than the others leave it.
+    UsageError if the file is invalid: without it, the shard would run other cases than the other shards expect.
     """
     try:
         content = json.loads(read_regular(path, _MAX_BYTES))
         if not isinstance(content, dict):
             raise ValueError("it is no JSON object")
-        found = {str(case): float(seconds) for case, seconds in content.items()}
-        if wrong := [case for case, seconds in found.items() if not 0 <= seconds < math.inf]:
-            raise ValueError(f"{wrong[0]!r} took {found[wrong[0]]:g} seconds")
+        durations = {str(case): float(seconds) for case, seconds in content.items()}
+        if wrong := [case for case, seconds in durations.items() if not 0 <= seconds < math.inf]:
+            raise ValueError(f"{wrong[0]!r} took {durations[wrong[0]]:g} seconds")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
         remedy = "copy the one that 'toolemu merge' writes, or delete it for all shards"
-        raise UsageError(f"{path}: is not the durations of cases ({error}); {remedy}") from None
-    return found
+        raise UsageError(f"{path}: not a file of durations by case ({error}); {remedy}") from None
+    return durations

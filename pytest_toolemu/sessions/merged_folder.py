@@ -21,7 +21,7 @@ from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.settings import REPORT
 
 CONTENTS: Final = "merge.json"
-"""In a merged folder: which other files the merge wrote, each with a hash of its content."""
+"""File in a merged folder: the other files that the merge wrote, each with a hash of its content."""
 
 _REMEDY: Final = "name another folder with --into, or delete this one yourself"
 
@@ -56,9 +56,9 @@ def refuse_foreign(into: Path) -> None:
 
 
 def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -> None:
-    """Have the new content written beside the folder, then put it in its place: whole or not at all.
+    """Write the new content beside the folder with ``fill``, then replace the folder: whole or not at all.
 
-    OSError when the disk refuses. Nothing is deleted but the files of the earlier merge.
+    OSError if the disk refuses. Only files of the earlier merge are deleted.
     """
     mark = secrets.token_hex(4)
     made, former = into.with_name(f".toolemu-{mark}.tmp"), into.with_name(f".toolemu-{mark}.old.tmp")
@@ -102,7 +102,7 @@ def _written(folder: Path) -> dict[str, str]:
     try:
         found = read_record(folder / CONTENTS, Contents, what="the list of a merge", remedy=_REMEDY)
     except FileNotFoundError:
-        raise UsageError(f"--into: {folder} is there and was not created by 'toolemu merge'; {_REMEDY}") from None
+        raise UsageError(f"--into: {folder} exists and was not created by 'toolemu merge'; {_REMEDY}") from None
     return {**found.files, CONTENTS: ""}
 
 
