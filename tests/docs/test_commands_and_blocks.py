@@ -74,3 +74,17 @@ def test_python_compiles(page: Path, text: str) -> None:
 @pytest.mark.parametrize("text", [pytest.param(t, id=f"{name(p)}-{i}") for i, (p, t) in enumerate(blocks("yaml"))])
 def test_yaml_is_yaml(text: str) -> None:
     yaml.safe_load(text)
+
+
+PATH = re.compile(r"`((?:[a-z_]+/)+[a-z_]*(?:\.py|\.yaml)?)`")
+PROJECT = ("pytest_toolemu", "benchmarks", "tests", "docs", "cases", "examples")
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=name)
+def test_paths_of_the_project_exist(page: Path) -> None:
+    """Paths start at the repository, or at the package for its own parts."""
+    package = ROOT / "pytest_toolemu"
+    parts = {part.name for part in package.iterdir() if part.is_dir()}
+    paths = [Path(found) for found in PATH.findall(page.read_text(encoding="utf-8"))]
+    ours = [path for path in paths if path.parts[0] in {*PROJECT, *parts} and not path.parts[-1].startswith("README")]
+    assert [str(path) for path in ours if not ((ROOT / path).exists() or (package / path).exists())] == []
