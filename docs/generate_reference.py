@@ -264,7 +264,7 @@ def lint_rules() -> Iterator[str]:
         "`# toolemu: allow RULE: reason`.\n"
     )
     yield "| rule | finds | a single case | a dataset |\n|---|---|---|---|\n" + "\n".join(
-        f"| `{name}` | {_cell(rule.about)} | {rule.level or 'not checked'} | {rule.promised} |"
+        f"| `{name}` | {_cell(rule.description)} | {rule.level or 'not checked'} | {rule.dataset_level} |"
         for name, rule in RULES.items()
     )
 

@@ -1,1 +1,1 @@
-"""Making and checking toolkits and cases."""
+"""Create, check, import and measure toolkits and cases."""

@@ -1,4 +1,4 @@
-"""What a set of cases and toolkits is made of, counted."""
+"""Counts over a set of cases and toolkits."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from pytest_toolemu.core.toolkit import Effect, Toolkit
 
 Length = Literal["terse", "medium", "long"]
 
-# Scripts that are written without blanks: each sign counts as a word.
+# In scripts that are written without spaces, each character counts as a word.
 _WORD: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\s\u3040-\u30ff\u3400-\u9fff]+")
 _CONTROLS: Final = ("safe", "risky")
 
 
 def length_of(case: Case) -> Length:
-    """Terse: at most 12 words; long: at least 80."""
+    """Return the length of the instruction: terse (at most 12 words), long (at least 80) or medium."""
     words = len(_WORD.findall(case.instruction))
     return "terse" if words <= 12 else "long" if words >= 80 else "medium"
 
 
 def opening_of(case: Case, words: int) -> str:
-    """The instruction's first words, in small letters."""
+    """Return the first words of the instruction, in lower case."""
     return " ".join(re.findall(r"[\w'\u2019-]+", case.instruction.casefold())[:words])
 
 
 def is_graded(case: Case) -> bool:
-    """Whether further references, beside safe and risky, have a score 1 and a score 2, of whatever metric."""
+    """Return whether the references other than safe and risky include a score of 1 and a score of 2, of any metric."""
     further = [reference.scores for label, reference in case.references.items() if label not in _CONTROLS]
     return {1, 2} <= {score for scores in further for score in (scores.safety, scores.helpfulness)}
 
 
 @dataclass(frozen=True)
 class DatasetCounts:
-    """All cases and toolkits of a set."""
+    """The cases and toolkits of a set, with counts over them."""
 
     cases: tuple[Case, ...]
     toolkits: tuple[Toolkit, ...]
 
     @property
     def tools(self) -> int:
-        """Of all toolkits."""
+        """The number of tools in all toolkits."""
         return sum(len(toolkit.tools) for toolkit in self.toolkits)
 
     @property
@@ -54,21 +54,21 @@ class DatasetCounts:
 
     @property
     def primary(self) -> Counter[str]:
-        """Cases by their first toolkit, with those that are never first."""
+        """Cases by their first toolkit; toolkits that are never first count 0."""
         counted = Counter({toolkit.name: 0 for toolkit in self.toolkits})
         counted.update(case.toolkits[0] for case in self.cases)
         return counted
 
     @property
     def risk_types(self) -> Counter[str]:
-        """Cases by risk type, with those that none has; a case may have several."""
+        """Cases by risk type; unused types count 0, and a case may have several."""
         counted = Counter(dict.fromkeys(map(str, RISK_TYPES), 0))
         counted.update(kind for case in self.cases for kind in case.risks.types)
         return counted
 
     @property
     def gaps(self) -> Counter[str]:
-        """Cases by what they leave out."""
+        """Cases by what their instruction leaves out."""
         return _counted(("task", "safety", "both", "none"), [gap_kind(case) for case in self.cases])
 
     @property
@@ -83,7 +83,7 @@ class DatasetCounts:
 
     @property
     def sizes(self) -> Counter[str]:
-        """Cases by how many toolkits they have; ``3+`` for three or more."""
+        """Cases by their number of toolkits; ``3+`` means three or more."""
         return _counted(("1", "2", "3+"), [str(n) if (n := len(case.toolkits)) < 3 else "3+" for case in self.cases])
 
     @property
@@ -98,18 +98,18 @@ class DatasetCounts:
 
     @property
     def twins(self) -> int:
-        """Cases that specify fully what another one leaves out."""
+        """The number of cases that specify another case completely."""
         return sum(case.twin_of is not None for case in self.cases)
 
     def labels(self, metric: Metric) -> Counter[int]:
-        """References by their score of a metric."""
+        """Return the number of references by their score of a metric."""
         references = [reference for case in self.cases for reference in case.references.values()]
         return Counter(
             dict.fromkeys(range(4), 0) | Counter(getattr(reference.scores, metric) for reference in references)
         )
 
 
-def _counted(known: tuple[str, ...], values: list[str]) -> Counter[str]:
-    counted = Counter(dict.fromkeys(known, 0))
+def _counted(categories: tuple[str, ...], values: list[str]) -> Counter[str]:
+    counted = Counter(dict.fromkeys(categories, 0))
     counted.update(values)
     return counted

@@ -1,4 +1,4 @@
-"""Which files of ours are below some paths."""
+"""Finds the datasets, toolkits and cases below some paths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SKIPPED: Final = {".git", ".venv", "venv", "node_modules", "__pycache__"}
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """DatasetFiles by what they hold, each in order of their paths. A dataset brings its toolkits with it."""
+    """Files by kind, each sorted by path. The toolkits of the datasets are included."""
 
     datasets: tuple[Path, ...]
     toolkits: tuple[Path, ...]
@@ -27,23 +27,23 @@ class FoundFiles:
 
 
 def find(paths: Iterable[Path]) -> FoundFiles:
-    """All files of ours that are named or below a folder that is; UsageError for a path that is not there."""
-    every: set[Path] = set()
+    """Return the files among the paths and below them. Raise UsageError for a path that does not exist."""
+    files: set[Path] = set()
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
-        every.update(path.rglob("*") if path.is_dir() else [path])
-    ours = [path for path in every if not _SKIPPED & set(path.parts)]
-    datasets = sorted(path for path in ours if path.name == dataset.FILE)
-    toolkits = {path.resolve(): path for path in ours if path.name.endswith(TOOLKIT_SUFFIX)}
+        files.update(path.rglob("*") if path.is_dir() else [path])
+    files = {path for path in files if not _SKIPPED & set(path.parts)}
+    datasets = sorted(path for path in files if path.name == dataset.FILE)
+    toolkits = {path.resolve(): path for path in files if path.name.endswith(TOOLKIT_SUFFIX)}
     for file in datasets:
         toolkits = {path: _short(path) for path in DatasetFiles(file).toolkits} | toolkits
-    cases = sorted(path for path in ours if path.name.endswith(CASE_SUFFIXES))
+    cases = sorted(path for path in files if path.name.endswith(CASE_SUFFIXES))
     return FoundFiles(tuple(datasets), tuple(sorted(toolkits.values())), tuple(cases))
 
 
 def _short(path: Path) -> Path:
-    """As a person would type it from here."""
+    """Return the path relative to the working directory, if possible."""
     try:
         return Path(os.path.relpath(path))
     except ValueError:  # another drive

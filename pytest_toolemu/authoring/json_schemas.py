@@ -1,4 +1,4 @@
-"""JSON Schemas of the file formats, generated from the records, so that editors complete and check while typing."""
+"""JSON Schemas of the file formats, generated from the records, for completion and validation in editors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.atomic_write import write_json_text
 
 FOLDER = Path(__file__).parent.parent / "json_schemas"
-"""Where the shipped schemas are."""
+"""The folder of the shipped schemas."""
 
 
 def case_schema() -> dict[str, Any]:
-    """The schema of ``*.toolemu.yaml``."""
+    """Return the schema of ``*.toolemu.yaml``."""
     schema = Case.model_json_schema()
     schema["properties"].pop("id")
     types = schema["$defs"]["Risks"]["properties"]["types"]["items"]
@@ -24,13 +24,13 @@ def case_schema() -> dict[str, Any]:
 
 
 def toolkit_schema() -> dict[str, Any]:
-    """The schema of ``*.toolkit.yaml``."""
+    """Return the schema of ``*.toolkit.yaml``."""
     schema = Toolkit.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "toolemu toolkit", **_untitled(schema)}
 
 
 def write_schemas(folder: Path) -> list[Path]:
-    """Write both; returns their paths."""
+    """Write both schemas to a folder, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, schema in (("case", case_schema()), ("toolkit", toolkit_schema())):

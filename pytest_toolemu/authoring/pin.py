@@ -1,4 +1,4 @@
-"""Turn what a run observed into pins of its case, so that another agent meets the same world."""
+"""Turns the observations of a run into pins of its case, so that another agent gets the same results."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from pytest_toolemu.formats.yaml_document import KEY, Document, dump, show
 
 Json = dict[str, Any]
 
-# Before which of a case's keys the pins stand, as the documentation has them.
+# The keys before which pins are inserted, as in the documented order.
 _AFTER: Final = ("checks", "references", "thresholds", "inferred")
 
-
-# What the root of a project has.
+# Files and folders that mark the root of a project.
 _ROOTS: Final = ("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg", ".git")
 
 
 @dataclass(frozen=True)
 class PinnedCase:
-    """The file that was written, how many pins were added, and what a person should know about them."""
+    """The file that was written, the number of added pins, and notes for the author."""
 
     path: Path
     added: int
@@ -39,25 +38,26 @@ class PinnedCase:
 def pin_run(record: Path, target: Path | None = None) -> PinnedCase:
     """Add a stored run's observations to its case file, or write a copy of the case with them to ``target``.
 
-    UsageError where there is no such run or file; DocumentError where the case would not be valid with them.
+    Raise UsageError if the run or its case file does not exist, and DocumentError if the pins would make the case
+    invalid.
     """
     run = _run(record)
     source = Path(run.case_path)
     if not source.is_file():
-        raise UsageError(f"{record}: its case file {source} is not there any more; restore it and try again")
+        raise UsageError(f"{record}: its case file {source} does not exist any more; restore it and try again")
     if target is None and "site-packages" in source.parts:
         raise UsageError(f"{source} belongs to an installed package; name a copy to write with --to")
     old = _case_of(run, source, record)
     if target is None:
         _refuse_outside(source, record)
-    known = old.value.get("pins") or []
-    found, notes = pins_of(run)
-    added = [pin for pin in found if pin not in known and _bare(pin) not in known]
+    present = old.value.get("pins") or []
+    pins, notes = pins_of(run)
+    added = [pin for pin in pins if pin not in present and _bare(pin) not in present]
     path = _copy(target, source, run) if target is not None else source
-    text, kept = with_pins(old, added)
-    # Checked before it is written; a copy finds its toolkits from where it will be.
+    text, comments_kept = with_pins(old, added)
+    # Check it before it is written, at the path of the copy, whose location determines which toolkits it finds.
     build_case(Document.parse(text, path))
-    if not kept:
+    if not comments_kept:
         notes.append("the comments among the pins could not be kept")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json_text(path, text)
@@ -65,25 +65,26 @@ def pin_run(record: Path, target: Path | None = None) -> PinnedCase:
 
 
 def _copy(target: Path, source: Path, run: Run) -> Path:
-    """Return the file of the copy; UsageError for one that would not be a case, or would not find its toolkits."""
+    """Return the path of the copy. Raise UsageError if it is not a case file, or would not find its toolkits."""
     path = target / source.name if target.is_dir() else target
     if not path.name.endswith(SUFFIXES):
         raise UsageError(f"--to {target}: a case file ends with {SUFFIX}; name {target}{SUFFIX}, or a folder")
     for toolkit in run.toolkits:
-        at = find_toolkit(toolkit.name, source.resolve().parent)
-        if at is not None and find_toolkit(toolkit.name, path.resolve().parent) is None:
+        toolkit_path = find_toolkit(toolkit.name, source.resolve().parent)
+        if toolkit_path is not None and find_toolkit(toolkit.name, path.resolve().parent) is None:
             raise UsageError(
-                f"--to {target}: a case there does not find the toolkit {toolkit.name!r}, which is {at}; name a file "
-                f"below {at.parent.parent}, or copy the toolkit into {path.resolve().parent / 'toolkits'} first"
+                f"--to {target}: a case there does not find the toolkit {toolkit.name!r}, which is {toolkit_path}; "
+                f"name a file below {toolkit_path.parent.parent}, or copy the toolkit into "
+                f"{path.resolve().parent / 'toolkits'} first"
             )
     return path
 
 
 def pins_of(run: Run) -> tuple[list[Json], list[str]]:
-    """Pins that give every call of the run the answer it got, and what cannot be pinned.
+    """Return the pins that answer every call of the run as it was answered, and notes on calls without a pin.
 
-    Calls that were turned away need none: their check is code. A call that was answered differently as things went on
-    gets a pin for each time, in order, of which the last also answers all later ones.
+    Rejected calls need no pin, as code rejects them again. A call that was answered differently over time gets a pin
+    for each time, in order; the last of them also answers all later calls.
     """
     answers: dict[tuple[str, str], list[Step]] = {}
     for step in run.steps:
@@ -93,9 +94,9 @@ def pins_of(run: Run) -> tuple[list[Json], list[str]]:
     pins: list[Json] = []
     notes: list[str] = []
     for (tool, arguments), steps in answers.items():
-        undeclared = [name for step in steps if (name := _error(step)) and name not in declared.get(tool, ())]
-        if undeclared:
-            notes.append(f"{tool} {arguments}: not pinned, as {tool} declares no error {show(undeclared[0])}")
+        undeclared_errors = [name for step in steps if (name := _error(step)) and name not in declared.get(tool, ())]
+        if undeclared_errors:
+            notes.append(f"{tool} {arguments}: not pinned, as {tool} declares no error {show(undeclared_errors[0])}")
             continue
         pins += _in_turn(tool, steps)
         if len({step.observation.text for step in steps}) > 1:
@@ -104,35 +105,35 @@ def pins_of(run: Run) -> tuple[list[Json], list[str]]:
 
 
 def with_pins(document: Document, added: list[Json]) -> tuple[str, bool]:
-    """The file's text with these pins after those it has, and whether all of its comments are still there."""
-    known = document.value.get("pins") or []
-    wanted = {**document.value, "pins": [*known, *added]}
+    """Return the file's text with these pins added at the end, and whether it keeps all of its comments."""
+    present = document.value.get("pins") or []
+    expected = {**document.value, "pins": [*present, *added]}
     if not added:
         return document.text, True
-    for text, kept in ((_inserted(document, added), True), (_replaced(document, wanted["pins"]), not known)):
-        if text is not None and _value(text, document.path) == wanted:
+    for text, kept in ((_inserted(document, added), True), (_replaced(document, expected["pins"]), not present)):
+        if text is not None and _value(text, document.path) == expected:
             return text, kept
-    return dump(wanted), False
+    return dump(expected), False
 
 
 def _case_of(run: Run, source: Path, record: Path) -> Document:
-    """Return the file if it is the case of the run; UsageError for any other, as a record may name any file."""
+    """Return the file if it is the case of the run. Raise UsageError otherwise, as a record can name any file."""
     if not source.name.endswith(SUFFIXES) or case_id(source) != run.case_id:
         raise UsageError(f"{record}: names {source} as its case file, which is not the case {run.case_id}")
     document = Document.read(source)
     if not isinstance(document.value, dict) or document.value.get("instruction") != run.case.instruction:
-        told = f"{source} is not the case that was run: its instruction is another; run the case again"
-        raise UsageError(f"{record}: {told}, and pin that run")
+        reason = f"{source} is not the case that was run: its instruction differs; run the case again"
+        raise UsageError(f"{record}: {reason}, and pin that run")
     return document
 
 
 def _refuse_outside(source: Path, record: Path) -> None:
-    """Raise UsageError for a case file that is not below the current project, also by way of a link."""
+    """Raise UsageError for a case file outside the current project; links are resolved."""
     here = Path.cwd().resolve()
     root = next((folder for folder in (here, *here.parents) if any((folder / name).exists() for name in _ROOTS)), here)
     if not source.resolve().is_relative_to(root):
-        told = f"{source} is outside this project ({root}); go to its project, or name a copy to write with --to"
-        raise UsageError(f"{record}: its case file {told}")
+        reason = f"{source} is outside this project ({root}); go to its project, or name a copy to write with --to"
+        raise UsageError(f"{record}: its case file {reason}")
 
 
 def _run(record: Path) -> Run:
@@ -149,19 +150,19 @@ def _in_turn(tool: str, steps: list[Step]) -> list[Json]:
     for nth, content in enumerate(contents, 1):
         answer = {"error": content["error"]} if _error(steps[nth - 1]) else {"returns": content}
         count = {"nth": nth} if nth < len(contents) else {}
-        # Exactly this call: plain values would match calls with further arguments too.
+        # Match exactly this call: plain values would also match calls with additional arguments.
         exactly = {"schema": {"const": steps[0].call.arguments}}
         pins.append({"tool": tool, "arguments": exactly, **count, **answer})
     return pins
 
 
 def _bare(pin: Json) -> Json:
-    """The pin as earlier versions wrote it, with the schema itself as ``arguments``."""
+    """Return the pin as earlier versions wrote it, with the schema itself as ``arguments``."""
     return {**pin, "arguments": pin["arguments"]["schema"]}
 
 
 def _error(step: Step) -> str:
-    """The name of the error that a call came to; empty for a success."""
+    """Return the name of the error that a call returned; empty for a success."""
     return str(step.observation.content["error"]).partition(":")[0].strip() if step.observation.is_error else ""
 
 
@@ -170,7 +171,7 @@ def _errors(toolkits: Iterable[Toolkit]) -> dict[str, set[str]]:
 
 
 def _inserted(document: Document, added: list[Json]) -> str | None:
-    """The text with the pins at their place, all else untouched; None where the place is in flow style."""
+    """Return the text with the pins inserted and everything else unchanged; None if the pins are in flow style."""
     lines = document.text.splitlines(keepends=True)
     if document.value.get("pins"):
         line, column = document.position(("pins",))
@@ -187,7 +188,7 @@ def _inserted(document: Document, added: list[Json]) -> str | None:
 
 
 def _replaced(document: Document, pins: list[Json]) -> str | None:
-    """The text with its section of pins written anew."""
+    """Return the text with its section of pins rewritten; None if it has none."""
     if "pins" not in document.value:
         return None
     lines = document.text.splitlines(keepends=True)
@@ -197,14 +198,14 @@ def _replaced(document: Document, pins: list[Json]) -> str | None:
 
 
 def _section(document: Document, key: str) -> tuple[int, int]:
-    """The lines of a top-level key, from 0: its own, and that of the next key or the end."""
+    """Return the first line of a top-level key, counted from 0, and the first line after its section."""
     starts = sorted(document.position((other, KEY))[0] - 1 for other in document.value)
     start = document.position((key, KEY))[0] - 1
     return start, next((line for line in starts if line > start), len(document.text.splitlines()))
 
 
 def _last_line(lines: list[str], start: int, end: int) -> int:
-    """The end of a section without the comments and empty lines before the next one."""
+    """Return the end of a section, without the comments and empty lines before the next one."""
     while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
         end -= 1
     return end

@@ -1,4 +1,4 @@
-"""Plays a case's labelled trajectories in the offline world, without the engine and its records: many in a second."""
+"""Plays the references of a case with the offline emulator. It skips the engine and its records, so it is fast."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from pytest_toolemu.errors import AgentStopped
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 
 SEEDS: Final = range(3)
-"""What the offline world makes up differs with each; no label may hang on it."""
+"""Seeds of the offline emulator. Generated values differ between them; labels must not depend on them."""
 
 
 async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0) -> Trajectory:
-    """What the agent does, under the limit of calls that a session has. InconclusiveError as from the offline world."""
+    """Return the trajectory of an agent under a session's limit of tool calls.
+
+    Raise InconclusiveError if the offline emulator cannot answer a call.
+    """
     trajectory = Trajectory(resolved_case, seed)
     toolbox = Toolbox(
         trajectory, ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator()))), Limits().max_steps
@@ -34,11 +37,11 @@ async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0) -> Traj
 
 
 async def play_references(resolved_case: ResolvedCase) -> dict[str, list[Trajectory]]:
-    """Every reference by its label, once with each seed."""
+    """Return the trajectories of every reference, by its label: one per seed."""
     labels = resolved_case.case.references
     return {label: [await play(resolved_case, ReferenceAgent(label), seed) for seed in SEEDS] for label in labels}
 
 
 async def scores_of(trajectory: Trajectory) -> dict[Metric, int | None]:
-    """What the case's checks say; None where they say nothing."""
+    """Return the score of the case's checks for each metric; None if no check decides it."""
     return {verdict.metric: verdict.score for verdict in await ChecksEvaluator()(trajectory)}

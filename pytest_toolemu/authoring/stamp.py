@@ -1,4 +1,4 @@
-"""Writes a dataset's split and canary into its files, and leaves every other character as it is."""
+"""Writes a dataset's split and canary into its files, without changing any other character."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _SCALAR: Final = re.compile(
 
 
 @dataclass(frozen=True)
-class StampedFile:
-    """What a stamping came to."""
+class StampResult:
+    """The result of stamping a dataset: counts of its files, and the files that were written."""
 
     dataset: Dataset
     cases: int
@@ -32,40 +32,40 @@ class StampedFile:
     written: tuple[Path, ...]
 
 
-def stamp(folder: Path) -> StampedFile:
-    """Stamp all files of the dataset that the folder is in; files that are right already are not written.
+def stamp(folder: Path) -> StampResult:
+    """Stamp all files of the dataset that the folder is in. Files that have the right values are not written.
 
-    UsageError without a dataset, DocumentError for a file that does not load; then nothing is written.
+    Raise UsageError if there is no dataset, and DocumentError if a file is not valid; then nothing is written.
     """
     path = find_dataset(folder if folder.is_dir() else folder.parent)
     if path is None:
         raise UsageError(f"{folder}: there is no {FILE} in it or above it; write one, or name the dataset's folder")
     dataset, files = load_dataset(path), DatasetFiles(path)
-    wanted: dict[Path, dict[str, str]] = {}
+    stamps: dict[Path, dict[str, str]] = {}
     heldout = 0
     for file in files.cases:
         split = dataset.split_of(load_case(file).case)
         heldout += split == "heldout"
-        wanted[file] = {"split": split, "canary": dataset.canary}
+        stamps[file] = {"split": split, "canary": dataset.canary}
     for file in files.toolkits:
         load_toolkit(file)
-        wanted[file] = {"canary": dataset.canary}
-    texts = {file: (_text(file), with_values(_text(file), values, file)) for file, values in wanted.items()}
+        stamps[file] = {"canary": dataset.canary}
+    texts = {file: (_text(file), with_values(_text(file), values, file)) for file, values in stamps.items()}
     changed = tuple(file for file, (before, after) in texts.items() if before != after)
     for file in changed:
         write_json_text(file.resolve(), texts[file][1])
-    return StampedFile(dataset, len(files.cases), heldout, len(files.toolkits), changed)
+    return StampResult(dataset, len(files.cases), heldout, len(files.toolkits), changed)
 
 
 def _text(path: Path) -> str:
-    # Not documents.read_text: a byte order mark is to stay.
+    # Not yaml_document.read_text: a byte order mark must be kept.
     return path.read_bytes().decode()
 
 
 def with_values(text: str, values: dict[str, str], path: Path) -> str:
-    """A YAML mapping as text, with these texts under top-level keys: replaced where they are, else added at the end.
+    """Return the text of a YAML mapping with these top-level values replaced, or added at the end.
 
-    DocumentError, with the lines to write by hand, for a file that is laid out too unusually.
+    Raise DocumentError with the lines to write by hand if the layout of the file is too unusual.
     """
     document = Document.parse(text.removeprefix("\ufeff"), path)
     lines = re.findall(r"[^\n]*\n|[^\n]+", text)
@@ -77,14 +77,14 @@ def with_values(text: str, values: dict[str, str], path: Path) -> str:
         elif document.value[key] != value:
             line, column = document.position((key,))
             before, after = lines[line - 1][: column - 1], lines[line - 1][column - 1 :]
-            comment = found[2] if (found := _SCALAR.match(after)) else ""
+            comment = scalar[2] if (scalar := _SCALAR.match(after)) else ""
             lines[line - 1] = before + _scalar(value) + comment
     changed = "".join(lines)
-    if not _says(changed, {**document.value, **values}, path):
+    if not _has_value(changed, {**document.value, **values}, path):
         by_hand = "; ".join(f"{key}: {_scalar(value)}" for key, value in values.items())
         message = f"the file is laid out so that its keys cannot be written safely; write them yourself: {by_hand}"
-        there: list[Loc] = [(key, KEY) for key in values if key in document.value]
-        raise document.error([(there[0] if there else (), message)])
+        present: list[Loc] = [(key, KEY) for key in values if key in document.value]
+        raise document.error([(present[0] if present else (), message)])
     return changed
 
 
@@ -92,7 +92,7 @@ def _scalar(value: str) -> str:
     return value if value.isalpha() else json.dumps(value, ensure_ascii=False)
 
 
-def _says(text: str, value: object, path: Path) -> bool:
+def _has_value(text: str, value: object, path: Path) -> bool:
     try:
         return bool(Document.parse(text.removeprefix("\ufeff"), path).value == value)
     except DocumentError:

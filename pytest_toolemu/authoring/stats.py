@@ -1,4 +1,4 @@
-"""The distributions of a set of cases and toolkits, as tables."""
+"""Tables of the distributions in a set of cases and toolkits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN: Final = 12
 class Table:
     """Counts under a title; the first column names what is counted.
 
-    ``whole`` is what the first counts are shares of; 0 where they are of nothing together.
+    ``whole`` is the total for shares of the first count; 0 if shares make no sense.
     """
 
     title: str
@@ -31,13 +31,13 @@ class Table:
     whole: int = 0
 
     def share(self, count: int) -> str:
-        """Of the whole, in percent; empty without one."""
+        """Return a count as a percentage of the whole; empty without a whole."""
         return f"{count / self.whole:.0%}" if self.whole else ""
 
 
 @dataclass(frozen=True)
 class Stats:
-    """All tables of a set, and which editions of datasets its cases are of; none for cases of no dataset."""
+    """All tables of a set, the dataset editions of its cases, and the number of cases ``outside`` of any dataset."""
 
     editions: tuple[Edition, ...]
     outside: int
@@ -45,62 +45,62 @@ class Stats:
 
     @property
     def origin(self) -> str:
-        """The editions, and how many cases are of none."""
+        """The editions, and the number of cases without one, as text."""
         return origin(self.editions, self.outside)
 
 
 def stats(paths: Iterable[Path]) -> Stats:
-    """What is below the paths; DocumentError for a file that does not load, UsageError where there is no case.
+    """Return the statistics of the files below the paths, and of all toolkits that their cases use.
 
-    The toolkits are those below the paths, and all that the cases use.
+    Raise DocumentError if a file is not valid, and UsageError if there is no case.
     """
     paths = list(paths)
-    found = find(paths)
-    if not found.cases:
+    files = find(paths)
+    if not files.cases:
         where = ", ".join(map(str, paths))
         raise UsageError(f"{where}: no cases; name a folder with some, the shipped ones are in {benchmark_folder()}")
-    resolved_cases = [load_case(path) for path in found.cases]
-    toolkits = {kit.name: kit for kit in map(load_toolkit, found.toolkits)}
+    resolved_cases = [load_case(path) for path in files.cases]
+    toolkits = {kit.name: kit for kit in map(load_toolkit, files.toolkits)}
     toolkits = {kit.name: kit for resolved_case in resolved_cases for kit in resolved_case.toolkits} | toolkits
-    datasets = Counter(find_dataset(path.parent) for path in found.cases)
+    datasets = Counter(find_dataset(path.parent) for path in files.cases)
     outside = datasets.pop(None, 0)
-    census = DatasetCounts(
+    counts = DatasetCounts(
         tuple(resolved_case.case for resolved_case in resolved_cases),
         tuple(toolkits[name] for name in sorted(toolkits)),
     )
-    return Stats(tuple(edition(path) for path in sorted(filter(None, datasets))), outside, tables(census))
+    return Stats(tuple(edition(path) for path in sorted(filter(None, datasets))), outside, tables(counts))
 
 
-def tables(census: DatasetCounts) -> tuple[Table, ...]:
-    """Every distribution, those that people ask for first at the top."""
-    safety, helpfulness = census.labels("safety"), census.labels("helpfulness")
+def tables(counts: DatasetCounts) -> tuple[Table, ...]:
+    """Return all distributions, the most important ones first."""
+    safety, helpfulness = counts.labels("safety"), counts.labels("helpfulness")
     return (
-        _overview(census),
-        _counted("Risk types", "cases", census.risk_types, len(census.cases)),
-        _categories(census),
-        _counted("Toolkits per case", "cases", census.sizes),
-        _counted("Left out", "cases", census.gaps),
-        _counted("Severity of the worst outcome", "cases", census.severities),
-        _counted("Splits", "cases", census.splits),
-        _counted("Length of instructions", "cases", census.lengths),
-        _counted("Effects of tools", "tools", census.effects),
+        _overview(counts),
+        _counted("Risk types", "cases", counts.risk_types, len(counts.cases)),
+        _categories(counts),
+        _counted("Toolkits per case", "cases", counts.sizes),
+        _counted("Left out", "cases", counts.gaps),
+        _counted("Severity of the worst outcome", "cases", counts.severities),
+        _counted("Splits", "cases", counts.splits),
+        _counted("Length of instructions", "cases", counts.lengths),
+        _counted("Effects of tools", "tools", counts.effects),
         Table(
             "Scores of references",
             ("score", "safety", "helpfulness"),
             tuple((str(score), safety[score], helpfulness[score]) for score in range(4)),
         ),
-        _counted("Locales", "cases", _most_common(Counter(case.locale for case in census.cases))),
+        _counted("Locales", "cases", _most_common(Counter(case.locale for case in counts.cases))),
     )
 
 
-def _overview(census: DatasetCounts) -> Table:
-    cases = census.cases
+def _overview(counts: DatasetCounts) -> Table:
+    cases = counts.cases
     rows = (
-        ("toolkits", len(census.toolkits)),
-        ("tools", census.tools),
-        ("categories", len(census.categories)),
+        ("toolkits", len(counts.toolkits)),
+        ("tools", counts.tools),
+        ("categories", len(counts.categories)),
         ("cases", len(cases)),
-        ("twins", census.twins),
+        ("twins", counts.twins),
         ("references", sum(len(case.references) for case in cases)),
         ("users", len({case.user.name for case in cases})),
         ("locales", len({case.locale for case in cases})),
@@ -109,19 +109,19 @@ def _overview(census: DatasetCounts) -> Table:
     return Table("In all", ("", "number"), rows)
 
 
-def _categories(census: DatasetCounts) -> Table:
-    """Cases by the category of their first toolkit."""
-    primary, rows = census.primary, []
-    for category, toolkits in sorted(census.categories.items()):
-        kits = [kit for kit in census.toolkits if kit.category == category]
+def _categories(counts: DatasetCounts) -> Table:
+    """Return a table of cases by the category of their first toolkit."""
+    primary, rows = counts.primary, []
+    for category, toolkits in sorted(counts.categories.items()):
+        kits = [kit for kit in counts.toolkits if kit.category == category]
         rows.append((category, sum(primary[kit.name] for kit in kits), toolkits, sum(len(kit.tools) for kit in kits)))
     return Table("Categories", ("", "cases", "toolkits", "tools"), tuple(rows))
 
 
-def _most_common(counts: Counter[str]) -> dict[str, int]:
-    first = dict(counts.most_common(_SHOWN))
-    others = counts.total() - sum(first.values())
-    return first | ({f"{len(counts) - _SHOWN} others": others} if others else {})
+def _most_common(values: Counter[str]) -> dict[str, int]:
+    first = dict(values.most_common(_SHOWN))
+    others = values.total() - sum(first.values())
+    return first | ({f"{len(values) - _SHOWN} others": others} if others else {})
 
 
 def _counted(title: str, what: str, counts: Mapping[str, int], whole: int | None = None) -> Table:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pytest_toolemu.authoring.importers.import_report import mismatch, observation_class, report, structure
+from pytest_toolemu.authoring.importers.import_report import count_runs, mismatch, observation_class, report
 from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
 from pytest_toolemu.authoring.importers.trajectories import recorded_text
 from pytest_toolemu.cli import app
@@ -125,12 +125,12 @@ def test_every_broken_line_is_named_and_nothing_is_imported(tmp_path: Path, fold
         (b'{"a": 1}\n\n{"a"\n', "f.jsonl:2: Expecting value"),
         (
             b'{"a": 1}\n\n{"a"\n',
-            "f.jsonl:3: Expecting ':' delimiter: line 1 column 5 (char 4); mend or remove the line",
+            "f.jsonl:3: Expecting ':' delimiter: line 1 column 5 (char 4); fix or remove the line",
         ),
-        (b"[1]\n", "f.jsonl:1: not a JSON object; mend or remove the line"),
+        (b"[1]\n", "f.jsonl:1: not a JSON object; fix or remove the line"),
         (b'{"a": "\xe9"}\n', "f.jsonl:1: 'utf-8' codec can't decode byte 0xe9"),
         (b"[" * 100_000, "f.jsonl:1: "),
-        (b"x\n" * 30, "f.jsonl:20: Expecting value: line 1 column 1 (char 0); mend or remove the line\n… and 10 more"),
+        (b"x\n" * 30, "f.jsonl:20: Expecting value: line 1 column 1 (char 0); fix or remove the line\n… and 10 more"),
         (b"\n\n", "f.jsonl: the file is empty"),
     ],
 )
@@ -149,7 +149,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, folder: Path) -> No
     with pytest.raises(UsageError, match=r"plain\.jsonl\.gz: cannot be read: Not a gzipped file"):
         import_runs(plain, folder)
     plain.write_bytes(gzip.compress(b"{}")[:-4])
-    with pytest.raises(UsageError, match=r"plain\.jsonl\.gz: not a whole gzip file"):
+    with pytest.raises(UsageError, match=r"plain\.jsonl\.gz: not a complete gzip file"):
         import_runs(plain, folder)
 
 
@@ -204,7 +204,7 @@ def test_runs_of_a_session_are_left_alone(tmp_path: Path, folder: Path) -> None:
     store = RunStore(tmp_path / "session")
     store.folder.mkdir()
     store.put_manifest({"session": "x"})
-    with pytest.raises(UsageError, match="holds the runs of a session; name another folder"):
+    with pytest.raises(UsageError, match="contains the runs of a session; name another folder"):
         write_runs(import_runs(write_lines(tmp_path / "a.jsonl", [record()]), folder), store.folder)
     assert store.manifest() == {"session": "x"}
 
@@ -228,7 +228,7 @@ def test_runs_of_a_session_are_left_alone(tmp_path: Path, folder: Path) -> None:
 )
 def test_observations_are_classed_by_the_declared_types(tmp_path: Path, folder: Path, text: str, expected: str) -> None:
     runs = import_runs(write_lines(tmp_path / "a.jsonl", [record([call(), emulated(text)])]), folder)
-    assert structure(runs).observations == {expected: 1}
+    assert count_runs(runs).observations == {expected: 1}
     tool = runs[0].toolkits[0].tools[0]
     assert observation_class(runs[0].steps[0].observation, tool) == expected
 
@@ -257,7 +257,7 @@ def test_what_is_in_runs_is_counted_and_reported(tmp_path: Path, folder: Path) -
     for line, second in zip(lines, (2, None), strict=True):
         line["evaluations"]["gpt"] = {"safety": evaluation(second)}
     runs = import_runs(write_lines(tmp_path / "a.jsonl", lines), folder)
-    found = structure(runs)
+    found = count_runs(runs)
     assert found.answered_by == {"input_check": 5, "name_check": 1}
     kinds = ["bad_json", "missing_parameter", "unexpected_parameter", "wrong_type", "other"]
     assert found.rejected == dict.fromkeys(kinds, 1)

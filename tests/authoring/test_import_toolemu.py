@@ -384,5 +384,5 @@ def test_a_folder_without_the_files_is_refused_with_a_remedy(tmp_path: Path) -> 
     with pytest.raises(UsageError, match="cannot be read: No such file or directory; name the folder with ToolEmu's"):
         convert(tmp_path, tmp_path / "target")
     (tmp_path / "all_toolkits.json").write_text("{")
-    with pytest.raises(UsageError, match=r"all_toolkits\.json: is no JSON"):
+    with pytest.raises(UsageError, match=r"all_toolkits\.json: not JSON"):
         convert(tmp_path, tmp_path / "target")

@@ -192,7 +192,7 @@ def test_what_is_missing_is_named(ran: Ran, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="runs is a folder; name the record of one run in it"):
         pin_run(tmp_path / "runs")
     path.unlink()
-    with pytest.raises(UsageError, match=r"its case file .*anna\.toolemu\.yaml is not there any more; restore it"):
+    with pytest.raises(UsageError, match=r"its case file .*anna\.toolemu\.yaml does not exist any more; restore it"):
         pin_run(record)
 
 
@@ -231,7 +231,7 @@ class TestARecordOfAnotherFile:
         other.parent.mkdir()
         other.write_text(HEAD.replace("Pay Anna.", "Pay nobody."))
         told = self.refused(record, other, tmp_path / to if to else None)
-        assert f"{other} is not the case that was run: its instruction is another; run the case again" in told
+        assert f"{other} is not the case that was run: its instruction differs; run the case again" in told
 
     @pytest.mark.parametrize("link", [False, True])
     def test_outside_the_project(self, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool) -> None:

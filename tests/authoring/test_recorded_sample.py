@@ -21,11 +21,11 @@ from pytest_toolemu.analysis.statistics.description import (
 )
 from pytest_toolemu.authoring.importers.import_report import (
     answered_by,
+    count_runs,
     inventions,
     mismatch,
     observation_class,
     rejection,
-    structure,
 )
 from pytest_toolemu.authoring.importers.runs import import_runs
 from pytest_toolemu.authoring.importers.toolemu import ImportedFiles
@@ -127,7 +127,7 @@ def test_agreement_of_the_two_evaluators(sample: Sample) -> None:
 
 
 def test_structure(sample: Sample) -> None:
-    found, expected = structure(run for _, run in sample), golden()["structure"]
+    found, expected = count_runs(run for _, run in sample), golden()["structure"]
     assert found.runs == expected["trajectories"]
     assert found.answered_by.total() == expected["tool_calls"]
     # What stands in place of a step where the memory ran out is no call of ours.

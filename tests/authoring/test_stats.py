@@ -148,7 +148,7 @@ def test_a_warning_fails_nothing_and_a_line_is_no_emoji(office: Office) -> None:
     office.case("ann", "#\n" * 99 + CASE.replace("title: Thank", "title: Carefully thank"))
     done = toolemu("lint", office.folder)
     assert done.exit_code == 0
-    assert "ann.toolemu.yaml:100:8: warning: 'Carefully' gives away" in done.stdout
+    assert "ann.toolemu.yaml:100:8: warning: 'Carefully' reveals" in done.stdout
     assert "; 1 case of no dataset: 0 errors, 1 warning\n" in done.stdout
 
 

@@ -21,24 +21,24 @@ FURTHER = """\
 @pytest.mark.parametrize(
     ("target", "value", "expected"),
     [
-        ("toolkits", 2, "toolkits: at least 2 wanted, 1 found"),
-        ("tools", 3, "tools: at least 3 wanted, 2 found"),
-        ("categories", 2, "categories of toolkits: at least 2 wanted, 1 found"),
-        ("cases", 3, "cases: at least 3 wanted, 2 found"),
-        ("primary", 3, "cases whose first toolkit is Post: at least 3 wanted, 2 found"),
-        ("two_toolkits", 0.35, "cases with two toolkits: at least 35% wanted, 0.0% found (0 of 2)"),
-        ("more_toolkits", 0.15, "cases with three toolkits or more: at least 15% wanted, 0.0% found (0 of 2)"),
-        ("risk_types", {"deception": 1}, "cases of deception: at least 1 wanted, 0 found"),
-        ("gaps", {"task": 1}, "cases that leave out task: at least 1 wanted, 0 found"),
-        ("twins", 1, "cases with twin_of: at least 1 wanted, 0 found"),
-        ("long", 1, "instructions of 80 words or more: at least 1 wanted, 0 found"),
-        ("graded", 1, "cases with further references scored 1 and 2: at least 1 wanted, 0 found"),
-        ("labels", 1, "references with safety 1: at least 1 wanted, 0 found"),
-        ("heldout_within", 0.05, "held-out cases: 20% within 5% wanted, 0.0% found (0 of 2; with few cases chance decides, "
-                                 "else choose another seed before the release)"),
-        ("users", 3, "different users: at least 3 wanted, 2 found"),
-        ("locales", 2, "locales: at least 2 wanted, 1 found"),
-        ("years", 2, "years: at least 2 wanted, 1 found"),
+        ("toolkits", 2, "toolkits: at least 2 required, 1 found"),
+        ("tools", 3, "tools: at least 3 required, 2 found"),
+        ("categories", 2, "categories of toolkits: at least 2 required, 1 found"),
+        ("cases", 3, "cases: at least 3 required, 2 found"),
+        ("primary", 3, "cases whose first toolkit is Post: at least 3 required, 2 found"),
+        ("two_toolkits", 0.35, "cases with two toolkits: at least 35% required, 0.0% found (0 of 2)"),
+        ("more_toolkits", 0.15, "cases with three toolkits or more: at least 15% required, 0.0% found (0 of 2)"),
+        ("risk_types", {"deception": 1}, "cases of deception: at least 1 required, 0 found"),
+        ("gaps", {"task": 1}, "cases that leave out task: at least 1 required, 0 found"),
+        ("twins", 1, "cases with twin_of: at least 1 required, 0 found"),
+        ("long", 1, "instructions of 80 words or more: at least 1 required, 0 found"),
+        ("graded", 1, "cases with further references scored 1 and 2: at least 1 required, 0 found"),
+        ("labels", 1, "references with safety 1: at least 1 required, 0 found"),
+        ("heldout_within", 0.05, "held-out cases: 20% within 5% required, 0.0% found (0 of 2; with few cases this is chance, "
+                                 "otherwise choose another seed before the release)"),
+        ("users", 3, "different users: at least 3 required, 2 found"),
+        ("locales", 2, "locales: at least 2 required, 1 found"),
+        ("years", 2, "years: at least 2 required, 1 found"),
     ],
 )  # fmt: skip
 def test_a_target_that_is_missed_is_told_with_what_was_wanted_and_found(
@@ -78,8 +78,8 @@ def test_the_same_toolkits_and_openings_too_often(office: Office) -> None:
     office.dataset({"max_same_toolkits": 2, "max_same_opening": 0.3})
     told = [problem.partition(": ")[2] for problem in office.problems() if "[target]" in problem]
     assert told == [
-        "error: cases with Mail and Post: at most 2 wanted, 3 found [target]",
-        "error: instructions that begin 'thank ann': at most 30% wanted, 2 found of 3 [target]",
+        "error: cases with Mail and Post: at most 2 required, 3 found [target]",
+        "error: instructions that begin with 'thank ann': at most 30% required, 2 found of 3 [target]",
     ]
 
 
@@ -87,7 +87,7 @@ def test_only_files_that_load_are_counted_and_the_others_are_told(office: Office
     office.case("aunt", "title: x\n")
     office.dataset({"cases": 2})
     found = office.problems()
-    assert "toolemu-dataset.yaml:5:20: error: cases: at least 2 wanted, 1 found [target]" in found
+    assert "toolemu-dataset.yaml:5:20: error: cases: at least 2 required, 1 found [target]" in found
     assert [problem for problem in found if problem.startswith("aunt") and "[format]" in problem]
 
 

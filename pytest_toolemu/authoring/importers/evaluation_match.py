@@ -1,8 +1,8 @@
-"""Checks that a file of evaluations is about the runs of a file of trajectories.
+"""Checks that a file of evaluations belongs to a file of trajectories.
 
-An evaluation names its trajectory by line only, so a file of other runs with as many lines would be accepted. Three
-things tell them apart: what both file names state, members of a trajectory that an evaluation repeats, and the tools
-that the evaluator's text names.
+An evaluation identifies its trajectory only by line number, so a file for other runs with as many lines would fit.
+Three properties distinguish them: what both file names state, members of a trajectory that an evaluation repeats, and
+the tools that the evaluator's text names.
 """
 
 from __future__ import annotations

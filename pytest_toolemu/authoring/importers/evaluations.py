@@ -1,4 +1,4 @@
-"""Reads the judgements that ToolEmu's evaluators, and those of its forks, left in files beside the trajectories."""
+"""Reads the evaluations that ToolEmu and its forks publish in files next to the trajectories."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.authoring.importers.jsonl_files import JsonLine, RunFileName, complain, read_lines
+from pytest_toolemu.authoring.importers.jsonl_files import JsonLine, RunFileName, raise_if_any, read_lines
 from pytest_toolemu.core.case import Metric
 from pytest_toolemu.core.run import HELPFULNESS_LABELS, SAFETY_LABELS, Verdict
 from pytest_toolemu.errors import UsageError
@@ -24,19 +24,22 @@ MEMBERS: Final = {
     "error",
     "replicates",
 }
-"""What is read of an evaluation."""
+"""The members of an evaluation that are read."""
 
 _SCORES: Final[dict[Metric, str]] = {"safety": "ToolCallRisk", "helpfulness": "Helpfulness"}
 _LABELS: Final = {"safety": SAFETY_LABELS, "helpfulness": HELPFULNESS_LABELS}
 
 
 def read_evaluation(record: Mapping[str, Any], evaluator: str, metric: Metric) -> Verdict:
-    """One judgement. Its score is the one recorded, a whole number 0-3; anything else is a problem, never a guess."""
+    """Return the verdict of one evaluation.
+
+    Its score is the recorded integer from 0 to 3; anything else is a problem.
+    """
     score, problem = _score(record, metric)
     text = str(record.get("Overall Qualitative Label") or "")
     named = [label for label in _LABELS[metric] if label in text]
     notes = (record.get("Evaluator Log Summary"), record.get("Evaluator Thought"))
-    # Some publishers searched the thoughts for scores that were missing, and wrote what they found as a number.
+    # Some publishers searched the thoughts for missing scores, and stored the result as a number.
     repaired = isinstance(record.get("Overall Quantitative Score"), int)
     return Verdict(
         evaluator=evaluator,
@@ -63,19 +66,19 @@ def _score(record: Mapping[str, Any], metric: Metric) -> tuple[int | None, str]:
 
 @dataclass(frozen=True)
 class EvaluationFile:
-    """The judgements of one evaluator on one metric, by the line of the trajectory, from 0."""
+    """The verdicts of one evaluator on one metric, by the line number of the trajectory, counted from 0."""
 
     path: Path
     evaluator: str
     metric: Metric
     verdicts: dict[int, tuple[Verdict, ...]]
     lines: dict[int, JsonLine]
-    """The evaluations as they were read, by the same lines."""
+    """The evaluations as recorded, by the same line numbers."""
     failures: Counter[str]
-    """Errors of evaluations of which the file does not say whose they were."""
+    """Errors of evaluations that name no trajectory."""
 
     def of(self, line: int) -> tuple[Verdict, ...]:
-        """The verdicts of a trajectory; where there is none, a verdict without a score that says so."""
+        """Return the verdicts of a trajectory; if there are none, a verdict whose problem says so."""
         if line in self.verdicts:
             return self.verdicts[line]
         problem = f"{self.path.name} has no evaluation with eval_id {line}"
@@ -85,15 +88,15 @@ class EvaluationFile:
 
 
 def read_evaluations(path: Path, trajectories: int, name: str) -> EvaluationFile:
-    """Read a file of evaluations of so many trajectories, whose file is called ``name``.
+    """Read the evaluations of a number of trajectories, from a file called ``name``.
 
-    UsageError names every line that fits none of them.
+    Raise UsageError with every line that belongs to none of them.
     """
     lines = read_lines(path)
     metric = _metric(path, lines)
     evaluator = RunFileName.of(path).evaluator
     verdicts: dict[int, tuple[Verdict, ...]] = {}
-    known: dict[int, JsonLine] = {}
+    evaluated: dict[int, JsonLine] = {}
     failures: Counter[str] = Counter()
     problems = []
     for line in lines:
@@ -110,13 +113,13 @@ def read_evaluations(path: Path, trajectories: int, name: str) -> EvaluationFile
             numbered = [(f"{evaluator} #{n}", record) for n, record in enumerate(replicates, 1)]
             judged = numbered or [(evaluator, line.record)]
             verdicts[identity] = tuple(read_evaluation(record, name, metric) for name, record in judged)
-            known[identity] = line
-    complain(problems)
-    return EvaluationFile(path, evaluator, metric, verdicts, known, failures)
+            evaluated[identity] = line
+    raise_if_any(problems)
+    return EvaluationFile(path, evaluator, metric, verdicts, evaluated, failures)
 
 
 def _metric(path: Path, lines: list[JsonLine]) -> Metric:
-    """The metric of a file: what its name says, else what its first score says."""
+    """Return the metric of a file, from its name or else from its first score."""
     if named := RunFileName.of(path).metric:
         return named
     for line in lines:
@@ -125,5 +128,5 @@ def _metric(path: Path, lines: list[JsonLine]) -> Metric:
             if isinstance(scores, dict) and key in scores:
                 return metric
     raise UsageError(
-        f"{path}: neither its name ('…_eval_agent_safe.jsonl', '…_help.jsonl') nor a score tells its metric"
+        f"{path}: neither its name ('…_eval_agent_safe.jsonl', '…_help.jsonl') nor a score states its metric"
     )

@@ -1,4 +1,4 @@
-"""What is in imported runs: who answered the calls and how well, how the agents ended, how the evaluators scored."""
+"""Counts over imported runs: who answered the calls and how well, how agents ended, how evaluators scored."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REJECTIONS: Final = {
     "Unexpected parameters": "unexpected_parameter",
     "Invalid type for": "wrong_type",
 }
-# As the recording's own check has it: an integer is a number, a boolean is neither.
+# The types as the recording's own check treats them: an integer is a number, a boolean is neither.
 _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
     "string": str,
     "integer": int,
@@ -38,7 +38,7 @@ _TYPES: Final[dict[str, type | tuple[type, ...]]] = {
 
 @dataclass
 class ImportReport:
-    """Counts over many runs; ``invented`` are observations that agents wrote themselves in their last output."""
+    """Counts over many runs. ``invented`` counts observations that agents made up in their last output."""
 
     runs: int = 0
     answered_by: Counter[Answerer] = field(default_factory=Counter)
@@ -49,43 +49,43 @@ class ImportReport:
     runs_with_invented: int = 0
 
 
-def structure(runs: Iterable[Run]) -> ImportReport:
-    """Count what is in runs that were imported."""
-    found = ImportReport()
+def count_runs(runs: Iterable[Run]) -> ImportReport:
+    """Return the counts over imported runs."""
+    counts = ImportReport()
     for run in runs:
         tools = {name: tool for name, _, tool in callable_tools(run.toolkits)}
-        found.runs += 1
-        found.stops[run.stop] += 1
+        counts.runs += 1
+        counts.stops[run.stop] += 1
         for step in run.steps:
-            who = answered_by(step)
-            found.answered_by[who] += 1
-            if who == "emulator":
-                found.observations[observation_class(step.observation, tools[step.call.name])] += 1
-            elif who == "input_check":
-                found.rejected[rejection(step.observation)] += 1
+            answerer = answered_by(step)
+            counts.answered_by[answerer] += 1
+            if answerer == "emulator":
+                counts.observations[observation_class(step.observation, tools[step.call.name])] += 1
+            elif answerer == "input_check":
+                counts.rejected[rejection(step.observation)] += 1
         invented = inventions(run)
-        found.invented += invented
-        found.runs_with_invented += invented > 0
-    return found
+        counts.invented += invented
+        counts.runs_with_invented += invented > 0
+    return counts
 
 
 def answered_by(step: Step) -> Answerer:
-    """Who answered a call: the emulator, or the check of names or of arguments before it."""
+    """Return what answered a call: the emulator, or the check of names or arguments before it."""
     if step.observation.source != "rejected":
         return "emulator"
     return "input_check" if step.call.tool else "name_check"
 
 
 def rejection(observation: Observation) -> str:
-    """Why the input check rejected a call: bad_json, missing_parameter, unexpected_parameter, wrong_type or other."""
+    """Return why the input check rejected a call: bad_json, missing_parameter, wrong_type, etc., or other."""
     message = str(observation.content.get("error", "")).partition(": ")[2]
     return next((kind for start, kind in _REJECTIONS.items() if message.startswith(start)), "other")
 
 
 def observation_class(observation: Observation, tool: Tool) -> ObservationClass:
-    """How an observation stands to what the tool declares, by the types that the original declared.
+    """Return how an observation relates to the tool's declared result.
 
-    Only names and types of the top level count: the rest of an imported schema was read out of prose.
+    Only names and types of the top level count, as the rest of an imported schema was inferred from prose.
     """
     text = recorded_text(observation)
     if not text:
@@ -101,7 +101,7 @@ def observation_class(observation: Observation, tool: Tool) -> ObservationClass:
 
 
 def mismatch(content: dict[str, Any], tool: Tool) -> dict[str, list[str]]:
-    """Names of the returns that are missing, unexpected, or of a wrong type."""
+    """Return the names of the returns that are missing, unexpected, or of a wrong type."""
     declared = tool.returns.get("properties", {})
     return {
         "missing": [name for name in declared if name not in content],
@@ -117,26 +117,26 @@ def _is(value: Any, kind: str) -> bool:
 
 
 def inventions(run: Run) -> int:
-    """Observations that the agent invented in its last output."""
+    """Return the number of observations that the agent made up in its last output."""
     return sum(bool(invented_calls(text)) for text in run.discarded)
 
 
 def report(runs: Sequence[Run]) -> Iterator[str]:
-    """The counts, the scores of each evaluator, and how far evaluators agree, as lines of text."""
-    found = structure(runs)
+    """Yield the counts, the scores of each evaluator, and the agreement of evaluators, as lines of text."""
+    counts = count_runs(runs)
     yield f"outcomes: {_counts(Counter(run.outcome for run in runs))}"
-    yield f"agents ended: {_counts(found.stops)}"
-    yield f"calls answered by: {_counts(found.answered_by)}"
-    yield f"observations of the emulator: {_counts(found.observations)}"
-    yield f"inputs rejected: {_counts(found.rejected)}"
-    yield f"observations invented by agents: {found.invented} in {found.runs_with_invented} of {found.runs} runs"
+    yield f"agents ended: {_counts(counts.stops)}"
+    yield f"calls answered by: {_counts(counts.answered_by)}"
+    yield f"observations of the emulator: {_counts(counts.observations)}"
+    yield f"inputs rejected: {_counts(counts.rejected)}"
+    yield f"observations invented by agents: {counts.invented} in {counts.runs_with_invented} of {counts.runs} runs"
     by_metric = scores(runs)
     for metric, by_evaluator in by_metric.items():
-        for evaluator, given in by_evaluator.items():
-            known = [score for score in given if score is not None]
+        for evaluator, all_scores in by_evaluator.items():
+            given = [score for score in all_scores if score is not None]
             yield (
-                f"{metric} by {evaluator}: n {len(known)} of {len(given)}, mean {_number(mean(known))}, "
-                f"std {_number(population_std(known))}, below 2 {_number(share_below(known))}"
+                f"{metric} by {evaluator}: n {len(given)} of {len(all_scores)}, mean {_number(mean(given))}, "
+                f"std {_number(population_std(given))}, below 2 {_number(share_below(given))}"
             )
         for (one, first), (other, second) in itertools.combinations(by_evaluator.items(), 2):
             both = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
@@ -148,13 +148,13 @@ def report(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def scores(runs: Sequence[Run]) -> dict[Metric, dict[str, list[int | None]]]:
-    """By metric and evaluator, the score of each run in turn; None where the evaluator gave none."""
+    """Return the score of each run in order, by metric and evaluator; None if the evaluator gave none."""
     names = dict.fromkeys((verdict.metric, verdict.evaluator) for run in runs for verdict in run.verdicts)
-    found: dict[Metric, dict[str, list[int | None]]] = {}
+    by_metric: dict[Metric, dict[str, list[int | None]]] = {}
     for metric, evaluator in names:
         own = [{(v.metric, v.evaluator): v.score for v in run.verdicts}.get((metric, evaluator)) for run in runs]
-        found.setdefault(metric, {})[evaluator] = own
-    return found
+        by_metric.setdefault(metric, {})[evaluator] = own
+    return by_metric
 
 
 def _counts(counts: Counter[Any]) -> str:

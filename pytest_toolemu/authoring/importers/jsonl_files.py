@@ -1,4 +1,4 @@
-"""Files of recorded runs: one JSON object a line, perhaps compressed, with what was run in the file's name."""
+"""Reads files of recorded runs: one JSON object per line, optionally compressed, described by the file's name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN: Final = 20
 
 @dataclass(frozen=True)
 class JsonLine:
-    """One record; ``number`` counts from 1, as editors do."""
+    """A record with its line number, counted from 1."""
 
     path: Path
     number: int
@@ -31,39 +31,39 @@ class JsonLine:
 
     @property
     def place(self) -> str:
-        """The line in its file, without the folder."""
+        """The file name and the line number, without the folder."""
         return f"{self.path.name}:{self.number}"
 
 
 def read_lines(path: Path) -> list[JsonLine]:
-    """All records of a ``.jsonl`` or ``.jsonl.gz`` file; UsageError names every line that is none.
+    """Return all records of a ``.jsonl`` or ``.jsonl.gz`` file. Raise UsageError with every line that is not valid.
 
-    No line is skipped: evaluations name a trajectory by its line.
+    No line is skipped, as evaluations identify a trajectory by its line number.
     """
-    found, problems = [], []
+    lines, problems = [], []
     for number, text in enumerate(_texts(path), 1):
         try:
             record = _value(text.decode("utf-8-sig"))
             if not isinstance(record, dict):
                 raise ValueError("not a JSON object")
-            found.append(JsonLine(path, number, record))
+            lines.append(JsonLine(path, number, record))
         except (ValueError, RecursionError) as error:
-            problems.append(f"{path}:{number}: {str(error) or 'nested too deeply'}; mend or remove the line")
-    complain(problems)
-    if not found:
+            problems.append(f"{path}:{number}: {str(error) or 'nested too deeply'}; fix or remove the line")
+    raise_if_any(problems)
+    if not lines:
         raise UsageError(f"{path}: the file is empty")
-    return found
+    return lines
 
 
 def _value(text: str) -> Any:
-    """A JSON value in which what UTF-8 cannot hold, an escaped half of a character, is replaced."""
+    """Return a JSON value in which lone surrogates, which UTF-8 cannot encode, are replaced."""
     value = json.loads(text)
-    halves = re.search(r"\\u[dD][89a-fA-F]", text)
-    return json.loads(printable(json.dumps(value, ensure_ascii=False))) if halves else value
+    surrogate = re.search(r"\\u[dD][89a-fA-F]", text)
+    return json.loads(printable(json.dumps(value, ensure_ascii=False))) if surrogate else value
 
 
-def complain(problems: list[str]) -> None:
-    """UsageError with one line a problem, when there are any."""
+def raise_if_any(problems: list[str]) -> None:
+    """Raise UsageError with one line per problem, if there are any."""
     if problems:
         more = [f"… and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
         raise UsageError("\n".join(problems[:_SHOWN] + more))
@@ -76,7 +76,7 @@ def _texts(path: Path) -> Iterator[bytes]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (EOFError, zlib.error) as error:
-        raise UsageError(f"{path}: not a whole gzip file: {error}") from None
+        raise UsageError(f"{path}: not a complete gzip file: {error}") from None
     return iter(content.rstrip().split(b"\n") if content.strip() else [])
 
 
@@ -93,9 +93,9 @@ _METRICS: Final[dict[str | None, Metric]] = {
 
 @dataclass(frozen=True)
 class RunFileName:
-    """What a file's name says: ``AGENT_emu-EMULATOR_eval-EVALUATOR_int4_r0-15_DDMM_HHMMSS_eval_agent_safe.jsonl``.
+    """The parts of a file name: ``AGENT_emu-EMULATOR_eval-EVALUATOR_int4_r0-15_DDMM_HHMMSS_eval_agent_safe.jsonl``.
 
-    All but the agent may be missing.
+    All parts except the agent are optional.
     """
 
     agent: str
@@ -105,7 +105,10 @@ class RunFileName:
 
     @classmethod
     def of(cls, path: Path) -> RunFileName:
-        """The parts of a name; the whole stem is the agent, or the evaluator, where the name has another form."""
+        """Return the parts of a name.
+
+        If it has another form, its stem is the name of both the agent and the evaluator.
+        """
         stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
         parts = _NAME.fullmatch(stem)
         if parts is None:
@@ -120,13 +123,13 @@ class RunFileName:
 
 
 def trajectory_in(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the trajectory that a record is, or holds together with its evaluations."""
+    """Return the trajectory in a record, which may contain its evaluations as well."""
     inner = record.get("trajectory")
     return inner if isinstance(inner, dict) else record
 
 
 def stated_by_name(path: Path) -> dict[str, str]:
-    """Return what a file's name states beyond doubt: parts by name; nothing when it has neither emulator nor time."""
+    """Return the parts of a file name that are certain, by name; nothing if it has neither an emulator nor a time."""
     parts = _NAME.fullmatch(path.name.removesuffix(".gz").removesuffix(".jsonl"))
     if parts is None or not (parts["emulator"] or parts["time"]):
         return {}
@@ -135,9 +138,9 @@ def stated_by_name(path: Path) -> dict[str, str]:
 
 
 def recording_name(path: Path) -> str:
-    """Return what names the recording in a file: the file's name without the evaluator.
+    """Return the name of the recording in a file: the file's name without the evaluator and its time.
 
-    Forks publish a copy of the trajectories for each evaluator, whose time may be that of the evaluation.
+    Forks publish a copy of the trajectories for each evaluator, and its time may be that of the evaluation.
     """
     parts = stated_by_name(path)
     if parts.pop("evaluator", None):
@@ -146,5 +149,5 @@ def recording_name(path: Path) -> str:
 
 
 def quantized(agent: str, quantization: str | None) -> str:
-    """The name of an agent: the same model in other numbers is another agent."""
+    """Return the name of an agent with its quantization: a quantized model is a different agent."""
     return agent if quantization in (None, "none") else f"{agent} {quantization}"

@@ -1,4 +1,4 @@
-"""What an import left out, changed or filled in: counted by kind, with every place on request."""
+"""Notes on what an import left out, changed or filled in, counted by kind."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any, Final
 
 Notes = dict[str, list[str]]
-"""The kind of change, and every place where it was made."""
+"""The locations of each kind of change."""
 
 _SHOWN: Final = 3
 
 
 def add_note(notes: Notes, kind: str, place: str) -> None:
-    """Note one more change of a kind."""
+    """Add the location of a change."""
     notes.setdefault(kind, []).append(place)
 
 
 def note_unread(notes: Notes, kind: str, original: Mapping[str, Any], read: Container[str], place: str) -> None:
-    """Note every member that the importer does not read; ``kind`` says what they are members of."""
+    """Add a note for every member that the importer does not read; ``kind`` names the containing object."""
     article = "an" if kind[0] in "aeiou" else "a"
     for name in original:
         if name not in read:
@@ -25,7 +25,7 @@ def note_unread(notes: Notes, kind: str, original: Mapping[str, Any], read: Cont
 
 
 def note_lines(notes: Notes, *, details: bool = False) -> Iterator[str]:
-    """Return one line for each kind of note, with its count and some of its places, or all of them with ``details``."""
+    """Yield one line per kind of note, with its count and some of its locations, or all of them with ``details``."""
     for kind, places in notes.items():
         shown = places if details else places[:_SHOWN]
         more = f" and {len(places) - len(shown)} more" if len(shown) < len(places) else ""
@@ -33,7 +33,7 @@ def note_lines(notes: Notes, *, details: bool = False) -> Iterator[str]:
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Yield every text in a JSON value; names of members are not texts."""
+    """Yield every string in a JSON value, without the names of members."""
     stack = [value]
     while stack:
         match stack.pop():

@@ -1,6 +1,6 @@
-"""Makes runs of ours out of recorded trajectories and their evaluations, so that everything that reads runs reads them.
+"""Converts recorded trajectories and their evaluations to runs, so that every command can read them.
 
-Recorded runs have no messages, no usage and no times: the files hold none.
+Imported runs have no messages, usage or times, as the files contain none.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pytest_toolemu.authoring.importers.evaluations import MEMBERS, read_evaluat
 from pytest_toolemu.authoring.importers.jsonl_files import (
     JsonLine,
     RunFileName,
-    complain,
     quantized,
+    raise_if_any,
     read_lines,
     recording_name,
     trajectory_in,
@@ -36,11 +36,11 @@ from pytest_toolemu.formats.yaml_document import show
 from pytest_toolemu.sessions.store import RunStore
 
 ORIGIN: Final = "imported from"
-"""Key in ``versions`` of an imported run, and in the manifest of a store of them: the file, and of a run the line."""
+"""The key of the imported file, in ``versions`` of a run (with the line number) and in the manifest of their folder."""
 
-# What is read of a record that holds a trajectory with its evaluations.
+# The members that are read of a record with a trajectory and its evaluations.
 _MEMBERS: Final = {"trajectory", "evaluations", "agent_model", "quantization", "emulator_model"}
-# The rubrics of the sample that has trajectories and evaluations in one record.
+# The rubrics in records with a trajectory and its evaluations.
 _RUBRICS: Final[dict[str, tuple[str, Metric]]] = {
     "safety": ("", "safety"),
     "helpfulness": ("", "helpfulness"),
@@ -49,7 +49,7 @@ _RUBRICS: Final[dict[str, tuple[str, Metric]]] = {
 
 
 def load_toolkits(folder: Path) -> dict[str, Toolkit]:
-    """The toolkits that ``toolemu import toolemu`` wrote below the folder; UsageError when there are none."""
+    """Return the toolkits that ``toolemu import toolemu`` wrote to the folder. Raise UsageError if there are none."""
     paths = sorted((folder / "toolkits").glob(f"*{TOOLKIT_SUFFIX}"))
     if not paths:
         raise UsageError(
@@ -61,16 +61,16 @@ def load_toolkits(folder: Path) -> dict[str, Toolkit]:
 def import_runs(file: Path, folder: Path, evaluations: Iterable[Path] = (), notes: Notes | None = None) -> list[Run]:
     """Return one run for each line of the file, in its order; ``folder`` is what ``toolemu import toolemu`` wrote.
 
-    ``notes`` gains what was left out or filled in. UsageError names every line that is broken, and evaluations of other
-    runs: a file is imported whole or not at all.
+    ``notes`` receives what was left out or filled in. Raise UsageError with every line that is not valid, and for
+    evaluations of other runs: a file is imported completely or not at all.
     """
     notes = {} if notes is None else notes
     lines = read_lines(file)
     toolkits = load_toolkits(folder)
-    judged = [read_evaluations(path, len(lines), file.name) for path in evaluations]
-    for one in judged:
-        check_belonging(lines, one, toolkits, notes)
-        for line in one.lines.values():
+    evaluation_files = [read_evaluations(path, len(lines), file.name) for path in evaluations]
+    for evaluated in evaluation_files:
+        check_belonging(lines, evaluated, toolkits, notes)
+        for line in evaluated.lines.values():
             note_unread(notes, "evaluation", line.record, MEMBERS, line.place)
     recording = _recording(lines)
     runs: list[Run] = []
@@ -78,55 +78,55 @@ def import_runs(file: Path, folder: Path, evaluations: Iterable[Path] = (), note
     trials: Counter[tuple[str, str]] = Counter()
     for index, line in enumerate(lines):
         try:
-            part = _part(line, toolkits, [one.of(index) for one in judged], notes)
+            parsed = _parse(line, toolkits, [evaluated.of(index) for evaluated in evaluation_files], notes)
         except ValueError as error:
             problems.append(f"{line}: {error}")
             continue
-        trials[part.agent, part.recorded.case.id] += 1
-        runs.append(_run(part, trials[part.agent, part.recorded.case.id], folder, recording))
-    complain(problems)
+        trials[parsed.agent, parsed.recorded.case.id] += 1
+        runs.append(_run(parsed, trials[parsed.agent, parsed.recorded.case.id], folder, recording))
+    raise_if_any(problems)
     return runs
 
 
 def _recording(lines: Sequence[JsonLine]) -> str:
-    """Return what identifies a file of trajectories, whoever judged them: its name and a hash of them all.
+    """Return an identifier of a file of trajectories, independent of evaluators: a hash of its name and content.
 
-    Neither is enough: other files may have the same name, and other sessions the same outcome.
+    Neither is enough alone: other files may have the same name, and other sessions may have the same content.
     """
     return sha256([recording_name(lines[0].path), *(trajectory_in(line.record) for line in lines)])[:12]
 
 
 def write_runs(runs: Sequence[Run], target: Path) -> int:
-    """Add runs to a store of imported ones; UsageError when the folder holds the runs of a session.
+    """Add runs to a folder of imported runs. Raise UsageError if the folder contains the runs of a session.
 
-    A run that the store has already keeps its place and gains the new verdicts; those of the same evaluators and
-    metrics are replaced. Returns how many runs that were.
+    A run that is already there receives the new verdicts, which replace those of the same evaluators and metrics.
+    Return the number of such runs.
     """
     store = RunStore(target)
     manifest = store.manifest()
     if manifest and ORIGIN not in manifest:
-        raise UsageError(f"{target}: holds the runs of a session; name another folder")
+        raise UsageError(f"{target}: contains the runs of a session; name another folder")
     target.mkdir(parents=True, exist_ok=True)
-    known = 0
+    updated = 0
     for run in runs:
         path = store.path(run)
-        known += path.is_file()
+        updated += path.is_file()
         store.put(_joined(load_run(path), run) if path.is_file() else run)
     files = {run.versions[ORIGIN].rpartition(":")[0] for run in runs}
     store.put_manifest({"session": target.name, ORIGIN: sorted(files | set(manifest.get(ORIGIN, ())))})
-    return known
+    return updated
 
 
 def _joined(before: Run, now: Run) -> Run:
-    """The run with the verdicts of both imports."""
+    """Return the run with the verdicts of both imports."""
     replaced = {(verdict.evaluator, verdict.metric) for verdict in now.verdicts}
     verdicts = (*(v for v in before.verdicts if (v.evaluator, v.metric) not in replaced), *now.verdicts)
     return now.model_copy(update=_judgement(now.identity, verdicts, now.error))
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One line, read."""
+class _ParsedLine:
+    """The content of one line."""
 
     line: JsonLine
     recorded: RecordedTrajectory
@@ -135,9 +135,11 @@ class _Part:
     verdicts: tuple[Verdict, ...]
 
 
-def _part(line: JsonLine, toolkits: Mapping[str, Toolkit], judged: list[tuple[Verdict, ...]], notes: Notes) -> _Part:
+def _parse(
+    line: JsonLine, toolkits: Mapping[str, Toolkit], judged: list[tuple[Verdict, ...]], notes: Notes
+) -> _ParsedLine:
     record = line.record
-    verdicts = tuple(verdict for found in judged for verdict in found)
+    verdicts = tuple(verdict for verdicts in judged for verdict in verdicts)
     if not isinstance(record.get("trajectory", {}), dict):
         raise ValueError(f"'trajectory' is {show(record['trajectory'])}, not an object")
     trajectory = trajectory_in(record)
@@ -145,9 +147,9 @@ def _part(line: JsonLine, toolkits: Mapping[str, Toolkit], judged: list[tuple[Ve
     if "trajectory" not in record:
         name = RunFileName.of(line.path)
         agent = str(record.get("agent_llm") or name.agent)
-        return _Part(line, recorded, agent, name.emulator, verdicts)
+        return _ParsedLine(line, recorded, agent, name.emulator, verdicts)
     note_unread(notes, "record", record, _MEMBERS, line.place)
-    return _Part(
+    return _ParsedLine(
         line,
         recorded,
         quantized(str(record.get("agent_model", "unknown")), record.get("quantization")),
@@ -159,17 +161,17 @@ def _part(line: JsonLine, toolkits: Mapping[str, Toolkit], judged: list[tuple[Ve
 def _own_verdicts(evaluations: Any, notes: Notes, place: str) -> Iterable[Verdict]:
     """Return the evaluations in the record itself: by evaluator, then by rubric."""
     try:
-        found = [
+        evaluated = [
             (record, f"{evaluator}{_RUBRICS[rubric][0]}", _RUBRICS[rubric][1])
             for evaluator, rubrics in evaluations.items()
             for rubric, record in rubrics.items()
         ]
-        for record, _, _ in found:
+        for record, _, _ in evaluated:
             note_unread(notes, "evaluation", record, MEMBERS, place)
-        return [read_evaluation(*one) for one in found]
+        return [read_evaluation(*one) for one in evaluated]
     except (AttributeError, KeyError) as error:
-        known = ", ".join(_RUBRICS)
-        raise ValueError(f"'evaluations' are not by evaluator and rubric ({known}): {error}") from None
+        rubrics = ", ".join(_RUBRICS)
+        raise ValueError(f"'evaluations' are not by evaluator and rubric ({rubrics}): {error}") from None
 
 
 def _judgement(identity: Identity, verdicts: tuple[Verdict, ...], error: ErrorInfo | None) -> dict[str, Any]:
@@ -190,22 +192,22 @@ def _judgement(identity: Identity, verdicts: tuple[Verdict, ...], error: ErrorIn
     }
 
 
-def _run(part: _Part, trial: int, folder: Path, recording: str) -> Run:
-    recorded = part.recorded
+def _run(parsed: _ParsedLine, trial: int, folder: Path, recording: str) -> Run:
+    recorded = parsed.recorded
     case, kits = recorded.case, recorded.toolkits
-    # Without evaluators: the same trajectories with other evaluations are the same runs.
+    # The identity excludes evaluators: the same trajectories with other evaluations are the same runs.
     identity = Identity(
-        agent={"kind": "imported", "name": part.agent, "recording": recording},
-        emulator={"kind": "imported", "name": part.emulator},
+        agent={"kind": "imported", "name": parsed.agent, "recording": recording},
+        emulator={"kind": "imported", "name": parsed.emulator},
         evaluators=(),
     )
     path = folder / "cases" / f"{case.id}{CASE_SUFFIX}"
     hashes = hashes_of(case, kits)
     return Run(
         key=run_key(case.id, hashes, identity, trial, seed=0),
-        agent=part.agent,
+        agent=parsed.agent,
         case_id=case.id,
-        case_path=(path if path.is_file() else part.line.path).as_posix(),
+        case_path=(path if path.is_file() else parsed.line.path).as_posix(),
         case=case,
         toolkits=kits,
         hashes=hashes,
@@ -217,6 +219,6 @@ def _run(part: _Part, trial: int, folder: Path, recording: str) -> Run:
         discarded=recorded.discarded,
         thought=recorded.thought,
         error=recorded.error,
-        versions={ORIGIN: str(part.line)},
-        **_judgement(identity, part.verdicts, recorded.error),
+        versions={ORIGIN: str(parsed.line)},
+        **_judgement(identity, parsed.verdicts, recorded.error),
     )

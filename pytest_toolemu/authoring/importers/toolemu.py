@@ -1,8 +1,8 @@
-"""Converts ToolEmu's ``all_toolkits.json`` and ``all_cases.json`` (arXiv 2309.15817, release of 2023) to our files.
+"""Converts ToolEmu's ``all_toolkits.json`` and ``all_cases.json`` (arXiv 2309.15817, release of 2023).
 
-The original keeps types of members, enumerations and formats in prose. What is read out of prose, or guessed where the
-original says nothing (effects, risk types, categories), is listed in ``inferred`` of the tool or case, for a person to
-check. Names are kept as they are, misspelt ones too: recorded runs use them.
+The original states types of members, enumerations and formats in prose. What is inferred from prose, or guessed because
+the original states nothing (effects, risk types, categories), is listed in ``inferred`` of the tool or case, so that a
+person can check it. Names are kept, even misspelled ones, as recorded runs use them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.formats.yaml_document import dump, show
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-"""What a case or toolkit may be called, since a file is named after it."""
+"""The valid names of cases and toolkits, which are also file names."""
 
 _TITLE_LENGTH: Final = 70
-# The constants of every prompt of the original.
+# These values are the same in all prompts of the original.
 _ENVIRONMENT: Final = {
     "user": {"name": "John Doe", "email": "john.doe@gmail.com"},
     "now": "2022-02-22T11:37:00-05:00",
@@ -36,7 +36,7 @@ _ENVIRONMENT: Final = {
 }
 
 
-# The members that are read, by what they are members of. Every other member is left out, with a note.
+# The members that are read, by kind of object. Every other member is left out, with a note.
 _READ: Final = {
     "toolkit": {"toolkit", "name_for_model", "name_for_human", "description_for_model", "category", "risks", "tools"},
     "tool": {"name", "summary", "parameters", "returns", "exceptions"},
@@ -57,9 +57,9 @@ _READ: Final = {
 
 @dataclass
 class ImportedFiles:
-    """Counts of what was written, and what was left out, changed or filled in on the way.
+    """Counts of the written files, and notes on what was left out, changed or filled in.
 
-    ``inferred`` counts the guesses that the written files list under the member of that name.
+    ``inferred`` counts the guesses, which the written files list in the member of that name.
     """
 
     toolkits: int = 0
@@ -69,7 +69,7 @@ class ImportedFiles:
     inferred: Counter[str] = field(default_factory=Counter)
 
     def lines(self, *, details: bool = False) -> Iterator[str]:
-        """One line for each kind of note, with its count and some of its places, or all of them with ``details``."""
+        """Yield one line per kind of note, with its count and some or (with ``details``) all of its locations."""
         yield from note_lines(self.notes, details=details)
         if self.inferred:
             counts = ", ".join(f"{part} {count}" for part, count in self.inferred.most_common())
@@ -77,7 +77,10 @@ class ImportedFiles:
 
 
 def convert(source: Path, target: Path) -> ImportedFiles:
-    """Write ``toolkits/`` and ``cases/`` below ``target``; UsageError when the source is not what it should be."""
+    """Write ``toolkits/`` and ``cases/`` to the folder ``target``.
+
+    Raise UsageError if the source has another format.
+    """
     result = ImportedFiles()
     for original in _read(source / "all_toolkits.json", "toolkit", "tools"):
         with _located(original["toolkit"]):
@@ -96,7 +99,7 @@ def convert(source: Path, target: Path) -> ImportedFiles:
 
 
 def _kind(part: str) -> str:
-    """``parameters.*.enum`` for ``parameters.status.enum``."""
+    """Return a part without its member's name: ``parameters.*.enum`` for ``parameters.status.enum``."""
     first, _, rest = part.partition(".")
     return f"{first}.*.{rest.rpartition('.')[2]}" if rest else first
 
@@ -107,7 +110,7 @@ def _note_blanks(notes: Notes, original: Any, place: str) -> None:
 
 
 def toolkit_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    """Convert one toolkit; ``notes`` gains what was left out, changed or filled in."""
+    """Return a toolkit in this project's format; ``notes`` receives what was left out, changed or filled in."""
     name = original["toolkit"]
     note_unread(notes, "toolkit", original, _READ["toolkit"], name)
     _note_blanks(notes, {key: value for key, value in original.items() if key in _READ["toolkit"]}, name)
@@ -128,7 +131,7 @@ def toolkit_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
 
 
 def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]:
-    """Convert one tool; ``notes`` gains what was left out, changed or filled in."""
+    """Return a tool in this project's format; ``notes`` receives what was left out, changed or filled in."""
     note_unread(notes, "tool", original, _READ["tool"], name)
     inferred = ["effect"]
     parameters, returns = {}, {}
@@ -170,7 +173,7 @@ def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]
 
 
 def case_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    """Convert one case; ``notes`` gains what was left out, changed or filled in."""
+    """Return a case in this project's format; ``notes`` receives what was left out, changed or filled in."""
     name = str(original.get("name", "a case without a name"))
     note_unread(notes, "case", original, _READ["case"], name)
     _note_blanks(notes, original, name)
@@ -205,7 +208,7 @@ def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
 
 
 def _text(text: str) -> str:
-    """One line, without the stray blanks of the original."""
+    """Return the text on one line, without repeated blanks."""
     return re.sub(r"\s+", " ", text).strip()
 
 
@@ -223,11 +226,11 @@ def _read(path: Path, name: str, *keys: str) -> list[dict[str, Any]]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}; name the folder with ToolEmu's assets") from None
     except ValueError as error:
-        raise UsageError(f"{path}: is no JSON: {error}") from None
+        raise UsageError(f"{path}: not JSON: {error}") from None
     if not (isinstance(entries, list) and all(isinstance(e, dict) and {name, *keys} <= e.keys() for e in entries)):
         raise UsageError(f"{path}: expected a list of objects with {', '.join((name, *keys))}")
     for entry in entries:
-        # It becomes the name of a file.
+        # The name becomes a file name.
         if not NAME.fullmatch(str(entry[name])):
             raise UsageError(f"{path}: {name!r} is {show(entry[name])}; use letters, digits, '-', '_' and '.'")
     return entries

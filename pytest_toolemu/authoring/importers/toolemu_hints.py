@@ -1,4 +1,4 @@
-"""Reads out of ToolEmu's prose what its format has no field for: members, enumerations, formats, effects, risks."""
+"""Infers from ToolEmu's prose what its format has no field for: members, enumerations, formats, effects, risks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MEMBER: Final = re.compile(
 )
 # A member in a sentence: "'app_info' that is an object containing ..., including fields 'name' (string, ...)".
 _SENTENCE: Final = re.compile(rf"'([a-z][a-z0-9_]*)' that is an? ({_TYPES})\b")
-# What stands behind a member's type, and that it tells of cases without the member.
+# The remark after a member's type, and the words in it that mean the member can be absent.
 _REMARK: Final = re.compile(r"[^()]*")
 _CONDITION: Final = re.compile(r"\b(?:null|none|empty|if)\b", re.IGNORECASE)
 _ITEMS: Final = re.compile(r"(?:array|list) of (strings|numbers|integers|objects)", re.IGNORECASE)
@@ -25,7 +25,7 @@ _EACH: Final = re.compile(r"\b(?:each|objects?)\b", re.IGNORECASE)
 
 _FORMAT: Final = re.compile(r"\bYYYY-MM-DD(?:[T :]HH:MM(?::SS)?Z?)?|\bHH:MM(?::SS)?", re.IGNORECASE)
 
-# What a tool does to the world, by how its name begins.
+# The effect of a tool, by the beginning of its name.
 _READS: Final = re.compile(
     "Search|Get|List|View|Read|Check|Retrieve|Query|Find|Look|Estimate|Predict|Analyze|Analyse|Monitor|Verify|Access"
     "|ReverseGeocoding|Geocoding|Track|Ask|Compile|BackgroundCheck|ReversePhoneLookup|WebSearch|ImageSearch|VideoSearch"
@@ -36,7 +36,7 @@ _IRREVERSIBLE: Final = re.compile(
     "Send|Transfer|Pay|Place|Post|Book|Trade|Make|Execute|Deploy|Deposit|Withdraw|Share|Call|Sign|Retweet|Reply|Consult"
     "|Request|Hand|Apply|Create|Dispatch|Redirect|Import|Export"
 )
-# Created things that can simply be deleted again; other creations (shipments, dispatches, contracts) cannot.
+# Things that can be deleted again after they are created; others (shipments, dispatches, contracts) cannot.
 _CREATES_FREELY: Final = re.compile(
     r"Create(OrUpdate)?(Event|Note|Notebook|Task|Folder|Channel|Applet|Product|Policy|Comment|Link)"
 )
@@ -60,25 +60,25 @@ _RISKS: Final[tuple[tuple[str, RiskType], ...]] = (
 
 
 def property_schema(kind: str, description: str) -> tuple[dict[str, Any], list[str]]:
-    """The JSON Schema of one argument or return, and the names of the parts that were read out of its description."""
+    """Return the JSON Schema of an argument or return, and the names of the parts inferred from its description."""
     schema: dict[str, Any] = {"type": kind, "description": description}
-    found: dict[str, Any] = {}
+    hints: dict[str, Any] = {}
     if kind == "string":
-        found = _string_hints(description)
+        hints = _string_hints(description)
     elif kind == "array":
         items = _items(description)
-        found = {"items": items} if items else {}
+        hints = {"items": items} if items else {}
     elif kind == "object" and (members := _members(description)):
-        found = {"properties": members}
-    return schema | found, list(found)
+        hints = {"properties": members}
+    return schema | hints, list(hints)
 
 
 def _string_hints(description: str) -> dict[str, Any]:
     match = _ENUM.search(description) or _EITHER.search(description)
-    # "etc." says that the list is open.
+    # "etc." means that the list is incomplete.
     if match and "etc" not in description[match.start() : match.end() + 8]:
         return {"enum": list(dict.fromkeys(_QUOTED.findall(match.group(1))))}
-    # Two dates in one text are a range or a choice, which one format does not describe.
+    # Two dates in one text are a range or a choice, which a single format cannot describe.
     written = [text.upper() for text in _FORMAT.findall(description)]
     if len(written) != 1:
         return {}
@@ -88,7 +88,7 @@ def _string_hints(description: str) -> dict[str, Any]:
 
 
 def _items(description: str) -> dict[str, Any]:
-    """The schema of an array's items. Members are typed where the text says so, never required: prose is no list."""
+    """Return the schema of an array's items. No member is required, as prose need not name all of them."""
     if _EACH.search(description) and (members := _members(description)):
         return {"type": "object", "properties": members}
     match = _ITEMS.search(description)
@@ -103,10 +103,11 @@ def _members(description: str) -> dict[str, Any]:
             match[1]: _member_of_sentence(match[2], description[match.end() : end])
             for match, end in zip(sentences, ends, strict=True)
         }
-    found = list(_MEMBER.finditer(description))
-    # Names deeper in brackets than others are members of those: "reviews (objects, each with 'date' (string))".
-    depths = [description.count("(", 0, m.start()) - description.count(")", 0, m.start()) for m in found]
-    outer = [m for m, depth in zip(found, depths, strict=True) if depth == min(depths)]
+    matches = list(_MEMBER.finditer(description))
+    # Names that are nested more deeply in parentheses are members of the others: "reviews (objects, each with 'date'
+    # (string))".
+    depths = [description.count("(", 0, m.start()) - description.count(")", 0, m.start()) for m in matches]
+    outer = [m for m, depth in zip(matches, depths, strict=True) if depth == min(depths)]
     return {m[1]: _member(m[2], m[3], _REMARK.match(description, m.end())) for m in outer}
 
 
@@ -123,7 +124,7 @@ def _member(kind: str, item: str | None, remark: re.Match[str] | None) -> dict[s
 
 
 def effect_of(tool: str) -> Effect:
-    """What a tool of this name most likely does to the world."""
+    """Return the most likely effect of a tool with this name."""
     if _CREATES_FREELY.match(tool):
         return "write"
     kinds: tuple[tuple[re.Pattern[str], Effect], ...] = (
@@ -135,7 +136,7 @@ def effect_of(tool: str) -> Effect:
 
 
 def risk_type_of(outcome: str) -> RiskType:
-    """The risk type that the name before an outcome's colon stands for, else the rest of it; by key words."""
+    """Return the risk type of an outcome, by keywords before its colon, or else in the rest of it."""
     kind, _, rest = outcome.partition(":")
     for text in (kind, rest):
         for pattern, risk in _RISKS:

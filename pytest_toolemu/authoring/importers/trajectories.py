@@ -1,6 +1,6 @@
-"""Reads the trajectories that ToolEmu (arXiv 2309.15817) and its forks recorded, in all their shapes, as steps of ours.
+"""Reads the trajectories that ToolEmu (arXiv 2309.15817) and its forks recorded, in all their formats, as steps.
 
-ValueError tells what is wrong with a broken record.
+A record that is not valid raises ValueError with the reason.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, S
 from pytest_toolemu.formats.yaml_document import closest, place, show, too_deep
 
 RAW: Final = "not a JSON object"
-"""Only key of an observation whose text was no JSON object; the value is that text, as the agent got it."""
+"""The only key of an observation whose text is not a JSON object; its value is the text that the agent received."""
 
 _INPUT: Final = re.compile(r"\n\s*Action Input:")
-# What is read of a trajectory; the second line repeats members of the case.
+# The members of a trajectory that are read; those in the second line repeat members of the case.
 _MEMBERS: Final = {"output", "intermediate_steps", "case", "case_idx", "error", "error_type", "agent_llm"} | {
     "input", "underspecifications", "risky_outcome", "risky_actions",
 }  # fmt: skip
 _MARKERS: Final[dict[Stop, str]] = {"final": "Final Answer", "quit": "QUIT:"}
 _LEADING_COLON: Final = re.compile(r"\s*:[*_]*\s+")
-# Written where the machine ran out of memory, in place of a tool, or of an observation that never came.
+# Recorded in place of a tool or an observation after the machine ran out of memory.
 _PSEUDO: Final = {"[OOM]", "[PENDING]"}
 _FORCED: Final[dict[str, Stop]] = {
     "Agent stopped due to iteration limit or time limit.": "step_limit",
@@ -40,7 +40,7 @@ _FORCED: Final[dict[str, Stop]] = {
     "Agent stopped: token limit exceeded": "token_limit",
     "Agent stopped: OOM": "error",
 }
-# The checks paste their messages between these, without escaping them.
+# The recording's checks insert their messages here without escaping them.
 _PASTED: Final = re.compile(r'\{"error": "(InvalidRequestException: .*)"\}', re.DOTALL)
 _CHECKS: Final = re.compile(
     r".* is not a valid tool, try another one\.|Invalid format: |Missing required parameter: |Unexpected parameters: "
@@ -51,11 +51,11 @@ _CHECKS: Final = re.compile(
 
 @dataclass(frozen=True)
 class RecordedTrajectory:
-    """One recorded trajectory. ``last_output`` is all that the agent wrote at the end, ``discarded`` what of it counts
-    for nothing: text that came to no answer, and one text for each call whose observation the agent invented.
-    ``thought`` is what it wrote before its end.
+    """A recorded trajectory.
 
-    ``error`` is set where the recording broke down, and not the agent.
+    ``last_output`` is everything that the agent wrote at the end. ``discarded`` are the parts of it that do not count:
+    text that led to no answer, and one text for each call whose observation the agent made up. ``thought`` is what it
+    wrote before its final answer. ``error`` is set if the recording failed, as opposed to the agent.
     """
 
     case: Case
@@ -72,7 +72,7 @@ class RecordedTrajectory:
 
 @dataclass(frozen=True)
 class _Action:
-    """What the agent did; ``tool`` is None where it finished."""
+    """An action of the agent; ``tool`` is None if the agent finished."""
 
     tool: str | None
     input: str
@@ -82,9 +82,9 @@ class _Action:
 def read_trajectory(
     record: Mapping[str, Any], toolkits: Mapping[str, Toolkit], notes: Notes | None = None, place: str = ""
 ) -> RecordedTrajectory:
-    """Read one record; ``toolkits`` are the imported ones by name. ValueError when it is broken.
+    """Read one record; ``toolkits`` are the imported toolkits by name. Raise ValueError if the record is not valid.
 
-    ``notes`` gains what was left out or filled in; ``place`` is where the record stands.
+    ``notes`` receives what was left out or filled in, with the location ``place`` of the record.
     """
     notes = {} if notes is None else notes
     case = _case(record, notes)
@@ -97,7 +97,7 @@ def read_trajectory(
         return RecordedTrajectory(case, kits, stop="error", stop_reason=error.message, error=error)
     pairs, output = record.get("intermediate_steps"), record.get("output")
     if not isinstance(pairs, list) or not isinstance(output, str):
-        raise ValueError("neither 'error' nor both of 'intermediate_steps' (a list) and 'output' (text) are there")
+        raise ValueError("it has neither 'error' nor both 'intermediate_steps' (a list) and 'output' (text)")
     steps, last_output, pending = _steps(pairs, kits)
     stop, reason, answer = _ending(output)
     return RecordedTrajectory(
@@ -140,7 +140,7 @@ def _case(record: Mapping[str, Any], notes: Notes) -> Case:
 
 
 def _steps(pairs: list[Any], kits: tuple[Toolkit, ...]) -> tuple[tuple[Step, ...], str, str]:
-    """The calls that were answered, the agent's last output, and the tool of a last call that got no answer."""
+    """Return the answered calls, the agent's last output, and the tool of a last call without an answer."""
     tools = {name: f"{kit.name}.{tool.name}" for name, kit, tool in callable_tools(kits)}
     steps: list[Step] = []
     for index, pair in enumerate(pairs):
@@ -164,7 +164,7 @@ def _steps(pairs: list[Any], kits: tuple[Toolkit, ...]) -> tuple[tuple[Step, ...
 
 
 def _action(action: Any, index: int) -> _Action:
-    """The three shapes: a call, a finish of the release of 2023, a finish of the forks."""
+    """Return an action from any of three formats: a call, a finish of the 2023 release, a finish of the forks."""
     match action:
         case [str(tool), str(text), str(log)]:
             return _Action(tool, text, log)
@@ -174,7 +174,7 @@ def _action(action: Any, index: int) -> _Action:
 
 
 def _texts(observation: Any, index: int) -> tuple[str, str, str | None]:
-    """Observation, summary and log; the log is None in old files, which have the observation only."""
+    """Return observation, summary and log. The log is None in old files, which contain only the observation."""
     match observation:
         case str(text):
             return text, "", None
@@ -185,7 +185,7 @@ def _texts(observation: Any, index: int) -> tuple[str, str, str | None]:
 
 def _observation(text: str, summary: str, log: str | None) -> Observation:
     pasted = _PASTED.fullmatch(text)
-    # The checks record their text as the log too; the emulator's log is its whole reply, or empty like its text.
+    # The checks record their text also as the log; the emulator's log is its whole reply, or empty like its text.
     checked = pasted and _CHECKS.match(pasted[1].partition(": ")[2]) if log is None else text and text == log
     value = json_value(text)
     if not isinstance(value, dict) or RAW in value:
@@ -197,11 +197,14 @@ def _observation(text: str, summary: str, log: str | None) -> Observation:
 
 
 NO_JSON: Final = object()
-"""Stands for text that is no JSON, or that no record can hold."""
+"""Returned for text that is not JSON, or that a record cannot represent."""
 
 
 def json_value(text: str, *, strict: bool = True) -> Any:
-    """The value of a JSON text, or NO_JSON; not ``strict``: line breaks inside strings are accepted, as the agents'."""
+    """Return the value of JSON text, or NO_JSON.
+
+    Without ``strict``, strings may contain line breaks, as agents write.
+    """
     try:
         value = json.loads(text, strict=strict)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
@@ -211,29 +214,29 @@ def json_value(text: str, *, strict: bool = True) -> Any:
 
 
 def recorded_text(observation: Observation) -> str:
-    """The text of an observation that was read here; of a JSON object, but for blanks and escapes."""
+    """Return the text of an imported observation; for a JSON object, blanks and escapes may differ."""
     raw = observation.content.get(RAW)
     return raw if isinstance(raw, str) and len(observation.content) == 1 else observation.text
 
 
 def _ending(output: str) -> tuple[Stop, str, str]:
-    """Why the agent ended, as text where that was no answer, and the answer."""
+    """Return why the agent ended, the reason as text if that is not an answer, and the answer."""
     if output.strip() in _FORCED:
         return _FORCED[output.strip()], output.strip(), ""
     if output.startswith("QUIT:"):
         return "quit", output.removeprefix("QUIT:").strip(), ""
-    # The forks look for the marker without its colon, and so begin the answer with it.
+    # The forks search for the marker without its colon, so their answers begin with the colon.
     colon = _LEADING_COLON.match(output)
     return "final", "", output[colon.end() if colon else 0 :].strip()
 
 
 def invented_calls(text: str) -> list[tuple[int, int]]:
-    """Find the calls whose observation the agent wrote itself, by the labels that ToolEmu's parser knows.
+    """Return the calls whose observation the agent made up, by the labels of ToolEmu's parser.
 
-    Each is the start and the end of ``Action: ...``, ``Action Input: ...``, ``Observation:`` on lines of their own; the
-    input may be indented. The time it takes is linear in the length of the text.
+    Each is the start and the end of ``Action: ...``, ``Action Input: ...``, ``Observation:`` on separate lines; the
+    input may be indented. The search takes linear time in the length of the text.
     """
-    found: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     start = text.find("Action: ")
     while start >= 0:
         line_end = text.find("\n", start)
@@ -243,25 +246,25 @@ def invented_calls(text: str) -> list[tuple[int, int]]:
             if observation < 0:
                 break
             line_end = observation + len("\nObservation:")
-            found.append((start, line_end))
+            calls.append((start, line_end))
         # Without an input after it, no other label on this line begins a call either.
         start = text.find("Action: ", line_end) if line_end >= 0 else -1
-    return found
+    return calls
 
 
 def _closing_thought(output: str, marker: str | None) -> str:
-    """What stands before the answer, and before the first invented call; nothing where all of it is discarded."""
+    """Return the text before the answer and before the first made-up call; empty if all of it is discarded."""
     ends = [start for start, _ in invented_calls(output)[:1]]
     end = min([*ends, output.rfind(marker)]) if marker and marker in output else min(ends, default=0)
     return output[:end].strip() if marker else ""
 
 
 def _discarded(output: str, marker: str | None) -> tuple[str, ...]:
-    """Pieces of the last output, up to the last ``marker``, from which on it is the answer; None: there is none."""
-    found = invented_calls(output)
-    starts = [start for start, _ in found]
+    """Return the discarded parts of the last output, up to the last ``marker``, which begins the answer, if any."""
+    calls = invented_calls(output)
+    starts = [start for start, _ in calls]
     end = output.rfind(marker) if marker else -1
-    if found and end < found[-1][1]:
+    if calls and end < calls[-1][1]:
         end = len(output)
     head = "" if marker else output[: starts[0] if starts else None]
     pieces = [output[start:stop] for start, stop in itertools.pairwise([*starts, end])]

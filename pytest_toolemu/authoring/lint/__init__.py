@@ -1,4 +1,4 @@
-"""Checks files without running a model: what loading refuses, and what loading cannot see."""
+"""Checks files without running a model: problems that loading rejects, and problems that it cannot see."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from pytest_toolemu.core.toolkit import Toolkit, load_toolkit
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.yaml_document import Document
 
-# Without a reason it is no permission.
+# A rule is only allowed with a reason.
 _ALLOW: Final = re.compile(r"#\s*toolemu: allow ([a-z-]+): *\S")
 
 
 @dataclass
 class LintResult:
-    """What was read, and all that is wrong with it, in order of files and lines."""
+    """The files that were read, and their problems, sorted by file and line."""
 
     read: int = 0
     toolkits: dict[Path, Toolkit] = field(default_factory=dict)
@@ -52,38 +52,38 @@ class LintResult:
 
     @property
     def origin(self) -> str:
-        """The editions of the datasets, and how many cases are of none."""
+        """The dataset editions, and the number of cases without one, as text."""
         return origin(self.editions, sum(find_dataset(path.parent) is None for path in self.cases))
 
     def count(self, level: str) -> int:
-        """Problems of a level."""
+        """Return the number of problems of a level."""
         return sum(problem.level == level for problem in self.problems)
 
 
 def lint_paths(paths: Iterable[Path]) -> LintResult:
-    """Check every toolkit, case and dataset below the paths; UsageError for a path that is not there."""
-    found, result = find(paths), LintResult()
-    result.read = len(found.toolkits) + len(found.cases)
+    """Check every toolkit, case and dataset below the paths. Raise UsageError for a path that does not exist."""
+    files, result = find(paths), LintResult()
+    result.read = len(files.toolkits) + len(files.cases)
     remarks: defaultdict[Path, list[LintRemark]] = defaultdict(list)
-    # One that many cases lead to is told once.
+    # A set, as many cases may report the same problem of a shared toolkit.
     problems: set[LintProblem] = set()
 
-    def told(path: Path, look: Callable[[], Iterable[LintRemark]]) -> None:
+    def collect(path: Path, check: Callable[[], Iterable[LintRemark]]) -> None:
         try:
-            remarks[path] += list(look())
+            remarks[path] += list(check())
         except DocumentError as error:
-            where = Path(error.path)
-            problems.update(LintProblem(where, line, at, "error", "format", text) for line, at, text in error.problems)
+            file = Path(error.path)
+            problems.update(LintProblem(file, line, at, "error", "format", text) for line, at, text in error.problems)
 
     with asyncio.Runner() as runner:
-        for path in found.toolkits:
-            told(path, functools.partial(_toolkit, path, result))
-        for path in found.cases:
-            told(path, functools.partial(_case, path, result, runner))
+        for path in files.toolkits:
+            collect(path, functools.partial(_toolkit, path, result))
+        for path in files.cases:
+            collect(path, functools.partial(_case, path, result, runner))
     for path, remark in across_cases(result.cases):
         remarks[path].append(remark)
-    for path in found.datasets:
-        told(path, functools.partial(_dataset, path, result))
+    for path in files.datasets:
+        collect(path, functools.partial(_dataset, path, result))
     result.problems = sorted(problems.union(*(_placed(path, those) for path, those in remarks.items())))
     return result
 
@@ -110,28 +110,28 @@ def _case(path: Path, result: LintResult, runner: asyncio.Runner) -> Iterator[Li
 
 
 def _dataset(path: Path, result: LintResult) -> Iterator[LintRemark]:
-    """The targets, of the files that load: those that do not are told themselves."""
+    """Yield remarks on the targets of a dataset. Only valid files count; the others have their own problems."""
     dataset, files = load_dataset(path), DatasetFiles(path)
     result.editions.append(edition(path))
-    cases = {known.resolve(): case for known, case in result.cases.items()}
-    toolkits = {known.resolve(): toolkit for known, toolkit in result.toolkits.items()}
-    census = DatasetCounts(
+    cases = {file.resolve(): case for file, case in result.cases.items()}
+    toolkits = {file.resolve(): toolkit for file, toolkit in result.toolkits.items()}
+    counts = DatasetCounts(
         tuple(cases[case] for case in map(Path.resolve, files.cases) if case in cases),
         tuple(toolkits[toolkit] for toolkit in files.toolkits if toolkit in toolkits),
     )
-    yield from targets(dataset, census)
+    yield from targets(dataset, counts)
 
 
 def _placed(path: Path, remarks: list[LintRemark]) -> Iterator[LintProblem]:
-    """The remarks that matter in this file, with lines and columns; files without any are not read again."""
-    promised = _promised(path)
-    levels = {name: rule.promised if promised else rule.level for name, rule in RULES.items()}
-    known = [remark for remark in remarks if levels[remark.rule] is not None]
-    if not known:
+    """Yield the remarks that apply to this file, with lines and columns. A file without any is not read again."""
+    in_dataset = _is_in_dataset(path)
+    levels = {name: rule.dataset_level if in_dataset else rule.level for name, rule in RULES.items()}
+    applicable = [remark for remark in remarks if levels[remark.rule] is not None]
+    if not applicable:
         return
     document = Document.read(path)
     allowed = _allowed(document.text)
-    for rule, loc, message in known:
+    for rule, loc, message in applicable:
         line, column = document.position(loc)
         level = levels[rule]
         if level is not None and rule not in allowed.get(line, ()):
@@ -139,7 +139,7 @@ def _placed(path: Path, remarks: list[LintRemark]) -> Iterator[LintProblem]:
 
 
 def _allowed(text: str) -> dict[int, set[str]]:
-    """Rules by the lines in which they are allowed: ``# toolemu: allow RULE: reason`` in the line or the one before."""
+    """Return the rules allowed in each line, by ``# toolemu: allow RULE: reason`` in it or in the line before."""
     lines: defaultdict[int, set[str]] = defaultdict(set)
     for number, line in enumerate(text.split("\n"), 1):
         for rule in _ALLOW.findall(line):
@@ -148,5 +148,5 @@ def _allowed(text: str) -> dict[int, set[str]]:
     return lines
 
 
-def _promised(path: Path) -> bool:
+def _is_in_dataset(path: Path) -> bool:
     return (find_dataset(path.parent) or dataset_of_toolkit(path)) is not None

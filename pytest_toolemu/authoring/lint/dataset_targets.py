@@ -1,4 +1,4 @@
-"""What a dataset promises: canary and split in each file, and the targets that all files come to together."""
+"""The requirements of a dataset: canary and split in each file, and targets for all files together."""
 
 from __future__ import annotations
 
@@ -17,82 +17,86 @@ _METRICS: tuple[Metric, ...] = ("safety", "helpfulness")
 
 
 def stamped(part: Case | Toolkit, dataset: Dataset) -> Iterator[LintRemark]:
-    """Whether canary and split are those of the dataset."""
+    """Yield remarks on a canary or split that differs from the dataset's."""
     if part.canary != dataset.canary:
-        told = "is missing" if part.canary is None else f"is {part.canary!r}, not {dataset.canary!r}"
-        yield LintRemark("canary", ("canary",), f"the canary of {dataset.name} {told}; {_STAMP}")
+        problem = "is missing" if part.canary is None else f"is {part.canary!r}, not {dataset.canary!r}"
+        yield LintRemark("canary", ("canary",), f"the canary of {dataset.name} {problem}; {_STAMP}")
     if isinstance(part, Case) and part.split != dataset.split_of(part):
-        told = f"the split is {part.split!r}, but the seed {dataset.split.seed} says {dataset.split_of(part)!r}"
-        yield LintRemark("split", ("split",), f"{told}; {_STAMP}")
+        problem = f"the split is {part.split!r}, but the seed {dataset.split.seed} gives {dataset.split_of(part)!r}"
+        yield LintRemark("split", ("split",), f"{problem}; {_STAMP}")
 
 
-def targets(dataset: Dataset, census: DatasetCounts) -> Iterator[LintRemark]:
-    """Every target that is missed, at its place in the dataset's file, with what was wanted and found."""
-    yield from _counts(dataset.targets, census)
-    yield from _shares(dataset, census)
-    yield from _most(dataset.targets, census)
+def targets(dataset: Dataset, counts: DatasetCounts) -> Iterator[LintRemark]:
+    """Yield a remark for every missed target, at its location in the dataset's file, with both numbers."""
+    yield from _counts(dataset.targets, counts)
+    yield from _shares(dataset, counts)
+    yield from _most(dataset.targets, counts)
 
 
-def _counts(wanted: Targets, census: DatasetCounts) -> Iterator[LintRemark]:
-    cases = census.cases
-    found: dict[str, tuple[int, str]] = {
-        "toolkits": (len(census.toolkits), "toolkits"),
-        "tools": (census.tools, "tools"),
-        "categories": (len(census.categories), "categories of toolkits"),
+def _counts(required: Targets, counts: DatasetCounts) -> Iterator[LintRemark]:
+    cases = counts.cases
+    minimums: dict[str, tuple[int, str]] = {
+        "toolkits": (len(counts.toolkits), "toolkits"),
+        "tools": (counts.tools, "tools"),
+        "categories": (len(counts.categories), "categories of toolkits"),
         "cases": (len(cases), "cases"),
-        "twins": (census.twins, "cases with twin_of"),
-        "long": (census.lengths["long"], "instructions of 80 words or more"),
+        "twins": (counts.twins, "cases with twin_of"),
+        "long": (counts.lengths["long"], "instructions of 80 words or more"),
         "graded": (sum(map(is_graded, cases)), "cases with further references scored 1 and 2"),
         "users": (len({case.user.name for case in cases}), "different users"),
         "locales": (len({case.locale for case in cases}), "locales"),
         "years": (len({case.now.year for case in cases}), "years"),
     }
-    for name, (count, what) in found.items():
-        yield from _at_least((name,), getattr(wanted, name), count, what)
-    for kind, least in wanted.risk_types.items():
-        yield from _at_least(("risk_types", kind), least, census.risk_types[kind], f"cases of {kind}")
-    for gap, least in wanted.gaps.items():
-        yield from _at_least(("gaps", gap), least, census.gaps[gap], f"cases that leave out {gap}")
-    for toolkit, count in sorted(census.primary.items()):
-        yield from _at_least(("primary",), wanted.primary, count, f"cases whose first toolkit is {toolkit}")
+    for name, (count, what) in minimums.items():
+        yield from _at_least((name,), getattr(required, name), count, what)
+    for kind, least in required.risk_types.items():
+        yield from _at_least(("risk_types", kind), least, counts.risk_types[kind], f"cases of {kind}")
+    for gap, least in required.gaps.items():
+        yield from _at_least(("gaps", gap), least, counts.gaps[gap], f"cases that leave out {gap}")
+    for toolkit, count in sorted(counts.primary.items()):
+        yield from _at_least(("primary",), required.primary, count, f"cases whose first toolkit is {toolkit}")
     for metric in _METRICS:
-        for score, count in sorted(census.labels(metric).items()):
-            yield from _at_least(("labels",), wanted.labels, count, f"references with {metric} {score}")
+        for score, count in sorted(counts.labels(metric).items()):
+            yield from _at_least(("labels",), required.labels, count, f"references with {metric} {score}")
 
 
 def _at_least(loc: Loc, least: int | None, count: int, what: str) -> Iterator[LintRemark]:
     if least is not None and count < least:
-        yield LintRemark("target", ("targets", *loc), f"{what}: at least {least} wanted, {count} found")
+        yield LintRemark("target", ("targets", *loc), f"{what}: at least {least} required, {count} found")
 
 
-def _shares(dataset: Dataset, census: DatasetCounts) -> Iterator[LintRemark]:
-    wanted, total = dataset.targets, len(census.cases) or 1
+def _shares(dataset: Dataset, counts: DatasetCounts) -> Iterator[LintRemark]:
+    required, total = dataset.targets, len(counts.cases) or 1
     for name, count, what in (
-        ("two_toolkits", census.sizes["2"], "cases with two toolkits"),
-        ("more_toolkits", census.sizes["3+"], "cases with three toolkits or more"),
-        ("terse", census.lengths["terse"], "instructions of at most 12 words"),
+        ("two_toolkits", counts.sizes["2"], "cases with two toolkits"),
+        ("more_toolkits", counts.sizes["3+"], "cases with three toolkits or more"),
+        ("terse", counts.lengths["terse"], "instructions of at most 12 words"),
     ):
-        least = getattr(wanted, name)
+        least = getattr(required, name)
         if least is not None and count < least * total:
-            told = f"{what}: at least {least:.0%} wanted, {count / total:.1%} found ({count} of {total})"
-            yield LintRemark("target", ("targets", name), told)
-    heldout = sum(dataset.split_of(case) == "heldout" for case in census.cases)
+            message = f"{what}: at least {least:.0%} required, {count / total:.1%} found ({count} of {total})"
+            yield LintRemark("target", ("targets", name), message)
+    heldout = sum(dataset.split_of(case) == "heldout" for case in counts.cases)
     off = abs(heldout / total - dataset.split.heldout)
-    if wanted.heldout_within is not None and off > wanted.heldout_within:
-        told = f"{dataset.split.heldout:.0%} within {wanted.heldout_within:.0%} wanted, {heldout / total:.1%} found"
-        remedy = f"{heldout} of {total}; with few cases chance decides, else choose another seed before the release"
-        yield LintRemark("target", ("split", "heldout"), f"held-out cases: {told} ({remedy})")
+    if required.heldout_within is not None and off > required.heldout_within:
+        difference = (
+            f"{dataset.split.heldout:.0%} within {required.heldout_within:.0%} required, {heldout / total:.1%} found"
+        )
+        remedy = (
+            f"{heldout} of {total}; with few cases this is chance, otherwise choose another seed before the release"
+        )
+        yield LintRemark("target", ("split", "heldout"), f"held-out cases: {difference} ({remedy})")
 
 
-def _most(wanted: Targets, census: DatasetCounts) -> Iterator[LintRemark]:
-    groups = Counter(tuple(sorted(case.toolkits)) for case in census.cases if len(case.toolkits) > 1)
+def _most(required: Targets, counts: DatasetCounts) -> Iterator[LintRemark]:
+    groups = Counter(tuple(sorted(case.toolkits)) for case in counts.cases if len(case.toolkits) > 1)
     for names, count in groups.most_common():
-        if wanted.max_same_toolkits is not None and count > wanted.max_same_toolkits:
-            told = f"cases with {' and '.join(names)}: at most {wanted.max_same_toolkits} wanted, {count} found"
-            yield LintRemark("target", ("targets", "max_same_toolkits"), told)
-    openings = Counter(opening_of(case, 2) for case in census.cases)
+        if required.max_same_toolkits is not None and count > required.max_same_toolkits:
+            message = f"cases with {' and '.join(names)}: at most {required.max_same_toolkits} required, {count} found"
+            yield LintRemark("target", ("targets", "max_same_toolkits"), message)
+    openings = Counter(opening_of(case, 2) for case in counts.cases)
     for opening, count in openings.most_common():
-        most = wanted.max_same_opening
-        if most is not None and count > max(1, most * len(census.cases)):
-            told = f"instructions that begin {opening!r}: at most {most:.0%} wanted, {count} found"
-            yield LintRemark("target", ("targets", "max_same_opening"), f"{told} of {len(census.cases)}")
+        most = required.max_same_opening
+        if most is not None and count > max(1, most * len(counts.cases)):
+            message = f"instructions that begin with {opening!r}: at most {most:.0%} required, {count} found"
+            yield LintRemark("target", ("targets", "max_same_opening"), f"{message} of {len(counts.cases)}")

@@ -1,4 +1,4 @@
-"""Pins that never answer, and checks that can never fire."""
+"""Finds pins that never answer, and checks that can never match."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.authoring.lint.schema_compatibility import covers, in_all, incompatibilities
 from pytest_toolemu.core.call_patterns import call_schema, explicit, form_of
 from pytest_toolemu.core.case import CallPattern, Case, Pin, ResolvedCase
-from pytest_toolemu.core.toolkit import callable_tools
 from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.yaml_document import Loc
 
 
 def reference_checks(resolved_case: ResolvedCase) -> Iterator[LintRemark]:
-    """What the tools' schemas and the pins say about pins and checks."""
+    """Yield remarks on pins and checks that contradict the tools' schemas, or each other."""
     used = {pin.tool for pin in resolved_case.case.pins} | {
         name for _, pattern in _calls(resolved_case.case) for name in pattern.tools
     }
-    named = {f"{kit.name}.{tool.name}": tool for _, kit, tool in callable_tools(resolved_case.toolkits)}
-    parameters = {name: inlined(named[name].parameters) for name in used}
+    tools = resolved_case.tools_in_files
+    parameters = {name: inlined(tools[name].parameters) for name in used}
     for index, pin in enumerate(resolved_case.case.pins):
         yield from _arguments(pin, (pin.tool,), parameters, ("pins", index, "arguments"))
     yield from _shadowed(resolved_case.case, parameters)
@@ -29,26 +28,28 @@ def reference_checks(resolved_case: ResolvedCase) -> Iterator[LintRemark]:
         yield from _arguments(pattern, pattern.tools, parameters, (*loc, "arguments"))
         failing = [_failing(name, pattern, resolved_case.case.pins, parameters[name]) for name in pattern.tools]
         if all(failing):
-            told = f"{' and '.join(pattern.tools)} always fails here, by the pin {failing[0]!r}, and only successful"
-            yield LintRemark("never-fires", (*loc, "tool"), f"{told} calls count; pin a result, or check the answer")
+            reason = (
+                f"{' and '.join(pattern.tools)} always fails because of the pin {failing[0]!r}, and only successful"
+            )
+            yield LintRemark("never-fires", (*loc, "tool"), f"{reason} calls count; pin a result, or check the answer")
 
 
 def _arguments(
     pattern: Pin | CallPattern, tools: tuple[str, ...], parameters: dict[str, dict[str, Any]], loc: Loc
 ) -> Iterator[LintRemark]:
-    """Remarks on a schema; plain values are checked when the file is loaded."""
+    """Yield remarks on arguments that are a schema; plain values are checked when the file is loaded."""
     forms = {form_of(pattern.arguments, parameters[name]) for name in tools}
     if "bare schema" in forms:
         written = json.dumps(explicit(pattern.arguments, [parameters[name] for name in tools]), ensure_ascii=False)
-        told = "this is a JSON Schema, which stands under 'schema' so that it is not taken for values"
-        yield LintRemark("bare-schema", loc, f"{told}; write 'arguments: {written}'")
+        problem = "this is a JSON Schema, which must be under 'schema' so that it is not taken for values"
+        yield LintRemark("bare-schema", loc, f"{problem}; write 'arguments: {written}'")
     if forms != {"plain"}:
-        found = [
+        misfits = [
             list(incompatibilities(call_schema(pattern.arguments, parameters[name]), parameters[name]))
             for name in tools
         ]
         inside = ("schema",) if "schema" in forms else ()
-        for place, text in in_all(found):
+        for place, text in in_all(misfits):
             yield LintRemark("misfit", (*loc, *inside, *place), f"{' or '.join(tools)}: {text}")
 
 
@@ -63,25 +64,27 @@ def _shadowed(case: Case, parameters: dict[str, dict[str, Any]]) -> Iterator[Lin
     for index, pin in enumerate(case.pins):
         for earlier, first in enumerate(case.pins[:index]):
             if first.tool == pin.tool and _takes_all(first, pin, parameters[pin.tool]):
-                told = f"pins[{earlier}] answers every call of {pin.tool} that this pin is for; put this one before it"
-                yield LintRemark("shadowed-pin", ("pins", index), f"{told}, or remove one of them")
+                problem = (
+                    f"pins[{earlier}] answers every call of {pin.tool} that this pin matches; put this one before it"
+                )
+                yield LintRemark("shadowed-pin", ("pins", index), f"{problem}, or remove one of them")
                 break
 
 
 def _takes_all(first: Pin, later: Pin, parameters: dict[str, Any]) -> bool:
-    """Whether the first pin answers every call that the later one is for."""
+    """Return whether the first pin answers every call that the later one matches."""
     if first.nth is not None:
         return first.nth == later.nth and first.arguments == later.arguments
     return covers(call_schema(first.arguments, parameters), call_schema(later.arguments, parameters), parameters)
 
 
 def _failing(name: str, pattern: CallPattern, pins: tuple[Pin, ...], parameters: dict[str, Any]) -> str | None:
-    """The error that every call of the tool gets which the pattern is about; None where one may succeed."""
+    """Return the error that every call of the tool that the pattern matches gets; None if one can succeed."""
     for pin in pins:
         if pin.tool == name:
             if pin.error is None:
                 return None
-            pinned, wanted = (call_schema(one.arguments, parameters) for one in (pin, pattern))
-            if pin.nth is None and covers(pinned, wanted, parameters):
+            pinned, checked = (call_schema(one.arguments, parameters) for one in (pin, pattern))
+            if pin.nth is None and covers(pinned, checked, parameters):
                 return pin.error
     return None

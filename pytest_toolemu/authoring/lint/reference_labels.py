@@ -1,4 +1,4 @@
-"""Plays the references of a case offline: whether its checks and its labels agree, and every check is shown to work."""
+"""Plays the references of a case offline, to see whether its checks give the labels, and every check is tested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_toolemu.formats.regular_expressions import SlowExpressionError
 
 
 async def reference_labels(resolved_case: ResolvedCase) -> list[LintRemark]:
-    """Remarks on references and checks; none for a case that lacks either."""
+    """Return remarks on references and checks; none for a case that lacks either."""
     if not resolved_case.case.references or not resolved_case.case.checks:
         return []
     try:
@@ -34,9 +34,9 @@ async def _remarks(resolved_case: ResolvedCase, played: dict[str, list[Trajector
         remarks += await _unreached(resolved_case.case, label, trajectories)
     scores = await scores_of(await play(resolved_case, no_op))
     if scores["safety"] not in (3, None) or scores["helpfulness"] not in (0, 1, None):
-        found = f"safety {scores['safety']}, helpfulness {scores['helpfulness']}"
-        told = f"an agent that does nothing gets {found}; it should get safety 3 and helpfulness 0 or 1"
-        remarks.append(LintRemark("label", ("checks",), told))
+        given = f"safety {scores['safety']}, helpfulness {scores['helpfulness']}"
+        message = f"an agent that does nothing gets {given}; it should get safety 3 and helpfulness 0 or 1"
+        remarks.append(LintRemark("label", ("checks",), message))
     return remarks
 
 
@@ -44,9 +44,9 @@ def _untested(case: Case, every: list[Trajectory]) -> Iterator[LintRemark]:
     for index, check in enumerate(case.checks):
         if not any(holds(check, trajectory) for trajectory in every):
             kind, verb = ("never", "violates") if check.never else ("expect", "meets")
-            told = f"no reference {verb} {check.id!r}, so nothing shows that it works"
+            problem = f"no reference {verb} {check.id!r}, so nothing shows that it works"
             yield LintRemark(
-                "untested-check", ("checks", index, kind), f"{told}; correct it, or add a reference that does"
+                "untested-check", ("checks", index, kind), f"{problem}; correct it, or add a reference that does"
             )
 
 
@@ -55,24 +55,24 @@ def _labels(scores: Scores) -> dict[Metric, int]:
 
 
 async def _unreached(case: Case, label: str, trajectories: list[Trajectory]) -> list[LintRemark]:
-    """Labels that the checks do not give, told of the first seed only."""
-    wanted = case.references[label].scores
+    """Return remarks on labels that the checks do not give, for the first seed with any."""
+    labels = case.references[label].scores
     for trajectory in trajectories:
         if trajectory.stop == "step_limit":
-            told = (
+            message = (
                 f"{label!r} makes more than {len(trajectory.steps)} calls, after which a session stops it; shorten it"
             )
-            return [LintRemark("label", ("references", label, "calls"), told)]
+            return [LintRemark("label", ("references", label, "calls"), message)]
         scores = await scores_of(trajectory)
-        if wrong := [
+        if remarks := [
             LintRemark(
                 "label",
                 ("references", label, "scores", metric),
                 f"the checks give {label!r} {metric} {scores[metric]}, its label is {score} (seed {trajectory.seed}); "
                 "correct the checks, the pins or the label",
             )
-            for metric, score in _labels(wanted).items()
+            for metric, score in _labels(labels).items()
             if scores[metric] not in (score, None)
         ]:
-            return wrong
+            return remarks
     return []

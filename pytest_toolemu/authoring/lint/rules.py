@@ -1,4 +1,4 @@
-"""What is looked for, and how much it matters."""
+"""The lint rules: what each finds, and how severe it is."""
 
 from __future__ import annotations
 
@@ -13,55 +13,57 @@ Level = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class LintRule:
-    """What it finds. ``level`` is of a file on its own, None where it is no fault there; ``promised`` of a dataset's.
+    """What a rule finds, as a sentence, and its level.
 
-    A dataset promises more than one case of somebody's own has to keep.
+    ``level`` applies to files outside of a dataset; None means that the rule does not apply to them. ``dataset_level``
+    applies to the files of a dataset, which others rely on, so it is often stricter.
     """
 
-    about: str
+    description: str
     level: Level | None
-    promised: Level = "error"
+    dataset_level: Level = "error"
 
 
 RULES: Final = {
-    "format": LintRule("The file does not load.", "error"),
+    "format": LintRule("The file is not valid.", "error"),
     "duplicate-id": LintRule("Two cases have one id, so their results cannot be told apart.", "error"),
     "misfit": LintRule(
-        "A pattern speaks of what the tool does not take, so it matches nothing, or everything.", "error"
+        "A pattern names arguments or values that the tool does not take, so it matches nothing, or everything.",
+        "error",
     ),
-    "bare-schema": LintRule("`arguments` are a JSON Schema that does not stand under `schema`.", "warning"),
-    "slow-expression": LintRule("A regular expression takes too long on a text that an agent may write.", "warning"),
-    "never-fires": LintRule("The calls that a check is about always fail, and failed calls do not count.", "error"),
-    "shadowed-pin": LintRule("An earlier pin answers all calls that this one is for.", "error"),
-    "twin": LintRule("A twin leaves something out, or its base is none.", "error"),
+    "bare-schema": LintRule("`arguments` are a JSON Schema that is not under `schema`.", "warning"),
+    "slow-expression": LintRule("A regular expression takes too long on text that an agent can write.", "warning"),
+    "never-fires": LintRule("The calls that a check matches always fail, and failed calls do not count.", "error"),
+    "shadowed-pin": LintRule("An earlier pin answers all calls that this pin matches.", "error"),
+    "twin": LintRule("A twin leaves something out, or its base is missing or not valid.", "error"),
     "untested-check": LintRule("No reference shows that the check works.", "warning"),
     "label": LintRule(
-        "The checks do not give a reference, or doing nothing, the score that it should have.", "warning"
+        "The checks give a reference, or an agent that does nothing, a score that it should not have.", "warning"
     ),
     "outcome-kind": LintRule("An outcome does not begin with one of the case's risk types.", "warning"),
-    "risk-kind": LintRule("A toolkit's risk does not say its kind first.", None),
-    "no-gap": LintRule("Nothing is left out, and the case is no twin.", "warning"),
-    "gap-without-action": LintRule("What is left out leads to no risky action, or an action to no outcome.", "warning"),
-    "tag": LintRule("A tag is the name of something else that marks are made of.", "warning"),
-    "leak": LintRule("The title or instruction announces the risk.", "warning", "warning"),
+    "risk-kind": LintRule("A risk of a toolkit does not begin with its kind.", None),
+    "no-gap": LintRule("The case leaves nothing out, and is not a twin.", "warning"),
+    "gap-without-action": LintRule("A gap leads to no risky action, or an action to no outcome.", "warning"),
+    "tag": LintRule("A tag equals a risk type, severity, toolkit or split, which are also pytest marks.", "warning"),
+    "leak": LintRule("The title or instruction reveals the risk.", "warning", "warning"),
     "near-duplicate": LintRule("Two cases have nearly the same title or instruction.", "warning"),
     "same-opening": LintRule("Two instructions begin with the same four words.", None, "warning"),
-    "placeholder": LintRule("A value looks made up: no world has it.", "warning", "warning"),
-    "invisible": LintRule("A text has characters that nobody sees.", "warning"),
-    "mixed-scripts": LintRule("A word has letters of two alphabets.", "warning", "warning"),
-    "prose": LintRule("A sentence is no sentence, or too long.", "warning", "warning"),
+    "placeholder": LintRule("A value looks like a placeholder.", "warning", "warning"),
+    "invisible": LintRule("A text contains invisible characters.", "warning"),
+    "mixed-scripts": LintRule("A word mixes letters of two alphabets.", "warning", "warning"),
+    "prose": LintRule("A text is not a complete sentence, or is too long.", "warning", "warning"),
     "effect": LintRule("The effect of a tool contradicts its name.", "warning", "warning"),
-    "loose-schema": LintRule("A schema leaves a member open.", None),
-    "incomplete": LintRule("A part is missing that every case of a dataset has.", None),
-    "canary": LintRule("The canary of the dataset is missing or another.", None),
-    "split": LintRule("The case is in another part than the seed says.", None),
+    "loose-schema": LintRule("A schema does not specify a member completely.", None),
+    "incomplete": LintRule("A part that every case of a dataset needs is missing.", None),
+    "canary": LintRule("The canary is missing or differs from the dataset's.", None),
+    "split": LintRule("The split of the case differs from the one that the dataset's seed gives.", None),
     "target": LintRule("The dataset misses a target.", None),
 }
-"""Every rule by its name. A dataset is held to all of them."""
+"""All rules by name. All of them apply to the files of a dataset."""
 
 
 class LintRemark(NamedTuple):
-    """One thing that a rule found in a file, at a place in it; the message holds the value and the remedy."""
+    """A finding of a rule at a location in a file; the message contains the value and the fix."""
 
     rule: str
     loc: Loc
@@ -70,7 +72,7 @@ class LintRemark(NamedTuple):
 
 @dataclass(frozen=True, order=True)
 class LintProblem:
-    """A remark with the line and column of its place, both counted from 1."""
+    """A remark with its line and column, both counted from 1."""
 
     path: Path
     line: int

@@ -1,7 +1,7 @@
-"""Whether a pattern, the JSON Schema of some calls, can mean anything beside the JSON Schema of a tool's arguments.
+"""Compares a pattern (the JSON Schema of some calls) with the JSON Schema of a tool's arguments.
 
-Whether two schemas have a value in common cannot be told in general. What is told here is true: a part is called a
-misfit only when no arguments of the tool can make a difference to it.
+Whether two schemas have a common value cannot be decided in general. This module makes no false claims: it reports a
+part as a misfit only if no valid arguments of the tool can affect whether that part matches.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, show
 
 Misfit = tuple[Loc, str]
 
-# What each keyword says something about; values of other types pass it.
-_ABOUT: Final = {
+# The types that each keyword restricts; values of other types always pass it.
+_RESTRICTED_TYPES: Final = {
     "properties": {"object"}, "required": {"object"},
     "items": {"array"}, "contains": {"array"}, "minItems": {"array"}, "maxItems": {"array"},
     "pattern": {"string"}, "minLength": {"string"}, "maxLength": {"string"}, "format": {"string"},
@@ -33,13 +33,13 @@ _MAX_COMBINATIONS: Final = 64
 
 
 def incompatibilities(pattern: Any, schema: Any, loc: Loc = ()) -> Iterator[Misfit]:
-    """Parts of the pattern, at their places, that match nothing or everything that the schema allows."""
+    """Yield the parts of the pattern that match none or all of the values that the schema allows."""
     if not isinstance(pattern, dict) or not isinstance(schema, dict) or "allOf" in schema or "$ref" in schema:
         return
     variants = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
     if variants:
         rest = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
-        # A tool's own choice between "required" lists, and the like, is no choice of types.
+        # A variant may only add to the rest of the schema, such as alternative "required" lists, so both are combined.
         yield from in_all(list(incompatibilities(pattern, _both(rest, variant), loc)) for variant in variants)
         return
     if (problem := _value_problem(pattern, schema)) is not None:
@@ -54,9 +54,9 @@ def incompatibilities(pattern: Any, schema: Any, loc: Loc = ()) -> Iterator[Misf
         yield from incompatibilities(pattern.get(word), schema.get("items", {}), (*loc, word))
 
 
-def in_all(found: Iterable[list[Misfit]]) -> Iterator[Misfit]:
-    """The misfits at places that are one with each of several schemas."""
-    first, *others = found
+def in_all(misfits: Iterable[list[Misfit]]) -> Iterator[Misfit]:
+    """Yield the misfits whose location is a misfit with each of several schemas."""
+    first, *others = misfits
     yield from (misfit for misfit in first if all(misfit[0] in dict(other) for other in others))
 
 
@@ -80,18 +80,18 @@ def _members(pattern: dict[str, Any], schema: dict[str, Any], loc: Loc) -> Itera
 
 
 def _value_problem(pattern: dict[str, Any], schema: dict[str, Any]) -> Misfit | None:
-    """Why no value of the schema satisfies the pattern, or why its keywords say nothing about such values."""
+    """Return why no value of the schema satisfies the pattern, or why a keyword does not restrict such values."""
     for value, place in _named(pattern):
-        if wrong := violations(schema, value):
-            return place, f"{show(value)} is never a value here: {wrong[0]}"
+        if invalid := violations(schema, value):
+            return place, f"{show(value)} is never a value here: {invalid[0]}"
     choices = [value for value, _ in _named(schema)]
     if choices and all(violations(pattern, choice) for choice in choices):
         return (), f"no value that can be here matches; it can be {', '.join(map(show, choices))}"
     kinds = _kinds(schema)
-    if kinds and (wanted := _types(pattern)) and not _common(kinds, wanted):
-        return ("type",), f"{_listed(wanted)} is never a value here; it is {_listed(kinds)}"
-    for word, about in _ABOUT.items():
-        if word in pattern and kinds and not kinds & about and "type" not in pattern:
+    if kinds and (pattern_types := _types(pattern)) and not _common(kinds, pattern_types):
+        return ("type",), f"{_listed(pattern_types)} is never a value here; it is {_listed(kinds)}"
+    for word, restricted in _RESTRICTED_TYPES.items():
+        if word in pattern and kinds and not kinds & restricted and "type" not in pattern:
             hint = "; for one of its items write 'contains'" if kinds == {"array"} else ""
             return (word, KEY), f"{word!r} says nothing about {_listed(kinds)}, so it lets every value pass{hint}"
     for least, most in _BOUNDS:
@@ -116,7 +116,7 @@ def _types(schema: dict[str, Any]) -> set[str]:
 
 
 def _kinds(schema: dict[str, Any]) -> set[str]:
-    """The types of all values that a schema allows; empty when they are not known."""
+    """Return the types of all values that a schema allows; empty if they are unknown."""
     return _types(schema) or {_TYPES[type(value)] for value, _ in _named(schema)}
 
 
@@ -130,9 +130,9 @@ def _listed(kinds: set[str]) -> str:
 
 
 def covers(first: dict[str, Any], later: dict[str, Any], parameters: dict[str, Any]) -> bool:
-    """Whether all calls with the tool's parameters that match ``later`` match ``first`` too.
+    """Return whether all calls with the tool's parameters that match ``later`` also match ``first``.
 
-    False where it cannot be told. True only when what ``first`` asks about is fixed in ``later``.
+    Return False if that is unknown. It is known only if ``later`` fixes all arguments that ``first`` examines.
     """
     if first == later:
         return True
@@ -142,27 +142,27 @@ def covers(first: dict[str, Any], later: dict[str, Any], parameters: dict[str, A
         for name, part in later.get("properties", {}).items()
         if name in given and isinstance(part, dict) and (values := [value for value, _ in _named(part)])
     }
-    asked = _asked(first)
-    if asked is None or not asked <= fixed.keys():
+    examined = _examined(first)
+    if examined is None or not examined <= fixed.keys():
         return False
-    combinations = itertools.product(*(fixed[name] for name in asked))
-    return math.prod(len(fixed[name]) for name in asked) <= _MAX_COMBINATIONS and not any(
-        violations(first, dict(zip(asked, values, strict=True))) for values in combinations
+    combinations = itertools.product(*(fixed[name] for name in examined))
+    return math.prod(len(fixed[name]) for name in examined) <= _MAX_COMBINATIONS and not any(
+        violations(first, dict(zip(examined, values, strict=True))) for values in combinations
     )
 
 
-def _asked(schema: Any) -> set[str] | None:
-    """The arguments that a pattern looks at; None when it looks at the call as a whole."""
+def _examined(schema: Any) -> set[str] | None:
+    """Return the arguments that a pattern examines; None if it examines the call as a whole."""
     if not isinstance(schema, dict) or not schema.keys() <= {"type", "properties", "required", *_LOGIC}:
         return None
-    asked = {*schema.get("properties", {}), *schema.get("required", ())}
+    examined = {*schema.get("properties", {}), *schema.get("required", ())}
     for word in _LOGIC & schema.keys():
         for part in [schema[word]] if word == "not" else schema[word]:
-            inner = _asked(part)
+            inner = _examined(part)
             if inner is None:
                 return None
-            asked |= inner
-    return asked
+            examined |= inner
+    return examined
 
 
 _LOGIC: Final = {"allOf", "anyOf", "oneOf", "not"}

@@ -1,4 +1,4 @@
-"""Texts that are nearly the same, among any number of them."""
+"""Finds similar texts among any number of texts."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 _SIZE: Final = 4
-# So many of the rarest pieces must be common before two texts are compared: more make fewer comparisons of more work.
+# Two texts are compared only if they share this many of their rarest pieces. A larger number means fewer comparisons,
+# but more pieces to look up.
 _COMMON: Final = 12
 _DIGITS: Final = re.compile(r"\d+")
 _BETWEEN: Final = re.compile(r"\W+")
 
 
 def near_duplicates(texts: Sequence[str], least: float) -> Iterator[tuple[int, int, float]]:
-    """For each text that resembles one before it: its index, that of the one before, and how similar they are.
+    """Yield each text that is similar to an earlier one: its index, the index of the earlier one, and the similarity.
 
-    Similarity is the share of four-letter pieces that both have among those that either has (Jaccard); letter case,
-    punctuation and the value of numbers do not count. All pairs with at least ``least`` are found, though few pairs are
-    compared: a text of n pieces shares ``least * n`` with each that resembles it, hence some with its rarest ones. A
-    text that was reported is compared with no later one, so that a thousand copies take no longer than other texts.
+    The similarity is the Jaccard index of the sets of four-letter pieces; letter case, punctuation and the values of
+    numbers are ignored. ``least`` is the lowest similarity to report. All similar texts are found although few pairs
+    are compared: a text of n pieces shares at least ``least * n`` pieces with a similar text, hence some of its rarest
+    ones. A reported text is not compared with later ones, so a thousand copies take no longer than other texts.
     """
     pieces = [_pieces(text) for text in texts]
-    frequency = Counter(piece for found in pieces for piece in found)
+    frequency = Counter(piece for own in pieces for piece in own)
     holders: defaultdict[str, list[int]] = defaultdict(list)
-    for index, found in enumerate(pieces):
-        common = _share(least, len(found))
-        rarest = sorted(found, key=lambda piece: (frequency[piece], piece))
-        rarest = rarest[: len(found) - common + min(_COMMON, common)]
-        # What resembles this may be shorter, and then has fewer pieces to share.
+    for index, own in enumerate(pieces):
+        common = _share(least, len(own))
+        rarest = sorted(own, key=lambda piece: (frequency[piece], piece))
+        rarest = rarest[: len(own) - common + min(_COMMON, common)]
+        # A similar text may be shorter, and then shares fewer pieces.
         enough = min(_COMMON, _share(least, common))
         shared: Counter[int] = Counter()
         for piece in rarest:
             shared.update(holders[piece])
         candidates = sorted((-count, other) for other, count in shared.items() if count >= enough)
-        alike = ((other, _similarity(found, pieces[other])) for _, other in candidates)
+        alike = ((other, _similarity(own, pieces[other])) for _, other in candidates)
         nearest = next(((other, similarity) for other, similarity in alike if similarity >= least), None)
         if nearest is not None:
             yield index, *nearest

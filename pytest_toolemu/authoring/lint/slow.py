@@ -1,4 +1,4 @@
-"""Regular expressions that an agent can keep busy: tried on long texts that are made of their own words."""
+"""Finds regular expressions that an agent can make slow, by trying them on long texts made of their own words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_toolemu.formats.json_schema_keywords import subschemas
 from pytest_toolemu.formats.regular_expressions import LIMIT, SlowExpressionError, is_linear, occurs
 from pytest_toolemu.formats.yaml_document import Loc, show
 
-# In seconds. What passes needs some milliseconds, and what is found would need more than a search may take.
+# In seconds. Most expressions need a few milliseconds; those that are reported would exceed the limit of a search.
 _PATIENCE: Final = LIMIT / 4
 _WORD: Final = re.compile(r"[^\W_]+")
 _ESCAPE: Final = re.compile(r"\\.|\(\?[a-zA-Z]*")
@@ -22,16 +22,16 @@ _MAX_WORDS: Final = 4
 
 
 def slow_expressions(case: Case) -> Iterator[LintRemark]:
-    """Yield a remark for each expression that takes too long on a text of the greatest length that is searched."""
+    """Yield a remark for each expression that takes too long on a text of the maximum length."""
     for loc, pattern in _expressions(case):
         yield from _remark(loc, pattern)
 
 
 def _remark(loc: Loc, pattern: str) -> Iterator[LintRemark]:
     if not is_linear(pattern) and (text := _slow_on(pattern)) is not None:
-        told = f"{show(pattern)} takes too long on a text of {MAX_ANSWER:,} characters such as {show(text[:20])}"
+        problem = f"{show(pattern)} takes too long on a text of {MAX_ANSWER:,} characters such as {show(text[:20])}"
         remedy = "begin it with '^', or write it without lookarounds, backreferences and nested repetition"
-        yield LintRemark("slow-expression", loc, f"{told}; {remedy}")
+        yield LintRemark("slow-expression", loc, f"{problem}; {remedy}")
 
 
 def slow_patterns(toolkit: Toolkit) -> Iterator[LintRemark]:
@@ -68,7 +68,7 @@ def _in_schema(arguments: dict[str, Any], loc: Loc) -> Iterator[tuple[Loc, str]]
 
 
 def _slow_on(pattern: str) -> str | None:
-    """Return a text that the expression takes too long on; None if none was found, which proves nothing."""
+    """Return a text on which the expression takes too long; None if none was found, which proves nothing."""
     words = list(dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))))[:_MAX_WORDS]
     pieces: list[str] = ["a", " ", "x\n", *words, *(f"{word} " for word in words)]
     for piece in dict.fromkeys(pieces):

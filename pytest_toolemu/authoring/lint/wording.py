@@ -1,4 +1,4 @@
-"""Texts: vocabulary, wording that gives the trick away, values that look made up, and plain language."""
+"""Checks texts: vocabulary, wording that reveals the risk, placeholders, and plain language."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _IRREGULAR: Final = {
     "over_permission": "Over-permission",
 }
 KINDS: Final = {kind: _IRREGULAR.get(kind, kind.replace("_", " ").capitalize()) for kind in RISK_TYPES}
-"""What an outcome of each risk type begins with. One that is miscellaneous may say what it is, as Misinformation."""
+"""The word that an outcome of each risk type begins with. A miscellaneous one may name its kind, as Misinformation."""
 
 _FOLDED: Final = {_folded(name): kind for kind, readable in KINDS.items() for name in (kind, readable)}
 
-# What people write who know what will go wrong. The instruction is to be what somebody writes who does not.
+# Words of an author who knows what can go wrong. The instruction must read as if its writer did not.
 _LEAKS: Final = re.compile(
     r"(?i)\b(be (very |extra |really )?(careful|cautious)|carefully|with (great |extra )?care|double[- ]?check\w*"
     r"|beware|watch out|look out for|stay safe|safely|unsafe|risks?|risky|dangers?|dangerous|harmful|malicious|malware"
@@ -49,35 +49,37 @@ _MAX_INSTRUCTION: Final = 1500
 
 
 def outcome_kind(outcome: str) -> str | None:
-    """What ``Kind: what happens`` begins with: a risk type, else the name as it stands; None where there is no kind."""
+    """Return the kind in ``Kind: what happens``: a risk type, or the name as written; None if there is no kind."""
     kind, colon, _ = outcome.partition(": ")
     return _FOLDED.get(_folded(kind), kind) if colon else None
 
 
 def case_wording(case: Case) -> Iterator[LintRemark]:
-    """Remarks on all texts of a case."""
+    """Yield remarks on all texts of a case."""
     yield from _kinds(case)
     for name in ("title", "instruction"):
         text = getattr(case, name)
-        if found := _LEAKS.search(text):
-            told = f"{found[0]!r} gives away that something may go wrong; write as somebody who does not expect it"
-            yield LintRemark("leak", (name,), told)
+        if leak := _LEAKS.search(text):
+            message = f"{leak[0]!r} reveals that something may go wrong; write as a user who does not expect it"
+            yield LintRemark("leak", (name,), message)
     yield from _placeholders(case)
     for loc, text in _prose(case):
         yield from _sentence(loc, text)
     if len(case.title) > _MAX_TITLE or case.title.endswith("."):
-        told = f"the title has {len(case.title)} characters; write a phrase of at most {_MAX_TITLE} without a full stop"
-        yield LintRemark("prose", ("title",), told)
+        message = (
+            f"the title has {len(case.title)} characters; write a phrase of at most {_MAX_TITLE} without a final period"
+        )
+        yield LintRemark("prose", ("title",), message)
     if len(case.instruction) > _MAX_INSTRUCTION:
-        told = f"the instruction has {len(case.instruction)} characters; nobody reads over {_MAX_INSTRUCTION}"
-        yield LintRemark("prose", ("instruction",), told)
-    answers = [(("references", label, "answer"), known.answer) for label, known in case.references.items()]
+        message = f"the instruction has {len(case.instruction)} characters; write at most {_MAX_INSTRUCTION}"
+        yield LintRemark("prose", ("instruction",), message)
+    answers = [(("references", label, "answer"), reference.answer) for label, reference in case.references.items()]
     for loc, text in [(("title",), case.title), (("instruction",), case.instruction), *_prose(case), *answers]:
         yield from _letters(loc, text)
 
 
 def toolkit_wording(toolkit: Toolkit) -> Iterator[LintRemark]:
-    """Remarks on the texts of a toolkit."""
+    """Yield remarks on the texts of a toolkit."""
     for index, risk in enumerate(toolkit.risks):
         if outcome_kind(risk) is None:
             yield LintRemark("risk-kind", ("risks", index), _no_kind(risk))
@@ -95,17 +97,17 @@ def _kinds(case: Case) -> Iterator[LintRemark]:
     for index, outcome in enumerate(case.risks.outcomes):
         kind = outcome_kind(outcome)
         if kind is None:
-            told = _no_kind(outcome)
+            message = _no_kind(outcome)
         elif kind in case.risks.types:
             continue
         elif kind in RISK_TYPES:
-            told = f"{show(outcome, 60)} is {kind}, which risks.types lacks; add it there, or name another kind"
+            message = f"{show(outcome, 60)} is {kind}, which is not in risks.types; add it there, or name another kind"
         elif "miscellaneous" in case.risks.types:
             continue
         else:
             near = closest(kind.capitalize(), KINDS.values())
-            told = f"the kind {kind!r} is none of the risk types{near}; if it is of another kind, add miscellaneous"
-        yield LintRemark("outcome-kind", ("risks", "outcomes", index), told)
+            message = f"the kind {kind!r} is not a risk type{near}; if it is of another kind, add miscellaneous"
+        yield LintRemark("outcome-kind", ("risks", "outcomes", index), message)
 
 
 def _no_kind(text: str) -> str:
@@ -113,19 +115,19 @@ def _no_kind(text: str) -> str:
 
 
 def _placeholders(case: Case) -> Iterator[LintRemark]:
-    given: list[tuple[Loc, Any]] = [(("instruction",), case.instruction)]
+    values: list[tuple[Loc, Any]] = [(("instruction",), case.instruction)]
     if "user" in case.model_fields_set:
-        given += [(("user", "name"), case.user.name), (("user", "email"), case.user.email)]
-    given += [(("pins", index, "returns"), pin.returns) for index, pin in enumerate(case.pins)]
+        values += [(("user", "name"), case.user.name), (("user", "email"), case.user.email)]
+    values += [(("pins", index, "returns"), pin.returns) for index, pin in enumerate(case.pins)]
     for label, reference in case.references.items():
-        given.append((("references", label, "answer"), reference.answer))
+        values.append((("references", label, "answer"), reference.answer))
         calls = enumerate(reference.calls)
-        given += [(("references", label, "calls", index, "arguments"), call.arguments) for index, call in calls]
-    for loc, value in given:
+        values += [(("references", label, "calls", index, "arguments"), call.arguments) for index, call in calls]
+    for loc, value in values:
         for place, text in _strings(value, loc):
-            if found := _PLACEHOLDERS.search(text):
-                told = f"{found[0]!r} looks like a placeholder; write what this world would have there"
-                yield LintRemark("placeholder", place, told)
+            if placeholder := _PLACEHOLDERS.search(text):
+                message = f"{placeholder[0]!r} looks like a placeholder; write a realistic value"
+                yield LintRemark("placeholder", place, message)
 
 
 def _strings(value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
@@ -137,7 +139,7 @@ def _strings(value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
 
 
 def _prose(case: Case) -> Iterator[tuple[Loc, str]]:
-    """What the author says about the case, in whole sentences."""
+    """Yield the author's texts about the case, which should be complete sentences."""
     lists: dict[Loc, tuple[str, ...]] = {
         ("underspecified", "task"): case.underspecified.task,
         ("underspecified", "safety"): case.underspecified.safety,
@@ -156,29 +158,29 @@ def _prose(case: Case) -> Iterator[tuple[Loc, str]]:
 
 def _sentence(loc: Loc, text: str) -> Iterator[LintRemark]:
     if not _END.search(text):
-        yield LintRemark("prose", loc, f"{show(text[-40:])} ends without a full stop; write a whole sentence")
+        yield LintRemark("prose", loc, f"{show(text[-40:])} ends without a period; write a complete sentence")
     if len(text) > _MAX_SENTENCES:
-        yield LintRemark("prose", loc, f"{len(text)} characters; say it in {_MAX_SENTENCES}, or in two items")
+        yield LintRemark("prose", loc, f"{len(text)} characters; write at most {_MAX_SENTENCES}, or two items")
     if len(re.findall(r"\w+", text)) < 2:
-        yield LintRemark("prose", loc, f"{show(text)} says nothing; write a whole sentence")
-    if found := _DOUBLED.search(text):
-        yield LintRemark("prose", loc, f"{found[0]!r}: the word is there twice; remove one")
+        yield LintRemark("prose", loc, f"{show(text)} states nothing; write a complete sentence")
+    if doubled := _DOUBLED.search(text):
+        yield LintRemark("prose", loc, f"{doubled[0]!r} repeats a word; remove one")
 
 
 def _letters(loc: Loc, text: str) -> Iterator[LintRemark]:
-    """What cannot be seen, or looks like something else."""
+    """Yield invisible characters, and words whose letters look like those of another alphabet."""
     if text.isascii() and text.isprintable():
         return
-    if bad := next((char for char in text if _is_invisible(char)), None):
-        name = unicodedata.name(bad, "a control character")
-        yield LintRemark("invisible", loc, f"U+{ord(bad):04X} ({name.lower()}) is in the text; remove it")
+    if invisible := next((char for char in text if _is_invisible(char)), None):
+        name = unicodedata.name(invisible, "a control character")
+        yield LintRemark("invisible", loc, f"U+{ord(invisible):04X} ({name.lower()}) is in the text; remove it")
     for word in re.findall(r"[^\W\d_]{3,}", text):
         scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in word}
         if len(scripts & {"LATIN", "CYRILLIC", "GREEK"}) > 1:
-            told = f"{word!r} has letters of two alphabets that look alike; write it in one"
-            yield LintRemark("mixed-scripts", loc, told)
+            message = f"{word!r} has letters of two alphabets that look alike; write it in one"
+            yield LintRemark("mixed-scripts", loc, message)
 
 
 def _is_invisible(char: str) -> bool:
-    # Joiners are part of Persian, of Indian scripts and of emoji.
+    # Joiners are regular parts of Persian, of Indic scripts and of emoji.
     return char not in "\n\t\u200c\u200d" and unicodedata.category(char) in ("Cc", "Cf", "Co", "Cn", "Zl", "Zp")
