@@ -169,6 +169,23 @@ class Coordinator:
         self._cancel_beyond_cutoff()
         return self._start_cases()
 
+    def report_crashed_item(self, worker: str, index: int) -> list[Order]:
+        """Record that pytest has reported an item as crashed with its worker, so that no item will request its case.
+
+        The worker may have died before it could request the case. Without this, the case would run again elsewhere,
+        for nobody, and its agent would end that process too.
+        """
+        case = self._case(index)
+        if case.state == "running" and case.runner == worker:
+            case.cancelled = True
+        orders = self.remove_worker(worker)
+        if not case.waiting:
+            if case.is_cancellable:
+                self._cancel(index)
+            elif case.state == "pending":
+                case.state = "delivered"
+        return orders + self._flush()
+
     def cases_running_on(self, worker: str) -> list[int]:
         """Return the cases that a worker is running."""
         return sorted(self._workers[worker].running) if worker in self._workers else []

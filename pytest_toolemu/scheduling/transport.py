@@ -97,6 +97,11 @@ class Transport:
         self.update(lambda coordinator: coordinator.remove_worker(worker))
         self._send.pop(worker, None)
 
+    def report_crashed_item(self, worker: str, index: int) -> None:
+        """Remove a worker that died while pytest ran an item, which pytest has reported and will not run again."""
+        self._cases_at_disconnect[worker] = self.cases_running_on(worker)
+        self.update(lambda coordinator: coordinator.report_crashed_item(worker, index))
+
     def receive(self, worker: str, message: WorkerMessage) -> None:
         """Hand a worker's message to the coordinator."""
         self.update(lambda coordinator: coordinator.receive(worker, message, monotonic()))

@@ -245,6 +245,25 @@ def test_the_case_of_an_item_that_died_with_its_worker_is_cancelled() -> None:
     assert workers.coordinator.remove_worker("a") == [Order("b", CancelCase(0, 1))]
 
 
+def test_a_case_whose_item_was_reported_as_crashed_does_not_run_again() -> None:
+    """Its worker died before it could request the case."""
+    workers = Workers()
+    workers.join("a", "b")
+    workers.send("a", CasesOffered((0,)))
+    workers.send("b", CasesOffered((0,)))
+    assert workers.coordinator.report_crashed_item("a", 0) == []
+    assert workers.coordinator.remove_worker("a") == []
+
+
+def test_a_case_that_runs_elsewhere_when_its_item_is_reported_as_crashed_is_cancelled() -> None:
+    workers = Workers()
+    workers.join("a", "b")
+    workers.send("a", CasesOffered((0,)))
+    workers.send("b", CasesOffered((0,)))
+    assert workers.coordinator.remove_worker("a") == [Order("b", RunCase(0, 2))]
+    assert workers.coordinator.report_crashed_item("a", 0) == [Order("b", CancelCase(0, 2))]
+
+
 def test_cases_after_the_failure_that_ends_the_session_are_not_started_or_are_cancelled() -> None:
     workers = Workers(concurrency=3, maxfail=1)
     workers.join("a")
@@ -620,7 +639,15 @@ class Session(RuleBasedStateMachine):
     def die(self, data: st.DataObject) -> None:
         self.lose(data.draw(st.sampled_from(sorted(self.alive))))
 
-    def lose(self, worker: str) -> None:
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data(), index=st.integers(0, CASES - 1))
+    def die_with_an_item(self, data: st.DataObject, index: int) -> None:
+        """pytest reports the item as crashed: no other worker waits for it."""
+        worker = data.draw(st.sampled_from(sorted(self.alive)))
+        if index not in {item for other, item in self.waiting.items() if other != worker}:
+            self.lose(worker, index)
+
+    def lose(self, worker: str, item: int | None = None) -> None:
         self.alive.discard(worker)
         self.waiting.pop(worker, None)
         for requests in (self.asking, self.sent):
@@ -632,7 +659,11 @@ class Session(RuleBasedStateMachine):
             self.stalled.discard(run)
             self.cancelled.discard(run)
             self.deaths[run[0]] = self.deaths.get(run[0], 0) + 1
-        self.obey(self.coordinator.remove_worker(worker))
+        if item is None:
+            self.obey(self.coordinator.remove_worker(worker))
+        else:
+            self.obey(self.coordinator.report_crashed_item(worker, item))
+            assert all(run in self.cancelled | self.finished.keys() for run in self.running if run[0] == item)
 
     @rule(index=st.integers(0, CASES - 1), failed=st.booleans())
     def report(self, index: int, failed: bool) -> None:
