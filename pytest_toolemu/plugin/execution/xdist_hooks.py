@@ -66,7 +66,11 @@ class XdistHooks:
             from pytest_toolemu.plugin.output.row_property import crashed_row
 
             self._session.rows[crashitem] = crashed_row(crashitem, self._slices(crashitem))
-            report.longrepr = f"{report.longrepr}{self._cases_in_flight(report.node)}"
+            transport = self._services.transport
+            if transport is not None and crashitem in self._session.nodeids:
+                worker = report.node.gateway.id
+                transport.report_crashed_item(worker, self._session.nodeids.index(crashitem))
+                report.longrepr = f"{report.longrepr}{self._cases_in_flight(transport.cases_running_on(worker))}"
 
     def _slices(self, nodeid: str) -> dict[str, Any]:
         """Return the slices that a case is in, as the workers have stored them with the plan of the session."""
@@ -92,16 +96,15 @@ class XdistHooks:
             return WorkerInput(**shared, limit_share=1 / max(1, len(node.config.getoption("tx", None) or [1])))
         return WorkerInput(**shared, channel=connect_worker(services.open_transport(), node))
 
-    def _cases_in_flight(self, node: Any) -> str:
+    def _cases_in_flight(self, indices: list[int]) -> str:
         """Return a sentence about the cases that a worker was running when it died."""
-        transport = self._services.transport
-        indices = transport.cases_running_on(node.gateway.id) if transport else []
         if not indices:
             return ""
         names = ", ".join(self._session.nodeids[index] for index in indices)
         return (
-            f"\nThat worker was running these cases, any of which may have ended it; each runs again elsewhere, once: "
-            f"{names}. An agent must not end its process (os._exit, a crash in an extension)."
+            f"\nThat worker was running these cases, any of which may have ended it: {names}. "
+            "Those that are not reported as crashed run again elsewhere, once. "
+            "An agent must not end its process (os._exit, a crash in an extension)."
         )
 
 
