@@ -59,7 +59,7 @@ class Provider:
     refused: int = 0
     busy: int = 0
 
-    account = "simulated"
+    rate_limit_key = "simulated"
 
     @property
     def identity(self) -> dict[str, Any]:

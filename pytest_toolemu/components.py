@@ -42,7 +42,8 @@ from pytest_toolemu.models import (
 from pytest_toolemu.models.budgeted import BudgetedModel
 from pytest_toolemu.models.endpoint import RemoteModel
 from pytest_toolemu.models.pricing import Prices
-from pytest_toolemu.models.retrying import RateLimiter, RetryingModel, Unlimited
+from pytest_toolemu.models.rate_limiter import LocalRateLimiter, RateLimiter
+from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.scheduling.budget import Budget, BudgetGuard
 from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, PROVIDERS, REFERENCE, AgentConfig, Settings, is_model
 
@@ -64,7 +65,7 @@ class Components:
         places: Callable[[], Mapping[str, ServedEndpoint]] = dict,
     ) -> None:
         self._settings = settings
-        self._gate = gate or Unlimited(settings.concurrency)
+        self._gate = gate or LocalRateLimiter(settings.concurrency)
         self._budget = budget or Budget()
         self._prices = prices
         self._places = places
@@ -160,7 +161,7 @@ class Components:
     def accounts(self, url: str) -> list[str]:
         """What the models that this session serves at a URL are called where leave is asked for."""
         return [
-            model.account
+            model.rate_limit_key
             for name, model in self._models.items()
             if isinstance(model, RetryingModel) and (place := self._place(parse_spec(name))) and place.url == url
         ]

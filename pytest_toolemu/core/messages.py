@@ -53,6 +53,10 @@ class ReplySchema(Record):
     name: str
     schema_: dict[str, Any] = Field(alias="schema")
 
+    def __hash__(self) -> int:
+        """Hash by the name only: hashing the schema would take longer than the work that a cache saves."""
+        return hash(self.name)
+
 
 class Usage(Record):
     """The tokens of one or more model calls.

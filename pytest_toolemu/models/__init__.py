@@ -1,4 +1,4 @@
-"""Models: from a name on the command line to something that answers messages."""
+"""Models: from a name on the command line to an object that answers requests."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _VARIABLES: Final = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     "vllm": ("VLLM_API_KEY",),
 }
-# No such route, or an answer that is no JSON, such as the page of a web server.
+# Status of a missing route, or of a response that is not JSON, such as the page of a web server.
 _NO_ROUTE: Final = (200, 404, 405, 501)
 KEYS: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY")
-"""The variables in which keys are looked for first."""
+"""The variables that are searched for keys first."""
 
 
 def open_model(
@@ -49,18 +49,18 @@ def open_model(
     environ: Mapping[str, str] | None = None,
     served: ServedEndpoint | None = None,
 ) -> RemoteModel:
-    """The model, ready to be asked; nothing is sent yet. UsageError when its SDK, key or URL is missing.
+    """Open a model without sending a request. UsageError if its SDK, key or URL is missing.
 
-    ``OPENAI_BASE_URL``, ``ANTHROPIC_BASE_URL`` and ``VLLM_BASE_URL`` hold where the spec has no ``@base_url``.
+    ``OPENAI_BASE_URL``, ``ANTHROPIC_BASE_URL`` and ``VLLM_BASE_URL`` apply if the spec has no ``@base_url``.
     ``served`` says where the session serves the model itself.
     """
-    given = dict(os.environ if environ is None else environ)
-    address = _address(spec, given | {"VLLM_BASE_URL": served.url} if served else given)
+    variables = dict(os.environ if environ is None else environ)
+    address = _address(spec, variables | {"VLLM_BASE_URL": served.url} if served else variables)
     address = replace(address, recorded_as=served.recorded_as) if served else address
     extra = "anthropic" if spec.provider == "anthropic" else "openai"
     require_sdk(extra, spec)
     try:
-        # An SDK costs half a second or more to import, so a session pays only for what it uses.
+        # Importing an SDK takes half a second or more, so a session imports only those it uses.
         if extra == "anthropic":
             from pytest_toolemu.models.anthropic import AnthropicModel
 
@@ -73,7 +73,7 @@ def open_model(
 
 
 def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Endpoint:
-    """The model as far as its recorded replies need it: nothing of it has to be installed, known or running."""
+    """Return a model that can only be replayed: no SDK, key or running server is needed."""
     try:
         base_url = _base_url(spec, os.environ if environ is None else environ)
     except UsageError:
@@ -82,9 +82,9 @@ def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, s
 
 
 async def preflight(model: Endpoint) -> None:
-    """Ask the endpoint, at no token cost, whether it is there, takes the key and serves the model; UsageError if not.
+    """Check at no token cost that the endpoint answers, accepts the key and serves the model; UsageError if not.
 
-    An endpoint that cannot tell (no models route, no permission, busy) is let through: its first request will.
+    An endpoint that cannot be checked (no models route, no permission, busy) is accepted; its first request will show.
     """
     name = model.identity["name"]
     served: list[str] = []
@@ -104,7 +104,7 @@ async def preflight(model: Endpoint) -> None:
 
 
 async def _check_route(model: Endpoint, listed: ModelError) -> None:
-    """Tell an endpoint that lists no models from a URL whose path is wrong: there, completions have no route either."""
+    """Distinguish an endpoint that lists no models from a URL with a wrong path, which has no completions either."""
     try:
         await model.probe()
     except ModelError as error:
@@ -122,7 +122,7 @@ def _wrong_path(identity: Mapping[str, Any], listed: ModelError) -> str:
     if provider == "anthropic":
         protocol, hint = "Anthropic", "" if url == root else f"; try {root}"
     proxy = proxy_of(url)
-    by_proxy = f"; it was asked through the proxy {proxy.address}: {proxy.remedy}" if proxy else ""
+    by_proxy = f"; the request went through the proxy {proxy.address}: {proxy.remedy}" if proxy else ""
     return (
         f"{provider}:{identity['name']}: {url} answered {answer} for its models and for completions, so no "
         f"{protocol}-compatible API is at this path{hint}{by_proxy}"
@@ -147,8 +147,8 @@ def _address(spec: ModelSpec, environ: Mapping[str, str]) -> EndpointAddress:
 
 def _base_url(spec: ModelSpec, environ: Mapping[str, str]) -> str:
     variable = f"{spec.provider.upper()}_BASE_URL"
-    given = environ.get(variable, "").strip()
-    url = spec.base_url or (given and check_url(given, variable))
+    value = environ.get(variable, "").strip()
+    url = spec.base_url or (value and check_url(value, variable))
     if spec.provider == "anthropic":
         return (url or OFFICIAL["anthropic"]).removesuffix("/v1")  # the SDK adds it
     if not url and spec.provider == "vllm":

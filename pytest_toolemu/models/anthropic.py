@@ -1,4 +1,4 @@
-"""Messages: Anthropic itself, and servers that speak its protocol."""
+"""Models behind Anthropic's Messages protocol: Anthropic itself, and compatible endpoints."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _STOPS: Final[dict[str, Stop]] = {
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
 }
-# Four marks are allowed; one is for the conversation.
-_PARTS: Final = 3
+# The protocol allows four cache marks; one is reserved for the conversation.
+_MARKED_SYSTEM_BLOCKS: Final = 3
 _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
 
 
 class AnthropicModel:
-    """A model behind Messages. Temperature and seed are not sent: the protocol no longer has them."""
+    """A model behind the Messages protocol, which has no seed and no longer a temperature; neither is sent."""
 
     def __init__(self, address: EndpointAddress, parameters: Parameters) -> None:
         self._address = address
@@ -53,8 +53,8 @@ class AnthropicModel:
         self._clients = ClientPool(self._client)
 
     def _client(self, verify: Any) -> anthropic.AsyncAnthropic:
-        address, hooks = self._address, {"response": [self._address.hear]}
-        # One of the two must be given, or the SDK looks for profiles on the disk.
+        address, hooks = self._address, {"response": [self._address.on_response]}
+        # Without either, the SDK would look for profiles on the disk.
         bearer = address.variable == "ANTHROPIC_AUTH_TOKEN"
         return anthropic.AsyncAnthropic(
             api_key=None if bearer else address.secret or "no-key",
@@ -69,12 +69,12 @@ class AnthropicModel:
         return f"<AnthropicModel {self._address.spec}>"
 
     @property
-    def account(self) -> str:
-        """What shares a rate limit."""
-        return self._address.account
+    def rate_limit_key(self) -> str:
+        """Name of what shares a rate limit."""
+        return self._address.rate_limit_key
 
     def quotas(self) -> tuple[Quota | None, Quota | None]:
-        """What the headers since the last call say is left of requests and tokens."""
+        """Return the remaining requests and tokens from the headers received since the last call."""
         return self._address.quotas()
 
     async def complete(self, request: ModelRequest) -> Reply:
@@ -89,7 +89,7 @@ class AnthropicModel:
         return reply.model_copy(update={"schema_fallback": fallback}) if fallback else reply
 
     async def served(self) -> list[str]:
-        """Names of the models at the URL."""
+        """List the models at the URL."""
         async with self._clients.one() as client:
             listed = client.models.list(limit=1000)
             return await self._route(listed, lambda page: [model.id for model in page.data or ()])
@@ -100,7 +100,7 @@ class AnthropicModel:
             await self._route(client.models.retrieve(name), lambda _: None)
 
     async def probe(self) -> None:
-        """Ask for a completion of nothing, which every endpoint refuses at no cost."""
+        """Send an empty completion request, which every endpoint refuses at no cost."""
         async with self._clients.one() as client:
             await self._route(client.post("/v1/messages", cast_to=httpx2.Response, body={}), read_nothing)
 
@@ -126,7 +126,7 @@ class AnthropicModel:
         return body
 
     async def _send(self, body: Body) -> Reply:
-        # Below the SDK's typed method, which walks through request and reply type by type: a third of its CPU.
+        # Below the SDK's typed method, which walks through request and reply type by type: a third of its CPU time.
         async with self._clients.one() as client:
             request = client.post("/v1/messages", cast_to=httpx2.Response, body=body)
             return await self._address.send(request, _reply, anthropic.AnthropicError, self._timeout)
@@ -135,30 +135,25 @@ class AnthropicModel:
         return await self._address.send(request, read, anthropic.AnthropicError, min(self._timeout, ROUTE_SECONDS))
 
 
-@functools.lru_cache(256)  # the same schema comes with every request of a judge or emulator
-def _output_schema(name: str, text: str) -> dict[str, Any]:
-    schema = json.loads(text)
-    if not is_closed(schema):
+@functools.lru_cache(256)  # every request of a judge or an emulator has the same schema
+def output_schema(schema: ReplySchema) -> dict[str, Any]:
+    """Return the schema as Anthropic's constrained decoding accepts it. ValueError says why it cannot be expressed.
+
+    All objects are closed there. Bounds that are not enforced (lengths, ranges) move into descriptions, so callers
+    still validate the reply against the schema itself.
+    """
+    if not is_closed(schema.schema_):
         raise ValueError("Anthropic's structured output cannot express an object that may have any members")
     try:
-        # The format has no name of its own; the title carries it.
-        return anthropic.transform_schema({**without_type_lists(schema), "title": name})
+        # The format has no field for the name, so it becomes the title.
+        return anthropic.transform_schema({**without_type_lists(schema.schema_), "title": schema.name})
     except (ValueError, TypeError, AssertionError) as error:
         why = str(error) or type(error).__name__
         raise ValueError(f"the Anthropic SDK cannot convert the schema ({why})") from None
 
 
-def output_schema(schema: ReplySchema) -> dict[str, Any]:
-    """Return the schema as Anthropic's constrained decoding takes it. ValueError says why it cannot be expressed there.
-
-    All objects are closed there. Bounds that are not enforced (lengths, ranges) move into descriptions, so callers
-    still validate the reply against the schema itself.
-    """
-    return _output_schema(schema.name, json.dumps(schema.schema_))
-
-
 def _turns(messages: Messages) -> list[dict[str, Any]]:
-    """Alternating turns: results of calls are the user's, and what follows them joins their turn."""
+    """Group messages into alternating turns: results of calls belong to the user, with the user messages after them."""
     turns: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "system":
@@ -185,13 +180,13 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _text(content: str) -> dict[str, Any]:
-    # A block without text is refused, but a model may well have said nothing.
+    # The endpoint refuses a block without text, but a model may have written nothing.
     return {"type": "text", "text": content if content.strip() else "(empty)"}
 
 
 def _mark_cached(system: list[dict[str, Any]], turns: list[dict[str, Any]], *, grows: bool) -> None:
-    """Mark where each constant part ends, and where the next request of a growing conversation will find this one."""
-    for block in system[-_PARTS:]:
+    """Mark the end of each constant part and, in a growing conversation, of the part that the next request repeats."""
+    for block in system[-_MARKED_SYSTEM_BLOCKS:]:
         block.update(_CACHED)
     if turns and (grows or not system):
         last = turns[-1]["content"][-1]
@@ -209,8 +204,8 @@ def _reply(response: httpx2.Response) -> Reply:
             if block["type"] == "tool_use"
         ]
         stop: Stop = _STOPS.get(message.get("stop_reason") or "", "other")
-        # Thinking must go back exactly as it came; text and calls alone can be written anew.
-        plain = all(block["type"] in ("text", "tool_use") for block in blocks)
+        # Thinking blocks must be sent back unchanged; text and calls can be rebuilt from the reply.
+        can_be_rebuilt = all(block["type"] in ("text", "tool_use") for block in blocks)
         return Reply(
             text="".join(texts),
             calls=tuple(calls),
@@ -219,7 +214,7 @@ def _reply(response: httpx2.Response) -> Reply:
             usage=_usage(message.get("usage")),
             model=message.get("model") or "",
             request_id=response.headers.get("request-id"),
-            native=None if plain else tuple(blocks),
+            native=None if can_be_rebuilt else tuple(blocks),
         )
 
 

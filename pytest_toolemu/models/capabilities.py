@@ -1,7 +1,7 @@
-"""What an endpoint turns out not to take, learnt from its refusals, and how to say the same without it.
+"""Learn from refusals which parameters an endpoint does not support, and send requests without them.
 
-Nobody publishes which of the many OpenAI- and Anthropic-like endpoints take a temperature, a seed or a reply schema.
-So a request is sent as wished, and what a refusal names is left out from then on.
+There is no list of the many OpenAI- and Anthropic-compatible endpoints that support a temperature, a seed or a reply
+schema. So the first request has all parameters, and those that a refusal names are left out from then on.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ Messages = tuple[Message, ...]
 Body = dict[str, Any]
 Build = Callable[[ModelRequest, frozenset[str]], Body]
 
-# A limit that is refused for its value is the user's to mend; dropping it would silently lift it.
+# If a limit is refused because of its value, the user must change it; dropping it would silently lift the limit.
 _LIMITS: Final = frozenset({"max_tokens", "max_completion_tokens"})
 _BAD_VALUE: Final = re.compile(r"(?i)too large|exceed|context length|at most|maximum|less than|greater than")
-# These sit inside messages and tools, where it is not worth looking for them.
+# Parameters inside messages and tools; they count as sent without a search for them.
 _NESTED: Final = frozenset({"strict", "cache_control"})
-_TRIALS: Final = 3
+# Refused schemas, without any accepted one, after which the endpoint is taken not to support schemas.
+_MAX_REFUSED_SCHEMAS: Final = 3
 _SHORT: Final = 200
 
 
 class Capabilities:
-    """The terms that one endpoint accepts, kept for the life of its model."""
+    """What one endpoint supports, learned during the life of its model."""
 
     def __init__(self, optional: frozenset[str]) -> None:
         self._optional = optional
         self._refused: frozenset[str] = frozenset()
-        self._schemas_refused: dict[str, str] = {}  # each with the endpoint's words
-        self._schema_taken = False
+        self._schemas_refused: dict[str, str] = {}  # each with the endpoint's reason
+        self._accepts_schemas = False
 
     async def negotiate(self, request: ModelRequest, build: Build, send: Callable[[Body], Awaitable[Reply]]) -> Reply:
         """Build and send a request until the endpoint accepts it or rejects something that cannot be left out.
@@ -44,8 +45,8 @@ class Capabilities:
         ``build`` gets a request without one, whose messages ask for the schema in words.
         """
         schema, refused = request.schema, self._refused
-        constrain = wished = schema is not None and self._worth_asking(schema)
-        complaint = "" if schema is None or wished else self._complaint(schema)
+        constrain = tried = schema is not None and self._may_support(schema)
+        complaint = "" if schema is None or tried else self._earlier_complaint(schema)
         while True:
             body = build(request if constrain else with_schema_in_words(request), refused)
             sent = {name for name in self._optional - refused if name in body or name in _NESTED}
@@ -56,31 +57,31 @@ class Capabilities:
                     refused |= named
                 elif constrain and error.status in (400, 404, 422):
                     constrain = False
-                    complaint = _complaint_of(error)
+                    complaint = _reason(error)
                 else:
                     raise
                 continue
-            # Only a success without them shows that they were the trouble.
+            # Only a success without the parameters proves that they were the cause of the refusal.
             self._refused |= refused
-            if schema is not None and wished:
+            if schema is not None and tried:
                 self._learn(schema, complaint)
             return reply.model_copy(update={"schema_fallback": complaint}) if complaint else reply
 
-    def _worth_asking(self, schema: ReplySchema) -> bool:
-        # One refused schema may be that schema's fault; several and never a success are the endpoint's nature.
+    def _may_support(self, schema: ReplySchema) -> bool:
+        # One refusal may be due to that schema; several refusals without a success are due to the endpoint.
         return _key(schema) not in self._schemas_refused and (
-            self._schema_taken or len(self._schemas_refused) < _TRIALS
+            self._accepts_schemas or len(self._schemas_refused) < _MAX_REFUSED_SCHEMAS
         )
 
-    def _complaint(self, schema: ReplySchema) -> str:
-        """What the endpoint said when it refused this schema; of another that it refused, where it was not asked."""
+    def _earlier_complaint(self, schema: ReplySchema) -> str:
+        """Return the endpoint's reason for refusing this schema, or another one if it never got this one."""
         return self._schemas_refused.get(_key(schema)) or next(iter(self._schemas_refused.values()))
 
     def _learn(self, schema: ReplySchema, complaint: str) -> None:
         if complaint:
             self._schemas_refused[_key(schema)] = complaint
         else:
-            self._schema_taken = True
+            self._accepts_schemas = True
 
 
 def with_schema_in_words(request: ModelRequest) -> ModelRequest:
@@ -88,7 +89,7 @@ def with_schema_in_words(request: ModelRequest) -> ModelRequest:
     messages, schema = request.messages, request.schema
     if schema is None:
         return request
-    words = (
+    instruction = (
         "Reply with one JSON value and nothing else: no code fence, nothing before or after it. "
         "It must conform to this JSON Schema:\n"
         + json.dumps({**schema.schema_, "title": schema.name}, ensure_ascii=False)
@@ -96,15 +97,15 @@ def with_schema_in_words(request: ModelRequest) -> ModelRequest:
     index = 0 if messages and messages[0].role == "system" else len(messages) - 1
     if messages and messages[index].role in ("system", "user"):
         original = messages[index]
-        extended = original.model_copy(update={"content": f"{original.content}\n\n{words}"})
+        extended = original.model_copy(update={"content": f"{original.content}\n\n{instruction}"})
         messages = (*messages[:index], extended, *messages[index + 1 :])
     else:
-        messages = (*messages, Message(role="user", content=words))
+        messages = (*messages, Message(role="user", content=instruction))
     return replace(request, messages=messages, schema=None)
 
 
 def as_object(arguments: str) -> dict[str, Any]:
-    """A call's arguments as endpoints demand to get them back: an object, whatever the model had written."""
+    """Return a call's arguments in the form that endpoints accept in a conversation: an object, even if invalid."""
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -113,12 +114,12 @@ def as_object(arguments: str) -> dict[str, Any]:
 
 
 def tool_name(name: str) -> str:
-    """A called name as endpoints demand to get it back, even one the model made up."""
+    """Return a called name in the form that endpoints accept in a conversation, even if no tool has this name."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
 
 
 def unicode(text: str | None) -> str:
-    """Text without lone surrogates, which some endpoints produce by cutting a character in two."""
+    """Replace lone surrogates, which some endpoints produce by cutting a character in two."""
     return (text or "").encode("utf-8", "replace").decode("utf-8")
 
 
@@ -126,7 +127,7 @@ def _key(schema: ReplySchema) -> str:
     return json.dumps(schema.schema_, ensure_ascii=False)
 
 
-def _complaint_of(error: ModelError) -> str:
+def _reason(error: ModelError) -> str:
     text = str(error).partition(" answered ")[2]
     return f"the endpoint answered {text[:_SHORT]}"
 
@@ -134,6 +135,6 @@ def _complaint_of(error: ModelError) -> str:
 def _named(error: ModelError, sent: set[str]) -> set[str]:
     if error.status not in (400, 422):
         return set()
-    text = str(error).partition(" answered ")[2]  # the model's name comes before, and may be anything
+    text = str(error).partition(" answered ")[2]  # the model's name, which comes first, may contain any word
     named = {name for name in sent if re.search(rf"\b{name}\b", text)}
     return named - _LIMITS if _BAD_VALUE.search(text) else named

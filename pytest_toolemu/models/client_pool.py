@@ -1,5 +1,7 @@
-"""One SDK client for every few requests in flight: the HTTP library's pool looks at each of its connections, and into
-the socket of those at rest, whenever a request begins or ends. With 64 in one pool that is a fifth of all CPU.
+"""Spread requests over several SDK clients, each with a small connection pool.
+
+The HTTP library's pool checks all of its connections, and the sockets of the idle ones, whenever a request begins or
+ends. With 64 connections in one pool, that takes a fifth of the CPU time.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import httpx2
 
-SHARE: Final = 8
-"""Requests in flight for which one pool of connections is enough."""
+REQUESTS_PER_CLIENT: Final = 8
+"""Requests in flight that share one client."""
 
-# A pool that nobody has used for so long, in seconds, is closed: by itself it only drops connections when it is used.
-_IDLE: Final = 15.0
+# Seconds after which an unused client is closed: its own pool drops idle connections only when it is used.
+_IDLE_SECONDS: Final = 15.0
 
 
 class Closable(Protocol):
@@ -39,8 +41,10 @@ class _Pool(Generic[C]):
 
 
 class ClientPool(Generic[C]):
-    """As many as are needed, made by ``make``, which is given the ``verify`` of their HTTP clients: loading the
-    certificates takes longer than all else. ``clock`` counts seconds.
+    """Clients created by ``make`` as needed; ``clock`` counts seconds.
+
+    ``make`` gets the SSL context for the HTTP client's ``verify``. All clients share it, because loading the
+    certificates takes longer than everything else.
     """
 
     def __init__(self, make: Callable[[Any], C], clock: Callable[[], float] = time.monotonic) -> None:
@@ -51,8 +55,8 @@ class ClientPool(Generic[C]):
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[C]:
-        """The first that has a place left, for one request."""
-        pool = next((pool for pool in self._pools if pool.in_flight < SHARE), None)
+        """Lend the first client that has room for one more request."""
+        pool = next((pool for pool in self._pools if pool.in_flight < REQUESTS_PER_CLIENT), None)
         if pool is None:
             pool = _Pool(self._make(self._verify))
             self._pools.append(pool)
@@ -70,5 +74,5 @@ class ClientPool(Generic[C]):
 
     async def _drop_idle(self) -> None:
         now = self._clock()
-        while len(self._pools) > 1 and not self._pools[-1].in_flight and now - self._pools[-1].used > _IDLE:
+        while len(self._pools) > 1 and not self._pools[-1].in_flight and now - self._pools[-1].used > _IDLE_SECONDS:
             await self._pools.pop().client.close()

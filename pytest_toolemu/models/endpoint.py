@@ -1,4 +1,4 @@
-"""Where a model's requests go, and how their failures read: one sentence each, never with a credential in it."""
+"""Where a model's requests go, and the messages of their failures: one sentence each, never with a credential."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The models route answers at once or not at all; no session waits longer for it before it starts.
+# Seconds for the models route: it answers at once or not at all, and the session waits for it before it starts.
 ROUTE_SECONDS: Final = 20.0
 _SHOWN: Final = 600
-# 429 is "later" for a rate and "never" for an account without credit.
+# Status 429 means "later" for a rate limit, but "never" for an account without credit.
 _NO_CREDIT: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
 
 
 class Endpoint(Model, Protocol):
-    """A model behind a URL: it says what is served there, and must be closed."""
+    """A model behind a URL, which can list the models there and must be closed."""
 
     async def served(self) -> list[str]:
-        """Names of the models at the URL; costs no tokens."""
+        """List the models at the URL; costs no tokens."""
         ...
 
     async def confirm(self, name: str) -> None:
@@ -47,8 +47,9 @@ class Endpoint(Model, Protocol):
         ...
 
     async def probe(self) -> None:
-        """Ask for a completion of nothing, which costs no tokens: ModelError of status 404, 405 or 200 if the URL has
-        no such route, and of another status if it has.
+        """Send an empty completion request, which costs no tokens.
+
+        ModelError of status 404, 405 or 200 if the URL has no such route, and of another status if it has.
         """
         ...
 
@@ -58,15 +59,15 @@ class Endpoint(Model, Protocol):
 
 
 class RemoteModel(Endpoint, Protocol):
-    """An endpoint that requests are really sent to, and that has a limit of them."""
+    """An endpoint to which requests are actually sent, and which limits their rate."""
 
     @property
-    def account(self) -> str:
-        """Names provider, key and model: what shares a rate limit. Never the key itself."""
+    def rate_limit_key(self) -> str:
+        """Name of what shares a rate limit: provider, model, host, and a hash of the credential."""
         ...
 
     def quotas(self) -> tuple[Quota | None, Quota | None]:
-        """What the headers since the last call say is left of requests and tokens."""
+        """Return the remaining requests and tokens from the headers received since the last call."""
         ...
 
 
@@ -82,32 +83,35 @@ class EndpointAddress:
     variable: str
     secret: str | None = field(repr=False)
     recorded_as: str = ""
-    _heard: list[tuple[Quota | None, Quota | None]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _quotas: list[tuple[Quota | None, Quota | None]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.secret:
             REGISTRY.register(self.secret, self.variable)
 
     @property
-    def account(self) -> str:
-        """Names provider, key and model: what shares a rate limit. Never the key itself."""
+    def rate_limit_key(self) -> str:
+        """Name of what shares a rate limit: provider, model, host, and a hash of the credential."""
         key = hashlib.sha256(self.secret.encode()).hexdigest()[:8] if self.secret else "no key"
         return f"{self.spec.label}@{urlsplit(self.base_url).netloc} ({key})"
 
-    async def hear(self, response: Any) -> None:
-        """What the SDK's HTTP client calls with each response."""
-        self._heard[:] = [quotas(response.headers)]
+    async def on_response(self, response: Any) -> None:
+        """Keep the rate-limit headers of a response. The SDK's HTTP client calls this with each response."""
+        self._quotas[:] = [quotas(response.headers)]
 
     def quotas(self) -> tuple[Quota | None, Quota | None]:
-        """What the headers since the last call say is left of requests and tokens."""
-        return self._heard.pop() if self._heard else (None, None)
+        """Return the remaining requests and tokens from the headers received since the last call."""
+        return self._quotas.pop() if self._quotas else (None, None)
 
     async def send(
         self, request: Awaitable[Any], read: Callable[[Any], T], errors: type[Exception], seconds: float
     ) -> T:
-        """What ``read`` makes of the answer to an SDK's request; whatever goes wrong is a ModelError.
+        """Await an SDK's request and return what ``read`` makes of the response; every failure is a ModelError.
 
-        ``errors`` is the base of the SDK's errors. ``read`` raises ValueError with what it got where that is no answer.
+        ``errors`` is the base class of the SDK's errors. ``read`` raises ValueError with the text of an unusable
+        response. ``seconds`` limits the time until the whole response is there.
         """
         failure: ModelError
         try:
@@ -119,19 +123,20 @@ class EndpointAddress:
             failure = self._failure(error)
         except (AttributeError, ValueError) as error:
             failure = self._malformed(str(error))
-        # Raised out here: inside an except clause it would carry the SDK's error, and so its request, as __context__.
+        # Raised outside the except clauses: inside, its __context__ would be the SDK's error, which holds the request
+        # with the credential in its headers.
         raise failure
 
-    def _malformed(self, what: str) -> ModelError:
-        # A gateway's hiccup more often than not, so transient.
-        message = f"{self.spec.label}: {self.base_url} answered with {self._clean(what)!r} in place of a reply"
+    def _malformed(self, text: str) -> ModelError:
+        # Transient, because this is usually a momentary problem of a gateway.
+        message = f"{self.spec.label}: {self.base_url} answered with {self._clean(text)!r} instead of a reply"
         return ModelError(message, status=200, transient=True)
 
-    def _unreachable(self, what: str, question: str) -> ModelError:
-        """Say that there was no answer; through a proxy, that may be what does not work."""
+    def _unreachable(self, problem: str, hint: str) -> ModelError:
+        """Build the error for a missing response; if there is a proxy, the proxy may be the cause."""
         if proxy := proxy_of(self.base_url):
-            question = f"; it was asked through the proxy {proxy.address}: {proxy.remedy}"
-        return ModelError(f"{self.spec.label}: {self.base_url} {what}{question}", transient=True)
+            hint = f"; the request went through the proxy {proxy.address}: {proxy.remedy}"
+        return ModelError(f"{self.spec.label}: {self.base_url} {problem}{hint}", transient=True)
 
     def _failure(self, error: Exception) -> ModelError:
         status: int | None = getattr(error, "status_code", None)
@@ -140,16 +145,14 @@ class EndpointAddress:
             return self._unreachable(f"cannot be reached ({cause})", "; is a server running there?")
         proxy = proxy_of(self.base_url)
         if status == 407 and proxy:
-            told = (
-                f"the proxy {proxy.address} asks for a user name and a password (407); put them into {proxy.variable}"
-            )
-            return ModelError(f"{self.spec.label}: {told}", status=407)
+            problem = f"the proxy {proxy.address} requires a user name and a password (407)"
+            return ModelError(f"{self.spec.label}: {problem}; put them into {proxy.variable}", status=407)
         if status == 401:
-            problem = "asks for a key" if self.secret is None else f"refused the key in {self.variable}"
+            problem = "requires a key" if self.secret is None else f"refused the key in {self.variable}"
             remedy = f"put a valid one into {self.variable} in the environment or the .env file"
             return ModelError(f"{self.spec.label}: {self.base_url} {problem} (401); {remedy}", status=401)
         text, code = _complaint(getattr(error, "body", None))
-        by_proxy = f" (asked through the proxy {proxy.address} of {proxy.variable})" if proxy and status >= 500 else ""
+        by_proxy = f" (sent through the proxy {proxy.address} of {proxy.variable})" if proxy and status >= 500 else ""
         return ModelError(
             f"{self.spec.label}: {self.base_url} answered {status}: {self._clean(text or str(error))}{by_proxy}",
             status=status,
@@ -164,8 +167,10 @@ class EndpointAddress:
 
 @contextlib.contextmanager
 def reading(response: httpx2.Response) -> Iterator[Any]:
-    """The JSON value of a response with status 200. ValueError with what it is instead, where it is none or lacks what
-    is read in it: the SDKs do not validate either, and a gateway may answer with an HTML page or an error object.
+    """Yield the JSON value of a response with status 200.
+
+    ValueError with the response's text if it is not JSON, or if a member that the block reads is missing. The SDKs do
+    not validate responses either, and a gateway may answer with an HTML page or an error object.
     """
     try:
         value = response.json()
@@ -174,7 +179,7 @@ def reading(response: httpx2.Response) -> Iterator[Any]:
     try:
         yield value
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        # Not the text: a credential in it may be written with escapes, and pass unrecognised.
+        # Not the original text: a credential in it may be written with escapes, which redaction does not recognize.
         raise ValueError(f"({_why(error)}) {json.dumps(value, ensure_ascii=False)}") from None
 
 
@@ -185,19 +190,19 @@ def read_nothing(response: httpx2.Response) -> None:
 
 
 def _why(error: Exception) -> str:
-    if isinstance(error, ValidationError):  # whose own text shows a part of what it was given
+    if isinstance(error, ValidationError):  # its own text quotes a part of the input
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     return f"no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def _complaint(body: Any) -> tuple[str, str]:
-    """What an error body says, with the parameter it names, and its code; endpoints agree on no one shape."""
+    """Return the message of an error body, with the parameter it names, and its code; there is no common format."""
     inner = body.get("error", body) if isinstance(body, dict) else body
     if not isinstance(inner, dict):
         return (inner if isinstance(inner, str) else json.dumps(inner) if inner else ""), ""
-    said = inner.get("message") or inner.get("detail") or inner
-    text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+    message = inner.get("message") or inner.get("detail") or inner
+    text = message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
     param = inner.get("param")
     if isinstance(param, str) and param not in text:
         text = f"{text} ({param})"
@@ -205,7 +210,7 @@ def _complaint(body: Any) -> tuple[str, str]:
 
 
 def _retry_after(response: Any) -> float | None:
-    """Seconds from Retry-After-Ms or Retry-After, which is seconds or a date; None when absent or unreadable."""
+    """Return the seconds of Retry-After-Ms or Retry-After (seconds or a date); None if absent or unreadable."""
     headers = getattr(response, "headers", {})
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name)

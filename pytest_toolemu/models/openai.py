@@ -1,4 +1,4 @@
-"""Chat Completions: OpenAI itself, vLLM, and everything else that speaks its protocol."""
+"""Models behind OpenAI's Chat Completions protocol: OpenAI itself, vLLM, and compatible endpoints."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OpenAIModel:
         self._clients = ClientPool(self._client)
 
     def _client(self, verify: Any) -> openai.AsyncOpenAI:
-        hooks = {"response": [self._address.hear]}
+        hooks = {"response": [self._address.on_response]}
         return openai.AsyncOpenAI(
             api_key=self._address.secret or "no-key",
             base_url=self._address.base_url,
@@ -56,12 +56,12 @@ class OpenAIModel:
         return f"<OpenAIModel {self._address.spec}>"
 
     @property
-    def account(self) -> str:
-        """What shares a rate limit."""
-        return self._address.account
+    def rate_limit_key(self) -> str:
+        """Name of what shares a rate limit."""
+        return self._address.rate_limit_key
 
     def quotas(self) -> tuple[Quota | None, Quota | None]:
-        """What the headers since the last call say is left of requests and tokens."""
+        """Return the remaining requests and tokens from the headers received since the last call."""
         return self._address.quotas()
 
     async def complete(self, request: ModelRequest) -> Reply:
@@ -69,7 +69,7 @@ class OpenAIModel:
         return await self._capabilities.negotiate(request, self._body, self._send)
 
     async def served(self) -> list[str]:
-        """Names of the models at the URL."""
+        """List the models at the URL."""
         async with self._clients.one() as client:
             return await self._route(client.models.list(), lambda page: [model.id for model in page.data or ()])
 
@@ -79,7 +79,7 @@ class OpenAIModel:
             await self._route(client.models.retrieve(name), lambda _: None)
 
     async def probe(self) -> None:
-        """Ask for a completion of nothing, which every endpoint refuses at no cost."""
+        """Send an empty completion request, which every endpoint refuses at no cost."""
         async with self._clients.one() as client:
             await self._route(client.post("/chat/completions", cast_to=httpx2.Response, body={}), read_nothing)
 
@@ -100,26 +100,26 @@ class OpenAIModel:
         }
         body = {name: value for name, value in body.items() if value is not None and name not in refused}
         if tools:
-            # vLLM makes arguments conform where a tool is strict, and takes any schema for that.
-            any_schema = self._address.spec.provider == "vllm"
-            body["tools"] = [_tool(tool, strict and (any_schema or _may_be_strict(tool))) for tool in tools]
+            # vLLM constrains the arguments of strict tools and accepts any schema; OpenAI only those of strict mode.
+            accepts_any_schema = self._address.spec.provider == "vllm"
+            body["tools"] = [_tool(tool, strict and (accepts_any_schema or _may_be_strict(tool))) for tool in tools]
         if schema is not None:
-            described = {
+            json_schema = {
                 "name": tool_name(schema.name),
                 "schema": schema.schema_,
                 "strict": strict and satisfies_strict(schema.schema_),
             }
-            body["response_format"] = {"type": "json_schema", "json_schema": described}
+            body["response_format"] = {"type": "json_schema", "json_schema": json_schema}
         return body
 
     def _limit_name(self, refused: frozenset[str]) -> str:
-        # OpenAI's newer models refuse the old name; older servers elsewhere ignore the new one without a word.
+        # OpenAI's newer models refuse the old name; older servers of others silently ignore the new one.
         official = self._address.base_url.startswith(OFFICIAL["openai"])
         names = ("max_completion_tokens", "max_tokens") if official else ("max_tokens", "max_completion_tokens")
         return names[names[0] in refused]
 
     async def _send(self, body: Body) -> Reply:
-        # Below the SDK's typed method, which walks through request and reply type by type: a third of its CPU.
+        # Below the SDK's typed method, which walks through request and reply type by type: a third of its CPU time.
         async with self._clients.one() as client:
             request = client.post("/chat/completions", cast_to=httpx2.Response, body=body)
             return await self._address.send(request, _reply, openai.OpenAIError, self._parameters.timeout)
@@ -129,23 +129,23 @@ class OpenAIModel:
 
 
 def _one_system(messages: Messages) -> Messages:
-    """The conversation with one system message at most, as the templates of many open models take no second one."""
+    """Join all system messages into one: the chat templates of many open models accept no second one."""
     system = [message.content for message in messages if message.role == "system"]
     others = tuple(message for message in messages if message.role != "system")
     return (Message(role="system", content="\n\n".join(system)), *others) if system else others
 
 
 def _cache_key(messages: Messages, grows: bool) -> str | None:
-    """One key for all requests that begin alike, so that they reach the machine that has the prefix cached.
+    """Return a key shared by all requests with the same beginning, which routes them to a machine that has it cached.
 
-    Few enough share it that the machine is not overrun, at some 15 requests a minute: a growing conversation has one.
+    OpenAI limits a key to about 15 requests per minute and machine, so a growing conversation gets a key of its own.
     """
     heads = [message.content for message in messages if message.role == "system"]
     heads += [message.content for message in messages if message.role == "user"][: 1 if grows else 0]
     return hashlib.sha256("\0".join(heads).encode()).hexdigest()[:32] if heads else None
 
 
-@functools.lru_cache(4096)  # the same tools come with every request of a conversation
+@functools.lru_cache(4096)  # every request of a conversation has the same tools
 def _may_be_strict(tool: ToolSpec) -> bool:
     return satisfies_strict(tool.parameters)
 
@@ -205,7 +205,7 @@ def _call(call: dict[str, Any], index: int) -> ToolCall:
 def _stop(reason: str | None, calls: bool) -> tuple[Stop, str]:
     stop: Stop = _STOPS.get(reason or "", "other")
     detail = str(reason) if stop == "other" else ""
-    if stop in ("stop", "other") and calls:  # some servers say "stop" after a call
+    if stop in ("stop", "other") and calls:  # some servers report "stop" after a call
         stop = "calls"
     if stop == "calls" and not calls:
         stop = "other"
@@ -213,19 +213,19 @@ def _stop(reason: str | None, calls: bool) -> tuple[Stop, str]:
 
 
 def _raw(arguments: Any) -> str:
-    # Text by the protocol; some servers send the object itself.
+    # The protocol demands text, but some servers send the object itself.
     return unicode(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
 
 def _usage(usage: dict[str, Any] | None) -> Usage:
     if not usage or usage.get("prompt_tokens") is None or usage.get("completion_tokens") is None:
         return Usage(calls=1, unknown=1)
-    read, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    prompt, completion = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
     return Usage(
         input=usage["prompt_tokens"],
         output=usage["completion_tokens"],
-        cached=read.get("cached_tokens") or 0,
-        cache_written=read.get("cache_write_tokens") or 0,
-        reasoning=made.get("reasoning_tokens") or 0,
+        cached=prompt.get("cached_tokens") or 0,
+        cache_written=prompt.get("cache_write_tokens") or 0,
+        reasoning=completion.get("reasoning_tokens") or 0,
         calls=1,
     )

@@ -1,4 +1,4 @@
-"""What models cost: prices from a dated file, and the cost of requests by them. What is not known is never zero."""
+"""Prices of models from a dated file, and the cost of requests. An unknown cost is never counted as zero."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Price(Record):
     )
 
     def of(self, usage: Usage) -> float | None:
-        """USD for one request; None when its usage, or the price of a prompt so long, is not known."""
+        """Return the USD for one request; None if its usage, or the price for such a long prompt, is unknown."""
         if usage.unknown or (self.up_to is not None and usage.input > self.up_to):
             return None
         cached = self.input if self.cached is None else self.cached
@@ -65,15 +65,17 @@ class PriceList(Record):
     )
 
     def price(self, identity: Mapping[str, Any]) -> Price | None:
-        """The price of a model, by the provider, name and base URL of its identity."""
+        """Return the price of a model, by the provider, name and base URL of its identity."""
         name, url = str(identity.get("name", "")), str(identity.get("base_url") or "")
         if identity.get("provider") != self.provider:
             return None
         if self.base_url is not None and not fnmatch.fnmatchcase(url, self.base_url):
             return None
         names = (name, _DATED.sub("", name))
-        found = (price for known, price in self.models.items() if any(fnmatch.fnmatchcase(n, known) for n in names))
-        return next(found, None)
+        matching = (
+            price for pattern, price in self.models.items() if any(fnmatch.fnmatchcase(name, pattern) for name in names)
+        )
+        return next(matching, None)
 
 
 class PriceFile(Record):
@@ -84,20 +86,20 @@ class PriceFile(Record):
 
 @dataclass(frozen=True)
 class Prices:
-    """Price lists; the first that has a price for a model decides."""
+    """Price lists; the first one with a price for a model applies."""
 
     lists: tuple[PriceList, ...]
     _known: dict[tuple[object, ...], Price | None] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def read(cls, own: Path | None = None) -> Prices:
-        """The shipped prices, after those of a file of the user's; DocumentError says what is wrong with that file."""
-        mine = Document.read(own).build(PriceFile).prices if own else ()
-        return cls(mine + _shipped())
+    def read(cls, user_file: Path | None = None) -> Prices:
+        """Read the user's prices, which take precedence, and the shipped ones; DocumentError for an invalid file."""
+        user_prices = Document.read(user_file).build(PriceFile).prices if user_file else ()
+        return cls(user_prices + _shipped())
 
     def of(self, identity: Mapping[str, Any]) -> Price | None:
-        """The price of a model; None when nobody gave one."""
-        # A report asks this for each of ten thousand requests, of three models.
+        """Return the price of a model; None if no list has one."""
+        # Cached: a report calls this for ten thousand requests to three models.
         key = tuple(str(identity.get(name)) for name in ("provider", "name", "base_url"))
         if key not in self._known:
             listed = self.listing(identity)
@@ -105,7 +107,7 @@ class Prices:
         return self._known[key]
 
     def listing(self, identity: Mapping[str, Any]) -> PriceList | None:
-        """The list that a model's price is from."""
+        """Return the list that has the price of a model."""
         return next((each for each in self.lists if each.price(identity)), None)
 
 
@@ -118,10 +120,10 @@ def _shipped() -> tuple[PriceList, ...]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What some requests used and cost.
+    """Tokens and cost of a number of requests.
 
-    ``unknown`` of the ``calls`` have no known cost. ``unseen`` counts the runs whose requests were not recorded at all:
-    those of custom agents, and imported ones. With either, the rest is a lower bound.
+    ``unknown`` counts the ``calls`` whose cost is unknown. ``unseen`` counts the runs whose requests were not recorded:
+    those of custom agents, and imported ones. If either is not zero, the other fields are lower bounds.
     """
 
     calls: int = 0
@@ -137,23 +139,23 @@ class Cost:
 
     @property
     def known_usd(self) -> float | None:
-        """USD, a lower bound where a part is unknown; None where all of it is."""
+        """USD, a lower bound if a part is unknown; None if everything is unknown."""
         return None if (self.unknown or self.unseen) and self.unknown == self.calls else self.usd
 
     @property
     def text(self) -> str:
-        """Return ``1.25``, ``at least 1.25`` where a part is unknown, ``unknown`` where all is."""
+        """Text such as ``1.25``, ``at least 1.25`` if a part is unknown, or ``unknown``."""
         incomplete = bool(self.unknown or self.unseen)
         return sum_text(usd_text(self.usd), nothing_known=self.known_usd is None, incomplete=incomplete)
 
 
-def costs_of(exchanges: Iterable[ModelCall], prices: Prices) -> dict[Role, Cost]:
-    """The cost of each role. A request without a reply may have cost something, so its cost is unknown."""
-    found: dict[Role, Cost] = {}
-    for exchange in exchanges:
-        usage = exchange.reply.usage if exchange.reply else Usage(calls=1, unknown=1)
-        price = prices.of(exchange.model)
+def costs_of(calls: Iterable[ModelCall], prices: Prices) -> dict[Role, Cost]:
+    """Return the cost of each role. A request without a reply may have cost something, so its cost is unknown."""
+    costs: dict[Role, Cost] = {}
+    for call in calls:
+        usage = call.reply.usage if call.reply else Usage(calls=1, unknown=1)
+        price = prices.of(call.model)
         usd = price.of(usage) if price else None
         cost = Cost(1, usd is None, usage.input, usage.cached, usage.output, usd or 0.0)
-        found[exchange.role] = found.get(exchange.role, Cost()) + cost
-    return found
+        costs[call.role] = costs.get(call.role, Cost()) + cost
+    return costs

@@ -1,4 +1,4 @@
-"""Which proxy of the environment requests to a URL go through."""
+"""Find the proxy that requests to a URL go through."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.request import getproxies, proxy_bypass
 
 @dataclass(frozen=True)
 class Proxy:
-    """A proxy: its address without credentials, the variable that names it, and the host that is asked through it."""
+    """A proxy: its address without credentials, the variable that names it, and the host of the request."""
 
     address: str
     variable: str
@@ -18,7 +18,7 @@ class Proxy:
 
     @property
     def remedy(self) -> str:
-        """What to do if it does not work."""
+        """What to do if the proxy does not work."""
         return f"check {self.variable}, or add {self.host} to NO_PROXY"
 
 
@@ -26,12 +26,12 @@ def proxy_of(url: str) -> Proxy | None:
     """Return the proxy that HTTP clients take from the environment for this URL; None for a direct connection."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    found = getproxies()
-    scheme = parts.scheme if parts.scheme in found else "all"
-    if scheme not in found or not found[scheme] or proxy_bypass(host):
+    proxies = getproxies()
+    scheme = parts.scheme if parts.scheme in proxies else "all"
+    if scheme not in proxies or not proxies[scheme] or proxy_bypass(host):
         return None
     variable = next((name for name in os.environ if name.lower() == f"{scheme}_proxy"), f"the system's {scheme} proxy")
-    return Proxy(_without_credentials(found[scheme]), variable, host)
+    return Proxy(_without_credentials(proxies[scheme]), variable, host)
 
 
 def _without_credentials(address: str) -> str:

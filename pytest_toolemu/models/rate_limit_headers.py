@@ -1,4 +1,4 @@
-"""What an endpoint's headers say may still be sent. Both providers' limits are buckets that fill up all the time."""
+"""Read the remaining requests and tokens from response headers. Both providers' limits are token buckets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Final
 
 Quota = tuple[float, float]
-"""How much is left, and the seconds for one more."""
+"""How many requests or tokens are left, and the seconds until there is one more."""
 
-# Remaining, limit, and when the bucket is full again, for requests and for tokens.
+# Headers with the remaining amount, the limit, and the time when the bucket is full again.
 _HEADERS: Final = (
     ("x-ratelimit-remaining-{}", "x-ratelimit-limit-{}", "x-ratelimit-reset-{}"),
     ("anthropic-ratelimit-{}-remaining", "anthropic-ratelimit-{}-limit", "anthropic-ratelimit-{}-reset"),
@@ -21,7 +21,7 @@ _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 def quotas(headers: Mapping[str, str]) -> tuple[Quota | None, Quota | None]:
-    """For requests and for tokens; None where the headers do not say, or cannot be read."""
+    """Return the quotas of requests and of tokens; None if the headers are missing or cannot be read."""
     return _quota(headers, "requests"), _quota(headers, "tokens")
 
 
@@ -40,7 +40,7 @@ def _quota(headers: Mapping[str, str], what: str) -> Quota | None:
 
 
 def _seconds(text: str) -> float:
-    """From a duration as OpenAI writes it (``6m0s``, ``20ms``), bare seconds, or a time as Anthropic does."""
+    """Read a duration as OpenAI writes it (``6m0s``, ``20ms``), plain seconds, or a time as Anthropic writes it."""
     if re.fullmatch(rf"(?:{_PART.pattern})+", text):
         return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
     try:

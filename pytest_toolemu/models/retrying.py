@@ -1,4 +1,4 @@
-"""The one layer that retries, and that asks for leave before it sends a request."""
+"""Retry failed requests; the only layer that does. Each attempt waits for a permit of the rate limiter."""
 
 from __future__ import annotations
 
@@ -10,200 +10,133 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from pytest_toolemu.core import case_timer as clocks
+from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.messages import ModelRequest, Reply
-from pytest_toolemu.errors import ModelError, NotRunError
+from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.endpoint import RemoteModel
+from pytest_toolemu.models.rate_limiter import RateLimiter
 from pytest_toolemu.models.wrapper import WrapperModel
-from pytest_toolemu.scheduling.adaptive_limit import AdaptiveLimit, RequestOutcome
-from pytest_toolemu.scheduling.circuit_breaker import CircuitBreaker
+from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 
-# Failures of one request, of which refusals for load are worth more patience, and seconds spent on it.
-ATTEMPTS: Final = 8
-REFUSALS: Final = 20
-PATIENCE: Final = 180.0
-# A request that takes so many times longer than those like it holds its case up; which is known after so many answers,
-# and nothing quicker than so many seconds is called slow.
-_SLOW: Final = 2.0
-_KNOWN: Final = 8
-_QUICK: Final = 0.25
-_FIRST: Final = 0.25
-_LONGEST: Final = 60.0
-# Too many requests, and Anthropic's word for it.
+MAX_FAILURES: Final = 8
+"""Failures of one request after which it is given up."""
+MAX_REFUSALS: Final = 20
+"""Refusals of one request because of load; more than failures, since a busy provider will answer eventually."""
+MAX_SECONDS: Final = 180.0
+"""Seconds that one request may spend on attempts and back-off. Waiting for permits is not counted."""
+
+# A request stalls its case if it takes this many times longer than usual. What is usual is known after a number of
+# replies, and a request that takes less than _MIN_SLOW_SECONDS is never slow.
+_SLOW_FACTOR: Final = 2.0
+_MIN_REPLIES: Final = 8
+_MIN_SLOW_SECONDS: Final = 0.25
+# Upper bounds of the jitter before the first retry and before any retry, in seconds.
+_FIRST_DELAY: Final = 0.25
+_LONGEST_DELAY: Final = 60.0
+# Too many requests, and Anthropic's status for the same.
 _BUSY: Final = (429, 529)
 
-# What says nothing about the single request: no answer at all, no reply in it, or a refusal whatever is asked.
+# Failures that would meet any other request too: no response, no reply in it, a refused credential, model or route.
+# They count towards the circuit breaker; failures that depend on the request, such as a too long prompt, do not.
 _UNUSABLE: Final = (None, 200, 401, 402, 403, 404, 408, 429)
 
 _log = logging.getLogger(__name__)
 
 
-class RateLimiter(Protocol):
-    """Grants permits to send requests."""
-
-    async def acquire(self, account: str) -> int:
-        """Wait for a permit, and return its ticket for ``release``. Raise NotRunError if none will be granted."""
-        ...
-
-    def release(self, ticket: int, outcome: RequestOutcome) -> None:
-        """Report how the request ended, which frees its permit."""
-        ...
-
-    def report_failure(self, account: str, kind: str, message: str) -> None:
-        """Count a failure that no retry overcame; after too many of one kind in a row, permits are refused."""
-        ...
-
-
 class RetryingModel(WrapperModel):
-    """A model that waits for leave, and tries again where that may help. Back-off happens without a ticket."""
+    """A model that retries transient failures. It holds a permit during an attempt, but not during the back-off."""
 
     def __init__(
         self,
         model: RemoteModel,
-        gate: RateLimiter,
+        rate_limiter: RateLimiter,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         draw: Callable[[float, float], float] = random.uniform,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(model)
-        self._gate = gate
+        self._rate_limiter = rate_limiter
         self._sleep = sleep
         self._draw = draw
         self._clock = clock
         self._paces: defaultdict[str, _Pace] = defaultdict(_Pace)
 
     async def complete(self, request: ModelRequest) -> Reply:
-        """At most 8 failures, 20 refusals for load, and 180 s of requests and back-off; waiting for leave is free."""
+        """Return the reply of the first attempt that succeeds.
+
+        ModelError after 8 failures, 20 refusals because of load, or 180 s of attempts and back-off.
+        """
         spent, failures, refusals = 0.0, 0, 0
-        pace = self._paces[request.schema.name if request.schema else "an agent's"]
+        pace = self._paces[request.schema.name if request.schema else ""]
         while True:
-            with clocks.paused():
-                ticket = await self._gate.acquire(self.account)
-            begun = self._clock()
-            answer = RequestOutcome("failed")  # so much is true of a request that is cancelled
+            with case_timer.paused():
+                ticket = await self._rate_limiter.acquire(self.rate_limit_key)
+            started = self._clock()
+            outcome = RequestOutcome("failed")  # also for a request that is canceled
             try:
-                with clocks.stalled(pace.slow_after):
+                with case_timer.stalled(pace.slow_after):
                     reply = await self._inner.complete(request)
-                answer = self._answer("ok", begun, reply)
-                pace.learn(answer.seconds)
+                outcome = self._outcome("ok", started, reply)
+                pace.learn(outcome.seconds)
                 return reply
             except ModelError as error:
                 failure = error
-                answer = self._answer("busy" if _is_busy(error) else "failed", begun, retry_after=error.retry_after)
+                outcome = self._outcome("busy" if _is_busy(error) else "failed", started, retry_after=error.retry_after)
             finally:
-                self._gate.release(ticket, answer)
+                self._rate_limiter.release(ticket, outcome)
             if not failure.transient:
                 raise self._final(failure)
             refusals += _is_busy(failure)
             failures += not _is_busy(failure)
-            spent += answer.seconds
+            spent += outcome.seconds
             delay = self._delay(failures + refusals, failure.retry_after)
-            if failures == ATTEMPTS or refusals == REFUSALS or spent + delay > PATIENCE:
+            if failures == MAX_FAILURES or refusals == MAX_REFUSALS or spent + delay > MAX_SECONDS:
                 raise self._final(_given_up(failure, failures + refusals, spent))
             _log.info("%s; attempt %d in %.1f s", failure, failures + refusals + 1, delay)
-            with clocks.paused(), clocks.stalled(0.0):
+            with case_timer.paused(), case_timer.stalled(0.0):
                 await self._sleep(delay)
             spent += delay
 
     def _final(self, failure: ModelError) -> ModelError:
-        """Report a failure that would meet any request, not only this one."""
+        """Report a failure to the rate limiter if it would meet any request, and return it."""
         if failure.status in _UNUSABLE or (failure.status or 0) >= 500:
-            self._gate.report_failure(self.account, str(failure.status), str(failure))
+            self._rate_limiter.report_failure(self.rate_limit_key, str(failure.status), str(failure))
         return failure
 
-    def _answer(
-        self, status: Any, begun: float, reply: Reply | None = None, retry_after: float | None = None
+    def _outcome(
+        self, status: Any, started: float, reply: Reply | None = None, retry_after: float | None = None
     ) -> RequestOutcome:
         tokens = reply.usage.total if reply is not None else 0
-        return RequestOutcome(status, self._clock() - begun, tokens, retry_after, *self._inner.quotas())
+        return RequestOutcome(status, self._clock() - started, tokens, retry_after, *self._inner.quotas())
 
     def _delay(self, attempt: int, retry_after: float | None) -> float:
-        # Full jitter: clients that failed together do not come back together, not even at the time they were told.
-        jitter = self._draw(0.0, min(_LONGEST, _FIRST * 2.0 ** (attempt - 1)))
+        # Full jitter: clients that failed at the same time must not return at the same time. This also applies to a
+        # Retry-After header, which tells all of them the same time.
+        jitter = self._draw(0.0, min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** (attempt - 1)))
         return jitter if retry_after is None else retry_after + jitter
 
 
 @dataclass
 class _Pace:
-    """How long requests of one kind take: a judge writes for longer than an agent."""
+    """How long requests of one kind take. Kinds are separate because a judge writes longer replies than an agent."""
 
     answered: int = 0
     mean: float = 0.0
 
     @property
     def slow_after(self) -> float:
-        """Seconds from which on one takes longer than usual; infinite as long as that is not known."""
-        return max(_QUICK, _SLOW * self.mean) if self.answered >= _KNOWN else math.inf
+        """Seconds after which a request is slow; infinite until enough requests were answered."""
+        if self.answered < _MIN_REPLIES:
+            return math.inf
+        return max(_MIN_SLOW_SECONDS, _SLOW_FACTOR * self.mean)
 
     def learn(self, seconds: float) -> None:
-        """One was answered; the last 32 or so count."""
+        """Add the time of an answered request to the moving mean over about 32 requests."""
         self.answered += 1
-        self.mean += (seconds - self.mean) / min(self.answered, 4 * _KNOWN)
-
-
-class Unlimited:
-    """A gate for one process, with a throttle for each account."""
-
-    def __init__(self, start: int) -> None:
-        self._start = start
-        self._breaker = CircuitBreaker()
-        self._throttles: dict[str, AdaptiveLimit[int]] = {}
-        self._open: dict[int, str] = {}
-        self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._next = 0
-
-    async def acquire(self, account: str) -> int:
-        """Wait for a permit, and return its ticket. Raise NotRunError once the account has failed too often."""
-        self._refuse(account)
-        self._next += 1
-        ticket = self._next
-        throttle = self._throttles.setdefault(account, AdaptiveLimit(self._start))
-        granted = self._waiting[ticket] = asyncio.get_running_loop().create_future()
-        self._open[ticket] = account
-        throttle.enqueue(ticket)
-        self._grant(throttle)
-        try:
-            await granted
-        except asyncio.CancelledError:
-            self.release(ticket, RequestOutcome("unsent"))
-            raise
-        finally:
-            del self._waiting[ticket]
-        try:
-            self._refuse(account)
-        except NotRunError:
-            self.release(ticket, RequestOutcome("unsent"))
-            raise
-        return ticket
-
-    def report_failure(self, account: str, kind: str, message: str) -> None:
-        """Count a failure that no retry overcame."""
-        self._breaker.record_failure(account, kind, message)
-
-    def _refuse(self, account: str) -> None:
-        if reason := self._breaker.open.get(account):
-            raise NotRunError(reason)
-
-    def release(self, ticket: int, outcome: RequestOutcome) -> None:
-        """Free the permit of a request that has ended."""
-        account = self._open.pop(ticket)
-        if outcome.status == "ok":
-            self._breaker.record_success(account)
-        throttle = self._throttles[account]
-        throttle.release(ticket, outcome, time.monotonic())
-        self._grant(throttle)
-
-    def _grant(self, throttle: AdaptiveLimit[int]) -> None:
-        now = time.monotonic()
-        for ticket in throttle.grant(now):
-            if not self._waiting[ticket].done():
-                self._waiting[ticket].set_result(None)
-        due = throttle.next_grant(now)
-        if due is not None:
-            asyncio.get_running_loop().call_later(due - now, self._grant, throttle)
+        self.mean += (seconds - self.mean) / min(self.answered, 4 * _MIN_REPLIES)
 
 
 def _is_busy(error: ModelError) -> bool:

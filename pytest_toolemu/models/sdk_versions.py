@@ -1,4 +1,4 @@
-"""The SDKs that models need: whether they are installed in a supported version, told before one is imported."""
+"""Check that the SDKs of models are installed in a supported version before one is imported."""
 
 from __future__ import annotations
 
@@ -37,9 +37,12 @@ def _requirements(extra: str) -> list[Requirement]:
         declared = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return []
-    found = [one for one in map(Requirement, declared) if one.marker is not None]
-    of_extra = [one for one in found if one.marker and one.marker.evaluate({"extra": extra})]
-    return sorted(of_extra, key=lambda one: one.name != extra)  # the SDK before what it is used with
+    requirements = [
+        requirement
+        for requirement in map(Requirement, declared)
+        if requirement.marker is not None and requirement.marker.evaluate({"extra": extra})
+    ]
+    return sorted(requirements, key=lambda requirement: requirement.name != extra)  # the SDK itself first
 
 
 def _pip(extra: str, options: str = "") -> str:

@@ -1,4 +1,4 @@
-"""What a user may write for a model, and the knobs that every request of it carries."""
+"""Parse model names as users write them, and the parameters that every request to a model has."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pytest_toolemu.formats.yaml_document import Record, closest
 from pytest_toolemu.settings import PROVIDERS, provider_of
 
 OFFICIAL: Final = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
-# The protocol demands a limit. Room for thinking and a long answer, and still an answer without streaming.
+# The protocol requires a limit. This one has room for thinking and a long answer, and needs no streaming.
 ANTHROPIC_MAX_TOKENS: Final = 16_000
-# Their sampling is fixed: a temperature, even the default one, is refused.
+# Models with fixed sampling: they refuse a temperature, even the default.
 _REASONING: Final = re.compile(r"(ft:)?(o\d|gpt-5)")
 FORMS: Final = (
     "write provider:model or provider:model@base_url with openai, anthropic or vllm as provider, "
@@ -29,7 +29,7 @@ FORMS: Final = (
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model as asked for. Without a ``base_url`` the environment decides, else the provider's own address holds."""
+    """A model as the user named it. Without ``base_url``, the environment or the provider's default URL applies."""
 
     provider: str
     name: str
@@ -40,7 +40,7 @@ class ModelSpec:
 
     @property
     def label(self) -> str:
-        """The model without its URL, for messages that name the URL anyway."""
+        """The model without its URL, for messages that contain the URL anyway."""
         return f"{self.provider}:{self.name}"
 
 
@@ -56,9 +56,9 @@ class ServedEndpoint:
 
 
 class Parameters(Record):
-    """Sampling and limits of every request. A model that does not take one of them is not sent it.
+    """Sampling and limits of every request; parameters that a model does not support are not sent.
 
-    ``max_tokens`` bounds one reply; ``timeout`` is in seconds and bounds one request from connecting to the last byte.
+    ``max_tokens`` limits one reply. ``timeout`` limits one request, in seconds from connecting to the last byte.
     """
 
     temperature: float | None = Field(default=0.0, ge=0, le=2)
@@ -67,7 +67,7 @@ class Parameters(Record):
 
 
 def model_identity(spec: ModelSpec, base_url: str | None, parameters: Parameters) -> dict[str, Any]:
-    """Provider, name, base URL and the parameters that are sent; needs no SDK, as recorded replies do not either."""
+    """Return provider, name, base URL and the parameters that are sent. Needs no SDK, because replaying needs none."""
     temperature, max_tokens = parameters.temperature, parameters.max_tokens
     if spec.provider == "anthropic":
         temperature, max_tokens = None, max_tokens or ANTHROPIC_MAX_TOKENS
@@ -83,9 +83,9 @@ def model_identity(spec: ModelSpec, base_url: str | None, parameters: Parameters
 
 
 def parse_spec(text: str, others: Iterable[str] = ()) -> ModelSpec:
-    """Read ``provider:model[@base_url]`` or a bare model name; UsageError lists the forms and names the nearest model.
+    """Parse ``provider:model[@base_url]`` or a bare model name; UsageError lists the forms and names the closest model.
 
-    ``others`` are names that are possible in place of a model, such as ``checks``.
+    ``others`` are names that are allowed instead of a model, such as ``checks``.
     """
     refuse(text, "the model")
     name, at, url = re.fullmatch(r"(.*?)(?:(@)(https?://.*))?", text.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
@@ -104,7 +104,7 @@ def parse_spec(text: str, others: Iterable[str] = ()) -> ModelSpec:
 
 
 def _priced() -> list[str]:
-    """The names of models that the shipped prices know: those that most people mean."""
+    """List the models of the shipped prices: the models that most people use."""
     from pytest_toolemu.models.pricing import Prices
 
     names = (name for prices in Prices.read().lists for name in prices.models)
@@ -112,7 +112,7 @@ def _priced() -> list[str]:
 
 
 def check_url(url: str, source: str) -> str:
-    """The URL without a trailing slash; UsageError when it is none, or holds what would be a secret in every record."""
+    """Return the URL without a trailing slash; UsageError if it is invalid or contains credentials."""
     try:
         parts = urlsplit(url.strip())
         host, _ = parts.hostname, parts.port

@@ -1,4 +1,4 @@
-"""Asking a model on the record, and getting a value of a given shape out of it or an honest failure."""
+"""Call a model on the record, and get a value that conforms to a schema out of it, or a clear failure."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ async def ask(
     tools: tuple[ToolSpec, ...] = (),
     schema: ReplySchema | None = None,
 ) -> Reply:
-    """One request, recorded in the ledger whether it succeeds or fails."""
+    """Send one request and record it in the ledger, whether it succeeds or fails."""
     request = ModelRequest(tuple(messages), tools, schema, ledger.seed)
-    started, begun = time.time(), time.perf_counter()
+    started, start = time.time(), time.perf_counter()
     reply: Reply | None = None
     replayed = ""
     problem: str | None = "the request was not finished"
-    sent = True
+    is_sent = True
     try:
         if ledger.recorder is None:
             reply = await model.complete(request)
@@ -59,15 +59,15 @@ async def ask(
             reply, replayed = await ledger.recorder.complete(role, model, request)
         problem = None
     except NotRunError:
-        sent = False
+        is_sent = False
         raise
     except ToolemuError as error:
         problem = str(error)
         raise
     finally:
-        # Also when cancelled: what was asked may have cost tokens.
-        if sent:
-            exchange = ModelCall(
+        # Also if the request was canceled: it may have cost tokens.
+        if is_sent:
+            call = ModelCall(
                 role=role,
                 model=model.identity,
                 messages=ledger.indices(request.messages),
@@ -77,9 +77,9 @@ async def ask(
                 error=problem,
                 replayed=replayed,
                 started=started,
-                seconds=time.perf_counter() - begun,
+                seconds=time.perf_counter() - start,
             )
-            ledger.exchanges.append(exchange)
+            ledger.exchanges.append(call)
     return reply
 
 
@@ -92,20 +92,21 @@ async def ask_structured(
     parse: Callable[[Any], T],
     repairs: int = 2,
 ) -> tuple[T, list[str]]:
-    """A reply of the schema's shape as ``parse`` makes it, with the problems of the replies that were sent back.
+    """Return what ``parse`` makes of a conforming reply, with the problems of the replies before it.
 
-    ``parse`` says in a ValueError what is wrong with a value beyond its schema. InconclusiveError when a reply is still
-    wrong after ``repairs`` requests to mend it, is cut off twice, or is a refusal (the text then begins ``refused:``).
+    ``parse`` raises ValueError for problems that the schema cannot express. An invalid reply is sent back with its
+    problems, at most ``repairs`` times. InconclusiveError if the last reply is still invalid, if two replies are cut
+    off, or if the model refuses (the message then begins with ``refused:``).
     """
     history = list(messages)
-    met: list[str] = []
+    all_problems: list[str] = []
     cuts = 0
-    for left in range(repairs, -1, -1):
+    for repairs_left in range(repairs, -1, -1):
         reply = await ask(model, role, ledger, history, schema=schema)
         if reply.stop == "refusal":
             raise InconclusiveError(f"refused: {_line(reply.stop_detail or reply.text) or 'no reason was given'}")
         try:
-            return parse(_value(reply.text, schema)), met
+            return parse(_value(reply.text, schema)), all_problems
         except ValueError as error:
             problems = str(error).splitlines() or ["not acceptable"]
         if _is_refusal(reply.text):
@@ -113,36 +114,39 @@ async def ask_structured(
         if reply.stop == "length":
             cuts += 1
             problems = [_CUT]
-        met += problems
-        if left == 0 or cuts == 2:
+        all_problems += problems
+        if repairs_left == 0 or cuts == 2:
             break
-        history += [Message(role="assistant", content=reply.text, native=reply.native), _again(problems, reply.stop)]
+        history += [
+            Message(role="assistant", content=reply.text, native=reply.native),
+            _correction(problems, reply.stop),
+        ]
     remedy = "; raise --toolemu-max-output-tokens" if cuts else ""
     raise InconclusiveError(
-        f"the {role} ({model.identity.get('name')}) gave no usable {schema.name}, and was told what was wrong "
-        f"{repairs - left} times: {_line('; '.join(problems))}{remedy}"
+        f"the {role} ({model.identity.get('name')}) gave no usable {schema.name} after the problems were sent back "
+        f"{repairs - repairs_left} times: {_line('; '.join(problems))}{remedy}"
     )
 
 
-def _again(problems: list[str], stop: str) -> Message:
+def _correction(problems: list[str], stop: str) -> Message:
     listed = "\n".join(f"- {problem}" for problem in problems)
     shorter = " Make it much shorter this time." if stop == "length" else ""
     return Message(
         role="user",
-        content=f"That reply cannot be used:\n{listed}\n\nSend the whole reply again with this put right: "
-        f"one JSON value of the shape asked for, and nothing else.{shorter}",
+        content=f"Your reply cannot be used:\n{listed}\n\nSend the complete reply again with these problems fixed: "
+        f"one JSON value that conforms to the schema, and nothing else.{shorter}",
     )
 
 
 def _value(text: str, schema: ReplySchema) -> Any:
-    """The JSON value in a reply; ValueError with a line for everything that is wrong."""
+    """Return the JSON value in a reply; ValueError with a line for each problem."""
     answer = _answer(text)
     fenced = _FENCE.search(answer)
     problem: Exception | None = None
     for candidate in (text, answer, fenced.group(1) if fenced else answer):
         try:
             value = json.loads(candidate, parse_constant=_no_constant)
-            json.dumps(value, ensure_ascii=False).encode()  # an escaped lone surrogate is no text
+            json.dumps(value, ensure_ascii=False).encode()  # fails for an escaped lone surrogate
             break
         except (ValueError, RecursionError) as error:
             problem = error
@@ -150,17 +154,17 @@ def _value(text: str, schema: ReplySchema) -> Any:
         raise ValueError(f"not JSON: {problem}" if answer else "the reply is empty")
     if too_deep(value):
         raise ValueError("the JSON is nested deeper than 100 levels")
-    if found := violations(schema.schema_, value):
-        raise ValueError("\n".join(found))
+    if problems := violations(schema.schema_, value):
+        raise ValueError("\n".join(problems))
     return value
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _answer(text: str) -> str:
-    """The text without the thoughts that some models write before it; the opening tag may be part of their prompt."""
+    """Remove the reasoning that some models write first; the opening tag may be part of their prompt template."""
     return _THOUGHT.sub("", text).strip()
 
 

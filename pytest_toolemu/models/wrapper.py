@@ -20,20 +20,20 @@ class WrapperModel:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return the inner model's identity: a wrapper changes no reply."""
+        """Identity of the inner model: a wrapper changes no reply."""
         return self._inner.identity
 
     @property
-    def account(self) -> str:
-        """Name what shares the inner model's rate limit."""
-        return self._inner.account
+    def rate_limit_key(self) -> str:
+        """Name of what shares the inner model's rate limit."""
+        return self._inner.rate_limit_key
 
     async def complete(self, request: ModelRequest) -> Reply:
         """Return the inner model's reply."""
         return await self._inner.complete(request)
 
     def quotas(self) -> tuple[Quota | None, Quota | None]:
-        """Return what the inner model's rate-limit headers said last."""
+        """Return the remaining requests and tokens from the inner model's rate-limit headers."""
         return self._inner.quotas()
 
     async def served(self) -> list[str]:

@@ -73,7 +73,7 @@ def test_what_a_judge_does_not_answer_is_missing_and_told(desk: Desk, loopback: 
     assert (found["labels"], found["judged"]) == (8, 4)
     refused, invalid = sorted(found["missing"].items(), key=lambda pair: pair[0] != "refused")
     assert refused == ("refused", 2)
-    assert "gave no usable safety, and was told what was wrong 2 times" in invalid[0]
+    assert "gave no usable safety after the problems were sent back 2 times" in invalid[0]
     assert lines_with(result, ["  2 without a verdict: refused"])
 
 

@@ -19,7 +19,7 @@ class Endpoint:
 
     identity = {"provider": "test", "name": "endpoint"}
     served = confirm = probe = aclose = quotas = None
-    account = "test:endpoint"
+    rate_limit_key = "test:endpoint"
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from pytest_toolemu.models.client_pool import SHARE, ClientPool
+from pytest_toolemu.models.client_pool import REQUESTS_PER_CLIENT, ClientPool
 
 
 class Client:
@@ -21,7 +21,7 @@ class Client:
 
 
 async def lent(clients: ClientPool[Client], number: int) -> list[Client]:
-    """The clients of so many requests at once."""
+    """Return the clients that serve this many requests at once."""
     async with contextlib.AsyncExitStack() as all_at_once:
         return [await all_at_once.enter_async_context(clients.one()) for _ in range(number)]
 
@@ -29,10 +29,10 @@ async def lent(clients: ClientPool[Client], number: int) -> list[Client]:
 def test_a_few_requests_share_a_pool_and_more_have_another_that_is_used_again() -> None:
     async def story() -> None:
         clients = ClientPool(Client)
-        first = await lent(clients, SHARE + 1)
-        assert [first.index(client) for client in first] == [0] * SHARE + [SHARE]
-        assert first[0].verify is first[SHARE].verify
-        assert await lent(clients, SHARE + 1) == first
+        first = await lent(clients, REQUESTS_PER_CLIENT + 1)
+        assert [first.index(client) for client in first] == [0] * REQUESTS_PER_CLIENT + [REQUESTS_PER_CLIENT]
+        assert first[0].verify is first[REQUESTS_PER_CLIENT].verify
+        assert await lent(clients, REQUESTS_PER_CLIENT + 1) == first
         await clients.close()
         assert all(client.closed for client in first)
 
@@ -43,7 +43,7 @@ def test_a_request_that_fails_gives_its_place_back() -> None:
     async def story() -> None:
         clients = ClientPool(Client)
         (only,) = await lent(clients, 1)
-        for _ in range(SHARE):
+        for _ in range(REQUESTS_PER_CLIENT):
             with contextlib.suppress(OSError):
                 async with clients.one():
                     raise OSError
@@ -56,13 +56,13 @@ def test_pools_that_nobody_uses_any_more_are_closed() -> None:
     async def story() -> None:
         now = 0.0
         clients = ClientPool(Client, clock=lambda: now)
-        burst = await lent(clients, 3 * SHARE)
+        burst = await lent(clients, 3 * REQUESTS_PER_CLIENT)
         now = 10.0
-        await lent(clients, SHARE + 1)
+        await lent(clients, REQUESTS_PER_CLIENT + 1)
         assert not any(client.closed for client in burst)
         now = 20.0
         await lent(clients, 1)
-        assert [client.closed for client in burst] == [False] * (2 * SHARE) + [True] * SHARE
+        assert [client.closed for client in burst] == [False] * (2 * REQUESTS_PER_CLIENT) + [True] * REQUESTS_PER_CLIENT
 
     asyncio.run(story())
 
@@ -70,7 +70,7 @@ def test_pools_that_nobody_uses_any_more_are_closed() -> None:
 def test_one_that_cannot_be_closed_keeps_no_other_open() -> None:
     async def story() -> None:
         clients = ClientPool(Client)
-        first = await lent(clients, SHARE + 1)
+        first = await lent(clients, REQUESTS_PER_CLIENT + 1)
         first[0].verify = None
         await clients.close()
         assert all(client.closed for client in first)

@@ -16,7 +16,8 @@ import pytest
 from pytest_toolemu.core.messages import Ledger
 from pytest_toolemu.errors import ModelError, UsageError
 from pytest_toolemu.models import Parameters, open_model, parse_spec, preflight
-from pytest_toolemu.models.retrying import RetryingModel, Unlimited
+from pytest_toolemu.models.rate_limiter import LocalRateLimiter
+from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.models.structured_output import ask
 from tests.loopback import Fault, replies
 from tests.loopback.fixtures import Loopback
@@ -131,7 +132,7 @@ def test_a_success_that_is_none(raw: RawServer, provider: str, headers: dict[str
     with raw({ROUTES[provider]: (200, headers, body)}) as server:
         error = failure(opened(provider, server.url))
     assert (error.status, error.transient) == (200, True)
-    assert "in place of a reply" in str(error)
+    assert "instead of a reply" in str(error)
 
 
 @each_provider
@@ -141,7 +142,7 @@ def test_a_reply_of_another_shape_is_told_with_what_is_wrong_in_it(raw: RawServe
     with raw({ROUTES[provider]: (200, {}, body)}) as server:
         said = str(failure(opened(provider, server.url)))
     assert "answered with '(id: Input should be a valid string) {" in said
-    assert said.endswith("in place of a reply")
+    assert said.endswith("instead of a reply")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_a_key_that_was_not_known_to_be_needed(loopback: Loopback, provider: str
     url = loopback(key="the right one").url
     spec = parse_spec(f"{provider}:m@{url}")
     error = failure(open_model(spec, Parameters(), {}))
-    assert "asks for a key (401)" in str(error)
+    assert "requires a key (401)" in str(error)
 
 
 @each_provider
@@ -202,7 +203,7 @@ def test_a_key_never_shows(raw: RawServer, provider: str, status: int) -> None:
                 ["".join(traceback.TracebackException.from_exception(error, capture_locals=True).format()), repr(error)]
             )
             error = error.__cause__ or error.__context__
-        shown.append(repr(model) + repr(model.identity) + repr(RetryingModel(model, Unlimited(1))))
+        shown.append(repr(model) + repr(model.identity) + repr(RetryingModel(model, LocalRateLimiter(1))))
         shown.extend(exchange.model_dump_json() for exchange in ledger.exchanges)
         shown.extend(message.model_dump_json() for message in ledger.messages)
 
@@ -226,7 +227,7 @@ def test_preflight_lets_a_served_model_pass_without_asking_it_anything(loopback:
 def test_preflight_names_the_closest_model(loopback: Loopback, provider: str) -> None:
     url = loopback(models=["big-model", "small-model"]).url
     with pytest.raises(UsageError, match=r"serves no model 'big-modl'; did you mean 'big-model'\?"):
-        using(RetryingModel(opened(provider, url, name="big-modl"), Unlimited(1)), preflight)
+        using(RetryingModel(opened(provider, url, name="big-modl"), LocalRateLimiter(1)), preflight)
 
 
 @each_provider
@@ -338,7 +339,7 @@ def test_preflight_names_a_proxy_that_does_not_answer(provider: str, monkeypatch
     assert told.startswith(f"{provider}:loopback: http://models.internal")
     assert "cannot be reached (" in told
     assert told.endswith(
-        f"it was asked through the proxy {proxy}: check HTTP_PROXY, or add models.internal to NO_PROXY"
+        f"the request went through the proxy {proxy}: check HTTP_PROXY, or add models.internal to NO_PROXY"
     )
 
 
@@ -360,7 +361,7 @@ def test_preflight_stops_at_a_proxy_that_asks_for_a_password(
         monkeypatch.setenv("HTTP_PROXY", server.url)
         with pytest.raises(UsageError) as caught:
             using(opened(provider, server.url), preflight)
-    told = f"the proxy {server.url} asks for a user name and a password (407); put them into HTTP_PROXY"
+    told = f"the proxy {server.url} requires a user name and a password (407); put them into HTTP_PROXY"
     assert str(caught.value) == f"{provider}:loopback: {told}"
 
 

@@ -6,11 +6,12 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from pytest_toolemu.core import case_timer as clocks
+from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models import RemoteModel
-from pytest_toolemu.models.retrying import RateLimiter, RetryingModel, Unlimited
+from pytest_toolemu.models.rate_limiter import LocalRateLimiter, RateLimiter
+from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from tests.loopback import Fault, conforming, faulty, together
 from tests.loopback.fixtures import Loopback
@@ -33,10 +34,12 @@ class Time:
         self.now += self.request  # read before and after each request
         return self.now
 
-    def patient(self, model: RemoteModel, gate: RateLimiter | None = None, fraction: float = 1.0) -> RetryingModel:
+    def patient(
+        self, model: RemoteModel, rate_limiter: RateLimiter | None = None, fraction: float = 1.0
+    ) -> RetryingModel:
         return RetryingModel(
             model,
-            gate or Unlimited(1),
+            rate_limiter or LocalRateLimiter(1),
             sleep=self.sleep,
             draw=lambda low, high: low + fraction * (high - low),
             clock=self.clock,
@@ -115,7 +118,7 @@ def test_a_permanent_failure_is_not_repeated(loopback: Loopback, status: int) ->
 def test_what_is_asked_and_who_is_asked_stay_the_same(loopback: Loopback) -> None:
     server = loopback()
     model = opened("openai", server.url)
-    wrapped = RetryingModel(model, Unlimited(1))
+    wrapped = RetryingModel(model, LocalRateLimiter(1))
     complete(wrapped, tools=(PAY,), schema=VERDICT)
     assert wrapped.identity == model.identity
     assert server.requests[0].tools[0].name == "Bank_Pay"
@@ -129,59 +132,59 @@ def test_no_more_requests_in_flight_than_allowed(loopback: Loopback, concurrency
     async def many(model: RemoteModel) -> None:
         await asyncio.gather(*(model.complete(ModelRequest(QUESTION)) for _ in range(4)))
 
-    using(RetryingModel(opened("openai", server.url), Unlimited(concurrency)), many)
+    using(RetryingModel(opened("openai", server.url), LocalRateLimiter(concurrency)), many)
     assert (len(server.requests), server.peak) == (4, concurrency)
 
 
-class Watched(Unlimited):
+class Watched(LocalRateLimiter):
     """Remembers what became of requests."""
 
     def __init__(self) -> None:
         super().__init__(1)
         self.answers: list[RequestOutcome] = []
-        self.accounts: list[str] = []
+        self.keys: list[str] = []
 
-    async def acquire(self, account: str) -> int:
-        self.accounts.append(account)
-        return await super().acquire(account)
+    async def acquire(self, key: str) -> int:
+        self.keys.append(key)
+        return await super().acquire(key)
 
     def release(self, ticket: int, outcome: RequestOutcome) -> None:
         self.answers.append(outcome)
         super().release(ticket, outcome)
 
 
-def test_the_gate_hears_what_became_of_each_attempt(loopback: Loopback) -> None:
+def test_the_rate_limiter_hears_what_became_of_each_attempt(loopback: Loopback) -> None:
     faults = {1: Fault(status=429, retry_after=3), 2: Fault(status=500)}
-    time, gate = Time(), Watched()
-    complete(time.patient(opened("openai", loopback(faulty(conforming(), faults)).url), gate))
-    assert [(answer.status, answer.retry_after) for answer in gate.answers] == [
+    time, rate_limiter = Time(), Watched()
+    complete(time.patient(opened("openai", loopback(faulty(conforming(), faults)).url), rate_limiter))
+    assert [(answer.status, answer.retry_after) for answer in rate_limiter.answers] == [
         ("busy", 3),
         ("failed", None),
         ("ok", None),
     ]
-    assert gate.answers[-1].tokens == 15
+    assert rate_limiter.answers[-1].tokens == 15
 
 
 def test_an_account_is_provider_model_address_and_key_but_does_not_show_the_key(loopback: Loopback) -> None:
-    url, gate = loopback().url, Watched()
-    complete(RetryingModel(opened("openai", url), gate))
-    complete(RetryingModel(opened("openai", url, name="another"), gate))
-    complete(RetryingModel(opened("anthropic", url), gate))
-    assert len(set(gate.accounts)) == 3
-    assert not [account for account in gate.accounts if OPENAI_KEY in account or ANTHROPIC_KEY in account]
+    url, rate_limiter = loopback().url, Watched()
+    complete(RetryingModel(opened("openai", url), rate_limiter))
+    complete(RetryingModel(opened("openai", url, name="another"), rate_limiter))
+    complete(RetryingModel(opened("anthropic", url), rate_limiter))
+    assert len(set(rate_limiter.keys)) == 3
+    assert not [key for key in rate_limiter.keys if OPENAI_KEY in key or ANTHROPIC_KEY in key]
 
 
 def test_a_wait_for_leave_can_be_cancelled(loopback: Loopback) -> None:
     url = loopback().url
 
     async def cancelled(model: RemoteModel) -> None:
-        gate = Unlimited(1)
-        ticket = await gate.acquire("somebody")
-        waiting = asyncio.create_task(gate.acquire("somebody"))
-        after = asyncio.create_task(gate.acquire("somebody"))
+        rate_limiter = LocalRateLimiter(1)
+        ticket = await rate_limiter.acquire("somebody")
+        waiting = asyncio.create_task(rate_limiter.acquire("somebody"))
+        after = asyncio.create_task(rate_limiter.acquire("somebody"))
         await asyncio.sleep(0)
         waiting.cancel()
-        gate.release(ticket, RequestOutcome("ok"))
+        rate_limiter.release(ticket, RequestOutcome("ok"))
         assert await after > 0
         del model
 
@@ -192,18 +195,18 @@ def test_waiting_for_leave_and_backing_off_do_not_count_as_running(loopback: Loo
     url = loopback(faulty(conforming(), {1: Fault(status=503)})).url
 
     async def timed(model: RemoteModel) -> None:
-        gate = Unlimited(1)
-        ticket = await gate.acquire(model.account)
+        rate_limiter = LocalRateLimiter(1)
+        ticket = await rate_limiter.acquire(model.rate_limit_key)
 
         async def case() -> float:
-            clock = clocks.begin()
+            clock = case_timer.begin()
             async with clock.limit(0.5):
-                await RetryingModel(model, gate, draw=lambda *_: 1.0).complete(ModelRequest(QUESTION))
+                await RetryingModel(model, rate_limiter, draw=lambda *_: 1.0).complete(ModelRequest(QUESTION))
             return clock.seconds
 
         task = asyncio.create_task(case())
         await asyncio.sleep(0.6)
-        gate.release(ticket, RequestOutcome("ok"))
+        rate_limiter.release(ticket, RequestOutcome("ok"))
         assert await task < 0.5
 
     using(opened("openai", url), timed)
@@ -212,7 +215,7 @@ def test_waiting_for_leave_and_backing_off_do_not_count_as_running(loopback: Loo
 class Slow:
     """A model that answers when it is told to, or fails."""
 
-    account = "slow"
+    rate_limit_key = "slow"
     identity: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
@@ -239,8 +242,8 @@ def test_a_request_that_takes_twice_as_long_as_usual_holds_its_case_up_and_so_do
 
     async def case() -> None:
         slow = Slow()
-        clocks.begin(holds.put_nowait)
-        model = RetryingModel(cast(RemoteModel, slow), Unlimited(2), draw=lambda *_: 0.01)
+        case_timer.begin(holds.put_nowait)
+        model = RetryingModel(cast(RemoteModel, slow), LocalRateLimiter(2), draw=lambda *_: 0.01)
         for _ in range(8):  # until then nobody knows what is usual
             slow.answers.put_nowait(Reply())
             await model.complete(ModelRequest(QUESTION))

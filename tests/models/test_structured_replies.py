@@ -79,7 +79,7 @@ def test_text_that_looks_like_a_wrapping_stays(loopback: Loopback) -> None:
         ("", "the reply is empty"),
         ("<think>hm</think>", "the reply is empty"),
         ("Safe, I would say.", "not JSON: "),
-        ('{"score": NaN, "reason": ""}', "NaN is no JSON number"),
+        ('{"score": NaN, "reason": ""}', "NaN is not valid JSON"),
         ('{"score": 1, "reason": "\\ud800"}', "not JSON: "),
         ('{"score": 4, "reason": ""}', "score: 4 is greater than the maximum of 3"),
         ('{"score": 3}', '"reason" is a required property'),
@@ -115,14 +115,14 @@ def test_a_reply_that_stays_bad_is_inconclusive(loopback: Loopback) -> None:
     server = loopback(replies(["no", "still no", '{"score": 9, "reason": ""}']))
     with pytest.raises(
         InconclusiveError,
-        match=r"the evaluator \(loopback\) gave no usable verdict, and was told what was wrong 2 times: score: 9 is",
+        match=r"the evaluator \(loopback\) gave no usable verdict after the problems were sent back 2 times: score: 9 is",
     ):
         judged(server)
     assert len(server.requests) == 3
 
 
 def test_no_repair_is_asked_for_when_none_is_allowed(loopback: Loopback) -> None:
-    with pytest.raises(InconclusiveError, match="told what was wrong 0 times"):
+    with pytest.raises(InconclusiveError, match="problems were sent back 0 times"):
         judged(loopback(replies(["no"])), repairs=0)
 
 

@@ -129,7 +129,7 @@ def test_a_miss_is_an_error_and_never_a_verdict(recorded: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             'broken: ReplayMissError: no recording answers this request of the agent: message 2 (user) is "Pay Anna twice what '
-            'I owe.", recorded was "Pay Anna what I owe." (nearest: exchange 1 in anna-gpt-4o-trial1--*.json); record what is '
+            'I owe.", recorded was "Pay Anna what I owe." (nearest: model call 1 in anna-gpt-4o-trial1--*.json); record what is '
             "missing with --toolemu-record=new, or everything again with --toolemu-record=all",
             "recordings: exchanges: 14 played, 0 added, 14 unused, 0 stale",
             "unused: anna-gpt-4o-trial1--*.json: 7 exchanges (1, 2, 3, 4, 5, …)",

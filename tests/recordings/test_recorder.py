@@ -79,13 +79,15 @@ def test_a_request_that_is_made_twice_has_two_replies(tmp_path: Path) -> None:
     record(tmp_path, (RULES, PAY), (RULES, PAY))
     player = tape(tmp_path, "none")
     assert [ask(player, Counting()).text for _ in range(2)] == ["reply 1", "reply 2"]
-    with pytest.raises(ReplayMissError, match="it is recorded, but not so often as it is asked for"):
+    with pytest.raises(ReplayMissError, match="it is recorded, but fewer times than it is sent"):
         ask(player, Counting())
 
 
 def test_trials_and_seeds_are_independent(tmp_path: Path) -> None:
     record(tmp_path)
-    assert "the trial is 2, recorded was 1 (nearest: exchange 1 in anna-gpt-4o--e7d5f6.json)" in miss(tmp_path, trial=2)
+    assert "the trial is 2, recorded was 1 (nearest: model call 1 in anna-gpt-4o--e7d5f6.json)" in miss(
+        tmp_path, trial=2
+    )
     assert "the seed is 5, recorded was 0" in miss(tmp_path, seed=5)
 
 
@@ -102,7 +104,7 @@ def test_trials_and_seeds_are_independent(tmp_path: Path) -> None:
 def test_a_miss_names_the_first_difference(tmp_path: Path, asked: dict[str, Any], expected: str) -> None:
     record(tmp_path)
     told = miss(tmp_path, **asked)
-    assert told.startswith(f"no recording answers this request of the agent: {expected} (nearest: exchange 1 in ")
+    assert told.startswith(f"no recording answers this request of the agent: {expected} (nearest: model call 1 in ")
     assert told.endswith(
         "record what is missing with --toolemu-record=new, or everything again with --toolemu-record=all"
     )
@@ -133,7 +135,7 @@ def test_the_nearest_is_the_one_with_the_most_in_common(tmp_path: Path) -> None:
     answer, other = Message(role="assistant", content="Which?"), Message(role="user", content="The first.")
     record(tmp_path, (RULES, PAY), (RULES, PAY, answer, other))
     told = miss(tmp_path, RULES, PAY, answer, Message(role="user", content="The fourth."))
-    assert 'message 4 (user) is "The fourth.", recorded was "The first." (nearest: exchange 2' in told
+    assert 'message 4 (user) is "The fourth.", recorded was "The first." (nearest: model call 2' in told
 
 
 def test_a_role_without_a_recording_is_said_so(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Exchanges with models, written down once and played again: one readable file for each item."""
+"""Record model calls once and replay them later: one readable file per test item."""

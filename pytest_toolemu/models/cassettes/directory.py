@@ -1,4 +1,4 @@
-"""A folder of recordings: which file is whose, and what of it may be played and written."""
+"""A directory of cassettes: the file of each item, and what may be replayed from it and written to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_BYTES: Final = 256 * 1024 * 1024
 
 
 class CassetteDirectory:
-    """Recordings of many items, a file each, so that workers and cases in flight never write to the same one."""
+    """The cassettes of many items. Each has a file of its own, so parallel cases never write to the same file."""
 
     def __init__(self, folder: Path, mode: RecordMode) -> None:
         self.folder = folder
@@ -32,16 +32,16 @@ class CassetteDirectory:
 
     @property
     def mode_in_words(self) -> str:
-        """For a manifest: whether models answered."""
+        """Text for the manifest: whether models were called."""
         return "replayed" if self.mode == "none" else f"recorded ({self.mode})"
 
     def file(self, item: str) -> str:
-        """The name of an item's file: what a person calls it, and a hash, as two items may be called alike."""
+        """Return the name of an item's file: its readable name and a hash, because names are not unique."""
         name = re.sub(r"[^A-Za-z0-9.]+", "-", item.rpartition("::")[2])[:_LONGEST].strip("-.")
         return f"{name}--{hashlib.sha256(item.encode()).hexdigest()[:6]}{SUFFIX}"
 
     def load(self, item: str) -> Cassette | None:
-        """What is recorded of an item; None when nothing is. UsageError when the file cannot be read."""
+        """Return an item's cassette; None if there is none. UsageError if the file cannot be read."""
         path = self.folder / self.file(item)
         try:
             return decode(read_regular(path, _MAX_BYTES))
@@ -52,19 +52,19 @@ class CassetteDirectory:
             remedy = "restore the file, or delete it and record it again with --toolemu-record=new"
             raise UsageError(f"{path}: not a recording that this version reads ({reason}); {remedy}") from None
 
-    def save(self, recording: Cassette) -> None:
-        """Write an item's recording, whole or not at all."""
+    def save(self, cassette: Cassette) -> None:
+        """Write an item's cassette atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json_text(self.folder / self.file(recording.item), encode(recording))
+        write_json_text(self.folder / self.file(cassette.item), encode(cassette))
 
     def files(self) -> list[Path]:
-        """All recordings, by name."""
+        """List the files of all cassettes, sorted by name."""
         return sorted(self.folder.glob(_PATTERN))
 
     def elsewhere(self, key: str, nth: int) -> tuple[str, CassetteEntry] | None:
-        """The reply that another item of the folder got to the same request the nth time, counted from 0.
+        """Return the reply that another item got to the nth identical request (from 0), with the name of its file.
 
-        Only where nothing is written: what is found must not depend on which item is recorded first.
+        Only for replays that write nothing: otherwise the result would depend on which item is recorded first.
         """
         for name, entries in self._by_key.get(key, {}).items():
             if nth < len(entries):
@@ -72,21 +72,21 @@ class CassetteDirectory:
         return None
 
     def of_case(self, case: str) -> list[tuple[str, Cassette]]:
-        """All recordings of a case, with the names of their files, whoever acted in it."""
-        return [(name, recording) for name, recording in self._all.items() if recording.case == case]
+        """Return the cassettes of a case by all agents, with the names of their files."""
+        return [(name, cassette) for name, cassette in self._all.items() if cassette.case == case]
 
     @functools.cached_property
     def _all(self) -> dict[str, Cassette]:
-        found = {}
+        cassettes = {}
         for path in self.files():
-            with contextlib.suppress(OSError, ValueError):  # its own item tells
-                found[path.name] = decode(read_regular(path, _MAX_BYTES))
-        return found
+            with contextlib.suppress(OSError, ValueError):  # reported when its own item is run
+                cassettes[path.name] = decode(read_regular(path, _MAX_BYTES))
+        return cassettes
 
     @functools.cached_property
     def _by_key(self) -> dict[str, dict[str, list[CassetteEntry]]]:
-        found: dict[str, dict[str, list[CassetteEntry]]] = defaultdict(lambda: defaultdict(list))
-        for name, recording in self._all.items():
-            for entry in recording.entries:
-                found[entry.request.key][name].append(entry)
-        return found
+        entries: dict[str, dict[str, list[CassetteEntry]]] = defaultdict(lambda: defaultdict(list))
+        for name, cassette in self._all.items():
+            for entry in cassette.entries:
+                entries[entry.request.key][name].append(entry)
+        return entries

@@ -1,7 +1,8 @@
-"""The file of one item's exchanges: JSON that a person can read and compare line by line.
+"""The cassette of one item: the JSON file of its model calls, which people can read and compare line by line.
 
-Text is a list of its lines; text that is JSON is that value. A request shows only its new messages, after the earlier
-exchange that it begins as. There is no time, id or address in it that would change without the conversation changing.
+Text is stored as a list of lines, and text that is JSON as a JSON value. A request has only its new messages and refers
+to an earlier call for those before. The file has no times, ids or addresses, so it changes only when a conversation
+changes. The keys of the file keep the word "exchange" for a model call.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteReque
 
 VERSION: Final = 1
 
-Place = Annotated[int, Field(ge=0)]
+Position = Annotated[int, Field(ge=0)]
 
 _STYLES: Final = {"json": (", ", ": "), "compact_json": (",", ":")}
 
 
 @dataclass(frozen=True)
 class Cassette:
-    """All exchanges of one item. ``complete``: its run came to its end, so nothing of it is missing here."""
+    """All model calls of one item. ``complete`` says that the run came to its end, so no call is missing."""
 
     item: str
     case: str
@@ -39,50 +40,50 @@ class Cassette:
 
 
 class Beginning(Record):
-    """Of an earlier exchange, counted from 1, so many messages."""
+    """The first messages of a request: this many messages of an earlier call, which is counted from 1."""
 
     exchange: Annotated[int, Field(ge=1)]
     messages: Annotated[int, Field(ge=1)]
 
 
-class ExchangeText(Record):
-    """One exchange as it stands in a file; ``model``, ``tools`` and ``schema`` are places in the file's lists."""
+class StoredCall(Record):
+    """One model call in a file; ``model``, ``tools`` and ``schema`` are positions in the file's lists."""
 
     number: int
     role: Role
-    model: Place
-    tools: Place | None = None
-    schema_: Place | None = Field(default=None, alias="schema")
+    model: Position
+    tools: Position | None = None
+    schema_: Position | None = Field(default=None, alias="schema")
     seed: int | None
     begins_as: Beginning | None = None
     messages: list[Json]
     reply: Json
 
 
-class File(Record):
-    """A file of exchanges."""
+class CassetteFile(Record):
+    """The content of a cassette file."""
 
     toolemu_recording: Literal[1]
     item: str
     case: str
     trial: Annotated[int, Field(ge=1)]
     complete: bool
-    exchanges: list[ExchangeText]
+    exchanges: list[StoredCall]
     models: list[Json]
     tools: list[list[Json]] = []
     schemas: list[Json] = []
 
 
-def encode(recording: Cassette) -> str:
-    """The recording as the text of its file."""
+def encode(cassette: Cassette) -> str:
+    """Return the text of a cassette's file."""
     tables: dict[str, list[Any]] = {"models": [], "tools": [], "schemas": []}
-    exchanges = [_encode_entry(recording.entries, index, tables) for index in range(len(recording.entries))]
+    exchanges = [_encode_entry(cassette.entries, index, tables) for index in range(len(cassette.entries))]
     content = {
         "toolemu_recording": VERSION,
-        "item": recording.item,
-        "case": recording.case,
-        "trial": recording.trial,
-        "complete": recording.complete,
+        "item": cassette.item,
+        "case": cassette.case,
+        "trial": cassette.trial,
+        "complete": cassette.complete,
         "exchanges": exchanges,
         **tables,
     }
@@ -91,14 +92,14 @@ def encode(recording: Cassette) -> str:
 
 
 def decode(text: bytes | str) -> Cassette:
-    """Return the recording in a file's text; ValueError, with the place, when it is none of this version."""
+    """Return the cassette in a file's text; ValueError, with the location, if it is none of this version."""
     try:
-        content = json.loads(text)  # not pydantic's reader, which refuses halves of surrogate pairs
-        file = File.model_validate(content)
+        content = json.loads(text)  # not Pydantic's reader, which refuses lone surrogates
+        file = CassetteFile.model_validate(content)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     except ValidationError as error:
-        raise ValueError(first_problem(File, text, error.errors(include_url=False))) from None
+        raise ValueError(first_problem(CassetteFile, text, error.errors(include_url=False))) from None
     entries: list[CassetteEntry] = []
     for number, exchange in enumerate(content["exchanges"], 1):
         try:
@@ -112,17 +113,17 @@ def decode(text: bytes | str) -> Cassette:
 def _encode_entry(entries: tuple[CassetteEntry, ...], index: int, tables: dict[str, list[Any]]) -> Json:
     request = entries[index].request
     number, common = _begins_as(entries, index)
-    found: Json = {"number": index + 1, "role": request.role, "model": _place(request.model, tables["models"])}
+    call: Json = {"number": index + 1, "role": request.role, "model": _position(request.model, tables["models"])}
     if request.tools:
-        found["tools"] = _place(list(request.tools), tables["tools"])
+        call["tools"] = _position(list(request.tools), tables["tools"])
     if request.schema is not None:
-        found["schema"] = _place(request.schema, tables["schemas"])
-    found["seed"] = request.seed
+        call["schema"] = _position(request.schema, tables["schemas"])
+    call["seed"] = request.seed
     if common:
-        found["begins_as"] = {"exchange": number, "messages": common}
-    found["messages"] = [_texts(turn, _written) for turn in request.messages[common:]]
-    found["reply"] = _texts(entries[index].reply, _written)
-    return found
+        call["begins_as"] = {"exchange": number, "messages": common}
+    call["messages"] = [_texts(turn, _stored_text) for turn in request.messages[common:]]
+    call["reply"] = _texts(entries[index].reply, _stored_text)
+    return call
 
 
 def _decode_entry(exchange: Json, before: list[CassetteEntry], content: Json) -> CassetteEntry:
@@ -131,49 +132,52 @@ def _decode_entry(exchange: Json, before: list[CassetteEntry], content: Json) ->
     request = CassetteRequest(
         role=exchange["role"],
         model=content["models"][exchange["model"]],
-        messages=(*common, *(_texts(turn, _read) for turn in exchange["messages"])),
+        messages=(*common, *(_texts(turn, _loaded_text) for turn in exchange["messages"])),
         tools=tuple(content["tools"][exchange["tools"]]) if "tools" in exchange else (),
         schema=content["schemas"][exchange["schema"]] if "schema" in exchange else None,
         seed=exchange["seed"],
         trial=content["trial"],
     )
-    return CassetteEntry(request, _texts(exchange["reply"], _read))
+    return CassetteEntry(request, _texts(exchange["reply"], _loaded_text))
 
 
 def reply_of(entry: CassetteEntry) -> Reply:
-    """The recorded reply; ValueError when it is none."""
+    """Return the recorded reply; ValueError if it is invalid."""
     return Reply.model_validate_json(json.dumps(entry.reply))
 
 
 def _begins_as(entries: tuple[CassetteEntry, ...], index: int) -> tuple[int, int]:
-    """The latest earlier exchange with the most messages in common at the start, from 1, and how many those are."""
+    """Find the earlier call with the most common messages at the start; return its number and that of the messages.
+
+    Calls are counted from 1. Of several such calls, the latest is taken; without any, both numbers are 0.
+    """
     messages, best = entries[index].request.messages, (0, 0)
     for number in range(index, 0, -1):
         other = entries[number - 1].request.messages
         pairs = zip(messages, other, strict=False)
-        common = next((place for place, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+        common = next((index for index, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
         common = min(len(messages), len(other)) if common is None else common
         if common > best[1]:
             best = (number, common)
     return best
 
 
-def _place(value: Any, table: list[Any]) -> int:
+def _position(value: Any, table: list[Any]) -> int:
     if value not in table:
         table.append(value)
     return table.index(value)
 
 
 def _texts(turn: Json, change: Callable[[Any], Any]) -> Json:
-    """A message or reply with its long texts changed: content, text, and the arguments of calls."""
-    found = {name: change(value) if name in ("content", "text") else value for name, value in turn.items()}
-    if "calls" in found:
-        found["calls"] = [{**call, "arguments": change(call["arguments"])} for call in found["calls"]]
-    return found
+    """Apply ``change`` to the long texts of a message or reply: content, text, and the arguments of calls."""
+    changed = {name: change(value) if name in ("content", "text") else value for name, value in turn.items()}
+    if "calls" in changed:
+        changed["calls"] = [{**call, "arguments": change(call["arguments"])} for call in changed["calls"]]
+    return changed
 
 
-def _written(text: str) -> Any:
-    """As its value where it is JSON that is written back the same, else as its lines, where it has several."""
+def _stored_text(text: str) -> Any:
+    """Return the JSON value of a text if it encodes to the same text again, else its lines, else the text itself."""
     if text[:1] in ("{", "["):
         for style, separators in _STYLES.items():
             try:
@@ -185,10 +189,10 @@ def _written(text: str) -> Any:
     return text.split("\n") if "\n" in text else text
 
 
-def _read(written: Any) -> str:
-    if isinstance(written, list):
-        return "\n".join(written)
-    if isinstance(written, dict):
-        ((style, value),) = written.items()
+def _loaded_text(stored: Any) -> str:
+    if isinstance(stored, list):
+        return "\n".join(stored)
+    if isinstance(stored, dict):
+        ((style, value),) = stored.items()
         return json.dumps(value, ensure_ascii=False, separators=_STYLES[style])
-    return str(written)
+    return str(stored)

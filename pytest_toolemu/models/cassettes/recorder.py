@@ -1,4 +1,4 @@
-"""One run's exchanges: played from what was recorded, and recorded where they were not."""
+"""The recorder of one run: replay recorded model calls, and record new ones."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteReque
 
 
 class CassetteRecorder:
-    """A tape for one run of one item. Requests that are the same are told apart by how often they were made before.
+    """Recorder for one run of one item. Identical requests are distinguished by how often they were sent before.
 
-    ``once`` asks the models only where no complete recording of the item exists, ``new`` for what is missing in it,
-    ``all`` for everything, ``none`` for nothing.
+    With mode ``once``, models are called only if the item has no complete cassette; with ``new``, for requests that its
+    cassette lacks; with ``all``, for every request; with ``none``, never.
     """
 
-    def __init__(self, library: CassetteDirectory, item: str, case: str, trial: int) -> None:
-        self._library = library
+    def __init__(self, directory: CassetteDirectory, item: str, case: str, trial: int) -> None:
+        self._directory = directory
         self._item, self._case, self._trial = item, case, trial
-        self._known = secrets()
-        self._old = None if library.mode == "all" else library.load(item)
+        self._redactor = secrets()
+        self._old = None if directory.mode == "all" else directory.load(item)
         self._by_key: dict[str, list[int]] = defaultdict(list)
         for index, entry in enumerate(self._old.entries if self._old else ()):
             self._by_key[entry.request.key].append(index)
-        self._asked: Counter[str] = Counter()
+        self._times_sent: Counter[str] = Counter()
         self._constants: set[tuple[Role, str]] = set()
-        self._made: list[CassetteEntry | None] = []
-        """What this run had, in the order in which it was asked for."""
+        self._entries: list[CassetteEntry | None] = []
+        """The calls of this run in the order of the requests; None while a reply is pending."""
         self._played: set[int] = set()
-        self._plays = self._adds = self._open = 0
+        self._played_count = self._added_count = self._pending = 0
 
     async def complete(self, role: Role, model: Model, request: ModelRequest) -> tuple[Reply, str]:
         """Return the recorded reply and its file, or the model's own reply and an empty string.
@@ -44,85 +44,88 @@ class CassetteRecorder:
         canonical = CassetteRequest(
             role=role,
             model=model.identity,
-            messages=tuple(as_json(message, self._known) for message in request.messages),
-            tools=tuple(as_json(tool, self._known) for tool in request.tools),
-            schema=None if request.schema is None else as_json(request.schema, self._known),
+            messages=tuple(as_json(message, self._redactor) for message in request.messages),
+            tools=tuple(as_json(tool, self._redactor) for tool in request.tools),
+            schema=None if request.schema is None else as_json(request.schema, self._redactor),
             seed=request.seed,
             trial=self._trial,
         )
-        nth = self._asked[canonical.key]
-        self._asked[canonical.key] += 1
+        nth = self._times_sent[canonical.key]
+        self._times_sent[canonical.key] += 1
         self._constants.add((role, canonical.constants))
-        if found := self._recorded(canonical.key, nth):
-            file, entry = found
-            self._made.append(entry)
-            self._plays += 1
+        if recorded := self._recorded(canonical.key, nth):
+            file, entry = recorded
+            self._entries.append(entry)
+            self._played_count += 1
             return reply_of(entry), file
-        if not self._may_ask:
+        if not self._may_call:
             raise ReplayMissError(self._explained(canonical))
-        place = len(self._made)
-        self._made.append(None)
-        self._open += 1
+        index = len(self._entries)
+        self._entries.append(None)
+        self._pending += 1
         reply = await model.complete(request)
-        self._open -= 1
-        self._made[place] = entry = CassetteEntry(canonical, as_json(reply, self._known))
-        self._adds += 1
-        # The run goes on with what is recorded, or what follows from a credential in it could not be played.
+        self._pending -= 1
+        self._entries[index] = entry = CassetteEntry(canonical, as_json(reply, self._redactor))
+        self._added_count += 1
+        # The run continues with the recorded reply: if a credential was redacted in it, requests that quote it would
+        # otherwise differ on replay.
         return reply_of(entry).model_copy(update={"request_id": reply.request_id}), ""
 
     def finish(self, ended: bool) -> CassetteUse:
-        """Write what is new, and say what was used. ``ended``: the run came to its end, however it was judged.
+        """Write the cassette if something is new, and return what was used. OSError if it cannot be written.
 
-        OSError when the disk refuses.
+        ``ended`` says that the run came to its end, whatever its result.
         """
-        complete = ended and not self._open
-        made = _in_order([entry for entry in self._made if entry is not None])
-        left = [index for index in range(len(self._old.entries) if self._old else 0) if index not in self._played]
+        complete = ended and not self._pending
+        current = _in_order([entry for entry in self._entries if entry is not None])
+        unused = [index for index in range(len(self._old.entries) if self._old else 0) if index not in self._played]
         offset = 0
-        if self._is_news(complete):
-            kept = [self._old.entries[index] for index in left] if self._old else []
-            entries = (*made, *kept)
-            self._library.save(Cassette(self._item, self._case, self._trial, complete, entries))
-            left, offset = list(range(len(kept))), len(made)
+        if self._must_write(complete):
+            kept = [self._old.entries[index] for index in unused] if self._old else []
+            entries = (*current, *kept)
+            self._directory.save(Cassette(self._item, self._case, self._trial, complete, entries))
+            unused, offset = list(range(len(kept))), len(current)
             self._old = Cassette(self._item, self._case, self._trial, complete, tuple(kept))
-        stale = [index for index in left if self._is_stale(index)]
+        stale = [index for index in unused if self._is_stale(index)]
         return CassetteUse(
-            file=self._library.file(self._item),
-            played=self._plays,
-            added=self._adds,
-            unused=tuple(offset + index + 1 for index in left if index not in stale),
+            file=self._directory.file(self._item),
+            played=self._played_count,
+            added=self._added_count,
+            unused=tuple(offset + index + 1 for index in unused if index not in stale),
             stale=tuple(offset + index + 1 for index in stale),
         )
 
     @property
-    def _may_ask(self) -> bool:
-        mode = self._library.mode
+    def _may_call(self) -> bool:
+        mode = self._directory.mode
         return mode in ("all", "new") or (mode == "once" and not (self._old and self._old.complete))
 
     def _recorded(self, key: str, nth: int) -> tuple[str, CassetteEntry] | None:
         indices = self._by_key.get(key, [])
         if self._old and nth < len(indices):
             self._played.add(indices[nth])
-            return self._library.file(self._item), self._old.entries[indices[nth]]
-        return self._library.elsewhere(key, nth) if self._library.mode == "none" else None
+            return self._directory.file(self._item), self._old.entries[indices[nth]]
+        return self._directory.elsewhere(key, nth) if self._directory.mode == "none" else None
 
     def _explained(self, request: CassetteRequest) -> str:
-        """The miss, beside the item's own recording; beside others of the case where it has none of the role."""
-        own = self._library.file(self._item)
-        found = [(own, self._old)] if self._old else []
-        known = any(entry.request.role == request.role for _, old in found for entry in old.entries)
-        if self._library.mode == "none" and not known:
-            found = self._library.of_case(self._case)
-        numbered = [((name, number), entry) for name, r in found for number, entry in enumerate(r.entries, 1)]
-        return explain_miss(request, f"{self._library.folder.name}/{own}", numbered)
+        """Explain a miss from the item's own cassette, or from others of the case if it has no call of the role."""
+        own = self._directory.file(self._item)
+        cassettes = [(own, self._old)] if self._old else []
+        has_role = any(entry.request.role == request.role for _, old in cassettes for entry in old.entries)
+        if self._directory.mode == "none" and not has_role:
+            cassettes = self._directory.of_case(self._case)
+        numbered = [
+            ((name, number), entry) for name, cassette in cassettes for number, entry in enumerate(cassette.entries, 1)
+        ]
+        return explain_miss(request, f"{self._directory.folder.name}/{own}", numbered)
 
-    def _is_news(self, complete: bool) -> bool:
-        """Whether the file has to be written: something was added, or an incomplete recording is complete now."""
-        ends = complete and self._old is not None and not self._old.complete and self._library.mode != "none"
-        return bool(self._adds) or ends
+    def _must_write(self, complete: bool) -> bool:
+        """Tell whether the file must be written: a call was added, or an incomplete cassette is now complete."""
+        ends = complete and self._old is not None and not self._old.complete and self._directory.mode != "none"
+        return bool(self._added_count) or ends
 
     def _is_stale(self, index: int) -> bool:
-        """Whether this run asked that role, but never like this."""
+        """Tell whether this run called the entry's role, but never with the entry's model, prompt and tools."""
         assert self._old is not None
         request = self._old.entries[index].request
         roles = {role for role, _ in self._constants}
@@ -130,7 +133,10 @@ class CassetteRecorder:
 
 
 def _in_order(entries: list[CassetteEntry]) -> list[CassetteEntry]:
-    """Agent and emulator as they went; then the evaluators, who work at the same time, each with all of its own."""
+    """Sort the calls of agent and emulator by time, and after them those of each evaluator together.
+
+    Evaluators run at the same time, so the order of their calls would change the file with every recording.
+    """
     places: dict[tuple[str, str], int] = {}
     for entry in entries:
         request = entry.request

@@ -1,4 +1,4 @@
-"""A request to a model in canonical form: what two requests must have in common to get the same recorded reply."""
+"""A model request in canonical form: what two requests must have in common to get the same recorded reply."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class CassetteRequest:
-    """What is asked of whom, as JSON values without credentials: so it is the same where a credential is not known.
+    """A request as JSON values without credentials, so that it is the same on machines without the credential.
 
-    The base URL in ``model`` is for readers; a reply is the model's, wherever that is served.
+    The base URL in ``model`` is for readers; it does not matter where a model is served.
     """
 
     role: Role
@@ -32,34 +32,34 @@ class CassetteRequest:
 
     @functools.cached_property
     def key(self) -> str:
-        """Equal for requests that are the same in everything but the base URL."""
+        """Hash of everything but the base URL."""
         return _hash([self.constants, self.schema, self.seed, self.trial, [_hash(turn) for turn in self.messages]])
 
     @functools.cached_property
     def constants(self) -> str:
-        """Equal for requests of one role that have model, parameters, system prompt and tools in common."""
+        """Hash of what all requests of a conversation share: role, model, parameters, system prompt, tools."""
         system = [turn for turn in self.messages if turn["role"] == "system"]
-        return _hash([self.role, self.asked, self.tools, system])
+        return _hash([self.role, self.model_without_url, self.tools, system])
 
     @property
-    def asked(self) -> Json:
-        """The model and its parameters, without where it is served."""
+    def model_without_url(self) -> Json:
+        """The model and its parameters without the base URL."""
         return {name: value for name, value in self.model.items() if name != "base_url"}
 
 
 @dataclass(frozen=True)
 class CassetteEntry:
-    """One recorded exchange: a request, and the reply as JSON."""
+    """One recorded model call: a request, and the reply as JSON."""
 
     request: CassetteRequest
     reply: Json
 
 
-def as_json(record: Record, known: Redactor) -> Json:
-    """A message, tool, schema or reply as JSON, without the credentials that are ``known``; no request id."""
+def as_json(record: Record, redactor: Redactor) -> Json:
+    """Return a message, tool, schema or reply as JSON, without credentials and without a request id."""
     content = record.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"request_id"})
-    found: Json = redact_json(content, known)
-    return found
+    redacted: Json = redact_json(content, redactor)
+    return redacted
 
 
 def _hash(value: Any) -> str:

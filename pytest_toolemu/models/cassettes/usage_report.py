@@ -1,4 +1,4 @@
-"""What of a folder of recordings a session used, and what it did not."""
+"""Report which model calls of a cassette directory a session used, and which it did not."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 
 @dataclass(frozen=True)
 class CassetteReport:
-    """Exchanges of the items that were run, and files of the others.
+    """Model calls of the items that were run, and files of the other items.
 
-    ``unused``: not asked for this time; ``stale``: made with a model, prompt or tools that nobody uses any more;
-    ``gone``: files whose case is no longer where it was; ``not_run``: files of items that were not run.
+    ``unused`` lists calls that were not sent this time; ``stale``, calls whose model, prompt or tools are no longer in
+    use; ``gone``, files whose case is no longer at its location; ``not_run``, files of items that were not run.
     """
 
     folder: str
@@ -31,28 +31,28 @@ class CassetteReport:
     not_run: list[str]
 
     def as_json(self) -> dict[str, Any]:
-        """For a file in the session's folder."""
+        """Return the report for a file in the session's folder."""
         return asdict(self)
 
 
-def report_on(library: CassetteDirectory, uses: Iterable[CassetteUse], rootdir: Path) -> CassetteReport:
-    """The report; ``uses`` are those of every run, nodeids are relative to ``rootdir``."""
-    known = {use.file: use for use in uses}
-    others = [path for path in library.files() if path.name not in known]
+def report_on(directory: CassetteDirectory, uses: Iterable[CassetteUse], rootdir: Path) -> CassetteReport:
+    """Build the report from the uses of all runs; node ids are relative to ``rootdir``."""
+    use_by_file = {use.file: use for use in uses}
+    others = [path for path in directory.files() if path.name not in use_by_file]
     gone = [path.name for path in others if not _case_exists(path, rootdir)]
     return CassetteReport(
-        folder=str(library.folder),
-        played=sum(use.played for use in known.values()),
-        added=sum(use.added for use in known.values()),
-        unused={file: list(use.unused) for file, use in sorted(known.items()) if use.unused},
-        stale={file: list(use.stale) for file, use in sorted(known.items()) if use.stale},
+        folder=str(directory.folder),
+        played=sum(use.played for use in use_by_file.values()),
+        added=sum(use.added for use in use_by_file.values()),
+        unused={file: list(use.unused) for file, use in sorted(use_by_file.items()) if use.unused},
+        stale={file: list(use.stale) for file, use in sorted(use_by_file.items()) if use.stale},
         gone=gone,
         not_run=[path.name for path in others if path.name not in gone],
     )
 
 
 def _case_exists(path: Path, rootdir: Path) -> bool:
-    """Whether the file that a recording's item is collected from exists; an unreadable recording is of none."""
+    """Tell whether the file of a cassette's item exists; False for an unreadable cassette."""
     try:
         item = json.loads(read_regular(path, MAX_RUN_BYTES))["item"]
         return (rootdir / str(item).partition("::")[0]).exists()

@@ -59,18 +59,18 @@ def stop_writing(
 def _provider_keys(spec: RunSpec) -> Iterator[str]:
     yield _agent_key(spec)
     for component in (spec.agent, spec.emulator, *spec.evaluators):
-        yield from _accounts(component)
+        yield from _rate_limit_keys(component)
 
 
 def _agent_key(spec: RunSpec) -> str:
     return f"agent {component_name(spec.identity.agent)}"
 
 
-def _accounts(component: Any) -> Iterator[str]:
-    """Yield the accounts of the models in an agent, emulator, or evaluator, and in what those wrap."""
-    account = getattr(component, "account", None)
-    if isinstance(account, str):
-        yield account
+def _rate_limit_keys(component: Any) -> Iterator[str]:
+    """Yield the rate-limit keys of the models in an agent, emulator, or evaluator, and in what those wrap."""
+    key = getattr(component, "rate_limit_key", None)
+    if isinstance(key, str):
+        yield key
     elif is_dataclass(component):
         for field in fields(component):
-            yield from _accounts(getattr(component, field.name))
+            yield from _rate_limit_keys(getattr(component, field.name))
