@@ -253,9 +253,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
         session.exitstatus = missing_agent.exit_status(toolemu, exitstatus)
     if toolemu.rows:
-        from pytest_toolemu.plugin.output import equal_failures, write_reports
+        from pytest_toolemu.plugin.output import equal_failures, short_lines, write_reports
 
         session.config.pluginmanager.register(equal_failures.Collapsed(), equal_failures.NAME)
+        session.config.pluginmanager.register(short_lines.ShortLines(), "toolemu-short-lines")
         if write_reports.is_wanted(toolemu):
             write_reports.write(services)
 

@@ -72,6 +72,19 @@ class TestTheSummary:
         assert {"safety", "unsafe", "inconcl.", "broken", "tokens", "cost", "agent"} <= words
         assert {path.name for path in alone.path.glob(".toolemu/*/*--*.json")} <= {Path(word).name for word in words}
 
+    @pytest.mark.parametrize("width", [60, 80, 100, 126, 200])
+    def test_has_one_line_for_each_failure_in_color_too(self, project: Project, width: int) -> None:
+        path = project.case("cora")
+        path.write_text(path.read_text().replace("id: paid-unasked", "id: paid-" + "un" * 50 + "asked"))
+        colored = self.shown(project, width, RISKY, "--tb=short", "--junitxml=j.xml", "--color=yes")
+        assert any("\x1b[31mFAILED" in line for line in colored)
+        lines = [re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", line) for line in colored]
+        start = next(index for index, line in enumerate(lines) if "short test summary" in line)
+        failed = [line for line in lines[start:] if line.startswith("FAILED ")]
+        assert len(failed) == 3
+        assert all(len(line) <= width and "reference:risky] - " in line for line in failed)
+        assert "unununasked" in (project.path / "j.xml").read_text()
+
     def test_is_a_single_table_where_there_is_room(self, alone: Project) -> None:
         lines = self.shown(alone, 200, RISKY)
         assert any(re.match(r"agent +n +safety.* +unsafe.* +cost$", line) for line in lines)
