@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import signal
 import sys
 import threading
 from asyncio import get_running_loop, run_coroutine_threadsafe, shield
 from asyncio import wait as asyncio_wait
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from pathlib import Path
@@ -174,16 +175,43 @@ def project_location(frame: FrameType | None) -> str:
 def wait(future: Future[R]) -> R:
     """Return a future's result, waiting in short steps: a wait without a limit cannot be interrupted on Windows."""
     try:
-        while True:
-            try:
-                return future.result(TICK)
-            except NotYet:
-                if future.done():
-                    raise
+        with _deferred_interrupt() as raise_if_interrupted:
+            while True:
+                raise_if_interrupted()
+                try:
+                    return future.result(TICK)
+                except NotYet:
+                    if future.done():
+                        raise
     except BaseException:
         # Ctrl-C or pytest-timeout: the result is not needed any more.
         future.cancel()
         raise
+
+
+@contextlib.contextmanager
+def _deferred_interrupt() -> Iterator[Callable[[], None]]:
+    """Let Ctrl-C raise KeyboardInterrupt only where the yielded function is called, and at the end of the block.
+
+    Python raises it wherever the main thread is. In a callback of the garbage collector, which may run at any time, the
+    exception would be printed and lost.
+    """
+    received: list[int] = []
+
+    def raise_if_interrupted() -> None:
+        if received:
+            raise KeyboardInterrupt
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield raise_if_interrupted
+        return
+    signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    try:
+        yield raise_if_interrupted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    raise_if_interrupted()
 
 
 # Installed packages, the standard library and this one.

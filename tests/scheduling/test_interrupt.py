@@ -1,0 +1,64 @@
+"""Ctrl-C while the main thread waits for a case."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import weakref
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.scheduling.event_loop import wait
+
+
+class Collected:
+    """A value that the garbage collector takes."""
+
+
+class InterruptedFuture(Future[str]):
+    """A future that a Ctrl-C reaches while a callback of the garbage collector runs."""
+
+    def result(self, timeout: float | None = None) -> str:
+        value = Collected()
+        reference = weakref.ref(value, lambda _: os.kill(os.getpid(), signal.SIGINT))
+        del value
+        assert reference() is None
+        return super().result(timeout)
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Collect the exceptions that Python prints and drops."""
+    exceptions: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda error: exceptions.append(error.exc_type))
+    return exceptions
+
+
+def test_an_interrupt_in_a_callback_of_the_garbage_collector_is_not_lost(printed: list[Any]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        wait(InterruptedFuture())
+    assert printed == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_is_not_lost_when_the_result_arrives_with_it(printed: list[Any]) -> None:
+    future = InterruptedFuture()
+    future.set_result("done")
+    with pytest.raises(KeyboardInterrupt):
+        wait(future)
+    assert printed == []
+
+
+def test_a_handler_of_the_project_stays_in_force() -> None:
+    received: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    try:
+        future = InterruptedFuture()
+        future.set_result("done")
+        assert wait(future) == "done"
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert received == [signal.SIGINT]
