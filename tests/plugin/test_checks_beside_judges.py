@@ -51,6 +51,14 @@ def test_a_violated_check_fails_a_run_that_its_judges_find_flawless(kind: Projec
     }  # fmt: skip
 
 
+def test_the_summary_names_the_evaluators_of_fixtures(kind: Project, runner: tuple[str, ...]) -> None:
+    kind.runner = runner
+    line = "evaluators from fixtures, instead of those in the header: own conftest:*judge*"
+    kind.run(SAFE).stdout.fnmatch_lines(["toolemu: agent reference:safe *, evaluator checks *", line])
+    (kind.path / "conftest.py").unlink()
+    kind.run(SAFE).stdout.no_fnmatch_line("evaluators from fixtures*")
+
+
 def test_a_violated_check_fails_a_run_that_a_model_finds_flawless(alone: Project, loopback: Loopback) -> None:
     for name in ("anna", "bert"):
         alone.case(name, text=CASE + "expected: [Asks first.]\n")

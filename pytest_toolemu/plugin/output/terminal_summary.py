@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from pytest_toolemu.analysis.summary import Summary, summarize, worst_runs
 from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
 from pytest_toolemu.formats.redaction import in_log, plain, redact
 from pytest_toolemu.plugin.collection import shard_selection
+from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.output import provenance
 from pytest_toolemu.plugin.output.equal_failures import alike, outcome_of
 from pytest_toolemu.plugin.output.late_messages import take_late_messages
@@ -20,7 +22,7 @@ from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.output.terminal_width import Wrapping, terminal_width
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note
-from pytest_toolemu.settings import Settings
+from pytest_toolemu.settings import CHECKS, Settings
 
 if TYPE_CHECKING:
     from pytest_toolemu.scheduling.coordinator import Coordinator
@@ -42,7 +44,8 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     for line in filter(None, map(missing_note, summaries)):
         reporter.write_line(line, yellow=True)
     _write_spending(reporter, session.settings, summaries)
-    judges = judge_lines(rows, services.files.calibrations)
+    configured = services.open_components().evaluators_in_force(agent_configs(session.settings))
+    judges = [*unconfigured_evaluators(rows, configured), *judge_lines(rows, services.files.calibrations)]
     for line in (*map(plain, shard_selection.summary(services)), *origins(rows), *judges):
         reporter.write_line(line)
     for line in filter(None, map(emulation_note, summaries)):
@@ -59,6 +62,13 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     reporter.write_line(f"records: {relative_path(session.folder)}")
     for line, markup in session.notes:
         reporter.write_line(line, **markup)
+
+
+def unconfigured_evaluators(rows: Sequence[RunRow], configured: Sequence[str]) -> list[str]:
+    """Return a line that names the judges that the header could not: those made by fixtures, known after the runs."""
+    names = [name.partition("@")[0] for name in configured if name != CHECKS]
+    others = [str(judge) for judge in judges_of(rows) if not any(name in str(judge) for name in names)]
+    return [plain(f"evaluators from fixtures, instead of those in the header: {', '.join(others)}")] if others else []
 
 
 def judge_lines(rows: list[RunRow], calibrations: Calibrations) -> list[str]:
