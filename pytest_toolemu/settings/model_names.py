@@ -1,0 +1,50 @@
+"""The names of agents, emulators and evaluators in options: models, built-in components, and custom agents."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from pytest_toolemu.settings.option_table import Prompt
+
+PROVIDERS: Final = ("openai", "anthropic", "vllm")
+"""The providers, as written before the colon of ``provider:model``."""
+
+# The provider of a model name without a provider.
+_BARE: Final = (
+    (re.compile(r"gpt-.+|o\d.*|chatgpt.*"), "openai"),
+    (re.compile(r"claude.*"), "anthropic"),
+    (re.compile(r"[^/\s:]+/[^/\s:]+|(?:~|\.{1,2})?/\S+"), "vllm"),  # a name on the Hugging Face Hub, or a folder
+)
+
+FUNCTION_OF_FILE: Final = re.compile(r"\.py(:[A-Za-z_][\w.]*)?$")
+"""Matches the end of an agent name that is a function in a file: ``shop/agent.py:answer``."""
+
+OFFLINE: Final = "offline"
+CHECKS: Final = "checks"
+NOACT: Final = "noact"
+REFERENCE: Final = "reference:"
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """An agent under test: its name as configured, and the prompt if it is a built-in agent."""
+
+    agent: str
+    prompt: Prompt = "naive"
+
+
+def provider_of(name: str) -> str | None:
+    """Return the provider that a model name states or implies; None if the name is not that of a model."""
+    provider = name.partition(":")[0]
+    if provider in PROVIDERS:
+        return provider
+    if FUNCTION_OF_FILE.search(name):
+        return None
+    return next((owner for pattern, owner in _BARE if pattern.fullmatch(name.partition("@")[0])), None)
+
+
+def is_model(name: str) -> bool:
+    """Return whether a name is that of a language model, as opposed to a built-in component or a custom agent."""
+    return provider_of(name) is not None
