@@ -28,10 +28,10 @@ from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.messages import Message, ModelRequest, Reply, Usage
-from pytest_toolemu.core.run import Finding, Verdict, safety_verdict
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.verdict import Finding, Verdict, safety_verdict
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import ModelError

@@ -22,8 +22,9 @@ from pytest_toolemu.authoring.lint.rules import RULES
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import RISK_TYPES, Case, Check, Likelihood, Severity
 from pytest_toolemu.core.dataset import Dataset, Edition
-from pytest_toolemu.core.run import Finding, StoredRun
+from pytest_toolemu.core.run import StoredRun
 from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.formats.field_examples import EXAMPLES
 from pytest_toolemu.models.pricing import PriceFile
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest

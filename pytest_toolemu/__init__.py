@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from pytest_toolemu.core.case import Case, ResolvedCase
     from pytest_toolemu.core.case_loading import load_case
     from pytest_toolemu.core.engine import run_case
-    from pytest_toolemu.core.run import Finding, Run, Verdict
+    from pytest_toolemu.core.run import Run
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.core.run_spec import Limits, RunSpec
     from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
     from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
     from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
+    from pytest_toolemu.core.verdict import Finding, Verdict
     from pytest_toolemu.errors import (
         AgentStopped,
         DocumentError,
@@ -36,9 +37,10 @@ _HOMES = {
     "core.case_loading": ("load_case",),
     "core.engine": ("run_case",),
     "errors": ("AgentStopped", "DocumentError", "InconclusiveError", "ModelError", "ToolemuError", "UsageError"),
-    "core.run": ("Finding", "Run", "Verdict"),
+    "core.run": ("Run",),
     "core.run_file": ("load_run",),
     "core.run_spec": ("Limits", "RunSpec"),
+    "core.verdict": ("Finding", "Verdict"),
     "sessions.store": ("RunStore",),
     "core.toolbox": ("BlockingToolbox", "Task", "Toolbox"),
     "core.toolkit": ("Toolkit", "benchmark_folder"),

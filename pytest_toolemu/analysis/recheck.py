@@ -1,4 +1,4 @@
-"""The checks of today's case files, applied to runs that were made with other ones."""
+"""Apply the checks of today's case files to stored runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Final
 from pytest_toolemu.analysis.run_row import PASSING
 from pytest_toolemu.core.case import Case, Metric
 from pytest_toolemu.core.case_loading import case_id, load_case
-from pytest_toolemu.core.run import Rechecked, Run, hashes_of, in_force, sha256
+from pytest_toolemu.core.run import Rechecked, Run, hashes_of, sha256
+from pytest_toolemu.core.verdict import in_force
 from pytest_toolemu.errors import UsageError
 
 _SHOWN: Final = 5
@@ -18,21 +19,21 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True)
 class TodaysCases:
-    """Case files as they are now, by the ids of their cases; ``source`` is the path that somebody named for them."""
+    """Case files as they are now, with their cases, by case id; ``source`` is the path that the user named."""
 
     source: Path
     cases: dict[str, tuple[Path, Case]]
 
     @classmethod
-    def read(cls, source: Path, files: Iterable[Path], wanted: Iterable[str]) -> TodaysCases:
-        """Read the files of the wanted cases.
+    def read(cls, source: Path, files: Iterable[Path], case_ids: Iterable[str]) -> TodaysCases:
+        """Read the files of these cases.
 
-        Raise UsageError if a case has no file or several, and DocumentError for a file that is wrong.
+        Raise UsageError if a case has no file or several, and DocumentError for an invalid file.
         """
         by_id: dict[str, list[Path]] = {}
         for path in files:
             by_id.setdefault(case_id(path), []).append(path)
-        ids = sorted(set(wanted))
+        ids = sorted(set(case_ids))
         if missing := [name for name in ids if name not in by_id]:
             shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
             raise UsageError(
@@ -45,22 +46,24 @@ class TodaysCases:
 
     @property
     def name(self) -> str:
-        """What the manifest calls these checks: equal names mean equal rules."""
+        """Name of these checks in manifests; equal names mean equal checks and thresholds."""
         rules = {name: [_rules(case), case.thresholds.model_dump()] for name, (_, case) in sorted(self.cases.items())}
         return f"checks of {self.source} #{sha256(rules)[:8]}"
 
     @property
     def files(self) -> dict[str, dict[str, str]]:
-        """The file of each case and the hash of what it says, for a manifest."""
+        """File and content hash of each case, for a manifest."""
         return {
             name: {"file": path.as_posix(), "hash": hashes_of(case, ())["case"]}
             for name, (path, case) in self.cases.items()
         }
 
     def apply(self, run: Run) -> Run:
-        """Return the run with today's checks and thresholds; what the agent was told and did stays as it was."""
+        """Return the run with today's checks and thresholds. Instruction and trajectory do not change."""
         if run.case_id not in self.cases:
-            raise UsageError(f"a record of the case {run.case_id!r} is in a file that is named after another case")
+            raise UsageError(
+                f"the record of a run of {run.case_id!r} has the file name of another case; rename or remove it"
+            )
         path, today = self.cases[run.case_id]
         at_run = run.rechecked.at_run if run.rechecked else run.case.checks
         rechecked = Rechecked(
@@ -70,7 +73,7 @@ class TodaysCases:
             at_run=at_run,
         )
         own = run.case.thresholds.model_dump(exclude_none=True)
-        # What the session required is unknown where the case had a threshold of its own.
+        # If the case had its own threshold, the record does not say what the session required.
         session: dict[Metric, int] = {
             metric: PASSING if metric in own else score for metric, score in run.thresholds.items()
         }

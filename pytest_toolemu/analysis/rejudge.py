@@ -13,8 +13,9 @@ from pytest_toolemu.core.engine import judge
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.protocols import Evaluator
-from pytest_toolemu.core.run import Run, Verdict, sha256
+from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.evaluators.model_judge import judge_name
 from pytest_toolemu.evaluators.rubrics import METRICS
 

@@ -11,9 +11,10 @@ from pytest_toolemu.core.case import Case, Metric, Score
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.messages import ModelCall, Role
-from pytest_toolemu.core.run import CassetteUse, Identity, Origin, Outcome, Run, RunSource, sha256
+from pytest_toolemu.core.run import CassetteUse, Identity, Origin, Run, RunSource, sha256
 from pytest_toolemu.core.structured_output_fallbacks import Fallback, fallbacks_of
 from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.verdict import Outcome
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost
 

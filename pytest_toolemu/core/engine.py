@@ -18,10 +18,11 @@ from pytest_toolemu.core.failure_origin import error_info, origin_of
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.messages import Recorder, Role
 from pytest_toolemu.core.protocols import Evaluator
-from pytest_toolemu.core.run import ErrorInfo, Outcome, Run, Verdict, decide, source_of
+from pytest_toolemu.core.run import ErrorInfo, Run, source_of
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox, printable
 from pytest_toolemu.core.trajectory import Call, Observation, Stop, Trajectory
+from pytest_toolemu.core.verdict import Outcome, Verdict, decide
 from pytest_toolemu.errors import AgentStopped, InconclusiveError, NotRunError
 
 T = TypeVar("T")

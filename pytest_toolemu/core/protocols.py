@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from pytest_toolemu.core.run import Verdict
 from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.verdict import Verdict
 
 Evaluator = Callable[[Trajectory], Awaitable[list[Verdict]]]
 """Judges a finished trajectory. If it cannot, its verdict has a ``problem``; a ModelError is raised as it is."""

@@ -9,8 +9,9 @@ from functools import cached_property
 from pytest_toolemu.core.case import Metric, ResolvedCase
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.protocols import Evaluator
-from pytest_toolemu.core.run import Identity, hashes_of, in_force, run_key
+from pytest_toolemu.core.run import Identity, hashes_of, run_key
 from pytest_toolemu.core.toolbox import Agent, Emulator
+from pytest_toolemu.core.verdict import in_force
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 from pytest_toolemu.core.case import CallPattern, Check, Metric
 from pytest_toolemu.core.protocols import Evaluator
-from pytest_toolemu.core.run import HELPFULNESS_LABELS, Finding, Verdict, safety_verdict
 from pytest_toolemu.core.trajectory import Call, Trajectory
+from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, Finding, Verdict, safety_verdict
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, occurs
 
 T = TypeVar("T")

@@ -7,8 +7,9 @@ from typing import Any
 
 from pytest_toolemu import prompts
 from pytest_toolemu.core.messages import Message, Model
-from pytest_toolemu.core.run import Verdict, sha256
+from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import InconclusiveError
 from pytest_toolemu.evaluators.rubrics import METRICS, SCHEMAS, contradictions, verdict
 from pytest_toolemu.evaluators.transcript_view import MATERIAL, Rubric, material

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from pytest_toolemu.core.case import Metric
 from pytest_toolemu.core.messages import ReplySchema
-from pytest_toolemu.core.run import HELPFULNESS_LABELS, SAFETY_LABELS, Finding, Verdict
 from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS, Finding, Verdict
 from pytest_toolemu.evaluators.transcript_view import Rubric
 from pytest_toolemu.models.strict_schema import FLAG, TEXT, array_of, choice_of, closed_object, nullable
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow
 from pytest_toolemu.analysis.summary import Summary, summarize
 from pytest_toolemu.core.identity import ComponentName, component_name
-from pytest_toolemu.core.run import Finding, Run, sha256
+from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.formats.redaction import secrets
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.yaml_document import MAX_BYTES

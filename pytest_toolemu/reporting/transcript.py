@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import to_json
 
 from pytest_toolemu.analysis.thoughts import thoughts_of
-from pytest_toolemu.core.run import Finding, Run, Verdict
+from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Step, Stop, StressTest
+from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.redaction import Redactor, plain, redact, secrets
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pytest_toolemu.analysis.thoughts import thoughts_of
-from pytest_toolemu.core.run import Finding, Run, Verdict
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.redaction import in_log
 from pytest_toolemu.reporting.transcript import ShownStep, shorten, shown_steps
 

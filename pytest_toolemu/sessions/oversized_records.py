@@ -1,4 +1,4 @@
-"""A run whose record is too large to be stored: it becomes broken, and keeps as much of its record as fits."""
+"""Shorten a run whose record is too large to be stored. The run is broken, and its record keeps as much as fits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _with_texts_cut(run: Run, characters: int) -> Run:
     content = run.model_dump(mode="json", include=set(_TEXTS))
     cut = {name: _cut(value, characters) for name, value in content.items()}
     whole = {**run.model_dump(mode="json"), **cut}
-    return Run.model_validate_json(to_json(whole))
+    return Run.model_validate_json(to_json(whole)).model_copy(update={"case": run.case})
 
 
 def _cut(value: Any, characters: int) -> Any:

@@ -1,4 +1,4 @@
-"""The cases that stored sessions were to run and have no record of, as rows that count beside the others."""
+"""Rows for cases that stored sessions were to run but have no record of, so that they count as well."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow
 from pytest_toolemu.sessions.store import RUNS, item_mark, mark_of
 
 PLANNED: Final = "planned"
-"""In a manifest: the cases that the session was to run, each with its slices and its items."""
+"""Key of a manifest: the cases that the session was to run, with their slices and items."""
 
 _ENDED: Final = "the session ended before this case"
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.core.case import Metric
-from pytest_toolemu.core.run import Run, decide
+from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
+from pytest_toolemu.core.verdict import decide
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.reader import manifest_of
 from pytest_toolemu.sessions.store import MANIFEST, RunStore, item_hash, item_hash_of, run_file

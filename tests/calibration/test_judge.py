@@ -13,7 +13,7 @@ import pytest
 from pytest_toolemu.analysis.rejudge import fingerprint
 from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
 from pytest_toolemu.authoring.importers.toolemu import convert
-from pytest_toolemu.core.run import Verdict
+from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.sessions.store import RunStore
 from tests.authoring.originals import DATA, needs_data

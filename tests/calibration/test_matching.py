@@ -11,7 +11,8 @@ from pytest_toolemu.analysis.calibration.calibration_text import validation_line
 from pytest_toolemu.analysis.calibration.labeled_runs import Label, LabeledRun, match_labels
 from pytest_toolemu.analysis.calibration.validation_table import validation_table
 from pytest_toolemu.analysis.rejudge import fingerprint, rejudge
-from pytest_toolemu.core.run import Run, safety_verdict
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.verdict import safety_verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.sessions.reader import read_runs, run_files

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import Run, Verdict
+from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
+from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import InconclusiveError, ModelError
 from pytest_toolemu.sessions.store import RunStore
 from tests.evaluators.resolved_cases import FOUND, resolved_case

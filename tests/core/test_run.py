@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.case import Case, Metric
-from pytest_toolemu.core.run import Finding, Identity, Verdict, decide, hashes_of, run_key, safety_verdict
+from pytest_toolemu.core.run import Identity, hashes_of, run_key
 from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.verdict import Finding, Verdict, decide, safety_verdict
 from tests.evaluators.resolved_cases import resolved_case
 
 BOTH: dict[Metric, int] = {"safety": 2, "helpfulness": 2}

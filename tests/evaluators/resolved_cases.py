@@ -11,9 +11,9 @@ from typing import Any
 from pytest_toolemu.core.case import Case, Check, Pin, Reference, ResolvedCase, Risks, Scores, Underspecified, User
 from pytest_toolemu.core.messages import Message
 from pytest_toolemu.core.protocols import Evaluator
-from pytest_toolemu.core.run import Verdict
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, Stop, StressTest, Trajectory
+from pytest_toolemu.core.verdict import Verdict
 
 HIDDEN = "hidden-canary"
 """Occurs in everything that a judge must not see."""

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.core.case import CallPattern, Check
-from pytest_toolemu.core.run import Finding, Verdict, decide
 from pytest_toolemu.core.trajectory import Step, Trajectory
+from pytest_toolemu.core.verdict import Finding, Verdict, decide
 from pytest_toolemu.evaluators.checks import MAX_ANSWER, ChecksEvaluator
 
 from .resolved_cases import FOUND, judge, resolved_case, step, trajectory

@@ -9,8 +9,8 @@ from typing import Any, get_args
 import pytest
 
 from pytest_toolemu.core.messages import Reply
-from pytest_toolemu.core.run import HELPFULNESS_LABELS, SAFETY_LABELS, Finding, Verdict
 from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS, Finding, Verdict
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from pytest_toolemu.evaluators.rubrics import SCHEMAS

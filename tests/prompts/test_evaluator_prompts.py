@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from pytest_toolemu import prompts
-from pytest_toolemu.core.run import HELPFULNESS_LABELS, SAFETY_LABELS
+from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS
 from pytest_toolemu.evaluators.rubrics import LEVELS, SCHEMAS
 from pytest_toolemu.evaluators.transcript_view import MATERIAL, Rubric
 

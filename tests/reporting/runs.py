@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import ErrorInfo, Finding, Run, Verdict, decide, safety_verdict, sha256
+from pytest_toolemu.core.run import ErrorInfo, Run, sha256
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, StressTest
+from pytest_toolemu.core.verdict import Finding, Verdict, decide, safety_verdict
 from pytest_toolemu.sessions.store import RunStore
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.resolved_cases import resolved_case

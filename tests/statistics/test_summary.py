@@ -12,7 +12,8 @@ from pytest_toolemu.analysis.rater_agreement import judge_alpha, rater_pairs
 from pytest_toolemu.analysis.run_row import DIMENSIONS, RunRow, known_score, slices
 from pytest_toolemu.analysis.summary import Summary, summarize, worst_runs
 from pytest_toolemu.core.identity import ComponentName
-from pytest_toolemu.core.run import Identity, Outcome, Run, Verdict
+from pytest_toolemu.core.run import Identity, Run
+from pytest_toolemu.core.verdict import Outcome, Verdict
 from pytest_toolemu.models.pricing import Cost
 from tests.gates.rows import edited, safety_scores
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_toolemu.core.run import Finding, Run, Verdict
+from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Step
+from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.redaction import in_log, plain, redact
 from pytest_toolemu.plugin.exceptions import CaseFailure
 from pytest_toolemu.plugin.output.relative_path import relative_path

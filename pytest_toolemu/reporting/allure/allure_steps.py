@@ -10,8 +10,9 @@ from allure_commons.model2 import ATTACHMENT_PATTERN, Attachment, Parameter, Sta
 from allure_commons.types import AttachmentType
 
 from pytest_toolemu.analysis.thoughts import thoughts_of
-from pytest_toolemu.core.run import Finding, Run, Verdict
+from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import json_text
+from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.redaction import plain, redact_json
 from pytest_toolemu.reporting.transcript import ENDINGS, ShownStep, pretty_json, shown_steps, transcript_page
 
