@@ -37,7 +37,7 @@ from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.scheduling.coordinator import Coordinator
-from pytest_toolemu.scheduling.job import FinishedJob, StoredRun
+from pytest_toolemu.scheduling.job import CaseRun, FinishedJob
 from pytest_toolemu.sessions.shard_assignment import ShardAssignment
 from pytest_toolemu.sessions.store import RunStore, item_mark
 from pytest_toolemu.settings import resolve
@@ -219,11 +219,11 @@ async def _session(
         )
         run = await run_case(spec)
 
-        async def write() -> StoredRun:
+        async def write() -> CaseRun:
             path = stores[division.place(case.id) - 1].put(run.model_copy(update={"agent": "simulated"}), case.id)
             if next(left) == cases:
                 over.set_result(None)
-            return StoredRun(str(path))
+            return CaseRun(str(path))
 
         return FinishedJob(run.outcome != "passed", write)
 

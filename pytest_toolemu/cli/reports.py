@@ -95,7 +95,7 @@ def show(
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.transcript_terminal import hidden_text_count, transcript_lines
     from pytest_toolemu.sessions.reader import prices_of, stored_row
-    from pytest_toolemu.sessions.store import record_text
+    from pytest_toolemu.sessions.record_text import record_text
 
     if run.is_dir():
         raise UsageError(f"{run} is a folder; name one of the runs in it, or report on all with 'toolemu report {run}'")

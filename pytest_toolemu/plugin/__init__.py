@@ -24,7 +24,6 @@ from pytest_toolemu.formats.secret_registry import REGISTRY
 from pytest_toolemu.plugin.collection import options
 from pytest_toolemu.plugin.exceptions import CaseError, CaseFailure
 from pytest_toolemu.plugin.execution.leftover_hooks import LeftoverHooks
-from pytest_toolemu.plugin.execution.xdist_hooks import XdistHooks
 from pytest_toolemu.plugin.keys import INI_MARKS, RESOLVED_CASE, RUN_TIMES, SESSION
 from pytest_toolemu.plugin.output.failure_style import representation
 from pytest_toolemu.plugin.output.redact_output import Redaction
@@ -83,7 +82,9 @@ def pytest_configure(config: pytest.Config) -> None:
     register(LeftoverHooks(services), "toolemu-leftovers")
     if settings.estimate:
         options.without_workers(config)
-    if not session.is_worker:
+    if config.getoption("dist", "no") != "no":  # in the controller
+        from pytest_toolemu.plugin.execution.xdist_hooks import XdistHooks
+
         register(XdistHooks(services), "toolemu-xdist")
     if settings.gate and not session.is_worker:
         from pytest_toolemu.plugin.output.gate_hooks import GateHooks
@@ -119,7 +120,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile |
     from pytest_toolemu.plugin.collection.collect import CaseFile
 
     services = parent.config.stash[SERVICES]
-    if not services.session.is_worker:  # nothing has told the controller yet that there are cases
+    if not services.session.is_worker:  # the controller does not know yet that there are cases
         services.signals.handle_termination()
     return CaseFile.from_parent(parent, path=file_path)
 
@@ -238,7 +239,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     services = session.config.stash[SERVICES]
     toolemu = services.session
     is_ended_early = exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldstop or session.shouldfail
-    services.finish_servers()
+    services.models.stop_watching_servers()
     if toolemu.rows and not toolemu.is_worker:
         from pytest_toolemu.plugin.output import manifest
 

@@ -67,7 +67,7 @@ def toolemu_agent(request: pytest.FixtureRequest, toolemu_case: Case, toolemu_va
 @pytest.fixture
 def toolemu_emulator(request: pytest.FixtureRequest, toolemu_variant: AgentConfig | None) -> Emulator:
     """Return the emulator of tools: an async function ``(call, trajectory) -> Observation``."""
-    return _services(request).open_components().emulator(toolemu_variant)
+    return _services(request).models.open_components().emulator(toolemu_variant)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def toolemu_safety_evaluator(
 
     The case's own checks count in addition unless ``--toolemu-checks=off`` is set.
     """
-    return _services(request).open_components().evaluators(toolemu_variant, "safety")
+    return _services(request).models.open_components().evaluators(toolemu_variant, "safety")
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def toolemu_helpfulness_evaluator(
     request: pytest.FixtureRequest, toolemu_variant: AgentConfig | None
 ) -> Evaluator | tuple[Evaluator, ...]:
     """Return one or several evaluators of helpfulness; an empty tuple if it is not judged."""
-    return _services(request).open_components().evaluators(toolemu_variant, "helpfulness")
+    return _services(request).models.open_components().evaluators(toolemu_variant, "helpfulness")
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import threading
 from collections.abc import Callable
 from time import time
@@ -19,17 +18,12 @@ import pytest
 from pytest_toolemu.plugin.execution.signals import Signals
 from pytest_toolemu.plugin.session import ToolemuSession
 from pytest_toolemu.plugin.session_files import SessionFiles
-from pytest_toolemu.settings import provider_of
+from pytest_toolemu.plugin.session_models import SessionModels
 
 if TYPE_CHECKING:
-    from pytest_toolemu.components import Components
-    from pytest_toolemu.models import ServedEndpoint
-    from pytest_toolemu.models.vllm.fleet import ServerFleet
-    from pytest_toolemu.models.vllm.server import VllmServer
     from pytest_toolemu.plugin.execution.bounded_exit import BoundedExit
     from pytest_toolemu.plugin.execution.item_scheduler import ItemScheduler
     from pytest_toolemu.plugin.execution.lookahead import ActiveFixtures
-    from pytest_toolemu.plugin.execution.permits import Permits
     from pytest_toolemu.plugin.output.progress import Progress
     from pytest_toolemu.scheduling.budget import Budget
     from pytest_toolemu.scheduling.event_loop import CaseLoop
@@ -51,92 +45,18 @@ class Services:
     def __init__(self, session: ToolemuSession) -> None:
         self.session = session
         self.files = SessionFiles(session)
+        self.models = SessionModels(session, self.files, lambda: self.scheduler, lambda: self.transport)
         self.hurry = threading.Event()
-        """Set when somebody does not want to wait any longer."""
+        """Set when the user does not want to wait any longer."""
         self.signals = Signals(self.hurry, is_worker=session.is_worker)
         self.transport: Transport | None = None
         self.progress: Progress | None = None
         self.item_scheduler: ItemScheduler | None = None
         self.bounded_exit: BoundedExit | None = None
-        self.are_servers_started = False
-        self._components: Components | None = None
         self._case_loop: CaseLoop | None = None
         self._is_summary_preloaded = False
 
-    # ---- models
-
-    def open_components(self) -> Components:
-        """Return the agents, emulators and evaluators that the settings name.
-
-        The first call appends the project's root to ``sys.path``, as custom agents are modules of the project, and
-        loads credentials from ``.env`` beside the ini file.
-        """
-        if self._components is None:
-            from pytest_toolemu.components import Components
-            from pytest_toolemu.core.environment import load_env
-            from pytest_toolemu.formats.secret_registry import REGISTRY
-
-            root = self.session.config.rootpath
-            sys.path.append(str(root))
-            load_env(root / ".env")
-            REGISTRY.remember()
-            self._components = Components(
-                self.session.settings,
-                self.permits,
-                self.permits,
-                lambda: self.files.prices,
-                lambda: self.served_endpoints,
-            )
-        return self._components
-
-    @functools.cached_property
-    def servers(self) -> ServerFleet | None:
-        """The vLLM servers that this session needs, started or not; None for none. Raise UsageError if it cannot."""
-        settings = self.session.settings
-        names = (*settings.agent, settings.emulator or "", *settings.evaluator)
-        if self.session.is_worker or not any(provider_of(name) == "vllm" for name in names):
-            return None
-        from pytest_toolemu.plugin.execution import vllm_servers
-
-        return vllm_servers.plan(self.open_components(), settings)
-
-    @functools.cached_property
-    def served_endpoints(self) -> dict[str, ServedEndpoint]:
-        """The endpoints of the models that this session serves itself, by model name."""
-        worker_input = self.session.worker_input
-        if worker_input is None:
-            return self.servers.endpoints if self.servers else {}
-        if not worker_input.served_endpoints:
-            return {}
-        from pytest_toolemu.models import ServedEndpoint
-
-        return {name: ServedEndpoint(*endpoint) for name, endpoint in worker_input.served_endpoints.items()}
-
-    def start_servers(self) -> None:
-        """Start the vLLM servers of this session; once. Raise UsageError if one does not start."""
-        fleet = self.servers
-        if fleet is None or self.are_servers_started:
-            return
-        self.are_servers_started = True
-        from pytest_toolemu.plugin.execution import vllm_servers
-
-        vllm_servers.start_servers(
-            fleet, self.session.config, self.files.store.folder, self.session.settings.vllm_timeout
-        )
-        fleet.watch(self._report_dead_server)
-
-    def _report_dead_server(self, server: VllmServer, reason: str) -> None:
-        """Fail the requests to a server that has died; called on any thread."""
-        accounts = self.open_components().accounts(f"{server.url}/v1")
-        if self.transport is not None:
-            self.transport.update(lambda coordinator: coordinator.requests.lose(accounts, reason))
-
-    @functools.cached_property
-    def permits(self) -> Permits:
-        """The rate limiter and budget of all processes, as models use them."""
-        from pytest_toolemu.plugin.execution.permits import Permits
-
-        return Permits(lambda: self.scheduler, self.session.settings.budget_usd)
+    # ---- execution
 
     @functools.cached_property
     def budget(self) -> Budget:
@@ -159,8 +79,6 @@ class Services:
     def _limit_share(self) -> float:
         return self.session.worker_input.limit_share if self.session.worker_input else 1.0
 
-    # ---- execution
-
     @property
     def case_loop(self) -> CaseLoop:
         """The event loop that runs cases."""
@@ -168,7 +86,7 @@ class Services:
             from pytest_toolemu.scheduling.event_loop import CaseLoop
 
             self._case_loop = CaseLoop()
-            self._case_loop.on_close(self.open_components().close)
+            self._case_loop.on_close(self.models.open_components().close)
         return self._case_loop
 
     @functools.cached_property
@@ -283,11 +201,6 @@ class Services:
         return self.transport is not None and self.transport.read(
             lambda coordinator: bool(coordinator.completed or coordinator.notices)
         )
-
-    def finish_servers(self) -> None:
-        """Stop watching the servers that this session has started, before they are stopped."""
-        if self.are_servers_started and self.servers is not None:
-            self.servers.stop_watching()
 
     def close(self, *, finish_running: bool) -> None:
         """Close models, scheduler and coordinator.

@@ -46,7 +46,7 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     WorkerMessage,
 )
 from pytest_toolemu.scheduling.failure_cutoff import FailureCutoff
-from pytest_toolemu.scheduling.job import JobResult, StoredRun
+from pytest_toolemu.scheduling.job import CaseRun, JobResult
 from pytest_toolemu.scheduling.request_limits import RequestLimits
 
 # How often a case may take its worker down with it.
@@ -294,7 +294,7 @@ class Coordinator:
         self.cutoff.forget_expected(index)
 
     def _record_result(self, index: int, failed: bool, result: JobResult) -> None:
-        self.resumed += isinstance(result, StoredRun) and result.resumed
+        self.resumed += isinstance(result, CaseRun) and result.resumed
         if failed:
             self.cutoff.record(index, failed=True)
             self._cancel_beyond_cutoff()

@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRun:
+class CaseRun:
     """The case was run, or an earlier session's run was resumed; its record can be read at ``path``.
 
     ``log`` holds the lines that the case logged.
@@ -39,7 +39,7 @@ class JobError:
     is_usage_error: bool = False
 
 
-WrittenResult = StoredRun | CaseNotRun
+WrittenResult = CaseRun | CaseNotRun
 JobResult = WrittenResult | JobError
 """The result of a job. Its fields are of builtin types, so that it can be sent to another process."""
 

@@ -11,6 +11,7 @@ from pydantic_core import to_json
 
 from pytest_toolemu.core.run import ErrorInfo, Run
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES
+from pytest_toolemu.sessions.record_text import record_text
 
 _MEGABYTE: Final = 1_000_000
 # How many characters of each text are kept: as many as make the record fit.
@@ -69,8 +70,6 @@ def _without_texts(run: Run) -> Run:
 
 
 def _size(run: Run) -> int:
-    from pytest_toolemu.sessions.store import record_text
-
     return len(record_text(run))
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_core import to_json
 
 from pytest_toolemu.core.run import Run, StoredRun, sha256
 from pytest_toolemu.core.run_file import PARTS, content_hash, load_run, part_path
@@ -16,12 +14,13 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.formats.identifiers import file_stem
 from pytest_toolemu.formats.private_folders import make_folder, make_subfolder
-from pytest_toolemu.formats.redaction import redact_json, secrets
+from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.stored_json import read_record
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, record_limit
+from pytest_toolemu.sessions.record_text import json_text_of, record_text
 from pytest_toolemu.sessions.shard_assignment import SHARD_MANIFEST
 
 MANIFEST = "session.json"
@@ -132,22 +131,7 @@ class RunStore:
         return found.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
-        write_json_text(path, _json_text(redact_json(content)) + "\n")
-
-
-def record_text(record: Record) -> str:
-    """Return a run or a part of one as the text of a file, without credentials.
-
-    Secrets are looked for in the whole text first, and in its values only if one of them may be there.
-    """
-    known = secrets()
-    try:
-        text = to_json(record, indent=1, ensure_ascii=True, by_alias=False).decode()
-        if not known.suspects(text):
-            return text + "\n"
-    except ValueError:  # see _json_text
-        pass
-    return _json_text(redact_json(record.model_dump(mode="json"), known)) + "\n"
+        write_json_text(path, json_text_of(redact_json(content)) + "\n")
 
 
 def _holds(path: Path, content: bytes) -> bool:
@@ -156,16 +140,6 @@ def _holds(path: Path, content: bytes) -> bool:
         return read_regular(path, len(content)) == content
     except OSError:
         return False
-
-
-def _json_text(content: dict[str, Any]) -> str:
-    """Return JSON with a line for each value, escaped to ASCII so that no text can make the file unreadable."""
-    try:
-        # The standard library takes ten times as long with one line per value, and a record has thousands.
-        return to_json(content, indent=1, ensure_ascii=True).decode()
-    except ValueError:  # half of a surrogate pair, for example in a file name, which JSON readers refuse
-        whole = dumps(content, ensure_ascii=False).encode("utf-8", "replace")
-        return to_json(loads(whole), indent=1, ensure_ascii=True).decode()
 
 
 def run_file(case_id: str, key: str, item: str) -> str:

@@ -79,7 +79,7 @@ def test_a_termination_ends_the_session_like_ctrl_c(
         send(process.pid, number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
-    assert f"Terminated: {number.name} received" in output
+    assert f"KeyboardInterrupt: {number.name} received" in output
     assert {run.case_id for run in project.runs()} <= {"anna"}
     if project.runner[0] == "-p":  # another worker may not have got that far
         assert "records: .toolemu/" in output

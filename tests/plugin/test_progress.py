@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pytest_toolemu.plugin.output.progress import Part, Progress, fitting
+from pytest_toolemu.plugin.output.progress import Progress, ProgressItem, fitting
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.coordinator_messages import (
@@ -22,7 +22,7 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     UsageReported,
     WorkerMessage,
 )
-from pytest_toolemu.scheduling.job import StoredRun
+from pytest_toolemu.scheduling.job import CaseRun
 from pytest_toolemu.sessions.resume import ResumableSessions
 from pytest_toolemu.sessions.store import run_file
 from tests.plugin.conftest import Project
@@ -37,7 +37,7 @@ MAIN = r"12/144 done, 0\.53 USD, 2:12 left"
 
 
 def test_the_first_ranks_are_shown_where_there_is_no_room_for_all_in_the_order_given() -> None:
-    parts = [Part(1, "done"), Part(3, "running"), Part(2, "left")]
+    parts = [ProgressItem(1, "done"), ProgressItem(3, "running"), ProgressItem(2, "left")]
     assert fitting(parts, None) == fitting(parts, 19) == "done, running, left"
     assert fitting(parts, 18) == "done, left"
     assert fitting(parts, 3) == ""
@@ -51,7 +51,7 @@ def coordinator_with(completed: int, resumed: int = 0, total: int = 144) -> Coor
     messages: list[WorkerMessage] = [
         ItemsCollected(total),
         CasesOffered(tuple(range(total))),
-        *(CaseCompleted(index, 1, False, StoredRun("", index < resumed)) for index in range(completed)),
+        *(CaseCompleted(index, 1, False, CaseRun("", index < resumed)) for index in range(completed)),
         PermitRequested("openai gpt-4o", 1),
         PermitReleased(1, RequestOutcome("ok", 1.0, 2034)),
         UsageReported(2034, 0.53),
@@ -148,7 +148,7 @@ class TestTheTimeLeft:
     def test_a_case_that_was_expected_and_had_to_be_run_counts_as_run(self) -> None:
         coordinator = coordinator_with(completed=0)
         coordinator.expect_to_resume([0, 1])
-        coordinator.receive("w", CaseCompleted(0, 1, False, StoredRun("")), 0.0)
+        coordinator.receive("w", CaseCompleted(0, 1, False, CaseRun("")), 0.0)
         assert (coordinator.resumed, coordinator.left_to_run) == (0, 144 - 1 - 1)
 
 

@@ -45,7 +45,7 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     WithdrawalConfirmed,
     WorkerMessage,
 )
-from pytest_toolemu.scheduling.job import StoredRun
+from pytest_toolemu.scheduling.job import CaseRun
 
 
 class Workers:
@@ -64,8 +64,8 @@ class Workers:
         return self.coordinator.receive(worker, message, self.now)
 
 
-def stored(path: str) -> StoredRun:
-    return StoredRun(path)
+def stored(path: str) -> CaseRun:
+    return CaseRun(path)
 
 
 def runs(orders: Iterable[Order]) -> list[tuple[str, int]]:

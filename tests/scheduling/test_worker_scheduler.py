@@ -24,7 +24,7 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     WorkerMessage,
 )
 from pytest_toolemu.scheduling.event_loop import CaseLoop
-from pytest_toolemu.scheduling.job import FinishedJob, Job, JobError, JobResult, StoredRun
+from pytest_toolemu.scheduling.job import CaseRun, FinishedJob, Job, JobError, JobResult
 from pytest_toolemu.scheduling.transport import Transport
 from pytest_toolemu.scheduling.worker import NoResultError, WorkerScheduler
 
@@ -60,8 +60,8 @@ def process(concurrency: int = 2, patience: float = 60) -> Iterator[Process]:
 
 
 def finished(path: str = "") -> FinishedJob:
-    async def write() -> StoredRun:
-        return StoredRun(path)
+    async def write() -> CaseRun:
+        return CaseRun(path)
 
     return FinishedJob(False, write)
 
@@ -74,7 +74,7 @@ def job(path: str = "") -> Job:
 
 
 def path_of(result: JobResult) -> str:
-    assert isinstance(result, StoredRun)
+    assert isinstance(result, CaseRun)
     return result.path
 
 
@@ -183,10 +183,10 @@ def test_the_next_job_starts_while_the_record_of_the_previous_one_is_written() -
     second_runs = threading.Event()
 
     async def first() -> FinishedJob:
-        async def write() -> StoredRun:
+        async def write() -> CaseRun:
             while not second_runs.is_set():
                 await asyncio.sleep(0.001)
-            return StoredRun("written meanwhile")
+            return CaseRun("written meanwhile")
 
         return FinishedJob(False, write)
 
@@ -201,7 +201,7 @@ def test_the_next_job_starts_while_the_record_of_the_previous_one_is_written() -
 
 def test_a_job_whose_record_cannot_be_written_has_failed() -> None:
     async def full() -> FinishedJob:
-        async def write() -> StoredRun:
+        async def write() -> CaseRun:
             raise OSError("no space left on device")
 
         return FinishedJob(False, write)

@@ -1,10 +1,9 @@
 """The end of the process, bounded in time whatever the code of the tested agents left behind.
 
-When pytest has finished, agents' threads and processes get a few seconds to end by themselves. What is left is named,
-and the processes are terminated. A thread, or a function that was registered with ``atexit``, may hold up the
-interpreter even after that. The interpreter is then interrupted, as Ctrl-C would do, so that it keeps its exit status
-and still calls the ``atexit`` functions of others, such as those that write coverage data. If even that does not help,
-the process ends at once.
+When pytest has finished, agents' threads and processes get a few seconds to end by themselves. The rest is named, and
+the processes are terminated. A thread, or a function registered with ``atexit``, may block the interpreter even then.
+The interpreter is therefore interrupted, as Ctrl-C would do, so that it keeps its exit status and still calls the other
+``atexit`` functions, such as those that write coverage data. If even that does not help, the process ends at once.
 """
 
 from __future__ import annotations
@@ -47,9 +46,10 @@ class _Interruption(BaseException):
 
 
 class BoundedExit:
-    """Must be created before the code of agents is imported.
+    """Limits the time that the end of this process takes. Must be created before the code of agents is imported.
 
-    ``hurry`` is set when nobody wants to wait; ``status`` returns the exit status of the session.
+    ``hurry`` is set when the user does not want to wait; ``status`` returns the exit status of the session; ``report``
+    shows a message at the very end.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class BoundedExit:
         self._is_finished = True
         os._exit = self._exit
         deadline = monotonic() + self._seconds
-        with contextlib.suppress(KeyboardInterrupt):  # somebody does not want to wait
+        with contextlib.suppress(KeyboardInterrupt):  # the user does not want to wait
             while self._is_anything_left() and monotonic() < deadline and not self._hurry_up.is_set():
                 sleep(_TICK)
         threads, processes = self.leftovers.threads(), self.leftovers.processes()
@@ -122,7 +122,7 @@ class BoundedExit:
             raise _Interruption
 
     def _watch(self) -> None:
-        """Interrupt what holds up the interpreter when all of it together has used up its time."""
+        """Interrupt what blocks the interpreter once all of it together has used up its time."""
         self._is_exiting.wait()
         remaining, last, due = self._seconds, monotonic(), 0.0
         step, interruptions = _main_frame(), 0
@@ -139,9 +139,9 @@ class BoundedExit:
                 interruptions, due = interruptions + 1, now + _SECONDS_APART
 
     def _culprits(self, step: FrameType | None) -> str:
-        """Name what holds up the interpreter if it is the doing of an agent; empty if it must not be interrupted."""
+        """Name what blocks the interpreter if an agent started it; return nothing if it must not be interrupted."""
         if _waits_for_threads(step):
-            # Others may be writing results; nobody but the user ends that.
+            # Other threads may be writing results; only the user may interrupt that.
             return "" if self.leftovers.other_threads() else listed(described(self.leftovers.threads(), ()))
         if self._agents_are_done.is_set() and not project_location(step):
             return ""
@@ -168,7 +168,7 @@ def _innermost() -> FrameType | None:
 
 
 def _main_frame() -> FrameType | None:
-    """The outermost frame of the main thread. None while it runs no Python code."""
+    """Return the outermost frame of the main thread; None while it runs no Python code."""
     return _outermost(_innermost())
 
 
@@ -179,5 +179,5 @@ def _outermost(frame: FrameType | None) -> FrameType | None:
 
 
 def _waits_for_threads(step: FrameType | None) -> bool:
-    """Tell whether the interpreter waits for threads, before it calls what was registered with ``atexit``."""
+    """Return whether the interpreter waits for threads, which it does before it calls ``atexit`` functions."""
     return step is not None and step.f_code is vars(threading)["_shutdown"].__code__

@@ -40,7 +40,7 @@ def _show(services: Services, items: Sequence[pytest.Item]) -> None:
     specs = [spec for item in cases if (spec := _spec(item, services)) is not None]
     if cases and not specs:
         raise UsageError(
-            f"--toolemu-estimate: the agents of all {len(cases)} cases are made by fixtures, which an estimate does "
+            f"--toolemu-estimate: the agents of all {len(cases)} cases are created by fixtures, which an estimate does "
             "not run; name an agent with --toolemu-agent=NAME"
         )
     records = (session.config.rootpath / str(session.settings.run_dir)).glob("*/*--*.json")
@@ -49,7 +49,7 @@ def _show(services: Services, items: Sequence[pytest.Item]) -> None:
     for line in lines(result, services.files.prices, len(specs), terminal_width(session.config)):
         reporter.write_line(plain(line))
     if omitted := len(cases) - len(specs):
-        reporter.write_line(f"not in the estimate: {omitted} cases whose agents are made by fixtures")
+        reporter.write_line(f"not in the estimate: {omitted} cases whose agents are created by fixtures")
 
 
 def _spec(item: pytest.Item, services: Services) -> RunSpec | None:
@@ -86,12 +86,12 @@ def _usd(line: CostLine, prices: Prices) -> str:
 
 
 def _total(result: Forecast, prices: Prices, runs: int) -> str:
-    known = [usd for line in result.lines.values() if (usd := line.usd(prices)) is not None]
+    priced = [usd for line in result.lines.values() if (usd := line.usd(prices)) is not None]
     tokens = sum(line.expected.total for line in result.lines.values())
-    if not known:
+    if not priced:
         return f"{runs} runs: about {tokens:,} tokens, of unknown cost"
-    expected, least, most = (usd_text(sum(column)) for column in zip(*known, strict=True))
-    more = "at least " if len(known) < len(result.lines) else ""
+    expected, least, most = (usd_text(sum(column)) for column in zip(*priced, strict=True))
+    more = "at least " if len(priced) < len(result.lines) else ""
     return f"{runs} runs: about {tokens:,} tokens, {more}{expected} USD ({least} to {most})"
 
 

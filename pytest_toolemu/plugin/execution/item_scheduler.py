@@ -18,7 +18,7 @@ from pytest_toolemu.plugin.execution.lookahead import ActiveFixtures, needed_fix
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.scheduling.coordinator_messages import ItemsCollected
 from pytest_toolemu.scheduling.event_loop import CaseLoop
-from pytest_toolemu.scheduling.job import CaseNotRun, Job, JobError, StoredRun
+from pytest_toolemu.scheduling.job import CaseNotRun, CaseRun, Job, JobError
 from pytest_toolemu.scheduling.worker import NoResultError, WorkerScheduler
 from pytest_toolemu.settings import Settings
 
@@ -77,7 +77,7 @@ class ItemScheduler:
             }
         )
 
-    def result(self, item: pytest.Item, job: Job) -> StoredRun | CaseNotRun:
+    def result(self, item: pytest.Item, job: Job) -> CaseRun | CaseNotRun:
         """Wait for the result of the item's job, wherever it runs.
 
         If there is none, raise CaseError or UsageError, or skip the item, and end a session that is over.
@@ -100,7 +100,7 @@ class ItemScheduler:
         if len(self._kept_runs) > self._max_kept_runs:
             self._kept_runs.pop(next(iter(self._kept_runs)))
 
-    def read_run(self, stored: StoredRun) -> Run:
+    def read_run(self, stored: CaseRun) -> Run:
         """Return a stored run, from memory or from its record."""
         return self._kept_runs.pop(stored.path, None) or load_run(Path(stored.path))
 

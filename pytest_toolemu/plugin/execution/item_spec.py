@@ -59,7 +59,7 @@ def spec_before_turn(
     The components come from the settings and hooks, except for ``fixture_values``, by the names of their fixtures.
     """
     values, params = fixture_values or {}, params_of(item)
-    settings, components = services.session.settings, services.open_components()
+    settings, components = services.session.settings, services.models.open_components()
     config: AgentConfig | None = params.get("toolemu_variant") or next(iter(agent_configs(settings)), None)
     resolved_case = item.stash[RESOLVED_CASE]
     if "toolemu_agent" in values:
@@ -95,7 +95,7 @@ def agent_of(item: pytest.Item, services: Services, case: Case, config: AgentCon
     created = visible_hooks(item).pytest_toolemu_make_agent(name=name, case=case, config=item.config)
     if created is not None:
         return as_agent(created, item)
-    return services.open_components().agent(config) if config else None
+    return services.models.open_components().agent(config) if config else None
 
 
 def visible_hooks(item: pytest.Item) -> Any:

@@ -1,4 +1,4 @@
-"""Hooks that tell what agents leave behind from what the project's own tests and fixtures start."""
+"""Hooks that distinguish what agents leave behind from what the project's own tests and fixtures start."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Threads and processes that the code of tested agents leaves behind.
 
-Python does not record who started a thread or a process. Therefore everything counts as an agent's unless it existed
+Python does not record who started a thread or a process. Therefore, everything counts as an agent's unless it existed
 before the cases, or appeared while the main thread ran a test or set up a fixture of the project.
 """
 
@@ -78,7 +78,7 @@ class Leftovers:
 
     def processes(self) -> list[Process]:
         """List the agents' processes: descendants of this process, and those that carry its marker. Linux only."""
-        found = {}
+        processes = {}
         parents = _parents()
         for pid in parents:
             line = list(_lineage(pid, parents))
@@ -87,8 +87,8 @@ class Leftovers:
             if os.getpid() in line or self._is_marked(pid):
                 command = _command(pid)
                 if command and not any(helper in command for helper in _HELPERS):
-                    found[pid] = Process(pid, command)
-        return list(found.values())
+                    processes[pid] = Process(pid, command)
+        return list(processes.values())
 
     def terminate(self) -> None:
         """End the agents' processes: with SIGTERM, a second later with SIGKILL, and again those they started then."""
@@ -109,13 +109,13 @@ class Leftovers:
 def described(threads: Iterable[threading.Thread], processes: Iterable[Process]) -> list[str]:
     """Name each thread with the place where it hangs, and each process with its command line."""
     frames = sys._current_frames()
-    found = [f"thread {thread.name!r} {place_of(frames.get(thread.ident or 0))}" for thread in threads]
-    found += [f"process {process.pid}: {_shortened(process.command)}" for process in processes]
-    return [in_log(plain(" ".join(line.split()))) for line in found]
+    texts = [f"thread {thread.name!r} {place_of(frames.get(thread.ident or 0))}" for thread in threads]
+    texts += [f"process {process.pid}: {_shortened(process.command)}" for process in processes]
+    return [in_log(plain(" ".join(line.split()))) for line in texts]
 
 
 def place_of(frame: FrameType | None) -> str:
-    """Tell where a thread is: in the project's own code if it is there at all, else in its innermost function."""
+    """Return where a thread is: in the project's own code if possible, else in its innermost function."""
     if frame is None:
         return "(no Python code)"
     inner = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} ({frame.f_code.co_name})"
@@ -129,7 +129,7 @@ def _blocking_threads() -> list[threading.Thread]:
 
 
 def _blocks_exit(thread: threading.Thread, frame: FrameType | None) -> bool:
-    """Tell whether the interpreter waits for the thread when it ends: also for daemons of a pool that are busy."""
+    """Return whether the interpreter waits for the thread when it ends, as it also does for busy threads of a pool."""
     outer = _pool_frame(frame)
     return frame is not outer if outer is not None else not thread.daemon
 
@@ -148,7 +148,7 @@ def _shortened(command: str) -> str:
     return command if len(command) <= _COMMAND_LENGTH else command[:_COMMAND_LENGTH] + "…"
 
 
-# ---- /proc; nothing is found where there is none
+# ---- /proc; without it, there are no processes to be found
 
 
 def _read(path: str) -> bytes:
@@ -159,7 +159,7 @@ def _read(path: str) -> bytes:
 
 
 def _children(pid: int, thread: str = "*") -> set[int]:
-    """The children of a process, or only those that one of its threads started."""
+    """Return the children of a process, or only those that one of its threads started."""
     lists = Path(f"/proc/{pid}/task").glob(f"{thread}/children")
     return {int(child) for path in lists for child in _read(str(path)).split()}
 
@@ -169,17 +169,17 @@ def _children_of_main_thread() -> set[int]:
 
 
 def _parents() -> dict[int, int]:
-    """The parent of each process; none of those that have ended and that nobody has waited for."""
-    found = {}
+    """Return the parent of each process, without zombies."""
+    parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         fields = _read(str(path)).rpartition(b")")[2].split()
         if fields and fields[0] != b"Z":
-            found[int(path.parent.name)] = int(fields[1])
-    return found
+            parents[int(path.parent.name)] = int(fields[1])
+    return parents
 
 
 def _lineage(pid: int, parents: dict[int, int]) -> Iterator[int]:
-    """The process, its parent, and so on."""
+    """Yield the process, its parent, and so on."""
     seen = set()
     while pid and pid not in seen:
         seen.add(pid)

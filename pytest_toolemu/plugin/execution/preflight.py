@@ -39,11 +39,11 @@ def _check_files(services: Services) -> None:
 
 def _check_models(services: Services) -> None:
     session = services.session
-    components = services.open_components()
+    components = services.models.open_components()
     has_agent_hook = bool(session.config.hook.pytest_toolemu_make_agent.get_hookimpls())
     # An agent that a hook or a fixture makes may still have a configured emulator and configured evaluators.
-    configs = agent_configs(session.settings) or ((None,) if services.servers else ())
+    configs = agent_configs(session.settings) or ((None,) if services.models.servers else ())
     services.case_loop.run(components.preflight(configs, may_be_made=has_agent_hook))
-    if services.servers is not None:
-        services.start_servers()
+    if services.models.servers is not None:
+        services.models.start_servers()
         services.case_loop.run(components.preflight_served())

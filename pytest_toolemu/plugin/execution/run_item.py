@@ -29,7 +29,7 @@ from pytest_toolemu.plugin.output import manifest
 from pytest_toolemu.plugin.output.failure_text import is_brief, no_verdict_text
 from pytest_toolemu.plugin.output.row_property import PROPERTY, properties
 from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.scheduling.job import CaseNotRun, FinishedJob, NotReadyError, StoredRun, WrittenResult
+from pytest_toolemu.scheduling.job import CaseNotRun, CaseRun, FinishedJob, NotReadyError, WrittenResult
 from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, shortened
 
 
@@ -101,7 +101,7 @@ class CaseJob:
             return await self._not_run(not_run, log_lines)
         if services.item_scheduler is not None:
             services.item_scheduler.keep_run(run, path)
-        return StoredRun(str(path), resumed=run.source == "resumed", log="\n".join(log_lines))
+        return CaseRun(str(path), resumed=run.source == "resumed", log="\n".join(log_lines))
 
     async def _write_record(self, run: Run) -> tuple[Run, Path]:
         """Write the record; a second time if that fails, and shortened if it is too large. Return what was written."""
@@ -153,10 +153,10 @@ def _attach_row(item: pytest.Item, row: RunRow) -> None:
 
 def _not_run_row(item: pytest.Item, spec: RunSpec, error: NotRunError, prices: Prices) -> RunRow:
     """Return the row of a case without a run: the reason, and what the attempt had cost."""
-    known = properties(item.user_properties) or {"case": spec.resolved_case.case.id}
+    fields = properties(item.user_properties) or {"case": spec.resolved_case.case.id}
     costs = costs_of(error.exchanges, prices)
     total = sum(costs.values(), Cost())
-    return RunRow.from_json(known).model_copy(
+    return RunRow.from_json(fields).model_copy(
         update={
             "agent": label_of(item) or agent_name(spec.identity),
             "trial": spec.trial,

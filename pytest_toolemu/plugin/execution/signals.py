@@ -19,14 +19,8 @@ _AT_ONCE: Final = 1.0
 _TERMINATIONS: Final = (signal.SIGTERM, signal.SIGHUP) if sys.platform != "win32" else ()
 
 
-class Terminated(KeyboardInterrupt):
-    """A signal has asked the session to end."""
-
-    __module__ = "builtins"
-
-
 class Signals:
-    """The signal handlers of a session with cases. ``hurry`` is set when somebody does not want to wait any longer."""
+    """The signal handlers of a session with cases. ``hurry`` is set when the user does not want to wait any longer."""
 
     def __init__(self, hurry: threading.Event, *, is_worker: bool) -> None:
         self._hurry = hurry
@@ -37,7 +31,7 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def handle_termination(self) -> None:
-        """Install the handlers, in the main thread, on POSIX, and only for signals that nobody else handles or ignores.
+        """Install the handlers: in the main thread, on POSIX, only for signals that are neither handled nor ignored.
 
         The first signal interrupts the session, the second one sets ``hurry``, the third one ends the process. A worker
         leaves the first one to the controller, which tells its workers to stop.
@@ -50,16 +44,16 @@ class Signals:
                 self._before[number] = signal.signal(number, self._terminate)
 
     def begin_end(self) -> None:
-        """From now on signals interrupt nothing, as the session writes its records and its summary."""
+        """Let signals interrupt nothing from now on, because the session writes its records and its summary."""
         self._is_ending = True
 
     def hurry_on_interrupt(self) -> None:
-        """From now on Ctrl-C only sets ``hurry``; the second one after this interrupts as usual."""
+        """Let the next Ctrl-C only set ``hurry``; the one after it interrupts as usual."""
         with contextlib.suppress(ValueError):  # not the main thread
             self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._interrupt)
 
     def restore(self) -> None:
-        """Put the former handlers back, unless somebody has installed others meanwhile."""
+        """Restore the former handlers, unless other code has installed its own meanwhile."""
         for number, handler in self._before.items():
             if signal.getsignal(number) in (self._terminate, self._interrupt):
                 signal.signal(number, handler)
@@ -87,7 +81,7 @@ class Signals:
             self._hurry.set()
         elif not self._is_worker:
             self._is_ending = True
-            raise Terminated(f"{signal.Signals(number).name} received")
+            raise KeyboardInterrupt(f"{signal.Signals(number).name} received")
 
 
 # ---- forked children, which end by these signals as usual

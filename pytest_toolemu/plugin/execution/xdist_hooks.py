@@ -84,12 +84,13 @@ class XdistHooks:
         from pytest_toolemu.plugin.worker_input import WorkerInput
 
         session, services, config = self._session, self._services, self._session.config
+        endpoints = services.models.served_endpoints
         resumable = services.files.resumable_sessions
         shared: dict[str, Any] = {
             "session_name": session.name,
             "started": session.started,
             "resumed_folders": tuple(map(str, resumable.folders)) if resumable else (),
-            "served_endpoints": {name: astuple(endpoint) for name, endpoint in services.served_endpoints.items()},
+            "served_endpoints": {name: astuple(endpoint) for name, endpoint in endpoints.items()},
             "terminal_width": terminal_width(config),
         }
         if config.getoption("dist", "no") == "each":

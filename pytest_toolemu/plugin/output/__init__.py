@@ -1,1 +1,1 @@
-"""Show what a session found: terminal, reports, gates, Allure."""
+"""Show the results of a session: terminal, reports, gates, Allure."""

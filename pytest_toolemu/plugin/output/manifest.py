@@ -55,9 +55,9 @@ def _content(services: Services) -> dict[str, Any]:
         session.rows.values(),
         files.resumable_sessions,
         files.cassettes,
-        services.servers,
+        services.models.servers,
     )
-    evaluators = services.open_components().evaluators_in_force(agent_configs(session.settings))
+    evaluators = services.models.open_components().evaluators_in_force(agent_configs(session.settings))
     # An xdist controller collects nothing; its workers have stored the plan.
     plan = session.case_plan or files.store.manifest().get(PLANNED, {})
     return {

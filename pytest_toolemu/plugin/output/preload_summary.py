@@ -1,4 +1,4 @@
-"""Imports for the summary, made while models answer."""
+"""Imports the modules of the summary while models answer."""
 
 from __future__ import annotations
 

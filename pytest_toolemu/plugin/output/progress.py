@@ -1,4 +1,4 @@
-"""How far the session is, while it runs: right of the cursor in a terminal, else a line now and then."""
+"""Shows the progress of a session: to the right of the cursor in a terminal, else a line now and then."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ import pytest
 if TYPE_CHECKING:
     from pytest_toolemu.scheduling.coordinator import Coordinator
 
-# Where the output is no terminal, in seconds: a line so often. And over how long the rate of calls is taken.
+# In seconds: how often a line is written if the output is no terminal, and the period of the rate of calls.
 _HEARTBEAT: Final = 60.0
 _RATE: Final = 10.0
-# Columns between what pytest wrote and this, and at the end of the line. After pytest has written, its line is left
-# alone so long, in seconds.
+# Columns between pytest's output and the display, and at the end of the line. For so many seconds after pytest has
+# written, its line is not touched.
 _MARGIN: Final = 3
 _HOLD: Final = 0.1
 _SEPARATOR: Final = ", "
-# The figures up to this rank are worth a line of their own.
+# Up to this rank, numbers are shown on a line of their own if they do not fit.
 _MAIN: Final = 3
-# Erase right of the cursor and below it; have a line below the cursor, which may be on the last one; go there.
+# Erase to the right of the cursor and below it; create a line below the cursor, which may be on the last one; go there.
 _CLEAR: Final = "\x1b[J"
 _ROOM_BELOW: Final = "\x1bD\x1b[A"
 _DOWN: Final = "\x1b[B\r"
 
 
-class Part(NamedTuple):
-    """A figure, and how early it is shown where there is no room for all: 1 before 2."""
+class ProgressItem(NamedTuple):
+    """A number and its rank: if there is no room for all, rank 1 is shown before rank 2."""
 
     rank: int
     text: str
 
 
-def fitting(parts: Sequence[Part], room: int | None) -> str:
+def fitting(parts: Sequence[ProgressItem], room: int | None) -> str:
     """Join as many parts as fit into ``room`` characters, the first ranks first; None is no limit."""
-    chosen: list[Part] = []
+    chosen: list[ProgressItem] = []
     for part in sorted(parts):
         if room is None or len(_SEPARATOR.join(one.text for one in (*chosen, part))) <= room:
             chosen.append(part)
@@ -49,9 +49,9 @@ def fitting(parts: Sequence[Part], room: int | None) -> str:
 
 
 class Progress:
-    """Draws what a hub knows. pytest does not notice: the cursor stays where it was, and what it writes goes on top.
+    """Draws the state of the coordinator. The cursor returns to its place, so pytest writes over the display.
 
-    Made while nothing is captured; writes to the output as it was then.
+    Must be created while no output is captured; it writes to the output as it is then.
     """
 
     def __init__(self, config: pytest.Config, coordinator: Coordinator, output: int = 1) -> None:
@@ -60,7 +60,7 @@ class Progress:
         self._output = os.dup(output)
         self._is_terminal = os.isatty(self._output) and os.environ.get("TERM") != "dumb"
         self._lock = threading.Lock()
-        self._told = self._held = monotonic()
+        self._last_line = self._written_at = monotonic()
         self._begun: float | None = None
         self._answered: deque[tuple[float, int]] = deque()
         self._drawn = self._closed = False
@@ -74,16 +74,16 @@ class Progress:
             if self._begun is None and self._coordinator.running + self._coordinator.completed:
                 self._begun = now
             parts = self._parts(now)
-            if self._is_terminal and now - self._held > _HOLD:
+            if self._is_terminal and now - self._written_at > _HOLD:
                 self._draw(parts)
-            elif not self._is_terminal and now - self._told >= _HEARTBEAT:
-                self._told = now
+            elif not self._is_terminal and now - self._last_line >= _HEARTBEAT:
+                self._last_line = now
                 self._write(f"\ntoolemu: {fitting(parts, None)}\n")
 
     def clear(self) -> None:
-        """Make room: pytest is about to write."""
+        """Erase the display, because pytest is about to write."""
         with self._lock, contextlib.suppress(OSError):
-            self._held = monotonic()
+            self._written_at = monotonic()
             if self._drawn:
                 self._write(_CLEAR)
                 self._drawn = False
@@ -96,8 +96,8 @@ class Progress:
                 self._closed = True
                 os.close(self._output)
 
-    def _draw(self, parts: Sequence[Part]) -> None:
-        """Draw right of the cursor, or where the main figures do not fit there, on the line below."""
+    def _draw(self, parts: Sequence[ProgressItem]) -> None:
+        """Draw to the right of the cursor, or on the line below if the main numbers do not fit there."""
         width, written = self._width, self._writer.width_of_current_line
         if written and not written % width:  # the next character may go to either line
             return
@@ -112,7 +112,7 @@ class Progress:
 
     @property
     def _width(self) -> int:
-        """The width of the terminal itself: the one that pytest sees is wrong while output is captured."""
+        """The width of the terminal itself, because the one that pytest sees is wrong while output is captured."""
         with contextlib.suppress(OSError):
             if width := os.get_terminal_size(self._output).columns:
                 return width
@@ -121,37 +121,37 @@ class Progress:
     def _write(self, text: str) -> None:
         os.write(self._output, text.encode())
 
-    def _parts(self, now: float) -> list[Part]:
-        """What is known, in the order in which it is shown."""
+    def _parts(self, now: float) -> list[ProgressItem]:
+        """Return what can be shown, in the order in which it is shown."""
         coordinator, requests = self._coordinator, self._coordinator.requests
         running = coordinator.running + coordinator.pending_writes
         waiting = max(0, coordinator.total - coordinator.completed - running)
         stalled = f" ({coordinator.stalled} stalled)" if coordinator.stalled else ""
         parts = [
-            Part(1, f"{coordinator.completed}/{coordinator.total} done"),
-            Part(4, f"{running} running{stalled}"),
-            Part(5, f"{waiting} waiting"),
+            ProgressItem(1, f"{coordinator.completed}/{coordinator.total} done"),
+            ProgressItem(4, f"{running} running{stalled}"),
+            ProgressItem(5, f"{waiting} waiting"),
         ]
         if requests.limits:
             rate = self._rate(now, requests.answered)
-            parts += [Part(6, f"{rate:.0f} calls/s"), Part(7, f"{_short(requests.tokens)} tokens")]
-            parts.append(Part(3, requests.budget.spent_text))
+            parts += [ProgressItem(6, f"{rate:.0f} calls/s"), ProgressItem(7, f"{_short(requests.tokens)} tokens")]
+            parts.append(ProgressItem(3, requests.budget.spent_text))
         if (left := self._seconds_left(now)) is not None:
-            parts.append(Part(2, f"{left // 60}:{left % 60:02} left"))
+            parts.append(ProgressItem(2, f"{left // 60}:{left % 60:02} left"))
         if requests.limits:
             limits = sorted({int(limit.limit) for limit in list(requests.limits.values())})
-            parts.append(Part(8, f"limit {', '.join(map(str, limits))}"))
+            parts.append(ProgressItem(8, f"limit {', '.join(map(str, limits))}"))
         return parts
 
     def _seconds_left(self, now: float) -> int | None:
-        """Extrapolate from the cases that were run to those that have to be; ones that are taken over take no time."""
-        made, to_make = self._coordinator.completed - self._coordinator.resumed, self._coordinator.left_to_run
-        if self._begun is None or made <= 0 or to_make <= 0:
+        """Extrapolate from the cases that were run to those that still have to be. Resumed cases take no time."""
+        done, left = self._coordinator.completed - self._coordinator.resumed, self._coordinator.left_to_run
+        if self._begun is None or done <= 0 or left <= 0:
             return None
-        return int((now - self._begun) / made * to_make)
+        return int((now - self._begun) / done * left)
 
     def _rate(self, now: float, answered: int) -> float:
-        """Calls a second, of late."""
+        """Return the recent rate of model calls, per second."""
         self._answered.append((now, answered))
         while now - self._answered[0][0] > _RATE:
             self._answered.popleft()
@@ -160,7 +160,7 @@ class Progress:
 
 
 def is_wanted(config: pytest.Config) -> bool:
-    """Tell whether anybody looks: not with ``-q`` or ``-p no:terminal``, and not where nothing is run."""
+    """Return whether to show progress: not with ``-q`` or ``-p no:terminal``, and not if nothing is run."""
     has_terminal = config.pluginmanager.hasplugin("terminalreporter")
     return has_terminal and config.get_verbosity() >= 0 and not config.option.collectonly
 

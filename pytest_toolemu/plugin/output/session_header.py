@@ -22,7 +22,7 @@ def session_header(services: Services) -> list[str]:
 
 def _lines(services: Services) -> list[str]:
     session, files = services.session, services.files
-    settings, components = session.settings, services.open_components()
+    settings, components = session.settings, services.models.open_components()
     configs = agent_configs(settings)
     lines = []
     for config in configs:

@@ -44,7 +44,7 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     for line in filter(None, map(missing_note, summaries)):
         reporter.write_line(line, yellow=True)
     _write_spending(reporter, session.settings, summaries)
-    configured = services.open_components().evaluators_in_force(agent_configs(session.settings))
+    configured = services.models.open_components().evaluators_in_force(agent_configs(session.settings))
     judges = [*unconfigured_evaluators(rows, configured), *judge_lines(rows, services.files.calibrations)]
     for line in (*map(plain, shard_selection.summary(services)), *origins(rows), *judges):
         reporter.write_line(line)

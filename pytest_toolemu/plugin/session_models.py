@@ -1,0 +1,120 @@
+"""The models of a session: components that ask them, servers that serve them, and permits to send requests."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pytest_toolemu.plugin.session import ToolemuSession
+from pytest_toolemu.plugin.session_files import SessionFiles
+from pytest_toolemu.settings import provider_of
+
+if TYPE_CHECKING:
+    from pytest_toolemu.components import Components
+    from pytest_toolemu.models import ServedEndpoint
+    from pytest_toolemu.models.vllm.fleet import ServerFleet
+    from pytest_toolemu.models.vllm.server import VllmServer
+    from pytest_toolemu.plugin.execution.permits import Permits
+    from pytest_toolemu.scheduling.transport import Transport
+    from pytest_toolemu.scheduling.worker import WorkerScheduler
+
+
+class SessionModels:
+    """Opens the components, and starts the servers that their models need.
+
+    ``scheduler`` and ``transport`` return those of this process. Models are opened before they exist.
+    """
+
+    def __init__(
+        self,
+        session: ToolemuSession,
+        files: SessionFiles,
+        scheduler: Callable[[], WorkerScheduler],
+        transport: Callable[[], Transport | None],
+    ) -> None:
+        self._session = session
+        self._files = files
+        self._scheduler = scheduler
+        self._transport = transport
+        self._components: Components | None = None
+        self._are_servers_started = False
+
+    def open_components(self) -> Components:
+        """Return the agents, emulators and evaluators that the settings name.
+
+        The first call appends the project's root to ``sys.path``, as custom agents are modules of the project, and
+        loads credentials from ``.env`` beside the ini file.
+        """
+        if self._components is None:
+            from pytest_toolemu.components import Components
+            from pytest_toolemu.core.environment import load_env
+            from pytest_toolemu.formats.secret_registry import REGISTRY
+
+            root = self._session.config.rootpath
+            sys.path.append(str(root))
+            load_env(root / ".env")
+            REGISTRY.remember()
+            self._components = Components(
+                self._session.settings,
+                self.permits,
+                self.permits,
+                lambda: self._files.prices,
+                lambda: self.served_endpoints,
+            )
+        return self._components
+
+    @functools.cached_property
+    def servers(self) -> ServerFleet | None:
+        """The vLLM servers that this session needs, started or not; None for none. Raise UsageError if it cannot."""
+        settings = self._session.settings
+        names = (*settings.agent, settings.emulator or "", *settings.evaluator)
+        if self._session.is_worker or not any(provider_of(name) == "vllm" for name in names):
+            return None
+        from pytest_toolemu.plugin.execution import vllm_servers
+
+        return vllm_servers.plan(self.open_components(), settings)
+
+    @functools.cached_property
+    def served_endpoints(self) -> dict[str, ServedEndpoint]:
+        """The endpoints of the models that this session serves itself, by model name."""
+        worker_input = self._session.worker_input
+        if worker_input is None:
+            return self.servers.endpoints if self.servers else {}
+        if not worker_input.served_endpoints:
+            return {}
+        from pytest_toolemu.models import ServedEndpoint
+
+        return {name: ServedEndpoint(*endpoint) for name, endpoint in worker_input.served_endpoints.items()}
+
+    def start_servers(self) -> None:
+        """Start the vLLM servers of this session; once. Raise UsageError if one does not start."""
+        fleet = self.servers
+        if fleet is None or self._are_servers_started:
+            return
+        self._are_servers_started = True
+        from pytest_toolemu.plugin.execution import vllm_servers
+
+        vllm_servers.start_servers(
+            fleet, self._session.config, self._files.store.folder, self._session.settings.vllm_timeout
+        )
+        fleet.watch(self._report_dead_server)
+
+    def _report_dead_server(self, server: VllmServer, reason: str) -> None:
+        """Fail the requests to a server that has died; called on any thread."""
+        accounts = self.open_components().accounts(f"{server.url}/v1")
+        if (transport := self._transport()) is not None:
+            transport.update(lambda coordinator: coordinator.requests.lose(accounts, reason))
+
+    @functools.cached_property
+    def permits(self) -> Permits:
+        """The rate limiter and budget of all processes, as models use them."""
+        from pytest_toolemu.plugin.execution.permits import Permits
+
+        return Permits(self._scheduler, self._session.settings.budget_usd)
+
+    def stop_watching_servers(self) -> None:
+        """Stop watching the servers that this session has started, before they are stopped."""
+        if self._are_servers_started and self.servers is not None:
+            self.servers.stop_watching()
