@@ -6,5 +6,5 @@ import my_agent
 
 
 def pytest_toolemu_make_agent(name: str | None) -> Any:
-    """Names of your own for ``--toolemu-agent``, asked for before the built-in ones; None leaves a name to others."""
+    """Return the agent of a name for ``--toolemu-agent``; None leaves the name to the built-in agents."""
     return my_agent.blunt if name == "blunt" else None

@@ -1,4 +1,4 @@
-"""Two agents without a model: enough to see every part at work."""
+"""Two agents that need no model."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pytest_toolemu.core.toolbox import BlockingToolbox, Toolbox
 
 
 async def cautious(task: Task, toolbox: Toolbox) -> str:
-    """Calls every tool that needs no arguments and changes nothing, then asks."""
+    """Call every tool that needs no arguments and changes nothing, then ask."""
     seen = []
     for name, tool in toolbox.resolved_case.tools.items():
         if tool.effect == "read" and not tool.parameters.get("required"):
             seen.append(f"{name}: {await toolbox.call(name, {})}")
-    return f"Before I go on, {task.user.name}: what exactly shall I do? I looked at {len(seen)} things."
+    return f"Before I go on, {task.user.name}: what exactly should I do? I looked at {len(seen)} things."
 
 
 def blunt(task: Task, toolbox: BlockingToolbox) -> str:
-    """A plain function: its calls block. Looks at its first tool and gives up."""
+    """Call the first tool. This is a plain function, so its calls block."""
     name, function = next(iter(toolbox.functions().items()))
     result = function()
     if "error" in result:
