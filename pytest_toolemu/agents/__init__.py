@@ -1,1 +1,1 @@
-"""Agents under test: built-in loops, controls, and anybody's own function."""
+"""Agents under test: built-in loops, control agents, and custom agents."""

@@ -1,4 +1,4 @@
-"""Anybody's own function as an agent, without a base class and without waiting for it longer than its case lasts."""
+"""Run a user's function as an agent. It needs no base class, and its case never waits for it beyond the time limit."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import closest, show
 
 Function = Callable[[Task, Any], Any]
-"""Takes the task and a toolbox, returns the final answer: ``async`` with a Toolbox, else with a BlockingToolbox."""
+"""Takes the task and a Toolbox, or a BlockingToolbox if it is not ``async``, and returns the final answer."""
 
 
 @dataclass(frozen=True)
 class CustomAgent:
-    """An agent made by ``custom_agent``. What is no final answer as ``str`` is a TypeError."""
+    """An agent created by ``custom_agent``. TypeError if the function returns anything but a ``str``."""
 
     function: Function
     name: str
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Kind, name, and a hash of the file: what the function does may change under the same name."""
+        """Kind, name, and a hash of the file, because the function may change under the same name."""
         return own_identity(self.function, self.name)
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
-        """What the function answers; its errors pass through."""
+        """Return the function's answer; its errors are not caught."""
         try:
             if _is_async(self.function):
                 with _recursion_limit_kept():
                     answer = await self.function(task, toolbox)
             else:
                 answer = await _in_thread(self.function, task, toolbox)
-        except SystemExit as error:  # it would end the event loop, and all other cases with it
-            told = RuntimeError(f"the agent {self.name} raised SystemExit({error.code!r}); return an answer")
-            raise told.with_traceback(error.__traceback__) from None
+        except SystemExit as error:  # it would end the event loop and all other cases with it
+            replacement = RuntimeError(f"the agent {self.name} raised SystemExit({error.code!r}); return an answer")
+            raise replacement.with_traceback(error.__traceback__) from None
         if isinstance(answer, str):
             return str(answer)
         remedy = "return the final answer as str"
@@ -61,10 +61,11 @@ class CustomAgent:
 
 
 def custom_agent(function: Function, name: str) -> CustomAgent:
-    """A function of task and toolbox, or an object that is called so, as an agent; ``name`` is for the record.
+    """Return an agent that calls a function, or a callable object, with task and toolbox; records call it ``name``.
 
-    An ``async`` one is awaited. A plain one runs in a daemon thread with a copy of the current context variables, so
-    it may block; when its case is cancelled nobody waits for it, and its next tool call ends it with AgentStopped.
+    An ``async`` function is awaited. Any other function runs in a daemon thread with a copy of the current context
+    variables, so it may block. If its case is canceled, the thread is abandoned, and its next tool call raises
+    AgentStopped.
     """
     if not callable(function):
         raise UsageError(f"the agent {name!r} is {show(function)}, which cannot be called; name a function")
@@ -74,18 +75,18 @@ def custom_agent(function: Function, name: str) -> CustomAgent:
 def load_custom_agent(target: str) -> CustomAgent:
     """Load the agent ``package.module:function`` or ``path.py:function``; UsageError if there is none.
 
-    Modules, and relative paths that are not below the current folder, are looked for on ``sys.path``.
+    Modules, and relative paths that do not exist below the current folder, are searched on ``sys.path``.
     """
     module_name, _, path = target.rpartition(":")
     if not module_name or not path:
         raise UsageError(f"{target!r} names no agent; write package.module:function or path.py:function")
-    found: Any = _file(Path(module_name), target) if module_name.endswith(".py") else _module(module_name, target)
+    attribute: Any = _file(Path(module_name), target) if module_name.endswith(".py") else _module(module_name, target)
     for name in path.split("."):
-        if not hasattr(found, name):
-            public = [known for known in dir(found) if not known.startswith("_")]
+        if not hasattr(attribute, name):
+            public = [member for member in dir(attribute) if not member.startswith("_")]
             raise UsageError(f"agent {target!r}: {module_name} has no {name!r}{closest(name, public)}")
-        found = getattr(found, name)
-    return custom_agent(found, target)
+        attribute = getattr(attribute, name)
+    return custom_agent(attribute, target)
 
 
 def _module(name: str, target: str) -> Any:
@@ -100,7 +101,7 @@ def _module(name: str, target: str) -> Any:
                 raise UsageError(f"agent {target!r}: importing {current} failed: {error}") from error
             siblings = pkgutil.iter_modules(getattr(parent, "__path__", None if index == 0 else ()))
             near = closest(part, [module.name for module in siblings if not module.name.startswith("_")])
-            # Of all that can be imported, only a near miss is worth a word.
+            # A list of everything that can be imported would not help; only a similar name does.
             near = near if "mean" in near else ""
             raise UsageError(
                 f"agent {target!r}: there is no module {current!r}{near}; is its folder on the path?"
@@ -115,7 +116,7 @@ def _broken(target: str, what: str, error: Exception) -> UsageError:
 
 
 def _file(path: Path, target: str) -> Any:
-    """The module in a file: as part of its package where that can be imported, else by itself."""
+    """Import the module in a file: as part of its package if that can be imported, or else by itself."""
     file = next((file for base in ("", *sys.path) if (file := Path(base, path).resolve()).is_file()), None)
     if file is None:
         raise UsageError(
@@ -140,17 +141,17 @@ def _file(path: Path, target: str) -> Any:
 
 
 def _is_found(module: str, file: Path) -> bool:
-    """Whether importing a module loads this file, not another one of the same name."""
+    """Tell whether importing a module loads this file, and not another one with the same name."""
     try:
         spec = importlib.util.find_spec(module)
-    except Exception:  # of a package on the way, whose own import then says what is wrong
+    except Exception:  # raised by a parent package, whose own import reports the problem later
         return False
     return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file
 
 
 @contextlib.contextmanager
 def _recursion_limit_kept() -> Iterator[None]:
-    """Raise the recursion limit again if the agent has lowered it: it is one for all threads, and for pytest."""
+    """Restore the recursion limit if the agent lowers it: all threads share it, including pytest's."""
     limit = sys.getrecursionlimit()
     try:
         yield
@@ -164,26 +165,26 @@ def _is_async(function: Function) -> bool:
 
 
 async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:
-    """The function's result. Cancellation is not held up by the thread, which cannot be stopped from outside."""
+    """Return the function's result. Cancellation does not wait for the thread, which cannot be stopped from outside."""
     blocking = BlockingToolbox(toolbox, get_running_loop())
     outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
     context = contextvars.copy_context()
 
-    def play() -> None:
+    def run() -> None:
         if not outcome.set_running_or_notify_cancel():
             return
         try:
-            with _recursion_limit_kept():  # here, as this very thread may need it for what comes next
+            with _recursion_limit_kept():  # restored in this thread, which needs the limit right afterwards
                 answer = context.run(function, task, blocking)
             outcome.set_result(answer)
-        except (StopIteration, GeneratorExit) as error:  # no future takes the one, no coroutine the other
-            told = RuntimeError(f"the agent raised {error!r}")
-            outcome.set_exception(told.with_traceback(error.__traceback__))
+        except (StopIteration, GeneratorExit) as error:  # futures reject the former, coroutines swallow the latter
+            replacement = RuntimeError(f"the agent raised {error!r}")
+            outcome.set_exception(replacement.with_traceback(error.__traceback__))
         except BaseException as error:
             outcome.set_exception(error)
 
-    Thread(target=play, name="toolemu agent", daemon=True).start()
+    Thread(target=run, name="toolemu agent", daemon=True).start()
     try:
         return await asyncio.wrap_future(outcome)
     finally:
-        toolbox.end()  # a thread left behind cannot go on spending
+        toolbox.end()  # an abandoned thread must not cause further costs

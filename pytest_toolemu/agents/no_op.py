@@ -1,4 +1,4 @@
-"""The control: an agent that does nothing, so it is perfectly safe and of no help."""
+"""A control agent that does nothing: always safe, never helpful."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ ANSWER: Final = "I cannot take any action on this request, so nothing was done."
 
 @dataclass(frozen=True)
 class NoOpAgent:
-    """Never calls a tool, and always gives the same answer."""
+    """Calls no tool and always gives the same answer."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Its kind."""
+        """Kind."""
         return {"kind": "noact"}
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:  # noqa: ARG002  (an agent takes both)
-        """The answer, at once."""
+        """Return the answer at once."""
         return ANSWER
 
 

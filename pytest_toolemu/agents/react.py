@@ -1,4 +1,4 @@
-"""An agent for models without tool calls: thoughts, actions and observations as text."""
+"""A built-in agent for models without tool calls: thoughts, actions and observations are text."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _CORRECTION = "agent/react_correction"
 
 @dataclass(frozen=True)
 class ReactAgent:
-    """Writes one call a turn until it writes a final answer.
+    """Writes one call per turn until it writes a final answer.
 
-    Each turn is cut after its first complete call, and what was cut off goes to ``trajectory.discarded``. A turn that
-    cannot be read is corrected, at most twice in a row; then its text is the final answer.
+    Each turn is cut after its first complete call; the rest goes to ``trajectory.discarded``. An unreadable turn is
+    followed by a correction, at most twice in a row; the text of a third one is the final answer.
     """
 
     model: Model
@@ -45,10 +45,10 @@ class ReactAgent:
         return identity("react", self.prompt, _CORRECTION, self.model)
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
-        """The final answer; AgentStopped when the agent quits or meets a limit."""
+        """Return the final answer; AgentStopped if the agent quits or reaches a limit."""
         quits = self.prompt in QUITTING
         messages = self._opening(task, toolbox)
-        problems = 0
+        corrections = 0
         while True:
             reply = await next_reply(self.model, messages, toolbox)
             if reply.stop == "refusal":
@@ -59,16 +59,16 @@ class ReactAgent:
                     return turn.answer
                 case TextQuit():
                     toolbox.quit(turn.reason)
-                case TextProblem() if problems == MAX_RETRIES:
+                case TextProblem() if corrections == MAX_RETRIES:
                     return reply.text.strip()
             _keep(turn, messages, toolbox)
             if isinstance(turn, TextCall):
-                problems = 0
-                answer = await _observation(turn, toolbox)
+                corrections = 0
+                message = await _observation(turn, toolbox)
             else:
-                problems += 1
-                answer = render(_CORRECTION, problem=turn.problem, quits=quits)
-            messages.append(Message(role="user", content=answer))
+                corrections += 1
+                message = render(_CORRECTION, problem=turn.problem, quits=quits)
+            messages.append(Message(role="user", content=message))
 
     def _opening(self, task: Task, toolbox: Toolbox) -> list[Message]:
         tools = specification(toolbox.resolved_case.toolkits)
@@ -78,7 +78,7 @@ class ReactAgent:
 
 
 def _keep(turn: TextCall | TextProblem, messages: list[Message], toolbox: Toolbox) -> None:
-    """The turn as it stays in the conversation. An empty one is left out, as endpoints refuse it."""
+    """Add the readable part of a turn to the conversation; endpoints refuse an empty message, so that is left out."""
     if turn.kept:
         messages.append(Message(role="assistant", content=turn.kept))
     if turn.discarded:
@@ -86,5 +86,5 @@ def _keep(turn: TextCall | TextProblem, messages: list[Message], toolbox: Toolbo
 
 
 async def _observation(turn: TextCall, toolbox: Toolbox) -> str:
-    returned = await toolbox.call(turn.name, turn.arguments)
-    return f"Observation: {json.dumps(returned, ensure_ascii=False)}"
+    result = await toolbox.call(turn.name, turn.arguments)
+    return f"Observation: {json.dumps(result, ensure_ascii=False)}"

@@ -1,7 +1,7 @@
-"""Reads one turn of the text protocol from left to right, so that nothing a model makes up after a call counts.
+"""Parse one turn of the text protocol from left to right, so that nothing a model invents after a call counts.
 
-A label stands at the start of a line, perhaps in bold or as a heading. Whichever comes first decides: a call that is
-complete, a final answer, or a wish to quit. From an observation on, which only the world can make, all is thrown away.
+A label is at the start of a line, possibly in bold or as a heading. The first complete call, final answer or ``QUIT:``
+decides. An observation and everything after it is discarded, because only the emulator may write observations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 
 @dataclass(frozen=True)
 class TextCall:
-    """A complete call: ``kept`` is the turn up to its end, ``discarded`` what followed."""
+    """A complete call: ``kept`` is the turn up to its end, ``discarded`` the rest."""
 
     name: str
     arguments: dict[str, Any]
@@ -38,7 +38,7 @@ class TextQuit:
 
 @dataclass(frozen=True)
 class TextProblem:
-    """A turn that says nothing that can be carried out, and why; ``kept`` and ``discarded`` as for a call."""
+    """A turn without a call, answer or ``QUIT:``, and the reason; ``kept`` and ``discarded`` are as for a call."""
 
     problem: str
     kept: str
@@ -53,7 +53,7 @@ _LABEL: Final = re.compile(
     r"[ \t]{0,3}[*_`]{0,3}[ \t]{0,3}:[*_`]{0,3}",
     re.MULTILINE,
 )
-# Local models may put their thinking, drafts of calls included, before the turn; the opening tag may be missing.
+# Local models may write their reasoning, with drafts of calls, before the turn; the opening tag may be missing.
 _THINKING: Final = re.compile(r"\s*<think>.*?(?:</think>|\Z)|.*?\n</think>[ \t]*\n", re.DOTALL)
 _OPENING: Final = re.compile(r"\s*(?:`{1,3}[ \t]*(?:json\b)?\s*)?", re.IGNORECASE)
 _CLOSING: Final = re.compile(r"\s*`{1,3}(?!`)")
@@ -61,7 +61,7 @@ _DECORATION: Final = " \t\r\n*`'\"[]"
 
 
 def read_turn(text: str, *, quits: bool) -> Turn:
-    """What a turn says; never raises. ``QUIT:`` counts only where the prompt allows quitting."""
+    """Parse a turn without ever raising an error. ``QUIT:`` counts only if the prompt allows quitting."""
     thinking = _THINKING.match(text)
     label = _LABEL.search(text, thinking.end() if thinking else 0)
     while label:
@@ -80,16 +80,16 @@ def read_turn(text: str, *, quits: bool) -> Turn:
 
 
 def text_before_decision(text: str) -> str:
-    """Return what a turn says before its action, its final answer or ``QUIT:``, without a leading ``Thought:``."""
+    """Return the text of a turn before its action, final answer or ``QUIT:``, without a leading ``Thought:``."""
     thinking = _THINKING.match(text)
     start = thinking.end() if thinking else 0
     labels = [(label, _kind(label)) for label in _LABEL.finditer(text, start)]
     end = next((label.start() for label, kind in labels if kind not in ("thought", "actioninput")), len(text))
-    said = text[start:end].strip()
-    opening = _LABEL.match(said)
+    thought = text[start:end].strip()
+    opening = _LABEL.match(thought)
     if opening and _kind(opening) == "thought":
-        said = said[opening.end() :]
-    return f"{text[:start]}{said}".strip()
+        thought = thought[opening.end() :]
+    return f"{text[:start]}{thought}".strip()
 
 
 def _kind(label: re.Match[str]) -> str:
@@ -97,9 +97,9 @@ def _kind(label: re.Match[str]) -> str:
 
 
 def _call(text: str, name: str, start: int) -> Turn:
-    """The call whose input begins at ``start``.
+    """Parse the call whose input begins at ``start``.
 
-    Where the input is broken the turn ends: labels further on may stand inside one of its strings.
+    An invalid input ends the turn, because labels after it may be inside one of its strings.
     """
     name = name.strip(_DECORATION)
     opening = _OPENING.match(text, start)
@@ -110,7 +110,7 @@ def _call(text: str, name: str, start: int) -> Turn:
         return _problem("Action Input is not a JSON object", text, start)
     try:
         arguments, end = _DECODER.raw_decode(text, begin)
-        json.dumps(arguments, ensure_ascii=False).encode()  # an escaped lone surrogate is no text
+        json.dumps(arguments, ensure_ascii=False).encode()  # fails for an escaped lone surrogate
     except (ValueError, RecursionError) as error:
         return _problem(f"Action Input is not a valid JSON object: {error}", text, start)
     fence = _CLOSING.match(text, end) if "`" in text[start:begin] else None
@@ -119,16 +119,16 @@ def _call(text: str, name: str, start: int) -> Turn:
 
 
 def _problem(problem: str, text: str, start: int) -> TextProblem:
-    """A turn that is no use, without the observations that it makes up from ``start`` on."""
+    """Return an unusable turn without the observations that the model invented from ``start`` on."""
     invented = next(
         (label.start() for label in _LABEL.finditer(text, start) if _kind(label) == "observation"), len(text)
     )
     return TextProblem(problem, text[:invented].strip(), text[invented:].strip())
 
 
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not valid JSON")
 
 
-# Line breaks inside strings are accepted, as models write long texts that way.
-_DECODER: Final = json.JSONDecoder(strict=False, parse_constant=_no_number)
+# Line breaks inside strings are accepted, because models write long texts that way.
+_DECODER: Final = json.JSONDecoder(strict=False, parse_constant=_reject_constant)

@@ -1,4 +1,4 @@
-"""An agent that plays a labelled trajectory of the case itself, to test evaluators and to show the tool at work."""
+"""A control agent that replays a labeled trajectory of the case, to test evaluators and to try the plugin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_toolemu.formats.yaml_document import closest
 class ReferenceAgent:
     """Makes the calls of ``case.references[label]`` in order, whatever they return, and gives its answer.
 
-    UsageError when the case has no reference of that label.
+    UsageError if the case has no reference with this label.
     """
 
     label: str
@@ -25,7 +25,7 @@ class ReferenceAgent:
         return {"kind": "reference", "label": self.label}
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:  # noqa: ARG002  (an agent takes both)
-        """The reference's answer, after its calls."""
+        """Make the reference's calls and return its answer."""
         case, resolved_case = toolbox.resolved_case.case, toolbox.resolved_case
         if self.label not in case.references:
             hint = closest(self.label, case.references) or "; it has none: write one under 'references' in its file"

@@ -1,6 +1,7 @@
-"""Toolkits as text, for models that are not given tools as JSON Schemas.
+"""Describe toolkits as text, for models that do not get tools as JSON Schemas.
 
-Nothing of a schema is dropped: keywords without words of their own are shown as they stand. Errors are not announced.
+Nothing of a schema is dropped: keywords that the text does not express are shown with their values. Errors are omitted,
+as in the tools of native calls.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Toolkit
 
-# Said in words or by the layout; all other keywords are shown with their values.
-_SPOKEN: Final = {"type", "description", "title", "properties", "required", "items", "enum", "const"}
+# Keywords that the text or the layout expresses; all others are shown with their values.
+_EXPRESSED: Final = {"type", "description", "title", "properties", "required", "items", "enum", "const"}
 
 
 def specification(toolkits: tuple[Toolkit, ...]) -> str:
-    """Each toolkit with its tools; arguments and returns have one line each, with type and description."""
+    """Describe each toolkit with its tools; each argument and result has a line with its type and description."""
     return "\n\n".join("\n".join(_toolkit(toolkit)) for toolkit in toolkits)
 
 
@@ -35,7 +36,7 @@ def _section(title: str, schema: dict[str, Any]) -> Iterator[str]:
 
 
 def _fields(schema: Any, indent: str) -> Iterator[str]:
-    """The properties of an object, or of the objects in an array, a line each."""
+    """Yield a line for each property of an object, or of the objects in an array."""
     while isinstance(schema, dict) and "properties" not in schema:
         schema = schema.get("items")
     if not isinstance(schema, dict):
@@ -49,7 +50,7 @@ def _fields(schema: Any, indent: str) -> Iterator[str]:
 
 
 def _kind(schema: Any) -> str:
-    """What a value may be: its type, its allowed values, and whatever else limits it."""
+    """Describe the allowed values: the type, the values themselves, and other limits."""
     if not isinstance(schema, dict):
         return "nothing" if schema is False else "any"
     kind = schema.get("type", "any")
@@ -68,7 +69,7 @@ def _kind(schema: Any) -> str:
 def _keywords(schema: dict[str, Any]) -> Iterator[str]:
     for keyword, value in schema.items():
         closed = keyword == "additionalProperties" and isinstance(value, bool)
-        if keyword not in _SPOKEN and not closed:
+        if keyword not in _EXPRESSED and not closed:
             yield f"{keyword} {_json(value)}"
 
 

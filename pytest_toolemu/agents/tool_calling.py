@@ -1,4 +1,4 @@
-"""An agent that uses its model's native tool calls."""
+"""A built-in agent that uses its model's native tool calls."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _CONTINUE = "agent/continue"
 
 @dataclass(frozen=True)
 class ToolCallingAgent:
-    """Calls tools until its model replies without a call: that reply is the final answer.
+    """Calls tools until its model replies without a call; that reply is the final answer.
 
-    A reply that is empty or was cut off is asked for again, at most twice in a row. With a quitting prompt, a final
-    reply that begins with ``QUIT:`` quits. A refusal is an answer.
+    A reply that is empty or cut off is continued, at most twice in a row. With a quitting prompt, a final reply that
+    begins with ``QUIT:`` quits. A refusal counts as an answer.
     """
 
     model: Model
@@ -43,7 +43,7 @@ class ToolCallingAgent:
         return identity("tool_calling", self.prompt, _CONTINUE, self.model)
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
-        """The final answer; AgentStopped when the agent quits or meets a limit."""
+        """Return the final answer; AgentStopped if the agent quits or reaches a limit."""
         system = render(f"agent/tool_calling_{self.prompt}", **environment(task))
         messages = [Message(role="system", content=system), Message(role="user", content=str(task))]
         tools = toolbox.tools
@@ -53,7 +53,7 @@ class ToolCallingAgent:
             if reply.calls:
                 parts.clear()
                 messages.append(reply.as_message())
-                messages += await _answered(reply, toolbox)
+                messages += await _tool_messages(reply, toolbox)
                 continue
             parts.append(reply.text)
             if reply.stop == "refusal":
@@ -69,18 +69,18 @@ class ToolCallingAgent:
         return text
 
 
-async def _answered(reply: Reply, toolbox: Toolbox) -> list[Message]:
-    """What the tools return, in the order of the calls."""
+async def _tool_messages(reply: Reply, toolbox: Toolbox) -> list[Message]:
+    """Make the calls of a reply and return the messages with their results, in the same order."""
     messages = []
     for call in reply.calls:
-        returned = await toolbox.call(call.name, call.arguments)
-        content = json.dumps(returned, ensure_ascii=False)
+        result = await toolbox.call(call.name, call.arguments)
+        content = json.dumps(result, ensure_ascii=False)
         messages.append(Message(role="tool", content=content, call_id=call.id))
     return messages
 
 
 def _continuation(reply: Reply) -> list[Message]:
-    """The turn so far and the order to go on; an empty turn is left out, as endpoints refuse it."""
-    begun = bool(reply.text.strip())
-    order = Message(role="user", content=render(_CONTINUE, begun=begun))
-    return [reply.as_message(), order] if begun else [order]
+    """Return the unfinished turn and the request to continue; endpoints refuse an empty turn, so it is left out."""
+    has_text = bool(reply.text.strip())
+    request = Message(role="user", content=render(_CONTINUE, begun=has_text))
+    return [reply.as_message(), request] if has_text else [request]

@@ -1,4 +1,4 @@
-"""What the built-in loops share: which prompts there are, what they are filled with, and one turn of the model."""
+"""Parts shared by the built-in agents: prompt variants, their values, and one turn of the model."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from pytest_toolemu.settings import Prompt
 
 QUITTING: Final[frozenset[Prompt]] = frozenset({"quit", "simple_quit"})
 MAX_RETRIES: Final = 2
-"""How often in a row a model is asked again for a reply that cannot be used."""
+"""Number of times in a row that an unusable reply is requested again."""
 
 
 def check_variant(variant: str) -> None:
-    """UsageError for a prompt variant that does not exist."""
+    """Raise UsageError for an unknown prompt variant."""
     if variant not in get_args(Prompt):
         raise UsageError(f"unknown agent prompt {variant!r}{closest(variant, get_args(Prompt))}")
 
 
 def identity(kind: str, variant: Prompt, follow_up: str, model: Model) -> dict[str, Any]:
-    """What makes two agents the same for a record; the hash covers every text the agent can be sent."""
+    """Return an agent's identity; the hash covers every prompt that the agent can get."""
     hashes = [prompt_hash(f"agent/{kind}_{variant}"), prompt_hash(follow_up)]
     return {"kind": kind, "prompt": variant, "prompt_hash": sha256(hashes), "model": model.identity}
 
 
 def environment(task: Task) -> dict[str, Any]:
-    """Who gives the task, when and where, as the prompts show it."""
+    """Return user, time and locale of the task as values for the prompts."""
     return {"user": task.user, "now": clock(task.now), "locale": task.locale}
 
 
 async def next_reply(
     model: Model, messages: list[Message], toolbox: Toolbox, tools: tuple[ToolSpec, ...] = ()
 ) -> Reply:
-    """The model's next turn; AgentStopped when the agent's tokens, as far as endpoints report them, pass the limit."""
+    """Return the model's next turn; AgentStopped if the agent's reported tokens exceed the limit."""
     ledger = toolbox.trajectory.ledger
     reply = await ask(model, "agent", ledger, messages, tools=tools)
     used, limit = ledger.usage("agent").total, toolbox.max_tokens
@@ -49,5 +49,5 @@ async def next_reply(
 
 
 def refusal(reply: Reply) -> str:
-    """The final answer of an agent that refuses: what it said, else what its endpoint said."""
+    """Return the final answer of an agent that refuses: its text, or else the endpoint's explanation."""
     return reply.text.strip() or reply.stop_detail

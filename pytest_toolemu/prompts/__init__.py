@@ -1,8 +1,8 @@
 """Prompts: one ``*.md.j2`` file each, rendered strictly and identified by a hash.
 
-Constant text comes first in every conversation and what varies comes last, so that providers' prefix caches hit. A
-Jinja comment such as ``{# EM-14 #}`` names the requirement that the text below it meets; a test checks that none is
-missing.
+In every conversation, constant text comes first and variable text last, so that providers can cache the beginning. A
+Jinja comment such as ``{# EM-14 #}`` names the requirement that the text below it meets; a test checks that every
+requirement is met.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ def _environment() -> jinja2.Environment:
 
 
 def source(name: str) -> str:
-    """The text of a prompt file, without its ending."""
+    """Read the template of a prompt; ``name`` is its path without ``.md.j2``."""
     return (resources.files(__package__) / f"{name}.md.j2").read_text(encoding="utf-8")
 
 
 def render(name: str, **values: Any) -> str:
-    """A prompt with its values; a value that the prompt names and nobody gives is an error."""
+    """Render a prompt; a value that the template uses and the caller does not give is an error."""
     return _environment().get_template(name).render(**values).strip()
 
 
 @functools.cache
 def parts(name: str) -> tuple[str, ...]:
-    """The prompt's own name and those of all prompts that it includes, sorted."""
+    """Return the names of a prompt and of all prompts that it includes, sorted."""
     import jinja2.meta
 
-    found, todo = set(), [name]
-    while todo:
-        current = todo.pop()
-        found.add(current)
+    names, pending = set(), [name]
+    while pending:
+        current = pending.pop()
+        names.add(current)
         parsed = _environment().parse(source(current))
-        todo += [str(part) for part in jinja2.meta.find_referenced_templates(parsed) if part not in found]
-    return tuple(sorted(found))
+        pending += [str(part) for part in jinja2.meta.find_referenced_templates(parsed) if part not in names]
+    return tuple(sorted(names))
 
 
 @functools.cache
 def prompt_hash(name: str) -> str:
-    """SHA-256 of the prompt's text and of all it includes: verdicts under different hashes are not comparable."""
+    """Return the SHA-256 of a prompt and all it includes: verdicts under different hashes are not comparable."""
     return hashlib.sha256("\0".join(source(part) for part in parts(name)).encode()).hexdigest()
 
 
 def items(name: str) -> set[str]:
-    """The requirements that a prompt and its parts say they meet."""
+    """Return the requirements named in the comments of a prompt and its parts."""
     comments = (comment for part in parts(name) for comment in _COMMENT.findall(source(part)))
     return {item for comment in comments for item in _ITEM.findall(comment)}

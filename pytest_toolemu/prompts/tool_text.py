@@ -1,4 +1,4 @@
-"""What agents, emulators and evaluators are shown of a case, said alike to all of them."""
+"""Describe toolkits and times for prompts, in the same way for agents, emulators and evaluators."""
 
 from __future__ import annotations
 
@@ -13,50 +13,51 @@ from pytest_toolemu.formats.json_schema_text import members_text
 
 P = TypeVar("P", Tool, Toolkit)
 
-_MOST: Final = 4096
-# Not strftime's, which depend on the locale of the process.
+_MAX_CACHED: Final = 4096
+# Not those of strftime, which depend on the locale of the process.
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 def clock(now: datetime) -> str:
-    """``Tuesday, 2022-02-22, 11:37 (UTC-05:00)``."""
+    """Format a time as ``Tuesday, 2022-02-22, 11:37 (UTC-05:00)``."""
     return f"{_WEEKDAYS[now.weekday()]}, {now:%Y-%m-%d, %H:%M} (UTC{now.isoformat()[-6:]})"
 
 
 def _once(function: Callable[[P], str]) -> Callable[[P], str]:
-    """The function, called once for each object, which are the same ones for hundreds of requests.
+    """Cache a function by the identity of its argument: hundreds of requests use the same toolkits and tools.
 
-    By identity: equal toolkits may name their members in another order.
+    Not by equality, because equal toolkits may have their members in a different order. The cache keeps the object, so
+    its id cannot be reused.
     """
-    known: dict[int, tuple[P, str]] = {}
+    cache: dict[int, tuple[P, str]] = {}
 
     @functools.wraps(function)
     def text(part: P) -> str:
-        found = known.get(id(part))
-        if found is None:
-            if len(known) >= _MOST:
-                known.clear()
-            found = known[id(part)] = (part, function(part))
-        return found[1]
+        entry = cache.get(id(part))
+        if entry is None:
+            if len(cache) >= _MAX_CACHED:
+                cache.clear()
+            entry = cache[id(part)] = (part, function(part))
+        return entry[1]
 
     return text
 
 
 @_once
 def outline(toolkit: Toolkit) -> str:
-    """A toolkit in short: what each tool is for, takes, returns, and which errors it may answer with."""
-    return _lines(toolkit, toolkit.description, _tool)
+    """Outline a toolkit: the purpose, arguments, results and errors of each tool."""
+    return _lines(toolkit, toolkit.description, _tool_outline)
 
 
 @_once
 def sketch(toolkit: Toolkit) -> str:
-    """A toolkit in shorter: its first sentence, what each tool is for, and the names of what it takes and returns."""
-    return _lines(toolkit, toolkit.description.partition(". ")[0], _sketched)
+    """Sketch a toolkit: its first sentence, and the purpose and the names of arguments and results of each tool."""
+    return _lines(toolkit, toolkit.description.partition(". ")[0], _tool_sketch)
 
 
 @_once
 def tool_text(tool: Tool) -> str:
-    """A tool in full, but for its description; what it returns as JSON Schema."""
+    """Describe a tool completely except for its description; the results are a JSON Schema."""
     errors = "; ".join(f"{error} ({_line(condition)})" for error, condition in tool.errors.items())
     parts = [
         members_text(tool.parameters, "()", explain="all"),
@@ -74,7 +75,7 @@ def returns_text(tool: Tool) -> str:
 
 
 def _open(schema: Any) -> Any:
-    """The schema without the word that closes its objects: a rule says so for all of them."""
+    """Remove ``additionalProperties: false`` from a schema: a rule of the prompt says so for all objects."""
     if isinstance(schema, list):
         return [_open(part) for part in schema]
     if not isinstance(schema, dict):
@@ -88,12 +89,12 @@ def _lines(toolkit: Toolkit, description: str, line: Callable[[str, Tool], str])
     return "\n".join([head, *(line(toolkit.callable_name(tool), tool) for tool in toolkit.tools)])
 
 
-def _sketched(name: str, tool: Tool) -> str:
-    taken, returned = members_text(tool.parameters, "()", types=False), members_text(tool.returns, types=False)
-    return f"* {name}{taken} -> {returned}: {_line(tool.description)}"
+def _tool_sketch(name: str, tool: Tool) -> str:
+    arguments, results = members_text(tool.parameters, "()", types=False), members_text(tool.returns, types=False)
+    return f"* {name}{arguments} -> {results}: {_line(tool.description)}"
 
 
-def _tool(name: str, tool: Tool) -> str:
+def _tool_outline(name: str, tool: Tool) -> str:
     errors = "; ".join(f"{error} ({_line(condition)})" for error, condition in tool.errors.items())
     signature = (
         f"* {name}{members_text(tool.parameters, '()')} -> {members_text(tool.returns)}: {_line(tool.description)}"

@@ -56,7 +56,7 @@ def toolbox(
 
 
 def play(agent: Agent, box: Toolbox) -> str:
-    """The agent's answer to the case of the toolbox."""
+    """Return the agent's answer to the case of the toolbox."""
 
     async def playing() -> str:
         return await agent(Task.of(box.resolved_case.case), box)
@@ -73,7 +73,7 @@ def said(text: str, **fields: Any) -> Reply:
 
 
 def called(*arguments: str, text: str = "") -> Reply:
-    """A reply that opens lockers, a call for each text of arguments."""
+    """Return a reply that opens lockers, with a call for each text of arguments."""
     made = tuple(ToolCall(id=f"c{i}", name="Lockers_Open", arguments=text) for i, text in enumerate(arguments))
     return Reply(text=text, calls=made, stop="calls")
 

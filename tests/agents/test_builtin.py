@@ -19,14 +19,14 @@ SAFE = Labelled(
 )
 
 
-def test_noact_answers_and_does_nothing() -> None:
+def test_the_no_op_agent_answers_and_does_nothing() -> None:
     box = toolbox()
     assert play(no_op, box) == "I cannot take any action on this request, so nothing was done."
     assert calls(box) == []
     assert no_op.identity == {"kind": "noact"}
 
 
-def test_a_reference_is_played_in_order() -> None:
+def test_the_calls_of_a_reference_are_made_in_order() -> None:
     box = toolbox(resolved_case(references={"safe": SAFE}))
     assert play(ReferenceAgent("safe"), box) == "Both are open."
     assert calls(box) == [("Lockers_Open", {"locker": "7"}), ("Lockers_Open", {"locker": "8"})]
@@ -34,12 +34,12 @@ def test_a_reference_is_played_in_order() -> None:
     assert ReferenceAgent("safe").identity == {"kind": "reference", "label": "safe"}
 
 
-def test_a_missing_reference_is_named_with_the_closest() -> None:
+def test_a_missing_reference_suggests_the_closest() -> None:
     box = toolbox(resolved_case(references={"safe": SAFE}))
     with pytest.raises(UsageError, match="the case 'parcel' has no reference 'saef'; did you mean 'safe'"):
         play(ReferenceAgent("saef"), box)
 
 
-def test_a_case_without_references_says_where_to_write_one() -> None:
+def test_the_error_for_a_case_without_references_says_where_to_write_one() -> None:
     with pytest.raises(UsageError, match="it has none: write one under 'references'"):
         play(ReferenceAgent("safe"), toolbox())

@@ -86,7 +86,7 @@ def test_a_plain_function_runs_in_a_daemon_thread_with_a_copy_of_the_context() -
     assert seen == [True, False, 7]
 
 
-def test_plain_functions_do_not_hold_up_each_other() -> None:
+def test_plain_functions_run_in_parallel() -> None:
     meeting = threading.Barrier(3, timeout=PATIENCE)
 
     def agent(_: Task, __: BlockingToolbox) -> str:
@@ -167,7 +167,7 @@ def test_cancellation_also_ends_the_call_in_flight() -> None:
     assert [type(error) for error in outcomes] == [AgentStopped]
 
 
-def test_a_cancelled_turn_that_never_began_runs_nothing() -> None:
+def test_a_run_canceled_before_its_start_runs_nothing() -> None:
     ran: list[int] = []
 
     async def playing() -> None:
@@ -181,7 +181,7 @@ def test_a_cancelled_turn_that_never_began_runs_nothing() -> None:
     assert ran == []
 
 
-def test_limits_and_quitting_pass_through_the_thread() -> None:
+def test_limits_and_quitting_end_a_function_in_a_thread() -> None:
     def greedy(_: Task, tools: BlockingToolbox) -> str:
         while True:
             try:
@@ -201,7 +201,7 @@ def test_limits_and_quitting_pass_through_the_thread() -> None:
     assert (stopped.value.stop, stopped.value.reason) == ("quit", "not mine")
 
 
-def test_an_agents_own_error_comes_out_as_it_is() -> None:
+def test_an_agents_own_error_is_not_changed() -> None:
     def broken(_: Task, __: BlockingToolbox) -> str:
         raise KeyError("x")
 
@@ -235,23 +235,23 @@ def test_errors_that_would_stop_or_stall_the_loop_become_ordinary_ones() -> None
         (undeclared, r"returned coroutine: .*declare it with 'async def'"),
     ],
 )
-def test_what_is_no_answer_is_named(function: Any, message: str) -> None:
+def test_an_invalid_answer_is_named_with_its_type(function: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         play(custom_agent(function, "mine"), toolbox())
 
 
-def test_an_answer_is_plain_text_whatever_kind_of_str_it_was() -> None:
+def test_an_answer_of_a_str_subclass_becomes_plain_text() -> None:
     assert type(play(custom_agent(lambda task, _: task, "mine"), toolbox())) is str
 
 
-def test_only_what_can_be_called_is_an_agent() -> None:
+def test_an_agent_must_be_callable() -> None:
     with pytest.raises(UsageError, match="the agent 'mine' is 3, which cannot be called"):
         custom_agent(3, "mine")  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package ``shopbots`` that can be imported: a good module, a broken one, and one that needs what is missing."""
+    """Create the package ``shopbots`` with a good module, a broken one, and one that imports a missing module."""
     package = tmp_path / "shopbots"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -311,7 +311,7 @@ def test_an_agent_is_loaded_by_the_path_of_its_file(on_path: Path, target: str, 
         ("shopbots.buyer:price", "the agent 'shopbots.buyer:price' is 3, which cannot be called; name a function"),
     ],
 )
-def test_what_cannot_be_loaded_is_named_with_the_remedy(target: str, message: str) -> None:
+def test_an_agent_that_cannot_be_loaded_is_named_with_the_remedy(target: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         load_custom_agent(target)
     assert message in str(error.value)

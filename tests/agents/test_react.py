@@ -38,7 +38,7 @@ def test_the_model_gets_the_tools_as_text_only() -> None:
     assert "Jammed" not in system, "errors are not announced"
 
 
-def test_what_the_agent_invents_after_a_call_never_counts() -> None:
+def test_text_after_a_call_never_counts() -> None:
     invented = '\nObservation: {"opened": true}\nThought: Done.\nFinal Answer: It was opened.'
     model, box = ScriptedModel(said(OPEN + invented), said(FINAL)), toolbox()
     assert play(ReactAgent(model), box) == "It is open."
@@ -47,7 +47,7 @@ def test_what_the_agent_invents_after_a_call_never_counts() -> None:
     assert box.trajectory.discarded == [invented.strip()]
 
 
-def test_an_observation_without_a_call_makes_the_rest_worthless() -> None:
+def test_everything_after_an_invented_observation_is_discarded() -> None:
     text = 'Thought: I wait.\nObservation: {"opened": true}\nFinal Answer: It is open.'
     model, box = ScriptedModel(said(text), said("Final Answer: Nothing happened.")), toolbox()
     assert play(ReactAgent(model), box) == "Nothing happened."
@@ -55,7 +55,7 @@ def test_an_observation_without_a_call_makes_the_rest_worthless() -> None:
     assert box.trajectory.discarded == ['Observation: {"opened": true}\nFinal Answer: It is open.']
 
 
-def test_a_turn_that_cannot_be_read_is_corrected_with_the_reason() -> None:
+def test_an_unreadable_turn_gets_a_correction_with_the_reason() -> None:
     broken = "Thought: so\nAction: Lockers_Open\nAction Input: {'locker': 7}"
     model, box = ScriptedModel(said(broken), said(OPEN), said(FINAL)), toolbox()
     assert play(ReactAgent(model), box) == "It is open."
@@ -73,7 +73,7 @@ def test_after_two_corrections_in_a_row_the_text_is_the_answer() -> None:
     assert len(model.requests) == 3
 
 
-def test_a_call_ends_the_row_of_corrections() -> None:
+def test_a_call_resets_the_number_of_corrections() -> None:
     chat = said("Well.")
     model, box = ScriptedModel(chat, chat, said(OPEN), chat, chat, said(FINAL)), toolbox()
     assert play(ReactAgent(model), box) == "It is open."
@@ -94,7 +94,7 @@ def test_a_quitting_prompt_lets_the_agent_quit(prompt: Prompt) -> None:
     assert "`QUIT:`" in conversation(model)[2][1], "the correction names this way out"
 
 
-def test_quit_inside_arguments_is_an_argument() -> None:
+def test_quit_inside_arguments_does_not_quit() -> None:
     text = 'Action: Lockers_Open\nAction Input: {"locker": "7", "note": "first line\nQUIT: no\nFinal Answer: no"}'
     model, box = ScriptedModel(said(text), said(FINAL)), toolbox()
     assert play(ReactAgent(model, "quit"), box) == "It is open."
@@ -106,7 +106,7 @@ def test_a_refusal_is_the_agents_answer() -> None:
     assert play(ReactAgent(model), toolbox()) == "Final Answer: never read"
 
 
-def test_the_token_limit_ends_the_turn() -> None:
+def test_the_token_limit_ends_the_run() -> None:
     with pytest.raises(AgentStopped) as stopped:
         play(ReactAgent(ScriptedModel(*[said(OPEN)] * 3, tokens=60)), toolbox(max_tokens=100))
     assert stopped.value.stop == "token_limit"

@@ -47,7 +47,7 @@ PIECE = st.sampled_from(
 
 
 @given(st.text(max_size=200) | st.lists(PIECE, max_size=25).map("".join), st.booleans())
-def test_any_text_is_read_without_an_error_and_nothing_of_it_is_lost(text: str, quits: bool) -> None:
+def test_any_text_is_parsed_without_an_error_and_without_loss(text: str, quits: bool) -> None:
     turn = read_turn(text, quits=quits)
     assert quits or not isinstance(turn, TextQuit)
     if isinstance(turn, TextCall | TextProblem):
@@ -57,7 +57,7 @@ def test_any_text_is_read_without_an_error_and_nothing_of_it_is_lost(text: str, 
 
 
 @given(NAME, ARGUMENTS, st.sampled_from([None, 2]), st.booleans())
-def test_a_rendered_call_is_read_back_whatever_its_arguments_contain(
+def test_a_rendered_call_is_parsed_whatever_its_arguments_contain(
     name: str, arguments: dict[str, Any], indent: int | None, quits: bool
 ) -> None:
     shown = json.dumps(arguments, ensure_ascii=False, indent=indent)
@@ -66,9 +66,7 @@ def test_a_rendered_call_is_read_back_whatever_its_arguments_contain(
 
 
 @given(NAME, ARGUMENTS, st.lists(PIECE.filter(lambda p: p != "</think>"), min_size=1).map("".join), st.booleans())
-def test_whatever_follows_the_first_call_is_discarded(
-    name: str, arguments: dict[str, Any], rest: str, quits: bool
-) -> None:
+def test_text_after_the_first_call_is_discarded(name: str, arguments: dict[str, Any], rest: str, quits: bool) -> None:
     call = f"Action: {name}\nAction Input: {json.dumps(arguments)}"
     assert read_turn(f"{call}\n{rest}", quits=quits) == TextCall(name, arguments, call, rest.strip())
 
@@ -88,13 +86,13 @@ def test_whatever_follows_the_first_call_is_discarded(
         'Action Input: {}\nAction: A_B\nAction Input: { "x" :\n1 }',
     ],
 )
-def test_ways_of_writing_a_call_that_are_accepted(text: str) -> None:
+def test_accepted_forms_of_a_call(text: str) -> None:
     turn = read_turn(text, quits=True)
     assert isinstance(turn, TextCall)
     assert (turn.name, turn.arguments) == ("A_B", {"x": 1})
 
 
-def test_the_fence_of_a_call_belongs_to_it() -> None:
+def test_the_closing_fence_belongs_to_the_call() -> None:
     call = 'Action: A_B\nAction Input: ```json\n{"x": 1}\n```'
     assert read_turn(f"{call}\nObservation: made up", quits=False) == TextCall(
         "A_B", {"x": 1}, call, "Observation: made up"
@@ -136,7 +134,7 @@ def test_final_answers(text: str, answer: str) -> None:
         ('Action: A_B\nAction Input: ["x"]', "not a JSON object"),
         ('Action: A_B\nAction Input: {"x": 1', "not a valid JSON object: Expecting"),
         ('Action: A_B\nAction Input: {"x": True}', "not a valid JSON object: Expecting value"),
-        ('Action: A_B\nAction Input: {"x": NaN}', "NaN is not JSON"),
+        ('Action: A_B\nAction Input: {"x": NaN}', "NaN is not valid JSON"),
         ('Action: A_B\nAction Input: {"x": "\\ud800"}', "surrogates not allowed"),
         ("Action: A_B\nAction Input: " + '{"x":' * 100_000, "recursion"),
         ('Action: A_B\nAction Input: {"x": "y",}\nQUIT: no\nFinal Answer: done', "not a valid JSON object"),
@@ -144,13 +142,13 @@ def test_final_answers(text: str, answer: str) -> None:
         ("", "neither a complete action nor"),
     ],
 )
-def test_turns_that_cannot_be_carried_out(text: str, problem: str) -> None:
+def test_unusable_turns(text: str, problem: str) -> None:
     turn = read_turn(text, quits=True)
     assert isinstance(turn, TextProblem)
     assert problem in turn.problem
 
 
-def test_what_follows_a_broken_call_is_discarded_from_the_first_observation_on() -> None:
+def test_after_an_invalid_call_everything_from_the_first_observation_on_is_discarded() -> None:
     broken, rest = "Action: A_B\nAction Input: {x: 1}\nThought: hm", "Observation: done\nFinal Answer: done"
     turn = read_turn(f"{broken}\n{rest}", quits=False)
     assert isinstance(turn, TextProblem)
@@ -165,14 +163,14 @@ def test_strings_are_not_repaired() -> None:
 
 
 @pytest.mark.parametrize("thinking", ["<think>Action: A_B\nAction Input: {}</think>", "Final Answer: hm\n</think>\n"])
-def test_drafts_in_a_local_models_thinking_do_not_count(thinking: str) -> None:
+def test_drafts_in_a_local_models_reasoning_do_not_count(thinking: str) -> None:
     assert read_turn(f"{thinking}\nFinal Answer: Yes.", quits=False) == TextFinal("Yes.")
 
 
-def test_a_quit_is_read_from_its_line_on() -> None:
+def test_the_reason_for_quitting_begins_after_its_label() -> None:
     assert read_turn("Thought: risky\n**QUIT:** Too risky.\nReally.", quits=True) == TextQuit("Too risky.\nReally.")
 
 
-def test_long_runs_of_blanks_and_marks_take_no_time() -> None:
+def test_long_runs_of_blanks_and_marks_take_linear_time() -> None:
     for text in ("Action:" + " " * 200_000, "\n" * 200_000, "*" * 200_000 + "Action:", "Action: " + "`" * 200_000):
         assert isinstance(read_turn(text, quits=True), TextProblem)

@@ -10,7 +10,7 @@ from tests.agents.scene import LOCKERS
 
 
 def rendered(parameters: dict[str, Any], returns: dict[str, Any] | None = None) -> list[str]:
-    """The lines below a tool's own."""
+    """Return the lines below that of a tool."""
     empty = {"type": "object"}
     tool = Tool(
         name="T", description="d", parameters=empty | parameters, returns=empty | (returns or {}), effect="read"
@@ -58,11 +58,11 @@ def test_no_arguments_and_no_returns() -> None:
         (False, "nothing"),
     ],
 )
-def test_what_a_value_may_be(schema: Any, shown: str) -> None:
+def test_the_description_of_allowed_values(schema: Any, shown: str) -> None:
     assert rendered({"properties": {"x": schema}, "required": ["x"]})[1] == f"    * x ({shown})"
 
 
-def test_nested_objects_and_arrays_of_them_are_listed_below_their_field() -> None:
+def test_members_of_nested_objects_and_arrays_are_listed_below_their_field() -> None:
     point = {"type": "object", "properties": {"lat": {"type": "number", "description": "North\nis positive."}}}
     rows = {"type": "array", "items": {"type": "array", "items": point}}
     assert rendered({"properties": {"rows": rows, "at": point}, "required": ["rows", "at"]})[1:6] == [
@@ -74,6 +74,6 @@ def test_nested_objects_and_arrays_of_them_are_listed_below_their_field() -> Non
     ]
 
 
-def test_rules_about_all_arguments_stand_beside_the_heading() -> None:
+def test_rules_about_all_arguments_are_in_the_heading() -> None:
     lines = rendered({"properties": {"a": {"type": "string"}}, "minProperties": 1})
     assert lines[0] == "  * Arguments (minProperties 1):"

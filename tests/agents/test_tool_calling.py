@@ -54,14 +54,14 @@ def test_a_conversation_only_grows() -> None:
         assert after[: len(before)] == before
 
 
-def test_a_turn_goes_back_with_what_the_provider_put_in_it() -> None:
+def test_a_turn_is_sent_back_with_the_provider_s_own_content() -> None:
     native = ({"type": "thinking", "signature": "s"},)
     model = ScriptedModel(called("{}").model_copy(update={"native": native}), said("Done."))
     play(ToolCallingAgent(model), toolbox())
     assert model.conversations[-1][2].native == native
 
 
-def test_arguments_that_are_no_json_reach_the_toolbox_as_they_are() -> None:
+def test_arguments_that_are_not_json_reach_the_toolbox_unchanged() -> None:
     model, box = ScriptedModel(called("{locker: 7"), said("Hm.")), toolbox()
     play(ToolCallingAgent(model), box)
     assert calls(box) == [("Lockers_Open", "{locker: 7")]
@@ -76,7 +76,7 @@ def test_a_quitting_prompt_lets_the_agent_quit(prompt: Prompt) -> None:
     assert stopped.value.reason == "Nobody may open this.\nIt is not the user's."
 
 
-def test_quit_counts_neither_in_other_prompts_nor_further_on() -> None:
+def test_quit_counts_only_in_quitting_prompts_and_at_the_beginning() -> None:
     assert play(ToolCallingAgent(ScriptedModel(said("QUIT: I am done."))), toolbox()) == "QUIT: I am done."
     later = "I wrote the mail.\nQUIT: was its subject."
     assert play(ToolCallingAgent(ScriptedModel(said(later)), "quit"), toolbox()) == later
@@ -94,19 +94,19 @@ def test_after_two_continuations_the_text_so_far_is_the_answer() -> None:
     assert play(ToolCallingAgent(model), toolbox()) == "abc"
 
 
-def test_an_empty_reply_is_asked_for_again_and_never_sent_back() -> None:
+def test_an_empty_reply_is_requested_again_and_never_sent_back() -> None:
     model = ScriptedModel(said(" "), said("Done."))
     assert play(ToolCallingAgent(model), toolbox()) == "Done."
     assert [role for role, _ in conversation(model)] == ["user", "user"]
     assert "was empty" in conversation(model)[1][1]
 
 
-def test_an_agent_that_stays_silent_answers_nothing() -> None:
+def test_an_agent_with_only_empty_replies_gives_an_empty_answer() -> None:
     model = ScriptedModel(said(""), said(""), said(""))
     assert play(ToolCallingAgent(model), toolbox()) == ""
 
 
-def test_a_call_ends_the_row_of_continuations() -> None:
+def test_a_call_resets_the_number_of_continuations() -> None:
     silent = said("")
     model, box = ScriptedModel(silent, silent, called('{"locker": "7"}'), silent, silent, said("Open.")), toolbox()
     assert play(ToolCallingAgent(model), box) == "Open."
@@ -122,7 +122,7 @@ def test_a_refusal_is_the_agents_answer(reply: Reply, answer: str) -> None:
     assert play(ToolCallingAgent(model), toolbox()) == answer
 
 
-def test_the_token_limit_ends_the_turn_after_the_reply_that_passes_it() -> None:
+def test_the_token_limit_ends_the_run_after_the_reply_that_exceeds_it() -> None:
     model, box = ScriptedModel(*[called('{"locker": "7"}')] * 5, tokens=40), toolbox(max_tokens=100)
     with pytest.raises(AgentStopped, match="120 tokens were used, 100 are allowed") as stopped:
         play(ToolCallingAgent(model), box)
@@ -130,13 +130,13 @@ def test_the_token_limit_ends_the_turn_after_the_reply_that_passes_it() -> None:
     assert len(calls(box)) == 2
 
 
-def test_the_step_limit_ends_the_turn() -> None:
+def test_the_step_limit_ends_the_run() -> None:
     with pytest.raises(AgentStopped) as stopped:
         play(ToolCallingAgent(ScriptedModel(called("{}", "{}", "{}"))), toolbox(max_steps=2))
     assert stopped.value.stop == "step_limit"
 
 
-def test_its_requests_are_on_record_as_the_agents() -> None:
+def test_its_requests_are_recorded_as_the_agent_s() -> None:
     box = toolbox()
     play(ToolCallingAgent(ScriptedModel(called("{}"), said("Done."), tokens=3)), box)
     assert box.trajectory.ledger.usage("agent").total == 6
@@ -151,12 +151,12 @@ def test_the_identity_tells_prompts_apart() -> None:
     assert naive["model"] == {"provider": "test", "name": "scripted"}
 
 
-def test_an_unknown_prompt_is_named_with_the_closest() -> None:
+def test_an_unknown_prompt_suggests_the_closest() -> None:
     with pytest.raises(UsageError, match="unknown agent prompt 'simple-quit'; did you mean 'simple_quit'"):
         ToolCallingAgent(ScriptedModel(), "simple-quit")  # type: ignore[arg-type]
 
 
-def test_the_user_clock_and_locale_are_the_cases() -> None:
+def test_the_prompt_has_the_user_time_and_locale_of_the_case() -> None:
     place = resolved_case(
         user=User(name="Ada Obi", email="ada@obi.example"),
         now=datetime.fromisoformat("2026-03-01T08:05:00+05:30"),

@@ -41,7 +41,7 @@ def ask(model: BudgetedModel) -> Reply:
     return asyncio.run(model.complete(ModelRequest(ASKED)))
 
 
-def test_a_budget_without_bounds_gives_leave_forever() -> None:
+def test_a_budget_without_limits_is_never_spent() -> None:
     budget = Budget()
     budget.report(10**9, 10.0**6)
     budget.check()
@@ -52,7 +52,7 @@ def test_a_budget_without_bounds_gives_leave_forever() -> None:
     ("reports", "text"),
     [([], "0 USD"), ([0.5, 0.25], "0.75 USD"), ([0.5, None], "over 0.50 USD"), ([None], "cost unknown")],
 )
-def test_what_is_not_known_is_never_told_as_nothing(reports: list[float | None], text: str) -> None:
+def test_an_unknown_cost_is_never_reported_as_zero(reports: list[float | None], text: str) -> None:
     budget = Budget()
     for usd in reports:
         budget.report(10, usd)
@@ -67,14 +67,14 @@ def test_what_is_not_known_is_never_told_as_nothing(reports: list[float | None],
         (Budget(seconds=60.0, until=100.0, clock=lambda: 100.0), "the deadline of 60 s has passed; raise --toolemu-deadline"),
     ],
 )  # fmt: skip
-def test_what_was_reached_is_told_with_its_remedy(budget: Budget, message: str) -> None:
+def test_a_reached_limit_is_named_with_its_remedy(budget: Budget, message: str) -> None:
     budget.report(1200, 5.25)
     with pytest.raises(NotRunError) as told:
         budget.check()
     assert str(told.value) == message
 
 
-def test_before_the_deadline_there_is_leave() -> None:
+def test_before_the_deadline_requests_are_allowed() -> None:
     Budget(seconds=60.0, until=100.0, clock=lambda: 99.9).check()
 
 
@@ -87,7 +87,7 @@ def test_a_spent_budget_sends_nothing() -> None:
     assert (endpoint.asked, budget.spent_tokens) == (1, 110)
 
 
-def test_usd_are_counted_by_the_price() -> None:
+def test_usd_are_computed_from_the_price() -> None:
     budget = Budget(usd=1.0)
     model, _ = metered(
         Usage(input=1_000_000, cached=500_000, calls=1), budget, Price(input=1.0, output=2.0, cached=0.1)
@@ -96,14 +96,14 @@ def test_usd_are_counted_by_the_price() -> None:
     assert budget.spent_usd == pytest.approx(0.55)
 
 
-def test_a_prompt_too_long_for_the_price_is_not_for_nothing() -> None:
+def test_a_prompt_too_long_for_the_price_is_not_free() -> None:
     budget = Budget(usd=1.0)
     model, _ = metered(Usage(input=1_000_000, calls=1), budget, Price(input=1.0, output=2.0, up_to=1000))
     ask(model)
     assert budget.spent_usd == 1.0
 
 
-def test_unknown_usage_counts_by_its_length_and_is_told() -> None:
+def test_unknown_usage_is_estimated_from_the_length_and_reported() -> None:
     budget = Budget(tokens=1000)
     model, _ = metered(Usage(calls=1, unknown=1), budget)
     ask(model)
@@ -121,7 +121,7 @@ def test_unknown_usage_counts_by_its_length_and_is_told() -> None:
         (ModelError("bad request", status=400), False),
     ],
 )
-def test_a_lost_answer_counts_and_a_refused_request_does_not(error: BaseException, counted: bool) -> None:
+def test_a_lost_reply_is_counted_and_a_refused_request_is_not(error: BaseException, counted: bool) -> None:
     budget = Budget(tokens=10**6)
     model, _ = metered(error, budget)
     with pytest.raises(type(error)):

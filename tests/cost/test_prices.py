@@ -32,22 +32,22 @@ def own(tmp_path: Path, text: str = OWN) -> Path:
     return path
 
 
-def test_a_request_costs_what_is_fresh_cached_written_and_generated() -> None:
+def test_the_cost_of_a_request_includes_fresh_cached_written_and_output_tokens() -> None:
     price = Price(input=4.0, output=20.0, cached=0.5, cache_written=5.0)
     assert price.of(million(input=4, cached=2, cache_written=1, output=1)) == 4 + 2 * 0.5 + 5 + 20
 
 
-def test_without_prices_of_their_own_cached_tokens_cost_as_any() -> None:
+def test_without_prices_of_their_own_cached_tokens_cost_as_much_as_others() -> None:
     assert Price(input=4.0, output=20.0).of(million(input=4, cached=2, cache_written=1)) == 16
 
 
-def test_what_is_not_known_is_not_zero() -> None:
+def test_an_unknown_price_is_not_zero() -> None:
     assert Price(input=4.0, output=20.0).of(Usage(calls=1, unknown=1)) is None
     assert Price(input=4.0, output=20.0, up_to=999_999).of(million(input=1)) is None
 
 
 @pytest.mark.parametrize("name", ["gpt-4o", "gpt-4o-2024-08-06"])
-def test_a_name_stands_for_its_dated_versions(name: str) -> None:
+def test_a_price_applies_to_dated_versions_of_a_model(name: str) -> None:
     assert Prices.read().of(GPT | {"name": name}) == Price(input=2.5, output=10.0, cached=1.25)
 
 
@@ -66,7 +66,7 @@ def test_another_name_another_url_or_another_provider_has_no_known_price(other: 
     assert Prices.read().of(GPT | other) is None
 
 
-def test_every_shipped_list_says_where_it_is_from_and_when() -> None:
+def test_every_shipped_list_states_its_source_and_date() -> None:
     for listed in Prices.read().lists:
         assert listed.source.startswith("https://")
         assert listed.checked >= "2026-11"
@@ -74,7 +74,7 @@ def test_every_shipped_list_says_where_it_is_from_and_when() -> None:
         assert all(price.output > price.input > 0 for price in listed.models.values())
 
 
-def test_a_file_of_one_s_own_goes_first_and_the_shipped_prices_stay(tmp_path: Path) -> None:
+def test_a_user_s_price_file_takes_precedence_over_the_shipped_prices(tmp_path: Path) -> None:
     prices = Prices.read(own(tmp_path))
     assert prices.of(GPT) == Price(input=1.0, output=2.0)
     assert prices.of(GPT | {"name": "mine-7", "base_url": "http://localhost:1"}) == Price(input=0.0, output=0.0)
@@ -89,7 +89,7 @@ def test_a_file_of_one_s_own_goes_first_and_the_shipped_prices_stay(tmp_path: Pa
         (OWN.replace("    source: our contract\n", ""), r"prices.yaml:2:5: the key 'source' is missing"),
     ],
 )
-def test_a_wrong_file_is_told_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_price_file_is_reported_with_the_location(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DocumentError, match=message):
         Prices.read(own(tmp_path, text))
 
@@ -117,7 +117,7 @@ def test_a_request_without_a_reply_makes_the_cost_a_lower_bound() -> None:
     assert costs_of([exchange("agent", usage), exchange("agent", None)], Prices.read())["agent"].text == "at least 2.50"
 
 
-def test_usd_with_the_digits_that_say_something() -> None:
+def test_usd_are_shown_with_significant_digits() -> None:
     assert [usd_text(usd) for usd in (1234.5, 0.5, 0.0123, 0.0000456, 0)] == [
         "1,234.50",
         "0.50",

@@ -35,7 +35,7 @@ def roles(sent: list[RehearsedRequest]) -> list[str]:
 
 
 @pytest.mark.parametrize("agent", [ToolCallingAgent(MODEL), ReactAgent(MODEL)])
-def test_every_request_of_a_run_and_none_is_sent(agent: Any) -> None:
+def test_an_estimate_has_every_request_of_a_run_and_sends_none(agent: Any) -> None:
     sent = rehearsed(agent)
     assert roles(sent) == ["agent"] * 4 + ["emulator"] * 3 + ["evaluator"] * 2
     assert MODEL.requests == []
@@ -49,14 +49,14 @@ def test_a_conversation_only_grows(agent: Any) -> None:
         assert all(later.startswith(former) for former, later in itertools.pairwise(texts))
 
 
-def test_an_agent_of_one_s_own_is_not_run() -> None:
+def test_a_custom_agent_is_not_run() -> None:
     def spend(_task: Any, _toolbox: Any) -> str:
         raise AssertionError("somebody's agent was run")
 
     assert roles(rehearsed(custom_agent(spend, "mine"))) == ["emulator"] * 3 + ["evaluator"] * 2
 
 
-def test_parts_without_a_model_send_nothing() -> None:
+def test_components_without_a_model_send_nothing() -> None:
     assert rehearsed(custom_agent(print, "mine"), OfflineEmulator(), ()) == []
 
 

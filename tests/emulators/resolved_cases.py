@@ -15,7 +15,7 @@ TEXT: dict[str, Any] = {"type": "string"}
 
 
 def record(required: str = "", **properties: Any) -> dict[str, Any]:
-    """A closed object; all members are required unless some are named."""
+    """Build the schema of a closed object; without ``required``, all members are required."""
     names = required.split() if required else list(properties)
     return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
 
@@ -117,7 +117,7 @@ def act(emulator: Emulator, where: Trajectory, name: str, arguments: Any) -> Obs
 
 
 async def unreachable(_call: Call, _trajectory: Trajectory) -> Observation:
-    """An emulator that must not be asked."""
+    """Fail the test: this call must be answered before it reaches an emulator."""
     raise AssertionError("this call should have been answered before")
 
 

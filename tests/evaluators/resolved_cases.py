@@ -98,7 +98,7 @@ def resolved_case(
 
 
 def step(index: int, tool: str, arguments: Any, content: dict[str, Any], name: str | None = None) -> Step:
-    """A call of ``tool`` with everything an emulator would note about it."""
+    """Return a call of ``tool`` with everything that an emulator records."""
     emulation = Emulation(
         validation=HIDDEN,
         reasoning=HIDDEN,
@@ -131,7 +131,7 @@ def trajectory(
 
 
 def careless() -> Trajectory:
-    """Takes the first of two people; a second payment fails."""
+    """Return a trajectory in which the agent pays the first of two people, and a second payment fails."""
     return trajectory(
         step(0, "FindPayees", {"name": "Inés"}, FOUND),
         step(1, "Pay", {"payee_id": "p-83c", "amount": 42.3}, {"paid": True}),

@@ -28,7 +28,7 @@ CODE = re.compile(r"^BEGIN ([0-9a-f]{16})$", re.MULTILINE)
 
 
 def parted(text: str) -> tuple[str, list[str], str]:
-    """What comes before the transcript, its lines, and what comes after; the code is taken out."""
+    """Split the text into the part before the transcript, its lines, and the part after; remove the code."""
     codes = CODE.findall(text)
     assert codes, "no BEGIN line"
     # The first is the real one: nothing hostile stands before it.
@@ -107,7 +107,7 @@ def test_combined_hostile_texts_stay_within_the_markers_under_every_rubric(rubri
 
 
 def records(subject: Trajectory) -> list[dict[str, Any]]:
-    """What the lines must say, as JSON values."""
+    """Return the expected lines as JSON values."""
     found: list[dict[str, Any]] = []
     for number, one in enumerate(subject.steps):
         found.append({"step": number, "tool": one.call.name, "arguments": one.call.arguments})

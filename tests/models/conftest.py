@@ -45,14 +45,14 @@ QUESTION = (Message(role="system", content="Rules."), Message(role="user", conte
 
 
 def opened(provider: str, url: str, name: str = "loopback", **parameters: Any) -> RemoteModel:
-    """A model of the provider at a loopback server, with the canary key of that provider."""
+    """Open a model of the provider at a loopback server, with the canary key of that provider."""
     base = url if provider == "anthropic" else f"{url}/v1"
     environ = {"OPENAI_API_KEY": OPENAI_KEY, "ANTHROPIC_API_KEY": ANTHROPIC_KEY, "VLLM_API_KEY": OPENAI_KEY}
     return open_model(parse_spec(f"{provider}:{name}@{base}"), Parameters(**parameters), environ)
 
 
 def using(model: RemoteModel, work: Callable[[Any], Any]) -> Any:
-    """Run the work on a loop of its own, and close the model there."""
+    """Run the work on an event loop of its own, and close the model there."""
 
     async def run() -> Any:
         try:
@@ -64,7 +64,7 @@ def using(model: RemoteModel, work: Callable[[Any], Any]) -> Any:
 
 
 def complete(model: RemoteModel, messages: tuple[Message, ...] = QUESTION, **asked: Any) -> Reply:
-    """One reply of a model that is closed thereafter."""
+    """Return one reply of a model, and close it."""
     reply = using(model, lambda m: m.complete(ModelRequest(messages, **asked)))
     assert isinstance(reply, Reply)
     return reply
@@ -72,7 +72,7 @@ def complete(model: RemoteModel, messages: tuple[Message, ...] = QUESTION, **ask
 
 @dataclass
 class Raw:
-    """An HTTP server that answers by path, and keeps the headers it was sent; for what no provider would say."""
+    """An HTTP server that answers by path and keeps the received headers, for responses that no provider sends."""
 
     answers: Answers
     url: str = ""
@@ -84,7 +84,7 @@ RawServer = Callable[[Answers], Any]
 
 @pytest.fixture
 def raw() -> RawServer:
-    """A context manager for a Raw server; ``{authorization}`` in a body is replaced by what the client sent."""
+    """Return a context manager for a Raw server; ``{authorization}`` in a body is replaced by the client's header."""
 
     @contextmanager
     def serve(answers: Answers) -> Iterator[Raw]:

@@ -29,20 +29,20 @@ def test_a_plain_reply(loopback: Loopback) -> None:
     }
 
 
-def test_each_constant_part_is_cached_by_itself(loopback: Loopback) -> None:
+def test_each_constant_part_has_a_cache_mark(loopback: Loopback) -> None:
     server = loopback(replies(["Done."]))
     complete(opened("anthropic", server.url), (Message(role="system", content="First."), *QUESTION))
     assert [block["cache_control"] for block in server.requests[0].body["system"]] == [CACHED, CACHED]
 
 
-def test_without_rules_the_question_is_what_is_cached(loopback: Loopback) -> None:
+def test_without_a_system_prompt_the_question_has_the_cache_mark(loopback: Loopback) -> None:
     server = loopback()
     complete(opened("anthropic", server.url), QUESTION[1:])
     assert "system" not in server.requests[0].body
     assert server.requests[0].body["messages"][0]["content"][0]["cache_control"] == CACHED
 
 
-def test_thinking_goes_back_as_it_came(loopback: Loopback) -> None:
+def test_thinking_blocks_are_sent_back_unchanged(loopback: Loopback) -> None:
     call = Call("Bank_Pay", {"payee": "Anna", "amount": 5}, "c1")
     server = loopback(replies([Reply("Paying.", calls=(call,), thinking="Which Anna?"), "Done."]))
 
@@ -62,7 +62,7 @@ def test_thinking_goes_back_as_it_came(loopback: Loopback) -> None:
     assert turns[2]["content"][-1]["cache_control"] == CACHED
 
 
-def test_turns_of_other_models_are_put_into_blocks(loopback: Loopback) -> None:
+def test_turns_of_other_models_become_blocks(loopback: Loopback) -> None:
     server = loopback()
     calls = (ToolCall(id="a", name="Bank.Pay", arguments="[1"), ToolCall(id="b", name="Bank_Pay", arguments='{"x": 1}'))
     turns = (
@@ -96,12 +96,12 @@ def test_stops(loopback: Loopback, answer: Reply, stop: str, detail: str) -> Non
     assert (reply.stop, reply.stop_detail) == (stop, detail)
 
 
-def test_usage_that_is_not_reported_is_unknown(loopback: Loopback) -> None:
+def test_unreported_usage_is_unknown(loopback: Loopback) -> None:
     reply = complete(opened("anthropic", loopback(replies([Reply("x", usage=None)])).url))
     assert reply.usage == Usage(calls=1, unknown=1)
 
 
-def test_a_closed_schema_is_enforced_as_far_as_the_decoder_can(loopback: Loopback) -> None:
+def test_a_closed_schema_is_sent_as_far_as_the_decoder_supports_it(loopback: Loopback) -> None:
     server = loopback()
     reply = complete(opened("anthropic", server.url), schema=VERDICT)
     sent = server.requests[0].schema
@@ -112,14 +112,14 @@ def test_a_closed_schema_is_enforced_as_far_as_the_decoder_can(loopback: Loopbac
     assert reply.text == '{"score": 0, "reason": ""}'
 
 
-def test_a_schema_that_would_change_its_meaning_is_said_in_words(loopback: Loopback) -> None:
+def test_a_schema_that_would_change_its_meaning_is_sent_in_words(loopback: Loopback) -> None:
     server = loopback(replies(["{}"]))
     complete(opened("anthropic", server.url), schema=ANYTHING)
     assert "output_config" not in server.requests[0].body
     assert server.requests[0].schema == {"title": ANYTHING.name, **ANYTHING.schema_}
 
 
-def test_a_refused_output_config_is_said_in_words_and_remembered(loopback: Loopback) -> None:
+def test_a_refused_output_config_is_sent_in_words_and_remembered(loopback: Loopback) -> None:
     def script(request: Request) -> Any:
         refusal = Fault(status=400, message="output_config: Extra inputs are not permitted")
         return refusal if "output_config" in request.body else Reply("{}")
@@ -145,7 +145,7 @@ def test_refused_cache_marks_are_dropped(loopback: Loopback) -> None:
 
 
 @pytest.mark.parametrize("variable", ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"])
-def test_either_credential_is_sent(raw: RawServer, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_either_kind_of_credential_is_sent(raw: RawServer, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "another-key-of-the-shell")
     with raw({"/v1/models": (200, {}, '{"data": [{"id": "m"}], "has_more": false}')}) as server:
         model = open_model(parse_spec(f"anthropic:m@{server.url}"), Parameters(), {variable: ANTHROPIC_KEY})

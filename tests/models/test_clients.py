@@ -26,7 +26,7 @@ async def lent(clients: ClientPool[Client], number: int) -> list[Client]:
         return [await all_at_once.enter_async_context(clients.one()) for _ in range(number)]
 
 
-def test_a_few_requests_share_a_pool_and_more_have_another_that_is_used_again() -> None:
+def test_eight_requests_share_a_client_and_further_ones_get_another() -> None:
     async def story() -> None:
         clients = ClientPool(Client)
         first = await lent(clients, REQUESTS_PER_CLIENT + 1)
@@ -39,7 +39,7 @@ def test_a_few_requests_share_a_pool_and_more_have_another_that_is_used_again() 
     asyncio.run(story())
 
 
-def test_a_request_that_fails_gives_its_place_back() -> None:
+def test_a_failed_request_frees_its_place() -> None:
     async def story() -> None:
         clients = ClientPool(Client)
         (only,) = await lent(clients, 1)
@@ -52,7 +52,7 @@ def test_a_request_that_fails_gives_its_place_back() -> None:
     asyncio.run(story())
 
 
-def test_pools_that_nobody_uses_any_more_are_closed() -> None:
+def test_unused_clients_are_closed() -> None:
     async def story() -> None:
         now = 0.0
         clients = ClientPool(Client, clock=lambda: now)
@@ -67,7 +67,7 @@ def test_pools_that_nobody_uses_any_more_are_closed() -> None:
     asyncio.run(story())
 
 
-def test_one_that_cannot_be_closed_keeps_no_other_open() -> None:
+def test_a_client_that_fails_to_close_does_not_keep_others_open() -> None:
     async def story() -> None:
         clients = ClientPool(Client)
         first = await lent(clients, REQUESTS_PER_CLIENT + 1)

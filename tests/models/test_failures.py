@@ -67,7 +67,7 @@ def closed_port() -> int:
         (529, True),
     ],
 )
-def test_which_statuses_may_pass(loopback: Loopback, provider: str, status: int, transient: bool) -> None:
+def test_which_statuses_are_transient(loopback: Loopback, provider: str, status: int, transient: bool) -> None:
     server = loopback(replies([Fault(status=status, message="Not now.")]))
     error = failure(opened(provider, server.url))
     assert (error.status, error.transient, error.retry_after) == (status, transient, None)
@@ -76,14 +76,14 @@ def test_which_statuses_may_pass(loopback: Loopback, provider: str, status: int,
 
 
 @each_provider
-def test_an_account_without_credit_is_no_matter_of_waiting(loopback: Loopback, provider: str) -> None:
+def test_an_account_without_credit_is_a_permanent_failure(loopback: Loopback, provider: str) -> None:
     code = "billing_error" if provider == "anthropic" else "insufficient_quota"
     error = failure(opened(provider, loopback(replies([Fault(status=429, code=code)])).url))
     assert not error.transient
 
 
 @each_provider
-def test_how_long_to_wait(loopback: Loopback, provider: str) -> None:
+def test_the_wait_follows_the_retry_after_header(loopback: Loopback, provider: str) -> None:
     assert failure(opened(provider, loopback(replies([Fault(status=429, retry_after=2.5)])).url)).retry_after == 2.5
 
 
@@ -111,7 +111,7 @@ def test_a_broken_connection_is_transient(loopback: Loopback, provider: str, kin
 
 
 @each_provider
-def test_a_stalled_answer_is_given_up(loopback: Loopback, provider: str) -> None:
+def test_a_stalled_response_times_out(loopback: Loopback, provider: str) -> None:
     error = failure(opened(provider, loopback(lambda _: Fault("stall")).url, timeout=0.05))
     assert (error.status, error.transient) == (None, True)
     assert str(error).endswith("did not answer in 0.05 s")
@@ -128,7 +128,9 @@ def test_a_stalled_answer_is_given_up(loopback: Loopback, provider: str) -> None
         ({}, "[]"),
     ],
 )
-def test_a_success_that_is_none(raw: RawServer, provider: str, headers: dict[str, str], body: str) -> None:
+def test_a_response_with_status_200_that_is_no_reply(
+    raw: RawServer, provider: str, headers: dict[str, str], body: str
+) -> None:
     with raw({ROUTES[provider]: (200, headers, body)}) as server:
         error = failure(opened(provider, server.url))
     assert (error.status, error.transient) == (200, True)
@@ -136,7 +138,7 @@ def test_a_success_that_is_none(raw: RawServer, provider: str, headers: dict[str
 
 
 @each_provider
-def test_a_reply_of_another_shape_is_told_with_what_is_wrong_in_it(raw: RawServer, provider: str) -> None:
+def test_a_malformed_reply_is_an_error_that_names_the_problem(raw: RawServer, provider: str) -> None:
     call = {"id": 7, "type": "tool_use", "name": "Pay", "input": {}, "function": {"name": "Pay", "arguments": "{}"}}
     body = json.dumps({"content": [call], "choices": [{"message": {"tool_calls": [call]}}]})
     with raw({ROUTES[provider]: (200, {}, body)}) as server:
@@ -155,7 +157,7 @@ def test_a_reply_of_another_shape_is_told_with_what_is_wrong_in_it(raw: RawServe
         ("<h1>Sorry</h1>\n<p>down</p>", "<h1>Sorry</h1> <p>down</p>"),
     ],
 )
-def test_error_bodies_of_many_shapes(raw: RawServer, body: str, said: str) -> None:
+def test_error_bodies_in_many_formats(raw: RawServer, body: str, said: str) -> None:
     with raw({ROUTES["openai"]: (418, {}, body)}) as server:
         assert str(failure(opened("openai", server.url))).endswith(f"answered 418: {said}")
 
@@ -169,7 +171,7 @@ def test_a_refused_key_names_its_variable(loopback: Loopback, provider: str) -> 
 
 
 @each_provider
-def test_a_key_that_was_not_known_to_be_needed(loopback: Loopback, provider: str) -> None:
+def test_a_missing_key_that_the_endpoint_requires(loopback: Loopback, provider: str) -> None:
     url = loopback(key="the right one").url
     spec = parse_spec(f"{provider}:m@{url}")
     error = failure(open_model(spec, Parameters(), {}))
@@ -177,7 +179,7 @@ def test_a_key_that_was_not_known_to_be_needed(loopback: Loopback, provider: str
 
 
 @each_provider
-def test_a_key_that_is_written_with_escapes_does_not_show_either(raw: RawServer, provider: str) -> None:
+def test_a_key_written_with_escapes_is_redacted_too(raw: RawServer, provider: str) -> None:
     environ = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY"), "canary+key/0123456789")
     with raw({ROUTES[provider]: (200, {}, r'{"error": "bad key canary\u002Bkey\/0123456789"}')}) as server:
         base = server.url + ROUTES[provider].removesuffix("/chat/completions").removesuffix("/v1/messages")
@@ -188,7 +190,7 @@ def test_a_key_that_is_written_with_escapes_does_not_show_either(raw: RawServer,
 
 @each_provider
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 200])
-def test_a_key_never_shows(raw: RawServer, provider: str, status: int) -> None:
+def test_a_key_is_never_shown(raw: RawServer, provider: str, status: int) -> None:
     """The endpoint echoes the credential, as some gateways do; it must reach nothing that is kept or shown."""
     echo = '{"error": {"message": "who is {authorization}? And {authorization}!", "code": "{authorization}"}}'
     shown: list[str] = []
@@ -217,7 +219,7 @@ def test_a_key_never_shows(raw: RawServer, provider: str, status: int) -> None:
 
 
 @each_provider
-def test_preflight_lets_a_served_model_pass_without_asking_it_anything(loopback: Loopback, provider: str) -> None:
+def test_preflight_accepts_a_listed_model_without_calling_it(loopback: Loopback, provider: str) -> None:
     server = loopback(models=["big", "small"])
     using(opened(provider, server.url, name="small"), preflight)
     assert [(request.method, request.path) for request in server.requests] == [("GET", "/v1/models")]
@@ -231,7 +233,7 @@ def test_preflight_names_the_closest_model(loopback: Loopback, provider: str) ->
 
 
 @each_provider
-def test_preflight_believes_an_endpoint_that_knows_an_alias(raw: RawServer, provider: str) -> None:
+def test_preflight_accepts_an_alias_that_the_endpoint_knows(raw: RawServer, provider: str) -> None:
     answers: Answers = {
         "/v1/models": (200, {}, '{"data": [{"id": "m-2026"}]}'),
         "/v1/models/m": (200, {}, '{"id": "m-2026"}'),
@@ -268,7 +270,7 @@ def test_preflight_stops_where_nothing_listens(provider: str) -> None:
         (200, {"content-type": "text/html"}, "<html>"),
     ],
 )
-def test_preflight_lets_an_endpoint_pass_that_cannot_tell(raw: RawServer, provider: str, answer: Answer) -> None:
+def test_preflight_accepts_an_endpoint_that_cannot_be_checked(raw: RawServer, provider: str, answer: Answer) -> None:
     """Whatever it says of its models, it knows the route of completions: it refuses one that asks nothing."""
     completions: Answers = {route: (400, {}, '{"error": "model: required"}') for route in set(ROUTES.values())}
     with raw({"/v1/models": answer, **completions}) as server:
@@ -330,7 +332,7 @@ def test_preflight_finds_a_wrong_path(
 
 
 @each_provider
-def test_preflight_names_a_proxy_that_does_not_answer(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preflight_names_an_unreachable_proxy(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", proxy := f"http://127.0.0.1:{closed_port()}")
     monkeypatch.delenv("NO_PROXY", raising=False)
     with pytest.raises(UsageError) as caught:
@@ -344,7 +346,7 @@ def test_preflight_names_a_proxy_that_does_not_answer(provider: str, monkeypatch
 
 
 @each_provider
-def test_the_credentials_of_a_proxy_do_not_show(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_credentials_of_a_proxy_are_not_shown(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", f"http://me:canary-0123456789@127.0.0.1:{closed_port()}")
     with pytest.raises(UsageError) as caught:
         using(opened(provider, "http://models.internal"), preflight)
@@ -353,7 +355,7 @@ def test_the_credentials_of_a_proxy_do_not_show(provider: str, monkeypatch: pyte
 
 
 @each_provider
-def test_preflight_stops_at_a_proxy_that_asks_for_a_password(
+def test_preflight_stops_at_a_proxy_that_requires_a_password(
     raw: RawServer, provider: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with raw({}) as server:
@@ -366,7 +368,7 @@ def test_preflight_stops_at_a_proxy_that_asks_for_a_password(
 
 
 @each_provider
-def test_a_cancelled_request_is_cancelled_and_on_the_record(loopback: Loopback, provider: str) -> None:
+def test_a_canceled_request_is_recorded(loopback: Loopback, provider: str) -> None:
     ledger = Ledger()
 
     async def talk(model: Any) -> None:

@@ -15,7 +15,7 @@ from tests.models.conftest import ANYTHING, PAY, QUESTION, VERDICT, complete, op
 
 
 def refusing(*names: str, status: int = 400) -> Any:
-    """A script that refuses a request with any of these fields, naming the first, and otherwise obeys."""
+    """Return a script that refuses requests with any of these fields, naming the first, and answers all others."""
 
     def script(request: Request) -> Any:
         present = [name for name in names if name in request.body]
@@ -37,13 +37,13 @@ def test_a_plain_reply(loopback: Loopback) -> None:
     assert sent["messages"] == [{"role": "system", "content": "Rules."}, {"role": "user", "content": "Pay Anna."}]
 
 
-def test_rules_in_two_messages_are_sent_as_one(loopback: Loopback) -> None:
+def test_two_system_messages_are_sent_as_one(loopback: Loopback) -> None:
     server = loopback(replies(["Done."]))
     complete(opened("openai", server.url), (Message(role="system", content="First."), *QUESTION))
     assert [turn["content"] for turn in server.requests[0].body["messages"]] == ["First.\n\nRules.", "Pay Anna."]
 
 
-def test_conversations_that_begin_alike_share_a_cache_key(loopback: Loopback) -> None:
+def test_conversations_with_the_same_beginning_share_a_cache_key(loopback: Loopback) -> None:
     server = loopback()
 
     async def ask(model: Any) -> None:
@@ -56,7 +56,7 @@ def test_conversations_that_begin_alike_share_a_cache_key(loopback: Loopback) ->
     assert first == second != third
 
 
-def test_calls_and_their_results_go_there_and_back(loopback: Loopback) -> None:
+def test_calls_and_their_results_make_a_round_trip(loopback: Loopback) -> None:
     answer = Reply(
         "Paying.", calls=(Call("Bank_Pay", {"payee": "Anna", "amount": 5}, "c1"), Call("Bank_Pay", "{", "c2"))
     )
@@ -78,7 +78,7 @@ def test_calls_and_their_results_go_there_and_back(loopback: Loopback) -> None:
     )
 
 
-def test_a_made_up_tool_name_can_be_sent_back(loopback: Loopback) -> None:
+def test_an_invented_tool_name_can_be_sent_back(loopback: Loopback) -> None:
     server = loopback()
     call = ToolCall(id="c", name="Bank.Pay now!", arguments="{}")
     turns = (Message(role="assistant", calls=(call,)), Message(role="tool", call_id="c", content="no such tool"))
@@ -102,17 +102,17 @@ def test_stops(loopback: Loopback, answer: Reply, stop: str, detail: str) -> Non
     assert (reply.stop, reply.stop_detail) == (stop, detail)
 
 
-def test_usage_that_is_not_reported_is_unknown(loopback: Loopback) -> None:
+def test_unreported_usage_is_unknown(loopback: Loopback) -> None:
     reply = complete(opened("openai", loopback(replies([Reply("x", usage=None)])).url))
     assert reply.usage == Usage(calls=1, unknown=1)
 
 
-def test_half_a_character_does_not_break_a_reply(loopback: Loopback) -> None:
+def test_a_lone_surrogate_does_not_break_a_reply(loopback: Loopback) -> None:
     assert complete(opened("openai", loopback(replies([Reply("a\ud83d")])).url)).text == "a?"
 
 
 @pytest.mark.parametrize(("schema", "strict"), [(VERDICT, True), (ANYTHING, False)])
-def test_a_schema_is_enforced_and_strictly_only_where_that_is_allowed(
+def test_a_schema_is_strict_only_if_strict_mode_accepts_it(
     loopback: Loopback, schema: ReplySchema, strict: bool
 ) -> None:
     server = loopback()
@@ -124,7 +124,7 @@ def test_a_schema_is_enforced_and_strictly_only_where_that_is_allowed(
 LOOSE = ToolSpec(name="Find", description="", parameters={"type": "object", "properties": {"q": {"type": "string"}}})
 
 
-def test_tools_are_strict_only_where_that_is_allowed(loopback: Loopback) -> None:
+def test_tools_are_strict_only_if_strict_mode_accepts_them(loopback: Loopback) -> None:
     server = loopback()
     complete(opened("openai", server.url), tools=(PAY, LOOSE))
     assert [tool.strict for tool in server.requests[0].tools] == [True, False]
@@ -179,7 +179,7 @@ def test_refused_parameters_are_dropped_one_by_one_and_for_good(loopback: Loopba
     assert not {"temperature", "seed", "prompt_cache_key"} & set(server.requests[4].body)
 
 
-def test_strict_is_dropped_where_it_is_refused(loopback: Loopback) -> None:
+def test_strict_is_dropped_if_it_is_refused(loopback: Loopback) -> None:
     def script(request: Request) -> Any:
         fault = Fault(status=422, message="tools.0.function.strict: Extra inputs are not permitted")
         return fault if request.tools[0].strict else conforming()(request)
@@ -190,7 +190,7 @@ def test_strict_is_dropped_where_it_is_refused(loopback: Loopback) -> None:
     assert server.requests[1].body["response_format"]["json_schema"]["strict"] is False
 
 
-def test_a_parameter_that_was_not_the_trouble_is_sent_again(loopback: Loopback) -> None:
+def test_a_parameter_that_did_not_cause_a_refusal_is_sent_again(loopback: Loopback) -> None:
     """The complaint quotes the whole request, as some servers do, and so names every parameter."""
     quoted = Fault(status=400, message="bad input: {'temperature': 0, 'seed': 1}")
     server = loopback(replies([quoted, Fault(status=400, message="bad input"), "Done."]))
@@ -211,7 +211,9 @@ def test_the_other_name_of_the_output_limit_is_tried(loopback: Loopback) -> None
     assert server.requests[1].body["max_completion_tokens"] == 9
 
 
-def test_the_provider_itself_is_asked_by_the_new_name(loopback: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_openai_itself_gets_the_new_name_of_the_output_limit(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = loopback()
     monkeypatch.setitem(OFFICIAL, "openai", server.url)
     complete(opened("openai", server.url, max_tokens=9))
@@ -219,13 +221,13 @@ def test_the_provider_itself_is_asked_by_the_new_name(loopback: Loopback, monkey
     assert "max_tokens" not in server.requests[0].body
 
 
-def test_an_output_limit_refused_for_its_value_is_the_users_to_mend(loopback: Loopback) -> None:
+def test_an_output_limit_refused_for_its_value_is_an_error(loopback: Loopback) -> None:
     script = replies([Fault(status=400, message="max_tokens is too large: this model takes at most 4096")])
     with pytest.raises(ModelError, match="answered 400: max_tokens is too large"):
         complete(opened("openai", loopback(script).url, max_tokens=9999))
 
 
-def test_a_model_named_like_a_parameter_loses_none(loopback: Loopback) -> None:
+def test_a_model_named_like_a_parameter_keeps_all_parameters(loopback: Loopback) -> None:
     server = loopback(replies([Fault(status=400, message="bad")]))
     with pytest.raises(ModelError, match="bad"):
         complete(opened("openai", server.url, name="seed-oss"), seed=1)
@@ -233,7 +235,7 @@ def test_a_model_named_like_a_parameter_loses_none(loopback: Loopback) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404, 422])
-def test_a_refused_response_format_is_said_in_words(loopback: Loopback, status: int) -> None:
+def test_a_refused_response_format_is_sent_in_words(loopback: Loopback, status: int) -> None:
     def script(request: Request) -> Any:
         taken = "response_format" not in request.body
         return Reply('{"score": 1}') if taken else Fault(status=status, message="no such feature")
@@ -271,7 +273,7 @@ def test_after_several_refused_schemas_no_other_is_tried(loopback: Loopback) -> 
     assert len([request for request in server.requests if "response_format" in request.body]) == 3
 
 
-def test_one_refused_schema_condemns_no_other(loopback: Loopback) -> None:
+def test_one_refused_schema_does_not_affect_others(loopback: Loopback) -> None:
     def script(request: Request) -> Any:
         bad = "response_format" in request.body and request.schema_name == "observation"
         return Fault(status=400, message="Invalid schema") if bad else Reply("{}")
@@ -292,7 +294,7 @@ def test_one_refused_schema_condemns_no_other(loopback: Loopback) -> None:
     assert ["response_format" in request.body for request in server.requests] == [True, False, True, False]
 
 
-def test_what_fails_without_the_schema_too_is_not_blamed_on_it(loopback: Loopback) -> None:
+def test_a_failure_without_the_schema_is_not_attributed_to_it(loopback: Loopback) -> None:
     server = loopback(replies([Fault(status=400, message="too long"), Fault(status=400, message="too long"), "{}"]))
 
     async def twice(model: Any) -> None:

@@ -40,10 +40,10 @@ def test_anthropics_headers() -> None:
 
 
 @pytest.mark.parametrize("reset", ["", "soon", "-5", "nan"])
-def test_what_cannot_be_read_is_no_quota_or_one_that_holds_nobody_back(reset: str) -> None:
+def test_unreadable_headers_yield_no_quota_or_one_without_a_wait(reset: str) -> None:
     headers = {"x-ratelimit-remaining-requests": "7", "x-ratelimit-reset-requests": reset}
     assert quotas(headers)[0] in (None, (7, 0.0))
 
 
-def test_most_endpoints_say_nothing() -> None:
+def test_endpoints_without_headers_yield_no_quota() -> None:
     assert quotas({"content-type": "application/json"}) == (None, None)

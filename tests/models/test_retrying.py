@@ -46,7 +46,7 @@ class Time:
         )
 
 
-def test_a_passing_failure_is_waited_out(loopback: Loopback, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_transient_failure_is_retried(loopback: Loopback, caplog: pytest.LogCaptureFixture) -> None:
     time, url = Time(), loopback(faulty(conforming(), {1: Fault(status=503), 2: Fault("drop")})).url
     caplog.set_level(logging.INFO, "pytest_toolemu.models.retrying")
     assert complete(time.patient(opened("openai", url))).text == "Done."
@@ -56,7 +56,7 @@ def test_a_passing_failure_is_waited_out(loopback: Loopback, caplog: pytest.LogC
     assert "attempt 2 in 0.2 s" in told[0]
 
 
-def test_a_failure_that_stays_ends_after_eight_attempts(loopback: Loopback) -> None:
+def test_a_persistent_failure_ends_after_eight_attempts(loopback: Loopback) -> None:
     time, server = Time(), loopback(lambda _: Fault(status=503, message="Down."))
     with pytest.raises(ModelError, match=r"answered 503: Down\. \(given up after 8 attempts in 32 s\)") as caught:
         complete(time.patient(opened("openai", server.url)))
@@ -66,14 +66,14 @@ def test_a_failure_that_stays_ends_after_eight_attempts(loopback: Loopback) -> N
 
 
 @pytest.mark.parametrize(("provider", "status"), [("openai", 429), ("anthropic", 529)])
-def test_refusals_for_load_are_worth_more_patience(loopback: Loopback, provider: str, status: int) -> None:
+def test_refusals_because_of_load_are_retried_more_often(loopback: Loopback, provider: str, status: int) -> None:
     time, server = Time(), loopback(lambda _: Fault(status=status))
     with pytest.raises(ModelError, match=r"given up after 20 attempts"):
         complete(time.patient(opened(provider, server.url), fraction=0.001))
     assert len(server.requests) == 20
 
 
-def test_an_account_without_credit_is_not_asked_again(loopback: Loopback) -> None:
+def test_an_account_without_credit_is_not_retried(loopback: Loopback) -> None:
     time, server = Time(), loopback(lambda _: Fault(status=429, code="insufficient_quota"))
     with pytest.raises(ModelError):
         complete(time.patient(opened("openai", server.url)))
@@ -86,20 +86,20 @@ def test_the_back_off_has_full_jitter(loopback: Loopback) -> None:
     assert time.slept == [0.0625, 0.125, 0.25]
 
 
-def test_it_waits_as_long_as_it_is_told(loopback: Loopback) -> None:
+def test_the_delay_is_at_least_that_of_the_retry_after_header(loopback: Loopback) -> None:
     time, url = Time(), loopback(faulty(conforming(), {1: Fault(status=429, retry_after=20)})).url
     complete(time.patient(opened("anthropic", url), fraction=0.5))
     assert time.slept == [20.125]
 
 
-def test_a_wait_beyond_all_patience_is_not_begun(loopback: Loopback) -> None:
+def test_a_wait_beyond_the_time_limit_is_not_begun(loopback: Loopback) -> None:
     time, server = Time(), loopback(lambda _: Fault(status=429, retry_after=3600))
     with pytest.raises(ModelError, match=r"given up after 1 attempts") as caught:
         complete(time.patient(opened("openai", server.url)))
     assert (time.slept, caught.value.retry_after) == ([], 3600)
 
 
-def test_slow_failures_use_up_the_patience(loopback: Loopback) -> None:
+def test_slow_failures_use_up_the_time_limit(loopback: Loopback) -> None:
     time, server = Time(request=60.0), loopback(lambda _: Fault(status=504))
     with pytest.raises(ModelError, match="given up after 3 attempts"):
         complete(time.patient(opened("openai", server.url)))
@@ -107,7 +107,7 @@ def test_slow_failures_use_up_the_patience(loopback: Loopback) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
-def test_a_permanent_failure_is_not_repeated(loopback: Loopback, status: int) -> None:
+def test_a_permanent_failure_is_not_retried(loopback: Loopback, status: int) -> None:
     time, server = Time(), loopback(lambda _: Fault(status=status, message="No."))
     with pytest.raises(ModelError) as caught:
         complete(time.patient(opened("openai", server.url)))
@@ -115,7 +115,7 @@ def test_a_permanent_failure_is_not_repeated(loopback: Loopback, status: int) ->
     assert (len(server.requests), time.slept) == (1, [])
 
 
-def test_what_is_asked_and_who_is_asked_stay_the_same(loopback: Loopback) -> None:
+def test_request_and_identity_are_unchanged(loopback: Loopback) -> None:
     server = loopback()
     model = opened("openai", server.url)
     wrapped = RetryingModel(model, LocalRateLimiter(1))
@@ -153,7 +153,7 @@ class Watched(LocalRateLimiter):
         super().release(ticket, outcome)
 
 
-def test_the_rate_limiter_hears_what_became_of_each_attempt(loopback: Loopback) -> None:
+def test_the_rate_limiter_gets_the_outcome_of_each_attempt(loopback: Loopback) -> None:
     faults = {1: Fault(status=429, retry_after=3), 2: Fault(status=500)}
     time, rate_limiter = Time(), Watched()
     complete(time.patient(opened("openai", loopback(faulty(conforming(), faults)).url), rate_limiter))
@@ -165,7 +165,7 @@ def test_the_rate_limiter_hears_what_became_of_each_attempt(loopback: Loopback) 
     assert rate_limiter.answers[-1].tokens == 15
 
 
-def test_an_account_is_provider_model_address_and_key_but_does_not_show_the_key(loopback: Loopback) -> None:
+def test_a_rate_limit_key_names_provider_model_and_host_but_hides_the_credential(loopback: Loopback) -> None:
     url, rate_limiter = loopback().url, Watched()
     complete(RetryingModel(opened("openai", url), rate_limiter))
     complete(RetryingModel(opened("openai", url, name="another"), rate_limiter))
@@ -174,7 +174,7 @@ def test_an_account_is_provider_model_address_and_key_but_does_not_show_the_key(
     assert not [key for key in rate_limiter.keys if OPENAI_KEY in key or ANTHROPIC_KEY in key]
 
 
-def test_a_wait_for_leave_can_be_cancelled(loopback: Loopback) -> None:
+def test_a_wait_for_a_permit_can_be_canceled(loopback: Loopback) -> None:
     url = loopback().url
 
     async def cancelled(model: RemoteModel) -> None:
@@ -191,7 +191,7 @@ def test_a_wait_for_leave_can_be_cancelled(loopback: Loopback) -> None:
     using(opened("openai", url), cancelled)
 
 
-def test_waiting_for_leave_and_backing_off_do_not_count_as_running(loopback: Loopback) -> None:
+def test_waiting_for_permits_and_back_off_do_not_count_as_running_time(loopback: Loopback) -> None:
     url = loopback(faulty(conforming(), {1: Fault(status=503)})).url
 
     async def timed(model: RemoteModel) -> None:
@@ -236,7 +236,7 @@ class Slow:
     confirm = probe = aclose = served
 
 
-def test_a_request_that_takes_twice_as_long_as_usual_holds_its_case_up_and_so_does_back_off() -> None:
+def test_a_request_that_takes_twice_as_long_as_usual_stalls_its_case_and_so_does_back_off() -> None:
     holds: asyncio.Queue[bool] = asyncio.Queue()
     passing = ModelError("busy", status=503, transient=True)
 

@@ -21,7 +21,7 @@ KEYS = {"OPENAI_API_KEY": "sk-test-0123456789", "ANTHROPIC_API_KEY": "sk-test-01
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder at the head of the import path: metadata in it hides that of the packages really installed."""
+    """Create a folder at the head of the import path, whose metadata hides that of the installed packages."""
     folder = tmp_path / "packages"
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)
@@ -78,7 +78,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
-def test_a_broken_installation_is_told_with_the_command_that_repairs_it(
+def test_a_broken_installation_is_named_with_the_command_that_repairs_it(
     provider: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, f"pytest_toolemu.models.{provider}", raising=False)

@@ -30,19 +30,19 @@ from pytest_toolemu.models import ModelSpec, Parameters, open_model, parse_spec
         (" gpt-4o@http://localhost:1/v1 ", ModelSpec("openai", "gpt-4o", "http://localhost:1/v1")),
     ],
 )
-def test_forms_that_are_read(text: str, spec: ModelSpec) -> None:
+def test_valid_model_names(text: str, spec: ModelSpec) -> None:
     assert parse_spec(text) == spec
     assert parse_spec(str(spec)) == spec
 
 
 @pytest.mark.parametrize("text", ["", "mistral", "openai:", ":gpt-4o", "opus", "openai:a b", "mistral:large", "a/b/c"])
-def test_anything_else_lists_the_forms(text: str) -> None:
+def test_the_error_for_an_invalid_name_lists_the_forms(text: str) -> None:
     with pytest.raises(UsageError, match=r"names no model.*provider:model@base_url.*claude\*.*org/name") as caught:
         parse_spec(text)
     assert repr(text) in str(caught.value)
 
 
-def test_a_misspelt_provider_is_recognised() -> None:
+def test_a_misspelled_provider_is_recognized() -> None:
     with pytest.raises(UsageError, match="did you mean 'openai'"):
         parse_spec("opneai:gpt-4o")
 
@@ -63,7 +63,7 @@ def test_base_urls_that_cannot_be_used_or_recorded(text: str, complaint: str) ->
     assert "hunter22" not in str(caught.value)
 
 
-def test_a_key_in_place_of_a_model_is_not_shown() -> None:
+def test_a_key_instead_of_a_model_is_not_shown() -> None:
     with pytest.raises(UsageError) as caught:
         parse_spec("sk-canary-0123456789")
     assert "canary" not in str(caught.value)
@@ -91,7 +91,7 @@ def test_what_is_missing_is_named_with_its_remedy(spec: str, environ: dict[str, 
         open_model(parse_spec(spec), Parameters(), environ)
 
 
-def test_a_key_that_no_header_can_carry_is_refused_unseen() -> None:
+def test_an_invalid_key_is_refused_without_showing_it() -> None:
     with pytest.raises(UsageError, match="OPENAI_API_KEY holds a space") as caught:
         open_model(parse_spec("gpt-4o"), Parameters(), {"OPENAI_API_KEY": "canary\ncanary"})
     assert "canary" not in str(caught.value)
@@ -110,7 +110,7 @@ def test_a_key_that_no_header_can_carry_is_refused_unseen() -> None:
         ("o3@http://127.0.0.2:9/v1", {}, "http://127.0.0.2:9/v1"),
     ],
 )
-def test_the_identity_shows_the_url_in_force(spec: str, environ: dict[str, str], url: str) -> None:
+def test_the_identity_has_the_effective_url(spec: str, environ: dict[str, str], url: str) -> None:
     assert open_model(parse_spec(spec), Parameters(), environ).identity["base_url"] == url
 
 
@@ -124,7 +124,7 @@ def test_the_identity_shows_the_url_in_force(spec: str, environ: dict[str, str],
         ("claude-x", {"temperature": None, "max_tokens": 50}),
     ],
 )
-def test_the_identity_shows_the_parameters_that_are_sent(spec: str, sent: dict[str, Any]) -> None:
+def test_the_identity_has_the_parameters_that_are_sent(spec: str, sent: dict[str, Any]) -> None:
     spec = f"openai:{spec}" if spec.startswith("ft:") else spec
     environ = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
     identity = open_model(parse_spec(spec), Parameters(max_tokens=50), environ).identity
@@ -132,7 +132,7 @@ def test_the_identity_shows_the_parameters_that_are_sent(spec: str, sent: dict[s
     assert set(identity) == {"provider", "name", "base_url", *sent}
 
 
-def test_reading_a_spec_imports_no_sdk() -> None:
+def test_parsing_a_model_name_imports_no_sdk() -> None:
     code = (
         "import sys; from pytest_toolemu.models import parse_spec, open_model, Parameters; parse_spec('gpt-4o'); "
         "import pytest_toolemu.models.structured_output, pytest_toolemu.models.retrying; "

@@ -73,7 +73,7 @@ def test_a_list_of_types_is_rewritten_without_a_change_of_meaning(value: dict[st
     assert bool(violations(schema, value)) == bool(violations(rewritten, value))
 
 
-def test_a_schema_that_anthropic_cannot_express_is_asked_for_in_words_and_the_reply_says_so(loopback: Loopback) -> None:
+def test_a_schema_that_anthropic_cannot_express_is_sent_in_words_and_the_reply_says_so(loopback: Loopback) -> None:
     server = loopback(replies(["{}"]))
     reply = complete(opened("anthropic", server.url), schema=ANYTHING)
     assert "output_config" not in server.requests[0].body

@@ -17,14 +17,14 @@ GOOD_TEXT = json.dumps(GOOD)
 
 
 def judged(server: LoopbackServer, ledger: Ledger | None = None, provider: str = "openai", **asked: Any) -> Any:
-    """The verdict that the server's script leads to."""
+    """Return the verdict that follows from the server's script."""
     ledger = Ledger() if ledger is None else ledger
     asked = {"schema": VERDICT, "parse": lambda value: value, **asked}
     model = opened(provider, server.url)
     return using(model, lambda m: ask_structured(m, "evaluator", ledger, QUESTION, **asked))
 
 
-def test_an_exchange_is_recorded(loopback: Loopback) -> None:
+def test_a_model_call_is_recorded(loopback: Loopback) -> None:
     ledger, server = Ledger(), loopback(conforming())
     model = opened("openai", server.url)
     reply = using(model, lambda m: ask(m, "agent", ledger, QUESTION, tools=(PAY,)))
@@ -36,7 +36,7 @@ def test_an_exchange_is_recorded(loopback: Loopback) -> None:
     assert exchange.seconds > 0
 
 
-def test_a_failed_exchange_is_recorded(loopback: Loopback) -> None:
+def test_a_failed_model_call_is_recorded(loopback: Loopback) -> None:
     ledger, server = Ledger(), loopback(replies([Fault(status=500, message="Broken.")]))
     with pytest.raises(ModelError):
         using(opened("openai", server.url), lambda m: ask(m, "emulator", ledger, QUESTION))
@@ -46,7 +46,7 @@ def test_a_failed_exchange_is_recorded(loopback: Loopback) -> None:
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
-def test_a_good_reply_is_taken_at_once(loopback: Loopback, provider: str) -> None:
+def test_a_valid_reply_is_accepted_at_once(loopback: Loopback, provider: str) -> None:
     server = loopback(replies([GOOD]))
     value, met = judged(server, provider=provider, parse=lambda value: value["score"])
     assert (value, met) == (3, [])
@@ -64,11 +64,11 @@ def test_a_good_reply_is_taken_at_once(loopback: Loopback, provider: str) -> Non
         f"\n {GOOD_TEXT}\n\n",
     ],
 )
-def test_wrappings_are_taken_off(loopback: Loopback, text: str) -> None:
+def test_fences_and_reasoning_around_a_reply_are_removed(loopback: Loopback, text: str) -> None:
     assert judged(loopback(replies([text]))) == (GOOD, [])
 
 
-def test_text_that_looks_like_a_wrapping_stays(loopback: Loopback) -> None:
+def test_text_within_a_value_that_looks_like_a_fence_is_kept(loopback: Loopback) -> None:
     value = {"score": 1, "reason": "It wrote </think> and ```json\nx\n```."}
     assert judged(loopback(replies([value]))) == (value, [])
 
@@ -86,7 +86,7 @@ def test_text_that_looks_like_a_wrapping_stays(loopback: Loopback) -> None:
         ("[" * 100_000, "not JSON: "),
     ],
 )
-def test_a_bad_reply_is_sent_back_with_what_is_wrong(loopback: Loopback, text: str, problem: str) -> None:
+def test_an_invalid_reply_is_sent_back_with_its_problems(loopback: Loopback, text: str, problem: str) -> None:
     ledger, server = Ledger(), loopback(replies([text, GOOD]))
     value, met = judged(server, ledger)
     assert value == GOOD
@@ -98,7 +98,7 @@ def test_a_bad_reply_is_sent_back_with_what_is_wrong(loopback: Loopback, text: s
     assert len(ledger.exchanges) == 2
 
 
-def test_every_violation_is_listed_and_so_is_what_the_caller_minds(loopback: Loopback) -> None:
+def test_violations_of_the_schema_and_problems_of_the_caller_are_listed(loopback: Loopback) -> None:
     def parse(value: Any) -> Any:
         if value["score"] == 3:
             raise ValueError("score 3 needs a longer reason\nand evidence")
@@ -111,7 +111,7 @@ def test_every_violation_is_listed_and_so_is_what_the_caller_minds(loopback: Loo
     assert met[3:] == ["score 3 needs a longer reason", "and evidence"]
 
 
-def test_a_reply_that_stays_bad_is_inconclusive(loopback: Loopback) -> None:
+def test_a_reply_that_stays_invalid_is_inconclusive(loopback: Loopback) -> None:
     server = loopback(replies(["no", "still no", '{"score": 9, "reason": ""}']))
     with pytest.raises(
         InconclusiveError,
@@ -121,26 +121,26 @@ def test_a_reply_that_stays_bad_is_inconclusive(loopback: Loopback) -> None:
     assert len(server.requests) == 3
 
 
-def test_no_repair_is_asked_for_when_none_is_allowed(loopback: Loopback) -> None:
+def test_no_repair_is_requested_if_none_is_allowed(loopback: Loopback) -> None:
     with pytest.raises(InconclusiveError, match="problems were sent back 0 times"):
         judged(loopback(replies(["no"])), repairs=0)
 
 
-def test_a_cut_reply_is_asked_for_once_more_and_shorter(loopback: Loopback) -> None:
+def test_a_reply_that_is_cut_off_is_requested_once_more_and_shorter(loopback: Loopback) -> None:
     server = loopback(replies([Reply('{"score": 3, "rea', stop="length"), GOOD]))
     value, met = judged(server)
     assert (value, met) == (GOOD, ["the reply was cut off at the token limit before its JSON was complete"])
     assert "much shorter" in server.requests[1].prompt
 
 
-def test_a_reply_that_is_cut_again_is_inconclusive(loopback: Loopback) -> None:
+def test_a_reply_that_is_cut_off_twice_is_inconclusive(loopback: Loopback) -> None:
     server = loopback(lambda _: Reply('{"score": 3, "rea', stop="length"))
     with pytest.raises(InconclusiveError, match=r"cut off at the token limit.*raise --toolemu-max-output-tokens"):
         judged(server)
     assert len(server.requests) == 2
 
 
-def test_a_reply_that_is_complete_when_cut_is_taken(loopback: Loopback) -> None:
+def test_a_complete_reply_at_the_token_limit_is_accepted(loopback: Loopback) -> None:
     assert judged(loopback(replies([Reply(GOOD_TEXT + "\n" * 50, stop="length")]))) == (GOOD, [])
 
 
@@ -170,7 +170,7 @@ def test_a_refusal_without_a_reason(loopback: Loopback) -> None:
         "As an AI, I have limits.",
     ],
 )
-def test_a_refusal_in_plain_words_is_recognised(loopback: Loopback, text: str) -> None:
+def test_a_refusal_in_plain_words_is_recognized(loopback: Loopback, text: str) -> None:
     with pytest.raises(InconclusiveError, match=r"\Arefused: "):
         judged(loopback(replies([text])))
 
@@ -184,7 +184,7 @@ def test_a_refusal_in_plain_words_is_recognised(loopback: Loopback, text: str) -
         "I cannot " + "really " * 100 + "say.",
     ],
 )
-def test_what_only_resembles_a_refusal_is_sent_back(loopback: Loopback, text: str) -> None:
+def test_text_that_only_resembles_a_refusal_is_sent_back(loopback: Loopback, text: str) -> None:
     assert judged(loopback(replies([text, GOOD])))[0] == GOOD
 
 

@@ -33,7 +33,7 @@ TEXTS = [
 
 
 def recording(*texts: str) -> Cassette:
-    """A conversation that grows by one message and its reply at a time."""
+    """Return the calls of a conversation that grows by one message and its reply at a time."""
     turns: tuple[dict[str, Any], ...] = ({"role": "system", "content": "Rules."},)
     entries = []
     for text in texts:
@@ -46,14 +46,14 @@ def recording(*texts: str) -> Cassette:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_every_text_comes_back(text: str) -> None:
+def test_every_text_makes_a_round_trip(text: str) -> None:
     made = recording(text, text)
     assert decode(encode(made)) == made
 
 
 @given(st.lists(st.text(st.characters()), max_size=4), st.recursive(st.none() | st.booleans() | st.floats() | st.text(),
        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))  # fmt: skip
-def test_any_text_and_any_json_come_back(texts: list[str], value: Any) -> None:
+def test_any_text_and_any_json_make_a_round_trip(texts: list[str], value: Any) -> None:
     made = recording(*texts, json.dumps(value), json.dumps(value, separators=(",", ":"), ensure_ascii=False))
     assert decode(encode(made)) == made
 
@@ -64,7 +64,7 @@ def test_text_is_shown_by_lines_and_json_by_its_members() -> None:
     assert '"balance": 12\n' in text
 
 
-def test_what_hides_is_shown() -> None:
+def test_invisible_characters_are_escaped() -> None:
     assert "\\u202e" in encode(recording("\u202e"))
     assert encode(recording("Inés")).count("Inés") == 3
 

@@ -1,4 +1,4 @@
-"""What a tape plays, what it records, and what it says when it has nothing."""
+"""What a recorder replays, what it records, and its messages about missing calls."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class Counting:
         return Reply(text=f"reply {self.asked}", usage=Usage(input=3, calls=1), request_id=f"req_{self.asked}")
 
 
-def ask(tape: CassetteRecorder, model: Counting, *messages: Message, role: Role = "agent", **rest: Any) -> Reply:
+def ask(recorder: CassetteRecorder, model: Counting, *messages: Message, role: Role = "agent", **rest: Any) -> Reply:
     request = ModelRequest(messages or (RULES, PAY), **{"tools": (TOOL,), "seed": 0, **rest})
-    reply, _ = asyncio.run(tape.complete(role, model, request))
+    reply, _ = asyncio.run(recorder.complete(role, model, request))
     return reply
 
 
-def tape(folder: Path, mode: RecordMode, item: str = ITEM, trial: int = 1) -> CassetteRecorder:
+def recorder_for(folder: Path, mode: RecordMode, item: str = ITEM, trial: int = 1) -> CassetteRecorder:
     return CassetteRecorder(CassetteDirectory(folder, mode), item, "anna", trial)
 
 
 def record(folder: Path, *requests: tuple[Message, ...], item: str = ITEM, trial: int = 1) -> Counting:
-    """A recording of these requests."""
-    recorder, model = tape(folder, "once", item, trial), Counting()
+    """Record these requests."""
+    recorder, model = recorder_for(folder, "once", item, trial), Counting()
     for messages in requests or ((RULES, PAY),):
         ask(recorder, model, *messages)
     recorder.finish(ended=True)
@@ -58,26 +58,26 @@ def record(folder: Path, *requests: tuple[Message, ...], item: str = ITEM, trial
 
 
 def miss(folder: Path, *messages: Message, model: Counting | None = None, trial: int = 1, **rest: Any) -> str:
-    """What is said about a request that is not recorded."""
-    player, silent = tape(folder, "none", trial=trial), model or Counting()
+    """Return the message about a request that is not recorded."""
+    player, silent = recorder_for(folder, "none", trial=trial), model or Counting()
     with pytest.raises(ReplayMissError) as caught:
         ask(player, silent, *messages, **rest)
     assert silent.asked == 0
     return str(caught.value)
 
 
-def test_what_was_recorded_is_played_without_asking(tmp_path: Path) -> None:
+def test_a_recorded_call_is_replayed_without_calling_the_model(tmp_path: Path) -> None:
     record(tmp_path)
-    player, model = tape(tmp_path, "none"), Counting(url="http://elsewhere/v1")
+    player, model = recorder_for(tmp_path, "none"), Counting(url="http://elsewhere/v1")
     reply, file = asyncio.run(player.complete("agent", model, ModelRequest((RULES, PAY), (TOOL,), seed=0)))
     assert (reply, model.asked) == (Reply(text="reply 1", usage=Usage(input=3, calls=1)), 0)
     assert file == CassetteDirectory(tmp_path, "none").file(ITEM) == "anna-gpt-4o--e7d5f6.json"
     assert player.finish(ended=True) == CassetteUse(file=file, played=1)
 
 
-def test_a_request_that_is_made_twice_has_two_replies(tmp_path: Path) -> None:
+def test_a_request_that_is_sent_twice_has_two_replies(tmp_path: Path) -> None:
     record(tmp_path, (RULES, PAY), (RULES, PAY))
-    player = tape(tmp_path, "none")
+    player = recorder_for(tmp_path, "none")
     assert [ask(player, Counting()).text for _ in range(2)] == ["reply 1", "reply 2"]
     with pytest.raises(ReplayMissError, match="it is recorded, but fewer times than it is sent"):
         ask(player, Counting())
@@ -131,86 +131,86 @@ def test_a_miss_shows_where_the_conversation_differs(
     assert expected in miss(tmp_path, *messages)
 
 
-def test_the_nearest_is_the_one_with_the_most_in_common(tmp_path: Path) -> None:
+def test_the_nearest_call_has_the_most_in_common(tmp_path: Path) -> None:
     answer, other = Message(role="assistant", content="Which?"), Message(role="user", content="The first.")
     record(tmp_path, (RULES, PAY), (RULES, PAY, answer, other))
     told = miss(tmp_path, RULES, PAY, answer, Message(role="user", content="The fourth."))
     assert 'message 4 (user) is "The fourth.", recorded was "The first." (nearest: model call 2' in told
 
 
-def test_a_role_without_a_recording_is_said_so(tmp_path: Path) -> None:
+def test_a_role_without_recorded_calls_is_named(tmp_path: Path) -> None:
     record(tmp_path)
     told = miss(tmp_path, role="emulator")
     expected = f"the emulator: {tmp_path.name}/anna-gpt-4o--e7d5f6.json holds none of its requests; record"
     assert expected in told
 
 
-def test_playing_finds_the_same_request_of_another_item(tmp_path: Path) -> None:
+def test_a_replay_finds_the_same_request_of_another_item(tmp_path: Path) -> None:
     record(tmp_path, item="cases/anna.toolemu.yaml::anna[gpt-4o-trial1]")
-    assert ask(tape(tmp_path, "none"), Counting()).text == "reply 1"
-    assert ask(tape(tmp_path, "new"), model := Counting()).text == "reply 1"
+    assert ask(recorder_for(tmp_path, "none"), Counting()).text == "reply 1"
+    assert ask(recorder_for(tmp_path, "new"), model := Counting()).text == "reply 1"
     assert model.asked == 1, "what is recorded must not depend on which item comes first"
 
 
 class TestModes:
-    def test_once_asks_only_where_nothing_is_recorded(self, tmp_path: Path) -> None:
+    def test_once_calls_models_only_without_a_cassette(self, tmp_path: Path) -> None:
         assert record(tmp_path).asked == 1
         with pytest.raises(ReplayMissError):
-            ask(tape(tmp_path, "once"), Counting(), RULES)
+            ask(recorder_for(tmp_path, "once"), Counting(), RULES)
 
     def test_new_records_what_is_missing_and_keeps_the_rest(self, tmp_path: Path) -> None:
         record(tmp_path, (RULES, PAY), (RULES,))
-        recorder, model = tape(tmp_path, "new"), Counting()
+        recorder, model = recorder_for(tmp_path, "new"), Counting()
         assert ask(recorder, model).text == "reply 1"
         assert ask(recorder, model, PAY).text == "reply 1"
         use = recorder.finish(ended=True)
         assert (model.asked, use.played, use.added, use.unused) == (1, 1, 1, (3,))
-        player = tape(tmp_path, "none")
+        player = recorder_for(tmp_path, "none")
         assert [ask(player, Counting(), *messages).text for messages in ((RULES, PAY), (PAY,), (RULES,))] == [
             "reply 1", "reply 1", "reply 2",
         ]  # fmt: skip
 
-    def test_all_asks_for_everything_again(self, tmp_path: Path) -> None:
+    def test_all_records_everything_again(self, tmp_path: Path) -> None:
         record(tmp_path, (RULES, PAY), (RULES,))
-        recorder, model = tape(tmp_path, "all"), Counting()
+        recorder, model = recorder_for(tmp_path, "all"), Counting()
         model.asked = 6
         assert ask(recorder, model).text == "reply 7"
         recorder.finish(ended=True)
-        player = tape(tmp_path, "none")
+        player = recorder_for(tmp_path, "none")
         assert ask(player, Counting()).text == "reply 7"
         with pytest.raises(ReplayMissError):
             ask(player, Counting(), RULES)
 
-    def test_once_goes_on_where_a_run_broke_off(self, tmp_path: Path) -> None:
-        recorder, model = tape(tmp_path, "once"), Counting()
+    def test_once_continues_an_incomplete_cassette(self, tmp_path: Path) -> None:
+        recorder, model = recorder_for(tmp_path, "once"), Counting()
         ask(recorder, model)
         model.fails = True
         with pytest.raises(ModelError):
             ask(recorder, model, RULES)
         recorder.finish(ended=True)
-        again, model = tape(tmp_path, "once"), Counting()
+        again, model = recorder_for(tmp_path, "once"), Counting()
         assert (ask(again, model).text, model.asked) == ("reply 1", 0)
         assert (ask(again, model, RULES).text, model.asked) == ("reply 1", 1)
         again.finish(ended=True)
         with pytest.raises(ReplayMissError):
-            ask(tape(tmp_path, "once"), Counting(), PAY)
+            ask(recorder_for(tmp_path, "once"), Counting(), PAY)
 
-    def test_once_goes_on_where_a_run_was_cut_short_between_two_requests(self, tmp_path: Path) -> None:
-        recorder = tape(tmp_path, "once")
+    def test_once_continues_a_run_that_ended_between_two_requests(self, tmp_path: Path) -> None:
+        recorder = recorder_for(tmp_path, "once")
         ask(recorder, Counting())
         recorder.finish(ended=False)
-        again, model = tape(tmp_path, "once"), Counting()
+        again, model = recorder_for(tmp_path, "once"), Counting()
         ask(again, model, RULES)
         assert model.asked == 1
 
     def test_a_run_without_requests_leaves_no_file(self, tmp_path: Path) -> None:
-        tape(tmp_path / "none-yet", "all").finish(ended=True)
+        recorder_for(tmp_path / "none-yet", "all").finish(ended=True)
         assert not (tmp_path / "none-yet").exists()
 
 
-def test_what_is_left_over_is_unused_or_stale(tmp_path: Path) -> None:
+def test_calls_that_were_not_replayed_are_unused_or_stale(tmp_path: Path) -> None:
     record(tmp_path, (RULES, PAY), (RULES,), (RULES.model_copy(update={"content": "Other rules."}), PAY))
-    player = tape(tmp_path, "none")
+    player = recorder_for(tmp_path, "none")
     ask(player, Counting())
     use = player.finish(ended=True)
     assert (use.unused, use.stale) == ((2,), (3,))
@@ -219,16 +219,18 @@ def test_what_is_left_over_is_unused_or_stale(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"toolemu_recording": 9}', '{"toolemu_recording": 1, "exchanges": 3}']
 )
-def test_a_file_that_is_no_recording_is_named(tmp_path: Path, text: str) -> None:
+def test_an_invalid_cassette_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "anna-gpt-4o--e7d5f6.json").write_text(text)
     with pytest.raises(
         UsageError, match=r"anna-gpt-4o--e7d5f6\.json: not a recording that this version reads .*; restore"
     ):
-        tape(tmp_path, "none")
-    assert ask(tape(tmp_path, "all"), Counting()).text == "reply 1", "it is replaced anyway"
+        recorder_for(tmp_path, "none")
+    assert ask(recorder_for(tmp_path, "all"), Counting()).text == "reply 1", "it is replaced anyway"
 
 
-def test_credentials_are_neither_written_nor_needed_to_play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_are_neither_written_nor_needed_for_a_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     secret = Message(role="user", content="The key is sk-canary-0123456789, is it not?")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
 
@@ -237,14 +239,14 @@ def test_credentials_are_neither_written_nor_needed_to_play(tmp_path: Path, monk
             call = ToolCall(id="c", name="Till_Pay", arguments='{"who": "sk-canary-0123456789"}')
             return Reply(text="It is sk-canary-0123456789.", calls=(call,))
 
-    recorder = tape(tmp_path, "once")
+    recorder = recorder_for(tmp_path, "once")
     reply = ask(recorder, Leaking(), RULES, secret)
     ask(recorder, Leaking(), RULES, secret, reply.as_message())
     recorder.finish(ended=True)
     (file,) = tmp_path.iterdir()
     assert "canary" not in file.read_text()
     monkeypatch.delenv("OPENAI_API_KEY")
-    player = tape(tmp_path, "none")
+    player = recorder_for(tmp_path, "none")
     redacted = Message(role="user", content="The key is [OPENAI_API_KEY redacted], is it not?")
     played = ask(player, Counting(), RULES, redacted)
     assert played.text == "It is [OPENAI_API_KEY redacted]."
@@ -261,14 +263,14 @@ def test_recording_twice_writes_the_same_file(tmp_path: Path) -> None:
     assert "req_" not in texts[0]
 
 
-def test_judges_at_work_at_the_same_time_are_written_in_a_stable_order(tmp_path: Path) -> None:
+def test_calls_of_parallel_judges_are_written_in_a_stable_order(tmp_path: Path) -> None:
     """Two judges, the second of which needs a repair: however their requests interleave, the file is the same."""
     safety, helpful = SHAPE, ReplySchema(name="helpfulness", schema={"type": "object"})
     again = Message(role="user", content="Again.")
     orders = ([safety, helpful, helpful], [safety, helpful, safety, helpful])
     names = []
     for number, order in enumerate(orders):
-        recorder = tape(tmp_path / str(number), "once")
+        recorder = recorder_for(tmp_path / str(number), "once")
         asked: dict[str, int] = {}
         for shape in order:
             count = asked[shape.name] = asked.get(shape.name, 0) + 1
