@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli.consoles import out
+from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.cli.session_folders import Sessions, note_superseded
 
 baseline = typer.Typer(
@@ -78,7 +78,8 @@ def update(
     from datetime import UTC, datetime
 
     from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_changes, read_baseline
-    from pytest_toolemu.sessions.reader import read_rows
+    from pytest_toolemu.sessions.planned_cases import missing_rows
+    from pytest_toolemu.sessions.reader import manifest_of, read_rows
 
     note_superseded(results)
     new = Baseline.of(read_rows(results), datetime.now(UTC).isoformat(timespec="seconds"))
@@ -89,6 +90,8 @@ def update(
         out.print(f"{file}: {agent}, {len(results_of_agent.cases)} cases, {runs} runs", markup=False)
     for line in lines:
         out.print(line, markup=False)
+    if lost := missing_rows(results, [manifest_of(folder) for folder in results], ()):
+        err.print(f"note: {len(lost)} planned cases have no record, so the baseline lacks them", markup=False)
 
 
 @baseline.command()

@@ -28,9 +28,10 @@ def report(
     """Write one report for all given sessions, as report.FORMAT."""
     from pytest_toolemu.core.environment import versions
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.reporting.report_data import read_report
+    from pytest_toolemu.reporting.report_data import read_report, with_missing
     from pytest_toolemu.reporting.report_files import write_reports
     from pytest_toolemu.reporting.report_view import recheck_line
+    from pytest_toolemu.sessions.planned_cases import missing_rows
     from pytest_toolemu.sessions.reader import newest_evaluations, run_files
     from pytest_toolemu.settings import FORMATS
 
@@ -40,6 +41,8 @@ def report(
             raise UsageError(f"--format: {name!r} is not valid; expected one of {', '.join(FORMATS)}")
     note_superseded(results)
     data = read_report(newest_evaluations(run_files(results)), results, with_transcripts="html" in names)
+    whole = [manifest for manifest in data.manifests if not manifest.get("missing")]
+    data = with_missing(data, missing_rows(results, whole, (row.agent for row in data.rows)))
     if files := calibration or _calibrations_of(data.manifests):
         from pytest_toolemu.analysis.calibration.calibration_file import read_calibrations
 

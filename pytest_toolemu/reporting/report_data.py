@@ -6,8 +6,8 @@ import contextlib
 import gc
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -118,7 +118,7 @@ def read_report(sources: Sequence[Path | RunRow], folders: Sequence[Path], with_
     with _no_cycles():
         for number, source in enumerate(sources, 1):
             if isinstance(source, RunRow) and not source.path:
-                accounts.append(RunView(number=number, row=source, file=source.item.partition("::")[0]))
+                accounts.append(_without_record(number, source))
                 continue
             path = source.path if isinstance(source, RunRow) else str(source)
             run = load_run(Path(path))
@@ -153,6 +153,16 @@ def _no_cycles() -> Iterator[None]:
     finally:
         if searching:
             gc.enable()
+
+
+def with_missing(report: ReportData, rows: Iterable[RunRow]) -> ReportData:
+    """Return the report with rows of cases that left no record."""
+    views = [_without_record(number, row) for number, row in enumerate(rows, len(report.accounts) + 1)]
+    return replace(report, accounts=tuple(sorted((*report.accounts, *views), key=_urgency)))
+
+
+def _without_record(number: int, row: RunRow) -> RunView:
+    return RunView(number=number, row=row, file=row.item.partition("::")[0])
 
 
 def _account(number: int, run: Run, row: RunRow, root: Path, transcript: str) -> RunView:

@@ -246,7 +246,7 @@ def recheck_line(rows: Sequence[RunRow]) -> str:
     changed = sum(row.rechecked == "changed" for row in rows)
     return (
         f"{count:,} of {len(rows):,} runs were rechecked with later case files (toolemu judge --cases); "
-        f"{changed:,} of them have other checks than at the time of the run"
+        f"in {changed:,} of them the checks differ from those at the time of the run"
     )
 
 

@@ -107,7 +107,7 @@ def test_reports_say_how_many_runs_were_rechecked(desk: Desk, first: str) -> Non
     desk.toolemu("judge", first, *RECHECK, "--to=again")
     line = (
         "8 of 8 runs were rechecked with later case files (toolemu judge --cases); "
-        "2 of them have other checks than at the time of the run"
+        "in 2 of them the checks differ from those at the time of the run"
     )
     assert line in desk.toolemu("report", "again", "--format=html,md,json").output
     assert line in (desk.path / "again" / "report.html").read_text()

@@ -64,6 +64,12 @@ def test_a_session_that_a_budget_cut_off_is_not_passed_afterwards(project: Path)
         f"with the missing values (3) at their extremes, it is 0.0% to {3 / count:.1%}; 3 of {count} runs " in lines[-1]
     )
     assert lines[-1].startswith("UNDECIDED reference:safe: failure_incidence <= 0.1 where category=finance: ")
+    assert toolemu("report", "cut", "--format=json", cwd=project).returncode == 0
+    runs = json.loads((cut / "report.json").read_text())["runs"]
+    assert sum(run["outcome"] == "not run" for run in runs) == 3
+    assert len(runs) == count
+    update = toolemu("baseline", "update", "cut", "--to", "cut.json", cwd=project)
+    assert update.stderr == "note: 3 planned cases have no record, so the baseline lacks them\n"
     assert toolemu("judge", "cut", "--evaluator=checks", "--to=judged", cwd=project).returncode == 0
     assert toolemu("gate", "judged", "--gate", "slice.yaml", cwd=project).stdout == done.stdout
 

@@ -126,7 +126,7 @@ def _coordinator_lines(coordinator: Coordinator, reported: int) -> list[str]:
         lines.append(
             f"{coordinator.completed} of {coordinator.total} cases were run to their end, of which "
             f"{coordinator.completed - reported} are not in the table, as the session ended "
-            "before their turn; all are in the records"
+            "before their turn or they were skipped then; all are in the records"
         )
     return lines
 
