@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
+import inspect
 import json
 import os
 import pkgutil
@@ -33,7 +35,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PACKAGE: Final = "pytest_toolemu"
 # What sessions import besides this package: pytest's plugins, and the libraries that the package needs.
 _LIBRARIES: Final = (
-    "_hypothesis_pytestplugin", "allure_pytest.plugin", "anthropic", "anyio.pytest_plugin", "asyncio", "dotenv",
+    "_hypothesis_pytestplugin", "allure_pytest.plugin", "anthropic", "anyio.pytest_plugin", "asyncio", "coverage", "dotenv",
     "execnet", "httpx2", "jinja2", "jsonschema_rs", "numpy", "openai", "pydantic", "pytest", "pytest_rerunfailures",
     "pytest_timeout", "regex", "rich.console", "typer", "xdist.dsession", "xdist.looponfail", "xdist.plugin",
     "xdist.remote", "xdist.workermanage", "yaml",
@@ -212,6 +214,7 @@ def _preload() -> None:
         # Else pytest warns that it comes too late to rewrite the asserts of its plugins.
         if type(loaded) is ModuleType:
             loaded.__doc__ = f"{loaded.__doc__ or ''}\nPYTEST_DONT_REWRITE"
+    inspect.stack()  # Fills a cache: coverage asks for a stack when it starts.
     gc.collect()
     gc.freeze()
 
@@ -235,8 +238,20 @@ def _run(arguments: list[str]) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
+def _spare_libraries() -> None:
+    """Hide installed modules from the interpreter as it ends: it would take them apart, and copy all their memory."""
+    spared = [sys.modules.pop(name) for name, module in [*sys.modules.items()] if _is_installed(module)]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(spared))
+
+
+def _is_installed(module: ModuleType) -> bool:
+    path = getattr(module, "__file__", None) or ""
+    return "site-packages" in path or module.__name__.partition(".")[0] == _PACKAGE
+
+
 def main(descriptor: int) -> None:
     """Serve; in a fork, run its command to the end of the interpreter."""
+    atexit.register(_spare_libraries)  # The first function that is registered is called last.
     del sys.path[0]  # the folder of this script
     _preload()
     arguments = Server(socket.socket(fileno=descriptor)).serve()
