@@ -53,7 +53,7 @@ def text_of(result: pytest.RunResult) -> str:
 
 
 def by_fixture(body: str) -> str:
-    """A conftest whose fixture makes the agent."""
+    """Return a conftest whose fixture returns the agent."""
     return f"import asyncio, functools, os, pytest\n@pytest.fixture\ndef toolemu_agent():\n{body}"
 
 
@@ -140,19 +140,13 @@ def test_what_is_no_agent_from_a_hook_is_one_sentence_for_its_case_only(project:
 
 @pytest.mark.parametrize("runner", [("-n", "1")])
 def test_a_case_whose_process_dies_is_counted(project: Project) -> None:
-    # It dies when its item is on stage: before, the case would be run again.
-    project.write("conftest.py", "def pytest_runtest_logstart():\n    open('staged', 'w').close()\n")
     project.write(
         "my_agents.py",
-        "import asyncio, os\n"
-        "async def dies(task, toolbox):\n"
-        "    while 'Anna' in task and not os.path.exists('staged'):\n"
-        "        await asyncio.sleep(0.01)\n"
-        "    if 'Anna' in task:\n"
-        "        os._exit(3)\n"
-        "    return 'Shall I?'\n",
+        "import os\nasync def dies(task, toolbox):\n"
+        "    if 'Anna' in task:\n        os._exit(3)\n    return 'Shall I?'\n",
     )
-    result = project.run("--toolemu-agent=my_agents:dies")
+    # At its turn: before, it would be run again, together with the other one.
+    result = project.run("--toolemu-agent=my_agents:dies", "--toolemu-run-ahead=never")
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(
         [
