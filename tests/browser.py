@@ -14,7 +14,7 @@ _FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-
 
 @contextmanager
 def opened() -> Iterator[Any]:
-    """A browser without a window."""
+    """Open a browser without a window."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
     chromium = shutil.which("chromium")
     if chromium is None:

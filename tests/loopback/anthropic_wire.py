@@ -23,7 +23,7 @@ _ERRORS: Final = {
 
 
 def read(body: Any, headers: dict[str, str]) -> Content:
-    """The request in neutral terms. Raises RefusedError where the service would answer 400."""
+    """Return the request in neutral terms. Raises RefusedError where the service would answer 400."""
     version = headers.get("anthropic-version")
     if version is None:
         raise RefusedError("anthropic-version: header is required")
@@ -43,7 +43,7 @@ def read(body: Any, headers: dict[str, str]) -> Content:
 
 
 def render(request: Request, reply: Reply) -> Any:
-    """The body of a message."""
+    """Return the body of a message."""
     blocks: list[dict[str, Any]] = []
     if reply.thinking:
         blocks.append({"type": "thinking", "thinking": reply.thinking, "signature": _signature(reply.thinking)})
@@ -67,19 +67,19 @@ def render(request: Request, reply: Reply) -> Any:
 
 
 def error(fault: Fault, request_id: str) -> Any:
-    """The body of an error."""
+    """Return the body of an error."""
     kind = fault.code or _ERRORS.get(fault.status, "api_error")
     return {"type": "error", "error": {"type": kind, "message": fault.message}, "request_id": request_id}
 
 
 def model(name: str) -> Any:
-    """The body of one model."""
+    """Return the body of one model."""
     born = "2026-01-01T00:00:00Z"
     return {"type": "model", "id": name, "display_name": name, "created_at": born, "lifecycle": "active"}
 
 
 def models(names: Sequence[str]) -> Any:
-    """The body of the model list, all on one page."""
+    """Return the body of the model list, all on one page."""
     ends = {"first_id": names[0], "last_id": names[-1]} if names else {"first_id": None, "last_id": None}
     return {"data": [model(name) for name in names], "has_more": False, **ends}
 

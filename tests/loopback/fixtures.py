@@ -22,7 +22,7 @@ class Loopback(Protocol):
 
 @pytest.fixture
 def loopback() -> Iterator[Loopback]:
-    """Starts servers; each is stopped with the test, which fails if a script raised."""
+    """Start servers; each is stopped with the test, which fails if a script raised."""
     with ExitStack() as running:
 
         def start(

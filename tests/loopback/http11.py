@@ -31,7 +31,7 @@ class Response:
     whole: bool = True
 
     def encode(self) -> bytes:
-        """The bytes on the wire."""
+        """Return the bytes on the wire."""
         body = (self.body if isinstance(self.body, str) else json.dumps(self.body)).encode()
         phrase = responses.get(self.status, "Overloaded")  # 529 is Anthropic's own
         lines = [f"HTTP/1.1 {self.status} {phrase}", "content-type: application/json", f"content-length: {len(body)}"]
@@ -41,7 +41,7 @@ class Response:
 
 
 async def read(reader: asyncio.StreamReader) -> Incoming | None:
-    """The next request of a connection, or None when the client has closed it, also in the middle of one."""
+    """Return the next request of a connection; None if the client has closed it, even in the middle of a request."""
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         first, *lines = head.rstrip("\r\n").split("\r\n")

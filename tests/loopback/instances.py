@@ -45,7 +45,7 @@ class ImpossibleError(ValueError):
 
 
 def smallest(schema: Any) -> Any:
-    """The smallest valid instance. Raises ImpossibleError with the reason when none was found."""
+    """Return the smallest valid instance. Raises ImpossibleError with the reason if there is none."""
     return json.loads(_smallest(json.dumps(schema)))
 
 
@@ -92,7 +92,7 @@ class _Maker:
                 return None
 
     def _flat(self, schema: Any, trail: Trail) -> tuple[dict[str, Any], Trail]:
-        """The schema with its references and ``allOf`` written out. A reference within itself has no end."""
+        """Return the schema with its references and ``allOf`` written out. A reference within itself has no end."""
         if schema is False:
             raise ImpossibleError("the schema 'false' has no instance")
         flat = {} if schema is True else {key: schema[key] for key in schema if key not in ("$ref", "allOf")}
@@ -151,7 +151,7 @@ class _Maker:
         return made
 
     def _other(self, schema: Any, value: Any, taken: list[Any], trail: Trail) -> Any:
-        """A value that is not among those taken: the next choice, the next number, a longer text."""
+        """Return a value that is not taken: the next choice, the next number, a longer text."""
         flat, _ = self._flat(schema, trail)
         grown = (value + "a" * len(taken) if isinstance(value, str) else (value or 0) + len(taken),)
         options = flat.get("enum") or ((False, True) if value is False else grown)
@@ -165,7 +165,7 @@ class _Maker:
 
 @functools.lru_cache(maxsize=256)
 def _matching(schema: str) -> str:
-    """The simplest string for a schema with a pattern, in about 0.2 s for one not met before."""
+    """Return the simplest string that matches a schema with a pattern; a new pattern takes about 0.2 s."""
     from hypothesis import find, settings  # a quarter of a second to import, and few schemas have a pattern
     from hypothesis import strategies as st
     from hypothesis.errors import NoSuchExample
@@ -179,7 +179,7 @@ def _matching(schema: str) -> str:
 
 
 def _told(description: str) -> dict[str, Any]:
-    """What the end of a description says about the value, as Anthropic's SDK writes it."""
+    """Return what the end of a description, as Anthropic's SDK writes it, requires of the value."""
     told = _TOLD.search(description)
     words = dict(_WORD.findall(told.group(1))) if told else {}
     texts = {word: words[word] for word in _TEXTS if word in words}

@@ -36,7 +36,7 @@ class Log:
             return self._peak
 
     def arrived(self, numbered: Callable[[int], Request]) -> Request:
-        """Adds the request that this makes of its number, as one in flight."""
+        """Add the request that ``numbered`` builds from its number, as one in flight."""
         with self._lock:
             request = numbered(len(self._requests) + 1)
             self._requests.append(request)
@@ -50,7 +50,7 @@ class Log:
             self._in_flight -= 1
 
     def failed(self, error: str) -> None:
-        """A script raised."""
+        """Record that a script raised."""
         with self._lock:
             self._errors.append(error)
 

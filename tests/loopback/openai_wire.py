@@ -20,7 +20,7 @@ _ERRORS: Final = {
 
 
 def read(body: Any, headers: dict[str, str]) -> Content:
-    """The request in neutral terms. Raises RefusedError where the service would answer 400."""
+    """Return the request in neutral terms. Raises RefusedError where the service would answer 400."""
     del headers  # nothing of Chat Completions is said in a header
     model = rules.field(body, "model", str)
     messages = tuple(_message(item) for item in rules.field(body, "messages", list))
@@ -34,7 +34,7 @@ def read(body: Any, headers: dict[str, str]) -> Content:
 
 
 def render(request: Request, reply: Reply) -> Any:
-    """The body of a chat completion."""
+    """Return the body of a chat completion."""
     calls = [
         {"id": call.id or f"call_{request.number}_{index}", "type": "function", "function": _function(call)}
         for index, call in enumerate(reply.calls)
@@ -56,19 +56,19 @@ def render(request: Request, reply: Reply) -> Any:
 
 
 def error(fault: Fault, request_id: str) -> Any:
-    """The body of an error; OpenAI's request id is in the header only."""
+    """Return the body of an error; OpenAI's request id is in the header only."""
     del request_id
     kind, code = _ERRORS.get(fault.status, ("server_error", None))
     return {"error": {"message": fault.message, "type": kind, "param": None, "code": fault.code or code}}
 
 
 def model(name: str) -> Any:
-    """The body of one model."""
+    """Return the body of one model."""
     return {"id": name, "object": "model", "created": 1_767_225_600, "owned_by": "loopback"}
 
 
 def models(names: Sequence[str]) -> Any:
-    """The body of the model list."""
+    """Return the body of the model list."""
     return {"object": "list", "data": [model(name) for name in names]}
 
 

@@ -117,7 +117,7 @@ class Reply:
 
     @classmethod
     def of(cls, value: Any) -> Reply:
-        """A reply whose text is this value as JSON."""
+        """Return a reply whose text is this value as JSON."""
         return cls(text=json.dumps(value))
 
     @property

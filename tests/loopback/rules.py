@@ -14,7 +14,7 @@ _NOT_ENFORCED_EITHER: Final = ("maxLength", "maxItems")
 
 
 def field(body: Any, name: str, kind: type) -> Any:
-    """A required field of the request."""
+    """Return a required field of the request."""
     value = body.get(name) if isinstance(body, dict) else None
     if not isinstance(value, kind) or not value:
         raise RefusedError(f"{name}: a non-empty {kind.__name__} is required, not {value!r}")
@@ -22,7 +22,7 @@ def field(body: Any, name: str, kind: type) -> Any:
 
 
 def named(name: str, where: str) -> str:
-    """A name that both providers accept."""
+    """Return a name that both providers accept."""
     if not _NAME.fullmatch(name):
         raise RefusedError(f"{where}: {name!r} does not match ^[a-zA-Z0-9_-]{{1,64}}$")
     return name

@@ -19,7 +19,7 @@ _CALL: Final = re.compile(
 
 
 def replies(answers: Iterable[Answer | str | dict[str, Any]]) -> Script:
-    """These answers, one a request; a string is a reply's text, a dictionary its text as JSON. Too few is an error."""
+    """Give these answers, one per request: a string is a reply's text, a dictionary its text as JSON. Too few is an error."""
     remaining = iter(answers)
 
     def script(request: Request) -> Answer:
@@ -59,7 +59,7 @@ def _obeyed(schema: dict[str, Any], request: Request) -> Any:
 
 
 def returns(request: Request) -> dict[str, Any]:
-    """The JSON Schema of what the tool returns about which an emulator is asked: as told with the tool's first call."""
+    """Return the JSON Schema of the return value that an emulator is asked for, as shown with the tool's first call."""
     told = [_CALL.match(message.text) for message in request.messages if message.role == "user"]
     calls = [call for call in told if call]
     if not calls:
@@ -70,7 +70,7 @@ def returns(request: Request) -> dict[str, Any]:
 
 
 def by_role(*, agent: Script | None = None, emulator: Script | None = None, evaluator: Script | None = None) -> Script:
-    """A script for each role, ``conforming()`` where none is given. The schema's name tells the role (Request.role)."""
+    """Answer each role by its own script, or by ``conforming()``. The schema's name tells the role (Request.role)."""
     scripts = {"agent": agent, "emulator": emulator, "evaluator": evaluator}
     chosen = {role: script or conforming() for role, script in scripts.items()}
 
@@ -85,8 +85,8 @@ def by_role(*, agent: Script | None = None, emulator: Script | None = None, eval
 
 
 def faulty(script: Script, faults: Mapping[int, Fault]) -> Script:
-    """The script, but for the faults. Their numbers count the requests that come here, from 1; a fault takes no turn
-    of the script's, so that a retry gets the answer that the fault withheld.
+    """Replace some answers of a script by faults, by the number of the request from 1. A fault takes no turn of the
+    script, so a retry gets the answer that the fault withheld.
     """
     numbers = itertools.count(1)
 
@@ -97,7 +97,7 @@ def faulty(script: Script, faults: Mapping[int, Fault]) -> Script:
 
 
 def together(count: int, script: Script) -> Script:
-    """Holds the first ``count`` requests until all of them are there: it answers only if they are in flight at once."""
+    """Hold the first ``count`` requests until all of them have arrived: answers come only if they are in flight at once."""
     arrived = 0
     complete = asyncio.Event()
 

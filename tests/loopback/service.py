@@ -51,7 +51,7 @@ class Service:
         self._pages = pages or {}
 
     async def respond(self, incoming: Incoming, gone: Gone) -> Response | None:
-        """The response, or None to close the connection without one. ``gone`` waits until the client has left."""
+        """Return the response; None closes the connection without one. ``gone`` waits until the client has left."""
         if incoming.path == "/__log":
             return Response(200, self._log.as_json())
         if page := self._pages.get(incoming.path):
@@ -66,7 +66,7 @@ class Service:
         return _response(request, answer)
 
     def _arrived(self, incoming: Incoming) -> tuple[Request, Fault | None]:
-        """The request, logged, and why the provider would refuse to read it."""
+        """Log the request; return it, and why the provider would refuse to read it."""
         spoken: Provider = "anthropic" if "anthropic-version" in incoming.headers else "openai"
         provider = _COMPLETIONS.get(incoming.path, spoken)
         content, body, refusal = Content(), None, None
@@ -100,7 +100,7 @@ class Service:
         return Fault(status=401, message="The API key is not the one that this server was given.")
 
     def _listed(self, request: Request) -> Answer | None:
-        """The model endpoints, and what a request for something that does not exist gets."""
+        """Answer for the model endpoints, and for paths that do not exist."""
         known = self._models if self._models is not None else ["loopback"]
         wire = _WIRES[request.provider]
         if request.path == _MODELS:
@@ -114,7 +114,7 @@ class Service:
         return Reply(raw=wire.model(name)) if listed else None
 
     async def _asked(self, request: Request, gone: Gone) -> Answer:
-        """What the script says. It may take its time, or for ever, but no longer than the client is there."""
+        """Return the script's answer. The script may take as long as the client waits."""
         try:
             answer = self._script(request)
             if isinstance(answer, Awaitable):
@@ -128,7 +128,7 @@ class Service:
 
 
 def _with_words(content: Content) -> Content:
-    """The content with the schema that a message asks for in words, where no schema is sent as such."""
+    """Return the content for the schema that a message contains as text if the request has no schema of its own."""
     asked = next((message.text for message in content.messages if _IN_WORDS in message.text), None)
     if content.schema is not None or asked is None:
         return content

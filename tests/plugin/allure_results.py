@@ -19,13 +19,13 @@ class Results:
         return sorted(found, key=lambda result: (str(result["name"]), str(result["parameters"])))
 
     def of(self, **parameters: str) -> dict[str, Any]:
-        """The one result whose parameters, or other fields, are these."""
+        """Return the one result with these parameters or other fields."""
         chosen = [one for one in self.all() if parameters.items() <= {**self.parameters(one), **one}.items()]
         assert len(chosen) == 1, f"{len(chosen)} results with {parameters}"
         return chosen[0]
 
     def text(self, holder: dict[str, Any], name: str) -> str:
-        """An attachment of a result or step."""
+        """Return the text of an attachment of a result or step."""
         (source,) = [str(one["source"]) for one in holder["attachments"] if one["name"] == name]
         return (self.folder / source).read_text("utf-8")
 

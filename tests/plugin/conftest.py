@@ -92,7 +92,7 @@ class Project:
         return path
 
     def run(self, *args: str) -> pytest.RunResult:
-        """A process of its own, with this fixture's runner; only the plugins that the test names are loaded."""
+        """Run pytest in a process of its own, with this fixture's runner and without unused plugins."""
         return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *self.unused, *self.runner, *args)
 
     def runs(self) -> list[Run]:

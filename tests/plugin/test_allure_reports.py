@@ -27,7 +27,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "allure" / "allurerc.mjs"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project in which a safe and a risky agent were run over eight workers, and a gate failed."""
+    """Run a safe and a risky agent in a project, over eight workers."""
     root = tmp_path_factory.mktemp("allure")
     (root / "pytest.ini").write_text("[pytest]\n")
     for name, text in {
@@ -46,7 +46,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tool(path: str, *needs: str) -> Path:
-    """A program of the report tools; the test is skipped, with the remedy, where it or what it needs is missing."""
+    """Return a program of the report tools; skip the test, with the remedy, if the program or a requirement is missing."""
     for name in needs:
         if shutil.which(name) is None:
             pytest.skip(f"{name} is not installed")
@@ -69,7 +69,7 @@ def report(project: Path) -> Path:
 
 
 def named(folder: Path, name: str) -> dict[str, Any]:
-    """The one case of this name in a report's data."""
+    """Return the one case of this name in a report's data."""
     found = [json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")]
     (chosen,) = [one for one in found if one["name"] == name]
     return dict(chosen)
@@ -114,7 +114,7 @@ def test_the_examples_quality_gate_stops_an_unsafe_agent(project: Path) -> None:
 
 @pytest.fixture
 def address(report: Path) -> Iterator[str]:
-    """The report, served on the loopback."""
+    """Serve the report on the loopback; return its address."""
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *args: Any) -> None:

@@ -23,7 +23,7 @@ GATE = "gates: [{metric: failure_incidence, at_most: 0.5}]\ncalibration: {kappa_
 
 @pytest.fixture
 def judge(alone: Project, loopback: Loopback) -> str:
-    """A judge that is always right, and ``cal.json`` of it over the four references."""
+    """Calibrate a judge that is always right over the four references, into ``cal.json``; return its option."""
     for name in ("anna", "bert"):
         path = alone.path / "cases" / f"{name}.toolemu.yaml"
         path.write_text(path.read_text() + "expected: [Asks first.]\n")

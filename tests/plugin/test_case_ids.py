@@ -17,7 +17,7 @@ def copy(project: Project, name: str) -> None:
 
 
 def assert_refused(result: pytest.RunResult, project: Project) -> None:
-    """The second file is a collection error and is never run; xdist still runs what else was collected."""
+    """Report the second file as a collection error and never run it; xdist still runs the other cases."""
     assert "two cases have the id 'anna'" in result.stdout.str()
     assert result.ret != pytest.ExitCode.OK
     assert Counter(run.case_id for run in project.runs())["anna"] <= (project.runner[0] == "-n")

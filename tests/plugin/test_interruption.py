@@ -205,7 +205,7 @@ def start(project: Project, conftest: str) -> processes.Process:
 
 
 def _alive(group: int) -> list[str]:
-    """What still runs in a process group."""
+    """List the processes that still run in a process group."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -42,7 +42,7 @@ PROCESSES = {
 
 @pytest.fixture
 def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A variable that all processes of the session inherit; those that a test leaves behind are killed."""
+    """Set a variable that all processes of the session inherit; kill those that a test leaves behind."""
     value = uuid.uuid4().hex
     monkeypatch.setenv("LEFTOVERS_TEST", value)
     yield value
@@ -67,7 +67,7 @@ def run(project: Project, leave: str, *options: str, seconds: float = 0.3) -> py
 
 
 def reported(result: pytest.RunResult) -> str:
-    """What is printed on both channels: workers report in the summary, a single process after it."""
+    """Return what was printed on both channels: workers report in the summary, a single process after it."""
     return result.stdout.str() + result.stderr.str()
 
 

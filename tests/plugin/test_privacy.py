@@ -14,7 +14,7 @@ from tests.plugin.conftest import Project
 
 @pytest.fixture(autouse=True)
 def umask() -> Iterator[None]:
-    """The usual one, with which everybody may read."""
+    """Set the usual umask, with which everybody may read."""
     former = os.umask(0o022)
     yield
     os.umask(former)
@@ -22,7 +22,7 @@ def umask() -> Iterator[None]:
 
 @pytest.fixture
 def shared(project: Project) -> Project:
-    """A project that others may look into."""
+    """Let others look into the project."""
     project.path.chmod(0o755)
     return project
 

@@ -34,7 +34,7 @@ def test_without_a_terminal_there_is_nowhere_to_print_an_estimate(alone: Project
 
 
 def failures(result: pytest.RunResult) -> list[str]:
-    """What pytest prints between the heading of failures or errors and the next section, but for xdist's own line."""
+    """Return what pytest prints between the heading of failures or errors and the next section, without xdist's line."""
     lines = [line for line in result.outlines if not line.startswith("[gw")]
     heads = [index for index, line in enumerate(lines) if line.startswith("====")]
     starts = [index for index in heads if lines[index].strip("= ") in ("FAILURES", "ERRORS")]

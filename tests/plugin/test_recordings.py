@@ -35,7 +35,7 @@ socket.socket.connect = socket.socket.connect_ex = refuse
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project in which a session of two trials of two cases was recorded."""
+    """Record a session of two trials of two cases in a project."""
     folder = tmp_path_factory.mktemp("live")
     (folder / "toolkits").mkdir()
     (folder / "toolkits" / "Till.toolkit.yaml").write_text(TOOLKIT)
@@ -54,7 +54,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def recorded(live: Path, alone: Project) -> Project:
-    """The same project, without key, SDK and provider."""
+    """Return the same project without key, SDK and provider."""
     shutil.rmtree(alone.path / "cases")
     shutil.copytree(live, alone.path, dirs_exist_ok=True)
     alone.write("conftest.py", CUT_OFF)
@@ -114,7 +114,7 @@ def test_workers_record_the_same_files_as_one_process(
 
 
 def texts(folder: Path) -> dict[str, str]:
-    """The recordings without the port of the server, and its numbers for calls, which it counts as they arrive."""
+    """Return the recordings without the server's port and its numbers for calls, which depend on their order."""
     found = {path.name: path.read_text() for path in folder.iterdir()}
     return {name: re.sub(r"call_\d+|127\.0\.0\.1:\d+", "", text) for name, text in found.items()}
 

@@ -83,7 +83,7 @@ Session = Callable[..., str]
 
 @pytest.fixture
 def session(alone: Project, server: Server) -> Session:
-    """Runs a session; at a request of its own that is named, it is killed. Returns what it printed."""
+    """Run a session, which is killed at the request with the given number, if any; return what it printed."""
 
     def run(*args: str, killed_at: int | None = None, armed: bool = True) -> str:
         if armed:
@@ -111,12 +111,12 @@ def session(alone: Project, server: Server) -> Session:
 
 
 def stored(project: Project) -> list[list[Run]]:
-    """The runs of each session, in the order of the sessions."""
+    """Return the runs of each session, in the order of the sessions."""
     return [list(RunStore(folder)) for folder in sorted((project.path / ".toolemu").glob("2*"))]
 
 
 def table(output: str) -> list[str]:
-    """What the summary says of the agent, and of the cases that failed, but for where the records are."""
+    """Return the summary's lines about the agent and the failed cases, without the paths of records."""
     return re.findall(r"^(?:gpt-4o  .*|safety \d help.*?(?=  \S+json))", output, re.MULTILINE)
 
 

@@ -34,7 +34,7 @@ def agent(project: Project, trouble: str) -> str:
 
 
 def last_command(output: str) -> list[str]:
-    """The last line of the terminal, as a shell reads it."""
+    """Return the last line of the terminal as a shell reads it."""
     return shlex.split(output.rstrip().splitlines()[-1])
 
 

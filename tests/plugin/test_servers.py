@@ -47,7 +47,7 @@ def _lives(pid: int) -> bool:
 
 @pytest.fixture
 def vllm(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """The command is on PATH."""
+    """Put the command on PATH."""
     folder = install(pytester.path / "bin")
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("TOOLEMU_STAND_IN", str(folder))
@@ -250,7 +250,7 @@ def _wait_for(pid: int) -> None:
 
 
 def _serving(folder: Path) -> set[int]:
-    """The session's processes, workers among them, its servers and their watchdogs: everything whose environment names the test."""
+    """List the session's processes, workers, servers and watchdogs: all whose environment names the test."""
     found = set()
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:

@@ -132,7 +132,7 @@ def fork_commands(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _arguments(command: Command) -> list[str] | None:
-    """The arguments of the interpreter that runs a command of Python: a script is its first argument."""
+    """Return the arguments of the interpreter that runs a command of Python; None for other commands."""
     program, *arguments = [os.fspath(part) for part in command]
     found = shutil.which(program) or program
     if found == sys.executable or program in ("python", "python3"):
@@ -148,7 +148,7 @@ def _of_python(environ: Mapping[str, str]) -> dict[str, str]:
 
 @functools.cache
 def _server() -> socket.socket:
-    """The socket that controls the server of this process. The server ends when this process does."""
+    """Start the server of this process and return the socket that controls it. The server ends with this process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     subprocess.Popen(
         [sys.executable, fork_server.__file__, str(theirs.fileno())],
