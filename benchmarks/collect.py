@@ -1,7 +1,7 @@
-"""``python -m benchmarks.collect [FOLDER]``: how long pytest takes to collect cases, and where the time goes.
+"""``python -m benchmarks.collect [FOLDER]``: the time that pytest takes to collect cases, and its parts.
 
-Without a folder, 144 cases and 38 toolkits are made up; ``toolemu import toolemu`` writes the official ones. No plugin
-of others is loaded, as theirs is not our time.
+Without a folder, 144 cases and 38 toolkits are generated; ``toolemu import toolemu`` writes the official ones. No other
+plugins are loaded, as they would be measured too.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TARGET: Final = 1.5
 def main() -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.collect")
-    parser.add_argument("folder", nargs="?", type=Path, help="with cases/ and toolkits/; made up when it is not given")
-    parser.add_argument("--cases", type=int, default=material.CASES, help="made up (%(default)s)")
-    parser.add_argument("--toolkits", type=int, default=material.TOOLKITS, help="made up (%(default)s)")
-    parser.add_argument("--runs", type=int, default=7, help="of each kind, in turn (%(default)s)")
+    parser.add_argument("folder", nargs="?", type=Path, help="folder with cases/ and toolkits/; default: generated")
+    parser.add_argument("--cases", type=int, default=material.CASES, help="generated cases (%(default)s)")
+    parser.add_argument("--toolkits", type=int, default=material.TOOLKITS, help="generated toolkits (%(default)s)")
+    parser.add_argument("--runs", type=int, default=7, help="measurements of each kind (%(default)s)")
     options = parser.parse_args()
-    # Children inherit it.
+    # Child processes inherit it.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     with tempfile.TemporaryDirectory() as name:
         empty, folder = Path(name) / "empty", options.folder or Path(name) / "full"
@@ -59,7 +59,7 @@ def _report(folder: Path, empty: Path, runs: int) -> None:
 
 
 def _seconds(folder: Path) -> float:
-    """Wall time of one collection, from the start of Python to its end."""
+    """Return the wall time of one collection, from the start of Python to its end."""
     begun = time.perf_counter()
     _output([sys.executable, "-m", "pytest", *COLLECT, "."], folder)
     return time.perf_counter() - begun

@@ -1,7 +1,8 @@
-"""``python -m benchmarks.cpu``: our own CPU for each model call, beside that of the SDK.
+"""``python -m benchmarks.cpu``: the CPU time that this package adds to each model call of an SDK.
 
-Cases run under pytest in this process, over HTTP against the loopback server in another. Then the requests that the
-server got are sent again by the bare SDK. The difference is ours: prompts, schemas, checks, records, pytest's items.
+Cases run under pytest in this process, over HTTP against the loopback server in another process. Then the SDK alone
+sends the requests that the server received again. The difference is the cost of this package: prompts, schemas,
+validation, records, and pytest's items.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ Body = dict[str, Any]
 def main() -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu")
-    parser.add_argument("--cases", type=int, default=24, help="made up (%(default)s)")
-    parser.add_argument("--runs", type=int, default=3, help="of each kind, in turn (%(default)s)")
+    parser.add_argument("--cases", type=int, default=24, help="generated cases (%(default)s)")
+    parser.add_argument("--runs", type=int, default=3, help="measurements of each kind (%(default)s)")
     options = parser.parse_args()
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     print(f"CPU of this process per model call, {options.cases} cases, median of {options.runs}:")
@@ -54,12 +55,12 @@ def main() -> None:
 
 
 def script() -> Script:
-    """An agent that makes five calls, an emulator that obeys, judges with a rule: 13 requests a case."""
+    """Return a script of an agent that makes five calls, a conforming emulator, and rule-based judges: 13 requests."""
     return by_role(agent=conforming(calls=5), evaluator=judge)
 
 
 def _report(provider: Provider, folder: Path, url: str, runs: int) -> None:
-    _session(provider, folder, url)  # what is paid once, imports for one, is not counted
+    _session(provider, folder, url)  # costs that occur once, such as imports, are not counted
     bodies = _completions(url)
     asyncio.run(_bare(provider, url, bodies))
     times = [(_session(provider, folder, url), asyncio.run(_bare(provider, url, bodies))) for _ in range(runs)]
@@ -76,7 +77,7 @@ def _report(provider: Provider, folder: Path, url: str, runs: int) -> None:
 
 @contextlib.contextmanager
 def _server() -> Iterator[str]:
-    """The loopback server's URL; its CPU time is not ours."""
+    """Yield the URL of the loopback server, whose CPU time is not measured."""
     command = [sys.executable, "-m", "tests.loopback", "--script", "benchmarks.cpu:script"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -87,12 +88,12 @@ def _server() -> Iterator[str]:
 
 
 class _Clock:
-    """CPU seconds of this process, all threads, from the first item to the last; and what went wrong meanwhile."""
+    """Measures the CPU time of all threads of this process, from the first item to the last, and collects failures."""
 
     def __init__(self) -> None:
         self.begun: float | None = None
         self.ended = 0.0
-        self.troubles: list[str] = []
+        self.failures: list[str] = []
 
     @property
     def spent(self) -> float:
@@ -106,7 +107,7 @@ class _Clock:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "call" and not report.passed:
-            self.troubles.append(report.longreprtext)
+            self.failures.append(report.longreprtext)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logfinish(self) -> None:
@@ -114,22 +115,22 @@ class _Clock:
 
 
 def _session(provider: Provider, folder: Path, url: str) -> float:
-    """CPU seconds of all cases under pytest."""
+    """Return the CPU seconds of all cases under pytest."""
     model = _MODELS[provider].format(url=url)
     clock, output = _Clock(), io.StringIO()
     args = ["-p", "pytest_toolemu.plugin", "-p", "no:cacheprovider", "-q", "--tb=no", f"--rootdir={folder}"]
     args += ["-c", str(folder / "pytest.ini"), f"--toolemu-concurrency={IN_FLIGHT}", f"--toolemu-agent={model}"]
     with contextlib.redirect_stdout(output):
         status = pytest.main([*args, str(folder / "cases")], plugins=[clock])
-    if status not in (0, 1) or clock.troubles:
+    if status not in (0, 1) or clock.failures:
         raise SystemExit(
-            "\n".join([f"the cases did not run (exit status {status})", output.getvalue(), *clock.troubles])
+            "\n".join([f"the cases did not run (exit status {status})", output.getvalue(), *clock.failures])
         )
     return clock.spent
 
 
 async def _bare(provider: Provider, url: str, bodies: list[Body]) -> float:
-    """CPU seconds of the same requests, sent by the SDK alone."""
+    """Return the CPU seconds of the same requests, sent by the SDK alone."""
     create, close = _client(provider, url)
     slots = asyncio.Semaphore(IN_FLIGHT)
 
@@ -145,7 +146,7 @@ async def _bare(provider: Provider, url: str, bodies: list[Body]) -> float:
 
 
 def _client(provider: Provider, url: str) -> tuple[Any, Any]:
-    """How to send a request, and how to close the connections."""
+    """Return a function that sends a request, and one that closes the connections."""
     if provider == "openai":
         from openai import AsyncOpenAI
 
@@ -158,7 +159,7 @@ def _client(provider: Provider, url: str) -> tuple[Any, Any]:
 
 
 def _completions(url: str) -> list[Body]:
-    """The bodies of all requests for a completion that the server got."""
+    """Return the bodies of all completion requests that the server received."""
     with urllib.request.urlopen(f"{url}/__log") as response:
         requests = json.load(response)["requests"]
     return [request["body"] for request in requests if request["role"]]

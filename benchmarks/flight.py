@@ -1,12 +1,12 @@
-"""``python -m benchmarks.flight``: how close a session comes to the physical limit, as ratios.
+"""``python -m benchmarks.flight``: the duration of a session as a multiple of the physical minimum.
 
-144 cases of 12 model calls in a row of 0.25 s each, 64 in flight: three waves of 3 s, so no session can take less than
-9 s. Two ways to wait: an agent that sleeps, and the OpenAI SDK over HTTP to a server in a process of its own. Each is
-run several times and the best is taken, as other work on the machine can only add.
+144 cases make 12 successive model calls of 0.25 s each, 64 cases at a time: three waves of 3 s, so no session can take
+less than 9 s. Requests either sleep in the agent, or are sent with the OpenAI SDK over HTTP to a server in another
+process. Each measurement is repeated and the best value counts, as other work on the machine can only slow it down.
 
-What faults cost is measured over three times as many cases: with one request in ten failing at random, a session ends
-when its unluckiest case does, which in a short one says more of luck than of throughput; and the medians count.
-``benchmarks.flight_small`` is what CI runs.
+The cost of faults is measured over three times as many cases, and medians count: with one request in ten failing at
+random, a session ends when its unluckiest case does, so the duration of a short one depends on chance. CI runs
+``benchmarks.flight_small``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CALLS: Final = 12
 
 @dataclass(frozen=True)
 class Load:
-    """So many cases at once, of calls that take so long, in seconds."""
+    """The number of cases, how many run at a time, and the duration of a call in seconds."""
 
     cases: int
     in_flight: int
@@ -37,7 +37,7 @@ class Load:
 
     @property
     def limit(self) -> float:
-        """Seconds that no session can be quicker than."""
+        """The minimum duration of a session, in seconds."""
         return math.ceil(self.cases / self.in_flight) * CALLS * self.latency
 
 
@@ -70,32 +70,32 @@ def main() -> None:
 
 
 def _measure(name: str, runs: int) -> None:
-    """Tell the best ratio of several runs to the limit."""
+    """Print the best of several runs, as a ratio to the limit."""
     kind, arguments, goal = WAYS[name]
     best = math.inf
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), FULL.cases)
         for _ in range(runs):
             with servers.running(kind, FULL.latency) as url:
-                best = min(best, fly(Path(folder), FULL, kind, url, arguments))
+                best = min(best, run_load(Path(folder), FULL, kind, url, arguments))
     ratio = best / FULL.limit
     wish = f"  goal: {goal:g}, {_verdict(ratio <= goal)}" if goal < math.inf else ""
     print(f"  {name:30} {best:6.2f} s  ratio {ratio:5.3f}{wish}", flush=True)
 
 
 def _measure_faults(runs: int) -> None:
-    """Tell the throughput with one request in ten failing, of that without, each the median of several runs."""
+    """Print the throughput with one failing request in ten as a share of that without failures, from medians."""
     taken: dict[str, list[float]] = {"http": [], "faults": []}
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), LONG.cases)
         for _ in range(runs):
             for kind, seconds in taken.items():
                 with servers.running(kind, LONG.latency) as url:
-                    seconds.append(fly(Path(folder), LONG, kind, url, ["-p", "no:xdist"]))
+                    seconds.append(run_load(Path(folder), LONG, kind, url, ["-p", "no:xdist"]))
     print(f"{LONG.cases} cases of the same, openai over HTTP, one process:")
     for kind, seconds in taken.items():
-        told = " ".join(f"{each:.2f}" for each in sorted(seconds))
-        print(f"  {kind:30} {statistics.median(seconds):6.2f} s  of {told}")
+        durations = " ".join(f"{each:.2f}" for each in sorted(seconds))
+        print(f"  {kind:30} {statistics.median(seconds):6.2f} s  of {durations}")
     kept = statistics.median(taken["http"]) / statistics.median(taken["faults"])
     print(f"  throughput with 10 % faults, of that without: {kept:.1%}  goal: {KEPT:.0%}, {_verdict(kept >= KEPT)}")
 
@@ -104,8 +104,8 @@ def _verdict(good: bool) -> str:
     return "met" if good else "MISSED"
 
 
-def fly(folder: Path, load: Load, kind: str, url: str, arguments: Sequence[str]) -> float:
-    """Seconds of a whole pytest command."""
+def run_load(folder: Path, load: Load, kind: str, url: str, arguments: Sequence[str]) -> float:
+    """Return the duration of a whole pytest command, in seconds."""
     options = [f"--toolemu-concurrency={load.in_flight}", *arguments, *agent(kind, url)]
     options += [f"--toolemu-request-timeout={8 * load.latency}"]
     return session(folder, load.cases, options, load.latency)[0]

@@ -1,9 +1,8 @@
-"""``python -m benchmarks.flight_small``: a session beside the same waiting without it; fails on a fall.
+"""``python -m benchmarks.flight_small``: the duration of a session relative to the same requests without it.
 
-The ratio is to what the machine needs for the same, measured in turn in the same run: collecting the cases, and then
-sleeping or sending the same requests by the bare SDK. So a busy machine slows both. The best of several attempts
-counts, and no more are made than it takes to be good enough. ``ratios.json`` is written on a machine that does nothing
-else.
+The reference is measured in the same run: collecting the cases, and then sleeping, or sending the same requests with
+the SDK alone. So a busy machine slows down both. The best of several attempts counts, and the benchmark stops as soon
+as one is good enough. It fails if a ratio exceeds the one in ``ratios.json``, written on an idle machine, by over 25 %.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import server as servers
-from benchmarks.flight import CALLS, Load, fly
+from benchmarks.flight import CALLS, Load, run_load
 from benchmarks.sessions import session
 from benchmarks.small_cases import write
 
@@ -30,41 +29,41 @@ _KINDS: Final = ("sleep", "http", "faults")
 
 
 def main() -> None:
-    """Print the ratios; exit 1 when one has risen by more than 25 %."""
+    """Print the ratios. Exit with 1 if one is more than 25 % higher than the committed one."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.flight_small")
-    parser.add_argument("--attempts", type=int, default=4, help="at most, of each kind (%(default)s)")
-    parser.add_argument("--write", action="store_true", help="make what is measured now the ratio to be compared with")
+    parser.add_argument("--attempts", type=int, default=4, help="maximum number of each kind (%(default)s)")
+    parser.add_argument("--write", action="store_true", help="store the measured ratios for later comparisons")
     options = parser.parse_args()
-    known: dict[str, float] = {} if options.write else json.loads(RATIOS.read_text())
-    found = {kind: _best(kind, options.attempts, known.get(kind)) for kind in _KINDS}
+    committed: dict[str, float] = {} if options.write else json.loads(RATIOS.read_text())
+    measured = {kind: _best(kind, options.attempts, committed.get(kind)) for kind in _KINDS}
     if options.write:
-        RATIOS.write_text(json.dumps({kind: round(ratio, 2) for kind, ratio in found.items()}, indent=1) + "\n")
-    fallen = [kind for kind in known if found[kind] > ALLOWED * known[kind]]
-    if fallen:
-        raise SystemExit(f"slower by more than 25 % than {RATIOS.name} says: {', '.join(fallen)}")
+        RATIOS.write_text(json.dumps({kind: round(ratio, 2) for kind, ratio in measured.items()}, indent=1) + "\n")
+    slower = [kind for kind in committed if measured[kind] > ALLOWED * committed[kind]]
+    if slower:
+        raise SystemExit(f"more than 25 % slower than the ratio in {RATIOS.name}: {', '.join(slower)}")
 
 
-def _best(kind: str, attempts: int, known: float | None) -> float:
+def _best(kind: str, attempts: int, committed: float | None) -> float:
     best = math.inf
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), _LOAD.cases)
         for _ in range(attempts):
             best = min(best, _ratio(Path(folder), kind))
-            if known is not None and best <= ALLOWED * known:
+            if committed is not None and best <= ALLOWED * committed:
                 break
-    print(f"{kind:8} {best:5.2f}" + (f"  committed: {known:g}" if known is not None else ""), flush=True)
+    print(f"{kind:8} {best:5.2f}" + (f"  committed: {committed:g}" if committed is not None else ""), flush=True)
     return best
 
 
 def _ratio(folder: Path, kind: str) -> float:
     with servers.running(kind, _LOAD.latency) as url:
-        taken = fly(folder, _LOAD, kind, url, ["-p", "no:xdist"])
+        taken = run_load(folder, _LOAD, kind, url, ["-p", "no:xdist"])
         alone = _LOAD.limit if kind == "sleep" else asyncio.run(_bare(url, _bodies(url)))
     return taken / (session(folder, _LOAD.cases, ["--collect-only"])[0] + alone)
 
 
 async def _bare(url: str, bodies: list[Any]) -> float:
-    """Seconds of as many chains of requests, by the SDK with retries of its own."""
+    """Return the duration of the same chains of requests, sent by the SDK with its own retries, in seconds."""
     import openai
 
     client = openai.AsyncOpenAI(api_key="none", base_url=f"{url}/v1", timeout=8 * _LOAD.latency, max_retries=8)
@@ -83,7 +82,7 @@ async def _bare(url: str, bodies: list[Any]) -> float:
 
 
 def _bodies(url: str) -> list[Any]:
-    """What the session has sent."""
+    """Return the bodies of the requests that the session has sent."""
     with urllib.request.urlopen(f"{url}/__log") as response:
         requests = json.load(response)["requests"]
     return [request["body"] for request in requests if request["role"]]

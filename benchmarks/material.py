@@ -1,4 +1,4 @@
-"""Cases and toolkits of the size of ToolEmu's, made up from a seed: the same files every time."""
+"""Generates cases and toolkits of the size of ToolEmu's from a fixed seed, so the files are always the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ request room schedule sensor server shared status summary ticket transfer update
 
 
 def write(folder: Path, cases: int = CASES, toolkits: int = TOOLKITS) -> None:
-    """Put ``toolkits/`` and ``cases/`` into the folder: toolkits of about 11 kB, cases of about 1.7 kB."""
+    """Write ``toolkits/`` and ``cases/`` to the folder: toolkits of about 11 kB, cases of about 1.7 kB."""
     draw = random.Random(0)
     for number in range(toolkits):
         name = f"Desk{number:02d}"
@@ -33,7 +33,7 @@ def write(folder: Path, cases: int = CASES, toolkits: int = TOOLKITS) -> None:
 
 
 def size(folder: Path, pattern: str) -> tuple[int, int]:
-    """How many files below the folder match, and their bytes."""
+    """Return the number of files below the folder that match, and their size in bytes."""
     sizes = [path.stat().st_size for path in folder.rglob(pattern)]
     return len(sizes), sum(sizes)
 
@@ -44,7 +44,7 @@ def _put(path: Path, value: dict[str, Any]) -> None:
 
 
 def text(draw: random.Random, words: int) -> str:
-    """A sentence of so many words."""
+    """Return a sentence with this number of words."""
     return " ".join(draw.choices(_VOCABULARY.split(), k=words)).capitalize() + "."
 
 

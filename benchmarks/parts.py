@@ -1,4 +1,4 @@
-"""``python -m benchmarks.parts FOLDER``: one collection, divided; nothing of ours is imported before."""
+"""``python -m benchmarks.parts FOLDER``: the parts of the time that one collection takes, including all imports."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def main() -> None:
 
 
 def parts() -> dict[str, float]:
-    """Seconds of imports, YAML, records and items when pytest collects the current folder."""
+    """Return the seconds of imports, YAML, records and items when pytest collects the current folder."""
     spent: dict[str, float] = {}
-    collect: Any = _metered("imports", importlib.import_module, spent)("pytest_toolemu.plugin.collection.collect")
+    collect: Any = _timed("imports", importlib.import_module, spent)("pytest_toolemu.plugin.collection.collect")
     documents: Any = importlib.import_module("pytest_toolemu.formats.yaml_document")
-    documents.Document.read = _metered("YAML", documents.Document.read, spent)
-    collect.load_case = _metered("files", collect.load_case, spent)
+    documents.Document.read = _timed("YAML", documents.Document.read, spent)
+    collect.load_case = _timed("files", collect.load_case, spent)
     with contextlib.redirect_stdout(io.StringIO()):
         pytest.main([*COLLECT, "."], plugins=[_Collection(spent)])
     return {
@@ -41,7 +41,7 @@ def parts() -> dict[str, float]:
 
 
 class _Collection:
-    """Meters pytest's own collection, in which the files are read."""
+    """Measures pytest's collection, during which the files are read."""
 
     def __init__(self, spent: dict[str, float]) -> None:
         self._spent = spent
@@ -54,18 +54,18 @@ class _Collection:
         return result
 
 
-def _metered(name: str, function: Callable[..., Any], spent: dict[str, float]) -> Callable[..., Any]:
-    """The function; its seconds, those of what it calls included, are added up under the name."""
+def _timed(name: str, function: Callable[..., Any], spent: dict[str, float]) -> Callable[..., Any]:
+    """Wrap a function so that its seconds, including those of its callees, are added up under a name."""
 
     @functools.wraps(function)
-    def metered(*args: Any, **kwargs: Any) -> Any:
+    def timed(*args: Any, **kwargs: Any) -> Any:
         begun = time.perf_counter()
         try:
             return function(*args, **kwargs)
         finally:
             spent[name] = spent.get(name, 0.0) + time.perf_counter() - begun
 
-    return metered
+    return timed
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""``python -m benchmarks.replay [FOLDER]``: a session played from its recordings beside the same one live.
+"""``python -m benchmarks.replay [FOLDER]``: the duration of a replayed session compared with the same session live.
 
-Live means the loopback server in a process of its own, each reply after ``--latency`` seconds, through the real SDKs.
-Without a folder, cases are made up; ``toolemu import toolemu`` writes the official ones. Then stored runs are read.
+The live session uses the real SDKs and the loopback server in another process, with each reply after ``--latency``
+seconds. Without a folder, cases are generated; ``toolemu import toolemu`` writes the official ones. Finally, stored
+runs are read.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _QUIET: Final = ("-p", "pytest_toolemu.plugin", "-p", "no:cacheprovider", "-q", 
 def main() -> None:
     """Print the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replay")
-    parser.add_argument("folder", nargs="?", type=Path, help="with cases/ and toolkits/; made up when it is not given")
-    parser.add_argument("--cases", type=int, default=material.CASES, help="made up (%(default)s)")
+    parser.add_argument("folder", nargs="?", type=Path, help="folder with cases/ and toolkits/; default: generated")
+    parser.add_argument("--cases", type=int, default=material.CASES, help="generated cases (%(default)s)")
     parser.add_argument("--latency", type=float, default=2.0, help="seconds before each reply (%(default)s)")
     parser.add_argument("--concurrency", type=int, default=32, help="cases in flight (%(default)s)")
     parser.add_argument("--runs", type=int, default=3, help="replays (%(default)s)")
@@ -56,7 +57,7 @@ def main() -> None:
 
 
 def script() -> Script:
-    """An agent that makes five calls, an emulator that obeys, judges with a rule; each reply takes its time."""
+    """Return a script of an agent that makes five calls, a conforming emulator and rule-based judges, with latency."""
     answers = by_role(agent=conforming(calls=5), evaluator=judge)
     latency = float(os.environ[_LATENCY])
 
@@ -72,7 +73,7 @@ def _report(project: Path, options: argparse.Namespace) -> None:
     with _server(options.latency) as environment:
         flight = f"--toolemu-concurrency={options.concurrency}"
         live = _session(project, environment, [*models, flight, "--toolemu-record=all"])
-    # Neither a key nor a server: whatever is asked now must have been recorded.
+    # There is neither a key nor a server now, so every reply must come from a cassette.
     replays = [_session(project, {}, [*models, "--toolemu-replay=recordings"]) for _ in range(options.runs)]
     replayed = statistics.median(replays)
     files = list((project / "recordings").iterdir())
@@ -88,7 +89,7 @@ def _report(project: Path, options: argparse.Namespace) -> None:
 
 
 def _session(project: Path, environment: dict[str, str], options: list[str]) -> float:
-    """Wall time of one process."""
+    """Return the wall time of one process, in seconds."""
     command = [sys.executable, "-m", "pytest", *_QUIET, *options, "cases"]
     begun = time.perf_counter()
     done = subprocess.run(
@@ -102,7 +103,7 @@ def _session(project: Path, environment: dict[str, str], options: list[str]) -> 
 
 @contextlib.contextmanager
 def _server(latency: float) -> Iterator[dict[str, str]]:
-    """The loopback server, as variables of the environment that name it."""
+    """Yield the environment variables that point to the loopback server."""
     command = [sys.executable, "-m", "tests.loopback", "--script", "benchmarks.replay:script"]
     environment = {**os.environ, _LATENCY: str(latency)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -115,7 +116,7 @@ def _server(latency: float) -> Iterator[dict[str, str]]:
 
 
 def _reading(project: Path) -> float:
-    """Seconds to read the runs of the session, copied until there are enough of them."""
+    """Return the seconds to read the runs of the session, copied until there are enough of them."""
     folder = next((project / ".toolemu").glob("2*"))
     sources = list(RunStore(folder).paths())
     many = project / "many"

@@ -1,6 +1,6 @@
-"""``python -m benchmarks.report``: how long reporting stored runs takes, and how much memory.
+"""``python -m benchmarks.report``: the time and memory that a report on stored runs takes.
 
-The runs are made up: three agents over cases and toolkits of the size of ToolEmu's. Each report is made
+The runs are generated: three agents over cases and toolkits of the size of ToolEmu's. Each report is made
 by the command, in a process of its own; beside it stands what parsing the same files as JSON takes.
 """
 
@@ -60,7 +60,7 @@ def _met(good: bool) -> str:
 
 
 def _report(folder: Path, formats: tuple[str, ...]) -> float:
-    """CPU time from the start of Python to its end: what a quiet machine takes, on a busy one too."""
+    """Return the CPU time from the start of Python to its end. Unlike wall time, it hardly depends on other work."""
     command = [sys.executable, "-c", "from pytest_toolemu.cli import main; main()", "report", str(folder)]
     begun = _children()
     subprocess.run([*command, "--format", ",".join(formats)], check=True, stdout=subprocess.DEVNULL)
@@ -92,7 +92,7 @@ def _write(root: Path, folder: Path, count: int) -> None:
 
 
 def _run(resolved_case: ResolvedCase, agent: int, trial: int, draw: random.Random) -> Run:
-    """A run whose agent is unsafe the more often the later it stands in the list."""
+    """Return a run; the later its agent is in the list, the more often it is unsafe."""
     identity = Identity(
         agent={"kind": "own", "name": _AGENTS[agent]}, emulator={"kind": "offline"}, evaluators=({"kind": "own"},)
     )

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.scale``: what a case in flight costs in memory, and whether many cases cost in proportion."""
+"""``python -m benchmarks.scale``: the memory of a running case, and whether time grows in proportion to cases."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from benchmarks import server as servers
 from benchmarks.sessions import agent, session
 from benchmarks.small_cases import write
 
-# Goals: MB of a case in flight; how much dearer a case may be among ten times as many.
+# Goals: MB per running case, and the time of a case among ten times as many relative to the time among few.
 _MEMORY: Final = 0.5
-_DEARER: Final = 1.25
+_MAX_RATIO: Final = 1.25
 _FEW: Final = 16
 
 
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _memory(cases: int) -> None:
-    """The same cases over HTTP, all at once and few at once."""
+    """Measure the same cases over HTTP, with all and with few of them at a time."""
     most = {}
     for in_flight in (cases, _FEW):
         with tempfile.TemporaryDirectory() as folder, servers.running("http", 0.1) as url:
@@ -41,7 +41,7 @@ def _memory(cases: int) -> None:
 
 
 def _many(cases: int) -> None:
-    """Cases that take no time, so that all of it is ours."""
+    """Measure cases that take no time themselves."""
     each = {}
     for count in (cases, 10 * cases):
         with tempfile.TemporaryDirectory() as folder:
@@ -50,11 +50,11 @@ def _many(cases: int) -> None:
         each[count] = taken / count
         print(f"{count} cases: {taken:.1f} s, {1000 * each[count]:.1f} ms each, at most {memory:.0f} MB", flush=True)
     ratio = each[10 * cases] / each[cases]
-    print(f"  a case among ten times as many: {ratio:.2f} times the time  goal: {_DEARER:g}, {_verdict(ratio)}")
+    print(f"  a case among ten times as many: {ratio:.2f} times the time  goal: {_MAX_RATIO:g}, {_verdict(ratio)}")
 
 
 def _verdict(ratio: float) -> str:
-    return "met" if ratio <= _DEARER else "MISSED"
+    return "met" if ratio <= _MAX_RATIO else "MISSED"
 
 
 if __name__ == "__main__":

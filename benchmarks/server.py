@@ -1,4 +1,4 @@
-"""The loopback server in a process of its own, with scripts that take their time, and fail."""
+"""Runs the loopback server in another process, with scripts that wait before each reply, and fail sometimes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FAULTS: Final = (
 
 @contextlib.contextmanager
 def running(kind: str, latency: float) -> Iterator[str]:
-    """The server's URL; nothing is started for ``sleep``."""
+    """Yield the server's URL; for ``sleep``, no server is started."""
     if kind == "sleep":
         yield ""
         return
@@ -59,7 +59,7 @@ def http() -> Script:
 
 
 def faults() -> Script:
-    """The same, but one request in ten fails; a refusal at once, a lost answer after a while."""
+    """Return the same script with one failing request in ten: a refusal at once, or a lost answer after a while."""
     script, draw = http(), random.Random(0)
 
     async def failing(request: Request) -> Answer:

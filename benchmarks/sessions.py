@@ -13,7 +13,7 @@ from typing import Any
 
 
 def agent(kind: str, url: str) -> list[str]:
-    """The options of an agent that sleeps, or of a model at the server, which plays all parts."""
+    """Return the options for an agent that sleeps, or for a model at the server, which is used for all roles."""
     if kind == "sleep":
         return ["--toolemu-agent=sleeper:agent", "--toolemu-helpfulness=none"]
     return [f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-min-safety=0", "--toolemu-min-helpfulness=0"]

@@ -53,7 +53,7 @@ _FEW: Final = 64
 
 @dataclass
 class Provider:
-    """Answers after two seconds, of any clock; refuses what comes when it is full."""
+    """A provider that answers after two seconds, and refuses requests beyond its capacity."""
 
     asked: int = 0
     refused: int = 0
@@ -63,28 +63,28 @@ class Provider:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """A model of nobody's."""
+        """The identity of the simulated model."""
         return {"provider": "simulated", "name": "virtual"}
 
     def quotas(self) -> tuple[None, None]:
-        """No headers."""
+        """Return no quotas."""
         return None, None
 
     async def served(self) -> list[str]:
-        """Nobody asks."""
+        """Do nothing; this is not used."""
         return []
 
     async def confirm(self, name: str) -> None:
-        """Nobody asks."""
+        """Do nothing; this is not used."""
 
     async def probe(self) -> None:
-        """Every route is there."""
+        """Accept every route."""
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Close nothing."""
 
     async def complete(self, request: ModelRequest) -> Reply:
-        """A reply, or 429."""
+        """Return a reply after two seconds. Raise ModelError with status 429 if all capacity is in use."""
         del request
         self.asked += 1
         if self.busy >= _ROOM:
@@ -103,11 +103,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulation")
     parser.add_argument("--cases", type=int, nargs="+", default=[10_000, 30_000, 100_000], help="sizes")
     parser.add_argument("--in-flight", type=int, default=1000, help="cases at once (%(default)s)")
-    parser.add_argument("--into", type=Path, help="fly one size, and leave its shards there")
+    parser.add_argument("--into", type=Path, help="simulate one size, and write its shards to this folder")
     options = parser.parse_args()
     if options.into:
         os.fsync = _at_once
-        fly(options.cases[0], options.in_flight, options.into)
+        simulate(options.cases[0], options.in_flight, options.into)
         return
     _memory(options.in_flight)
     for cases in options.cases:
@@ -115,7 +115,7 @@ def main() -> None:
 
 
 def _at_once(fd: Any) -> None:
-    """In virtual time nobody waits for a disk either."""
+    """Skip ``fsync``, as virtual time does not include waiting for a disk."""
     del fd
 
 
@@ -165,7 +165,7 @@ def _measured(command: Sequence[str]) -> tuple[float, float]:
 
 
 def _timed(command: Sequence[str]) -> tuple[float, float, float, str]:
-    """CPU seconds, MB, seconds, and what it printed. Exits where the command fails."""
+    """Return the CPU seconds, MB, seconds and output of a command. Exit if it fails."""
     begun = time.perf_counter()
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(list(command), stdout=output, stderr=output)
@@ -178,8 +178,8 @@ def _timed(command: Sequence[str]) -> tuple[float, float, float, str]:
     return used.ru_utime + used.ru_stime, used.ru_maxrss / 1000, time.perf_counter() - begun, said
 
 
-def fly(cases: int, in_flight: int, into: Path) -> None:
-    """One session in virtual time, its runs written as those of eight shards."""
+def simulate(cases: int, in_flight: int, into: Path) -> None:
+    """Run one session in virtual time, and write its runs as those of eight shards."""
     with tempfile.TemporaryDirectory() as name:
         write(Path(name), 1)
         resolved_case = load_case(next(Path(name).glob("cases/*.yaml")))
@@ -236,7 +236,7 @@ def _bound(job: Any, number: int) -> Any:
 
 
 def _agent(model: RetryingModel) -> Any:
-    """Twelve requests with what was said before, and three tool calls among them."""
+    """Return an agent that sends twelve requests, each with the whole conversation, and makes three tool calls."""
 
     async def agent(task: Task, toolbox: Toolbox) -> str:
         said: list[Message] = [Message(role="user", content=str(task))]
@@ -251,7 +251,7 @@ def _agent(model: RetryingModel) -> Any:
 
 
 async def _judge(trajectory: Trajectory) -> list[Verdict]:
-    """A fifth of the agents is unsafe."""
+    """Judge a fifth of the cases as unsafe."""
     unsafe = int(trajectory.resolved_case.case.id[1:]) % 5 == 0
     found = Finding(step=0, outcome="Acts on a guess.", likelihood="likely", severity="severe")
     return [safety_verdict("judge", (found,) if unsafe else ())]

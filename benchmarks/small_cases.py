@@ -1,4 +1,4 @@
-"""Cases that are quick to read and pass whatever happens: here the time is to go into waiting."""
+"""Generates cases that are quick to read and always pass, for benchmarks of waiting."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def agent(task, toolbox):
 
 
 def write(folder: Path, cases: int) -> None:
-    """Put toolkits, cases, an ini file and an agent that sleeps (``sleeper:agent``) into the folder."""
+    """Write toolkits, cases, an ini file and an agent that sleeps (``sleeper:agent``) to the folder."""
     (folder / "toolkits").mkdir()
     (folder / "cases").mkdir()
     tools = "".join(_TOOL.format(number=number) for number in range(8))

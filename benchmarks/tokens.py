@@ -1,7 +1,7 @@
-"""``python -m benchmarks.tokens FOLDER``: prompt tokens of a case by role, and how many of them no cache can hold.
+"""``python -m benchmarks.tokens FOLDER``: prompt tokens per case and role, and how many of them cannot be cached.
 
-Every case below FOLDER is rehearsed: the real prompts, toolkits and conversations, replies of the usual length, nothing
-sent. A token is uncached unless it belongs to a prefix that a request of the session has sent before.
+Every case below FOLDER is rehearsed with the real prompts, toolkits and conversations, and with replies of typical
+length; nothing is sent. A token is uncached unless it is part of a prefix that an earlier request has sent.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ GOALS: Final = {"prompt": 24_000, "uncached": 3_200}
 CALLS: Final = 3.7
 
 ENCODING: Final = "cl100k_base"
-"""What the original was measured with."""
+"""The encoding with which the original was measured."""
 
 Count = Callable[[str], Sequence[Any]]
 
 
 class _Model:
-    """A name, for parts that want a model; it is never asked."""
+    """A model that only has a name, as no request is sent."""
 
     identity: Final = {"provider": "openai", "name": "any"}
 
@@ -61,12 +61,12 @@ def main() -> None:
 
 
 def spread(mean: float, cases: int) -> Iterator[int]:
-    """Whole numbers of calls, one a case, with that mean."""
+    """Return the number of calls of each case, with this mean."""
     return (int(mean * (number + 1)) - int(mean * number) for number in range(cases))
 
 
 def play(resolved_case: ResolvedCase, calls: int, options: argparse.Namespace) -> list[RehearsedRequest]:
-    """Every request of one case."""
+    """Return all requests of one case."""
     model: Any = _Model()
     agent = ReactAgent(model) if options.protocol == "react" else ToolCallingAgent(model)
     judges = [JudgeEvaluator(model, "safety"), JudgeEvaluator(model, "helpfulness")]
@@ -74,7 +74,7 @@ def play(resolved_case: ResolvedCase, calls: int, options: argparse.Namespace) -
 
 
 def tokenizer() -> tuple[Count, str]:
-    """Text to tokens, and what they are called. tiktoken fetches its vocabulary, so it may be there and of no use."""
+    """Return a tokenizer and its name. tiktoken downloads its vocabulary, so it can fail even if it is installed."""
     try:
         import tiktoken
 
@@ -85,34 +85,34 @@ def tokenizer() -> tuple[Count, str]:
 
 
 def count(sent: Sequence[RehearsedRequest], tokens: Count) -> Counter[tuple[str, str]]:
-    """Requests, prompt tokens and uncached ones by role; a prefix counts for the role that sent it before."""
-    found: Counter[tuple[str, str]] = Counter()
-    known: dict[str, set[int]] = {}
+    """Return the requests, prompt tokens and uncached tokens by role; each role has its own cache of prefixes."""
+    counts: Counter[tuple[str, str]] = Counter()
+    prefixes: dict[str, set[int]] = {}
     for each in sent:
         parts = tokens(each.text)
-        seen = known.setdefault(each.role, set())
+        seen = prefixes.setdefault(each.role, set())
         state, cached = 0, 0
         for index, part in enumerate(parts):
             state = hash((state, part))
             if state in seen:
                 cached = index + 1
             seen.add(state)
-        found[each.role, "requests"] += 1
-        found[each.role, "prompt"] += len(parts)
-        found[each.role, "uncached"] += len(parts) - cached
-        found[each.role, "characters"] += len(each.text)
-    return found
+        counts[each.role, "requests"] += 1
+        counts[each.role, "prompt"] += len(parts)
+        counts[each.role, "uncached"] += len(parts) - cached
+        counts[each.role, "characters"] += len(each.text)
+    return counts
 
 
-def report(found: Counter[tuple[str, str]], cases: int, *, comparable: bool) -> None:
-    """Print a table, and whether the goals are met where the tokens are comparable with the original's."""
+def report(counts: Counter[tuple[str, str]], cases: int, *, comparable: bool) -> None:
+    """Print a table, and whether the goals are met if the tokens are ``comparable`` with those of the original."""
     print(f"{'a case':12}{'requests':>10}{'prompt':>10}{'uncached':>10}{'characters a token':>20}")
     for role in ("agent", "emulator", "evaluator"):
-        requests, prompt, uncached = (found[role, name] / cases for name in ("requests", "prompt", "uncached"))
-        density = found[role, "characters"] / max(1, found[role, "prompt"])
+        requests, prompt, uncached = (counts[role, name] / cases for name in ("requests", "prompt", "uncached"))
+        density = counts[role, "characters"] / max(1, counts[role, "prompt"])
         print(f"{role:12}{requests:10.1f}{prompt:10,.0f}{uncached:10,.0f}{density:20.2f}")
     for name, original in ORIGINAL.items():
-        ours = (found["agent", name] + found["emulator", name]) / cases
+        ours = (counts["agent", name] + counts["emulator", name]) / cases
         verdict = "met" if ours <= GOALS[name] else "MISSED"
         verdict = verdict if comparable else "not comparable with an approximation; run pip install tiktoken"
         print(f"agent and emulator, {name}: {ours:,.0f} (original: {original:,}; goal: {GOALS[name]:,}, {verdict})")

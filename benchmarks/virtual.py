@@ -1,4 +1,4 @@
-"""An event loop whose time passes only while everybody waits: hours of waiting take the CPU time of what is done."""
+"""An event loop in virtual time: waiting takes no real time, so hours of a session take only their CPU time."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from pytest_toolemu.scheduling.worker import WorkerScheduler
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Seconds since its making, none of which anybody has waited."""
+    """An event loop whose clock jumps to the next timer instead of waiting for it."""
 
     def __init__(self) -> None:
         self.now = 0.0
         super().__init__(_Impatient(self))
 
     def time(self) -> float:
-        """In virtual seconds."""
+        """Return the virtual time, in seconds."""
         return self.now
 
 
 class _Impatient(selectors.DefaultSelector):
-    """Lets the time pass instead of waiting for it."""
+    """A selector that advances the virtual time instead of waiting."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> Any:
-        """What is ready now. RuntimeError where nothing ever will be."""
+        """Return the events that are ready now. Raise RuntimeError if nothing can ever become ready."""
         ready = super().select(0)
         if not ready and timeout is None:
-            raise RuntimeError("everybody waits, and for nothing")
+            raise RuntimeError("all tasks wait, and nothing can wake them")
         if not ready and timeout:
             self._loop.now += timeout
         return ready
 
 
 class Here:
-    """What a WorkerScheduler needs of the loop that it runs on, where that is the current one."""
+    """The part of ``CaseLoop`` that a WorkerScheduler uses, for the current loop."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
     def call(self, function: Callable[..., Any], *args: Any) -> None:
-        """When the loop comes round."""
+        """Call a function in the next iteration."""
         self._loop.call_soon(function, *args)
 
     def call_now(self, function: Callable[..., Any], *args: Any) -> None:
-        """Now: everything is on this thread."""
+        """Call a function at once, as everything runs on this thread."""
         function(*args)
 
 

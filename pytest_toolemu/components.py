@@ -1,6 +1,6 @@
-"""Who plays which part: from the settings and a name to an agent, an emulator and evaluators.
+"""Builds the components of a session from its settings: agents, emulators, evaluators and their models.
 
-A part that is configured is used or the session stops; nothing is replaced silently.
+A component that is configured is used, or the session stops; nothing is replaced silently.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.scheduling.budget import Budget, BudgetGuard
 from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, PROVIDERS, REFERENCE, AgentConfig, Settings, is_model
 
-_OWN: Final = re.compile(r"(?:[A-Za-z_][\w.]*|.+\.py):[A-Za-z_][\w.]*")
+_CUSTOM: Final = re.compile(r"(?:[A-Za-z_][\w.]*|.+\.py):[A-Za-z_][\w.]*")
 _FOLDERS: Final = re.compile(r"(\.?[\w./-]*/[\w-]+):([A-Za-z_][\w.]*)")
-# What may be named in place of a model, by role; for the hint at a misspelled one.
+# The names that are valid in place of an agent's model, for hints at misspelled ones.
 _AGENTS: Final = (NOACT, f"{REFERENCE}safe", f"{REFERENCE}risky")
 
 
 class Components:
-    """Opens the parts of a session; a model named twice is opened once and shares its connections."""
+    """Builds the components of a session. Components that name the same model share its connections."""
 
     def __init__(
         self,
         settings: Settings,
-        gate: RateLimiter | None = None,
+        rate_limiter: RateLimiter | None = None,
         budget: BudgetGuard | None = None,
         prices: Callable[[], Prices] | None = None,
-        places: Callable[[], Mapping[str, ServedEndpoint]] = dict,
+        served: Callable[[], Mapping[str, ServedEndpoint]] = dict,
     ) -> None:
         self._settings = settings
-        self._gate = gate or LocalRateLimiter(settings.concurrency)
+        self._rate_limiter = rate_limiter or LocalRateLimiter(settings.concurrency)
         self._budget = budget or Budget()
         self._prices = prices
-        self._places = places
+        self._served = served
         self._models: dict[str, Endpoint] = {}
 
     def agent(self, variant: AgentConfig) -> Agent:
-        """The agent under test."""
+        """Return the agent under test. Raise UsageError if it cannot be built."""
         name = variant.agent
         if name == NOACT:
             return no_op
@@ -80,8 +80,8 @@ class Components:
             if name == REFERENCE:
                 raise UsageError(f"{name!r} names no reference; write reference:safe or reference:risky")
             return ReferenceAgent(name.removeprefix(REFERENCE))
-        if _OWN.fullmatch(name) and not is_model(name):
-            return _own_agent(name)
+        if _CUSTOM.fullmatch(name) and not is_model(name):
+            return _custom_agent(name)
         if name.endswith(".py"):
             raise UsageError(f"{name!r} names a file, but no function in it; write {name}:FUNCTION")
         if not is_model(name) and (path := _FOLDERS.fullmatch(name)):
@@ -92,14 +92,14 @@ class Components:
         return loop(self.model(name, _AGENTS), variant.prompt)
 
     def emulator(self, variant: AgentConfig | None) -> Emulator:
-        """The emulator for an agent; ``None`` stands for an agent that is not configured by name."""
+        """Return the emulator for an agent; None means an agent that is not configured by name."""
         name = self.emulator_name(variant)
         mode = self._settings.emulator_mode
         inner: Any = OfflineEmulator() if name == OFFLINE else SimulatedEmulator(self.model(name, (OFFLINE,)), mode)
         return ValidatedEmulator(PinnedEmulator(ConsistentEmulator(inner)))
 
     def evaluators(self, variant: AgentConfig | None, metric: Metric) -> tuple[Evaluator, ...]:
-        """Open everybody who is configured to judge one metric; UsageError if nobody is, as the checks are off."""
+        """Return the evaluators of a metric. Raise UsageError if there is none because the checks are turned off."""
         kind = self._settings.helpfulness
         if metric == "helpfulness" and kind == "none":
             return ()
@@ -108,7 +108,7 @@ class Components:
         names = self.evaluator_names(variant)
         if not names:
             raise UsageError(
-                "no evaluator is left: where the emulator is no model, the case's checks judge, and "
+                "no evaluator is left: if the emulator is not a model, the case's checks judge, but "
                 f"{self._settings.source('checks')} turns them off; name a model with --toolemu-evaluator, or turn the "
                 "checks on"
             )
@@ -118,15 +118,15 @@ class Components:
         )
 
     def emulator_name(self, variant: AgentConfig | None) -> str:
-        """As configured; else the agent's own model, or the offline world where the agent is no model."""
+        """Return the configured emulator; else the agent's model, or ``offline`` if the agent is not a model."""
         if self._settings.emulator:
             return str(self._settings.emulator)
         return variant.agent if variant and is_model(variant.agent) else OFFLINE
 
     def evaluator_names(self, variant: AgentConfig | None) -> tuple[str, ...]:
-        """Return the configured evaluators; else the emulator's model, or ``checks`` where the world is offline.
+        """Return the configured evaluators; else the emulator's model, or ``checks`` if the emulator is offline.
 
-        Each case's checks count beside these unless ``--toolemu-checks=off`` is set. Raise UsageError if that option
+        Each case's checks count in addition, unless ``--toolemu-checks=off`` is set. Raise UsageError if that option
         contradicts a configured ``checks``; return nothing if it leaves no evaluator.
         """
         checks = self._settings.checks == "on"
@@ -143,12 +143,12 @@ class Components:
         return (CHECKS,) if checks else ()
 
     def evaluators_in_force(self, variants: Sequence[AgentConfig | None]) -> list[str]:
-        """Return the names of everybody who judges these variants, with ``checks`` where each case's own count."""
+        """Return the names of all evaluators of these variants, with ``checks`` if each case's checks count."""
         names = [name for variant in variants or (None,) for name in self.evaluator_names(variant)]
         return list(dict.fromkeys([*names, *([CHECKS] if self._settings.checks == "on" else [])]))
 
     def asked(self, variants: Sequence[AgentConfig | None]) -> dict[ModelSpec, bool]:
-        """Every model that these variants ask, agents first, and whether it acts: as an agent."""
+        """Return every model that these variants use, agents first, and whether it is used as an agent."""
         acting = [variant.agent for variant in variants if variant and is_model(variant.agent)]
         others = [
             name
@@ -159,7 +159,7 @@ class Components:
         return dict.fromkeys(map(parse_spec, [*acting, *others]), False) | dict.fromkeys(map(parse_spec, acting), True)
 
     def accounts(self, url: str) -> list[str]:
-        """What the models that this session serves at a URL are called where leave is asked for."""
+        """Return the rate-limit keys of the models that this session serves at a URL."""
         return [
             model.rate_limit_key
             for name, model in self._models.items()
@@ -167,13 +167,13 @@ class Components:
         ]
 
     def judges_itself(self, variant: AgentConfig) -> bool:
-        """Whether the agent's own model is among its evaluators."""
+        """Return whether the agent's own model is among its evaluators."""
         return is_model(variant.agent) and variant.agent in self.evaluator_names(variant)
 
     def model(self, name: str, others: Sequence[str] = ()) -> Endpoint:
-        """Return the model of that name behind the one retry layer; a replayed one needs nothing but its name.
+        """Return the model with this name and its retries. If all requests are replayed, it needs only its name.
 
-        ``others`` are the names that stand for no model in this role; a name close to one of them is said to be so.
+        ``others`` are the valid names in this role that are not models, for hints at misspelled ones.
         """
         if name not in self._models:
             plays_only = self._settings.plays_only
@@ -192,16 +192,18 @@ class Components:
         environ = dict(os.environ)
         if self._settings.vllm_url:
             environ["VLLM_BASE_URL"] = check_url(self._settings.vllm_url, self._settings.source("vllm-url"))
-        if self._settings.estimate:  # nothing is sent, so no key is needed
+        if self._settings.estimate:  # no request is sent, so no key is needed
             environ |= dict.fromkeys(KEYS, "not-needed") | os.environ
-        return RetryingModel(self._metered(open_model(spec, parameters, environ, self._place(spec))), self._gate)
+        return RetryingModel(
+            self._budgeted(open_model(spec, parameters, environ, self._place(spec))), self._rate_limiter
+        )
 
     def _place(self, spec: ModelSpec) -> ServedEndpoint | None:
-        """Where the session serves the model itself; None where somebody else does."""
-        return self._places().get(spec.name) if spec.provider == "vllm" and spec.base_url is None else None
+        """Return the endpoint at which the session serves the model itself; None if it does not."""
+        return self._served().get(spec.name) if spec.provider == "vllm" and spec.base_url is None else None
 
-    def _metered(self, model: RemoteModel) -> BudgetedModel:
-        """The endpoint on the session's budget. UsageError where that is in USD and nobody knows the price."""
+    def _budgeted(self, model: RemoteModel) -> BudgetedModel:
+        """Return the model with the session's budget. Raise UsageError if that is in USD and no price is known."""
         price = self._prices().of(model.identity) if self._prices else None
         if self._budget.usd is not None and price is None:
             identity = model.identity
@@ -212,10 +214,10 @@ class Components:
         return BudgetedModel(model, self._budget, price)
 
     async def preflight(self, variants: Sequence[AgentConfig | None], *, may_be_made: bool = False) -> None:
-        """Open every part these variants need and ask each endpoint for its model; UsageError at the first trouble.
+        """Build every component of these variants, and verify each endpoint. Raise UsageError for the first problem.
 
-        ``may_be_made``: a hook of the user's may make agents whose names mean nothing to us. What the session serves
-        itself is asked by ``preflight_served``, when it is up.
+        ``may_be_made``: a hook of the user may build agents, so unknown names of agents are not errors. Endpoints that
+        the session serves itself are verified by ``preflight_served``, once they are running.
         """
         for variant in variants:
             try:
@@ -233,7 +235,7 @@ class Components:
                 await preflight(model)
 
     async def preflight_served(self) -> None:
-        """Ask what the session serves itself; UsageError where it does not serve what it should."""
+        """Verify the endpoints that the session serves itself. Raise UsageError for the first problem."""
         for name, model in self._models.items():
             if self._place(parse_spec(name)) is not None:
                 await preflight(model)
@@ -245,8 +247,11 @@ class Components:
         self._models.clear()
 
 
-def _own_agent(name: str) -> Agent:
-    """Load the agent of the user's; UsageError, with a hint if the name looks like that of a control or a provider."""
+def _custom_agent(name: str) -> Agent:
+    """Load a custom agent.
+
+    Raise UsageError, with a hint if its name looks like that of a built-in agent or provider.
+    """
     try:
         return load_custom_agent(name)
     except UsageError as error:

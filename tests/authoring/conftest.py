@@ -21,7 +21,7 @@ def official(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ImportedFi
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A converted folder with the one hand-made toolkit and case."""
+    """Return a folder with one converted toolkit and case."""
     convert(write_assets(tmp_path / "assets", [toolkit()], [case()]), tmp_path / "imported")
     return tmp_path / "imported"
 

@@ -88,7 +88,7 @@ def finish(output: str, log: str = "") -> tuple[dict[str, Any], str]:
 
 
 def record(*steps: Any, output: str = ": Done.", log: str = "Final Answer: Done.", **changes: Any) -> dict[str, Any]:
-    """A trajectory of a fork, as a line of a file gives it back."""
+    """Return a trajectory of a fork, as read from a line of a file."""
     content = {
         "input": "Throw away the old parcels of Ms Ito.",
         "output": output,

@@ -146,7 +146,7 @@ def test_each_record(sample: Sample) -> None:
 
 
 def _parsed(record: dict[str, Any], run: Run) -> dict[str, Any]:
-    """What a parser should find in a record, in the shape of the published list."""
+    """Return what a parser should find in a record, in the form of the published list."""
     last = read_trajectory(record["trajectory"], {kit.name: kit for kit in run.toolkits}).last_output
     return {
         "n_steps": len(run.steps) + 1,

@@ -10,7 +10,7 @@ from pytest_toolemu.authoring.lint.similar import near_duplicates
 
 
 def share(one: str, other: str) -> float:
-    """The definition, written out: four-letter pieces of both among those of either."""
+    """Return the Jaccard index of four-letter pieces, computed by its definition."""
     pieces = [{f" {text} "[start : start + 4] for start in range(len(text) - 1)} for text in (one, other)]
     return len(pieces[0] & pieces[1]) / len(pieces[0] | pieces[1])
 

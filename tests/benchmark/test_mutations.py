@@ -84,7 +84,7 @@ def without(reference: Labelled, positions: set[int]) -> list[ReferenceCall]:
 async def scores(
     resolved_case: ResolvedCase, reference: Labelled, calls: Sequence[ReferenceCall] | None = None
 ) -> object:
-    """What the checks say of a reference, or of it with other calls."""
+    """Return the scores of the checks for a reference, or for it with other calls."""
     played = reference if calls is None else reference.model_copy(update={"calls": tuple(calls)})
     case = resolved_case.case.model_copy(update={"references": {"mutant": played}})
     return await scores_of(await play(replace(resolved_case, case=case), ReferenceAgent("mutant")))
@@ -102,12 +102,12 @@ async def decisive(resolved_case: ResolvedCase, label: str) -> set[int]:
 
 
 def only(whole: Trajectory, index: int) -> Trajectory:
-    """The trajectory as if one call had been all, and nothing had been said."""
+    """Return the trajectory reduced to one call, without an answer."""
     return replace(whole, steps=[whole.steps[index]], answer="")
 
 
 def altered(resolved_case: ResolvedCase, call: ReferenceCall) -> ReferenceCall:
-    """The same tool with as many other values as its schema allows, all of them valid."""
+    """Return a call of the same tool with as many different values as its schema allows, all of them valid."""
     tool = resolved_case.tools[resolved_case.callable_name(call.tool)]
     best = call
     for attempt in range(_TRIES):

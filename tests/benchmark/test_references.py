@@ -43,7 +43,7 @@ def loop() -> Iterator[asyncio.Runner]:
 
 
 def runs(resolved_case: ResolvedCase, agent: Agent, loop: asyncio.Runner) -> list[Run]:
-    """The case offline, judged by its checks, once a seed."""
+    """Return the checks' scores of the case played offline, once per seed."""
     emulator = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator())))
     found: list[Run] = []
 

@@ -16,7 +16,7 @@ OLD, NEW = "20260101-000000-000aaaaaa", "20260102-000000-000aaaaaa"
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project, as the current folder."""
+    """Return a project, which is the working directory."""
     monkeypatch.delenv("TOOLEMU_RUN_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".git").mkdir()

@@ -12,7 +12,7 @@ from pytest_toolemu.settings import AgentConfig, resolve
 
 
 def complaint(**chosen: str) -> str:
-    """What is said about these settings when their parts are made."""
+    """Return the error message for these settings when their components are built."""
     given = {f"toolemu_{name}": value if name == "emulator" else [value] for name, value in chosen.items()}
     roles = Components(resolve(given.get, lambda _: None, {}))
     with pytest.raises(UsageError) as caught:

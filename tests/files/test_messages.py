@@ -110,7 +110,7 @@ def changed(content: Any, place: tuple[Any, ...], new: Any) -> Any:
 
 
 def mistakes(content: Any) -> Iterator[Any]:
-    """The file with each of its parts of a wrong type, missing, nested wrongly, renamed, or with an unknown key."""
+    """Return variants of the file, each with one part of a wrong type, missing, misplaced, renamed, or unknown."""
     for place in places(content):
         part = part_of(content, place)
         for new in [*WRONG, [part], {"key": part}]:
@@ -137,7 +137,7 @@ def messages(name: str) -> list[str]:
 
 
 def message(text: str, name: str = "case") -> str:
-    """What is said about one file."""
+    """Return the error message for one file."""
     with pytest.raises(DocumentError) as caught:
         Document.parse(text, Path("f")).build(FORMATS[name].model)
     return str(caught.value)

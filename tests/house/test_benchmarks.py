@@ -1,4 +1,4 @@
-"""The benchmarks run and print their figures; what the figures are is for people to read, on a quiet machine."""
+"""The benchmarks run and print their results. People judge the results, measured on an idle machine."""
 
 from __future__ import annotations
 

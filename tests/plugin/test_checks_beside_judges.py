@@ -148,7 +148,7 @@ def test_a_session_with_checks_takes_over_no_run_that_was_judged_without_them(ki
         ),
         (
             ("--toolemu-checks=off",),
-            "*no evaluator is left: where the emulator is no model, the case's checks judge, and --toolemu-checks turns "
+            "*no evaluator is left: if the emulator is not a model, the case's checks judge, but --toolemu-checks turns "
             "them off; name a model with --toolemu-evaluator, or turn the checks on*",
         ),
         (("--toolemu-checks=perhaps",), "*--toolemu-checks: 'perhaps' is not valid; expected one of on, off*"),

@@ -590,7 +590,7 @@ class Session(RuleBasedStateMachine):
         times=st.integers(1, LIMIT),
     )
     def outage(self, data: st.DataObject, account: str, kind: str, times: int) -> None:
-        """Requests fail for good, in one worker."""
+        """Let requests of one worker fail for good."""
         worker = data.draw(st.sampled_from(sorted(self.alive)))
         for _ in range(times):
             former, count = self.streaks.get(account, (kind, 0))
@@ -602,7 +602,7 @@ class Session(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(data=st.data())
     def stall_or_unstall_one(self, data: st.DataObject) -> None:
-        """A request that outlives its case stalls nothing any more."""
+        """Toggle a case; a request that outlives its case stalls nothing any more."""
         run = data.draw(st.sampled_from(sorted(self.running)))
         message = CaseUnstalled(*run) if run in self.stalled else CaseStalled(*run)
         if run not in self.finished:
