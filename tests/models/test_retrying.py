@@ -191,23 +191,39 @@ def test_a_wait_for_a_permit_can_be_canceled(loopback: Loopback) -> None:
     using(opened("openai", url), cancelled)
 
 
-def test_waiting_for_permits_and_back_off_do_not_count_as_running_time(loopback: Loopback) -> None:
+def test_waiting_for_permits_and_back_off_do_not_count_as_running_time(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = loopback(faulty(conforming(), {1: Fault(status=503)})).url
 
     async def timed(model: RemoteModel) -> None:
-        rate_limiter = LocalRateLimiter(1)
+        loop, jumps = asyncio.get_running_loop(), [0.0]
+        now = loop.time
+        monkeypatch.setattr(loop, "time", lambda: now() + sum(jumps))
+        rate_limiter, backs_off = LocalRateLimiter(1), asyncio.Event()
         ticket = await rate_limiter.acquire(model.rate_limit_key)
+
+        def draw(*_: float) -> float:
+            backs_off.set()
+            return 60.0
 
         async def case() -> float:
             clock = case_timer.begin()
-            async with clock.limit(0.5):
-                await RetryingModel(model, rate_limiter, draw=lambda *_: 1.0).complete(ModelRequest(QUESTION))
+            async with clock.limit(50):
+                await RetryingModel(model, rate_limiter, draw=draw).complete(ModelRequest(QUESTION))
             return clock.seconds
 
+        async def jump() -> None:
+            for _ in range(10):  # until the case waits
+                await asyncio.sleep(0)
+            jumps.append(60.0)
+
         task = asyncio.create_task(case())
-        await asyncio.sleep(0.6)
+        await jump()
         rate_limiter.release(ticket, RequestOutcome("ok"))
-        assert await task < 0.5
+        await backs_off.wait()
+        await jump()
+        assert await task < 50
 
     using(opened("openai", url), timed)
 
