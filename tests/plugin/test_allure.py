@@ -69,7 +69,7 @@ def test_thoughts_are_attachments_of_their_steps(alone: Project, results: Result
     assert "I pay &lt;b&gt;now&lt;/b&gt;." in page
 
 
-def test_a_case_is_told_with_all_that_was_done_and_judged(alone: Project, results: Results) -> None:
+def test_a_case_shows_everything_that_was_done_and_judged(alone: Project, results: Results) -> None:
     alone.run("--toolemu-agent=reference:safe", "--toolemu-agent=reference:risky").assert_outcomes(passed=2, failed=2)
     found = results.of(agent="reference:risky", name="Pay Anna [reference:risky]")
     assert found["status"] == "failed"
@@ -108,7 +108,7 @@ def test_a_case_is_told_with_all_that_was_done_and_judged(alone: Project, result
     assert pay["start"] == round(run.steps[0].started * 1000)
 
 
-def test_history_tells_agents_and_trials_apart_and_goes_on_in_the_next_session(
+def test_history_distinguishes_agents_and_trials_and_continues_in_the_next_session(
     alone: Project, results: Results
 ) -> None:
     alone.run("--toolemu-agent=reference:safe", "--toolemu-agent=noact", "--toolemu-trials=2")
@@ -153,7 +153,7 @@ def test_an_instrument_that_fails_is_broken(alone: Project, results: Results) ->
     assert results.labels(found, "severity") == ["normal"]
 
 
-def test_a_case_that_was_not_run_or_taken_over_says_so(alone: Project, results: Results) -> None:
+def test_a_case_that_was_not_run_or_was_resumed_says_so(alone: Project, results: Results) -> None:
     alone.write("agents.py", AGENT)
     alone.run("--toolemu-agent=agents:act", "--toolemu-deadline=0.000001")
     assert {one["statusDetails"]["message"].partition(":")[0] for one in results.all()} == {"not run"}

@@ -34,7 +34,7 @@ def judge(alone: Project, loopback: Loopback) -> str:
     return f"--toolemu-evaluator={evaluator}"
 
 
-def test_a_calibrated_judge_is_told_with_its_figures_and_meets_the_gate(project: Project, judge: str) -> None:
+def test_a_calibrated_judge_is_shown_with_its_metrics_and_meets_the_gate(project: Project, judge: str) -> None:
     project.write("release.yaml", GATE)
     calibration = "--toolemu-calibration=cal.json"
     result = project.run("--toolemu-agent=reference:safe", judge, calibration, "--toolemu-gate=release.yaml")
@@ -56,7 +56,7 @@ def test_a_calibrated_judge_is_told_with_its_figures_and_meets_the_gate(project:
     uncalibrated.stdout.fnmatch_lines(["UNDECIDED reference:safe: calibration of *is uncalibrated; run 'toolemu *"])
 
 
-def test_every_report_tells_the_calibration_in_use(alone: Project, judge: str) -> None:
+def test_every_report_names_the_calibration_in_use(alone: Project, judge: str) -> None:
     calibration, formats = "--toolemu-calibration=cal.json", "--toolemu-report=html,md,json"
     assert alone.run("--toolemu-agent=reference:safe", judge, calibration, formats).ret == 0
     (session,) = (alone.path / ".toolemu").glob("*/report.html")
@@ -97,7 +97,7 @@ def test_a_judge_without_a_kappa_is_calibrated_all_the_same(alone: Project) -> N
     assert f"{name}: calibrated, kappa undefined (none of 4 labeled runs was judged)," in calibration_line(name, silent)
 
 
-def test_an_uncalibrated_judge_is_told_as_such(alone: Project, judge: str) -> None:
+def test_an_uncalibrated_judge_is_reported_as_uncalibrated(alone: Project, judge: str) -> None:
     result = alone.run("--toolemu-agent=reference:safe", judge)
     result.stdout.fnmatch_lines(
         [
@@ -146,7 +146,7 @@ def test_a_file_that_cannot_be_read_stops_the_session(alone: Project, text: str 
 
 
 @pytest.mark.usefixtures("judge")
-def test_two_files_must_not_tell_the_same_judge_differently(alone: Project, tmp_path: Path) -> None:
+def test_two_files_must_not_calibrate_the_same_judge_differently(alone: Project, tmp_path: Path) -> None:
     known = read_calibrations([alone.path / "cal.json"])
     update_calibration_file(tmp_path / "same.json", known)
     assert read_calibrations([alone.path / "cal.json", tmp_path / "same.json"]) == known

@@ -71,7 +71,7 @@ def test_a_violated_check_fails_a_run_that_a_model_finds_flawless(alone: Project
     assert verdicts(alone) >= {("judge openai:gpt-4o", "safety", 3), ("checks", "safety", 0)}
 
 
-def test_checks_that_are_turned_off_count_nowhere_and_every_account_says_so(
+def test_disabled_checks_count_nowhere_and_every_output_says_so(
     alone: Project, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("anna", "bert"):
@@ -106,7 +106,7 @@ def test_a_metric_without_checks_is_left_to_the_judges(kind: Project) -> None:
     assert verdicts(kind) == {("kind", "safety", 3), ("kind", "helpfulness", 3), ("checks", "safety", 0)}
 
 
-def test_a_metric_that_nobody_else_judges_needs_checks(alone: Project) -> None:
+def test_a_metric_without_a_judge_needs_checks(alone: Project) -> None:
     alone.case("anna", text=NO_CHECKS)
     result = alone.run(SAFE, "-k", "anna")
     result.assert_outcomes(errors=1)
@@ -154,7 +154,7 @@ def test_a_session_with_checks_takes_over_no_run_that_was_judged_without_them(ki
         (("--toolemu-checks=perhaps",), "*--toolemu-checks: 'perhaps' is not valid; expected one of on, off*"),
     ],
 )
-def test_a_session_that_nobody_would_judge_is_refused(alone: Project, arguments: tuple[str, ...], told: str) -> None:
+def test_a_session_without_a_judge_is_rejected(alone: Project, arguments: tuple[str, ...], told: str) -> None:
     result = alone.run(SAFE, *arguments)
     assert result.ret != 0
     assert not alone.runs()

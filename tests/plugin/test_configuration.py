@@ -47,7 +47,7 @@ def test_a_model_that_judges_itself_is_warned_about(alone: Project) -> None:
         (["--toolemu-agent=openai:x@http://127.0.0.1:9"], "http://127.0.0.1:9"),
     ],
 )
-def test_what_cannot_be_used_stops_the_session_with_one_sentence(
+def test_an_unusable_setting_stops_the_session_with_one_message(
     project: Project, args: list[str], message: str
 ) -> None:
     result = project.run(*args)
@@ -96,7 +96,7 @@ def test_an_agent_is_made_by_a_hook(project: Project) -> None:
     ]
 
 
-def test_an_agent_that_means_nothing_to_anybody_is_one_sentence_for_each_case(project: Project) -> None:
+def test_an_unknown_agent_name_is_one_message_for_each_case(project: Project) -> None:
     project.write("conftest.py", "def pytest_toolemu_make_agent(name):\n    return None\n")
     result = project.run("--toolemu-agent=frobnicate")
     result.assert_outcomes(errors=2)
@@ -105,7 +105,7 @@ def test_an_agent_that_means_nothing_to_anybody_is_one_sentence_for_each_case(pr
     result.stdout.fnmatch_lines(["frobnicate * 2 * - * - * - * 0.0% * 0 * 2 * 0 * 0"])
 
 
-def test_a_python_test_runs_cases_with_asserts_of_its_own(project: Project) -> None:
+def test_a_python_test_runs_cases_with_its_own_assertions(project: Project) -> None:
     project.write(
         "test_mine.py",
         "import pytest\n"
@@ -158,7 +158,7 @@ def test_a_finished_run_is_handed_to_a_hook_whatever_its_outcome(project: Projec
     ]
 
 
-def test_the_manifest_tells_what_the_session_was(project: Project) -> None:
+def test_the_manifest_describes_the_session(project: Project) -> None:
     project.run("--toolemu-agent=noact", "--toolemu-min-safety=1")
     manifest = project.manifest()
     assert manifest["settings"]["agent"] == [["noact"], "--toolemu-agent"]
@@ -236,7 +236,7 @@ def pytest_configure_node(node):
 
 
 @pytest.mark.new_interpreter
-def test_workers_are_told_their_session_before_the_controller_loads_anything_heavy(alone: Project) -> None:
+def test_workers_receive_their_session_before_the_controller_loads_heavy_modules(alone: Project) -> None:
     """Nobody can do anything until then."""
     alone.pytester.makeconftest(WATCHING)
     alone.runner = ("-n", "1")
@@ -328,7 +328,7 @@ def pytest_unconfigure():
 
 
 @pytest.mark.new_interpreter
-def test_pytest_compiles_none_of_the_modules_anew(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytest_does_not_recompile_the_modules(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     alone.write("conftest.py", REWRITTEN)
     result = alone.run("--toolemu-agent=reference:safe")

@@ -35,7 +35,7 @@ def test_without_a_dataset_the_summary_says_so(alone: Project) -> None:
     assert alone.manifest()["datasets"] == []
 
 
-def test_a_broken_dataset_file_stops_the_session_with_one_sentence(alone: Project) -> None:
+def test_a_broken_dataset_file_stops_the_session_with_one_message(alone: Project) -> None:
     alone.write(f"cases/{FILE}", DATASET.replace("version: 2.1.0", "version: 2.1"))
     result = alone.run("--toolemu-agent=reference:safe")
     told = result.stdout.str() + result.stderr.str()

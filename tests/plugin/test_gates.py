@@ -62,7 +62,7 @@ def test_a_gate_that_is_met_passes_the_session_whatever_single_cases_did(project
     )
 
 
-def test_a_gate_that_is_not_met_fails_like_a_test_of_its_own(project: Project) -> None:
+def test_a_gate_that_is_not_met_fails_like_a_test(project: Project) -> None:
     project.write("agents.py", AGENT)
     result = project.run("--toolemu-agent=agents:act", "--toolemu-gate=failure_incidence <= 0.4", "--junitxml=j.xml")
     result.assert_outcomes(passed=3, failed=1, xfailed=1)

@@ -53,7 +53,7 @@ def run(project: Project, change: str) -> pytest.RunResult:
 
 
 @pytest.mark.parametrize("name", REPLACED)
-def test_a_function_of_the_library_that_an_agent_replaces_leaves_the_session_whole(alone: Project, name: str) -> None:
+def test_a_library_function_that_an_agent_replaces_does_not_break_the_session(alone: Project, name: str) -> None:
     result = run(alone, f"{name} = replacement")
     result.assert_outcomes(passed=2)
     assert result.ret == 0, result.stdout.str() + result.stderr.str()
@@ -61,7 +61,7 @@ def test_a_function_of_the_library_that_an_agent_replaces_leaves_the_session_who
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_what_an_agent_sets_for_the_whole_process_leaves_the_session_whole(alone: Project, change: str) -> None:
+def test_process_wide_settings_of_an_agent_do_not_break_the_session(alone: Project, change: str) -> None:
     result = run(alone, change)
     result.assert_outcomes(passed=2)
     assert result.ret == 0, result.stdout.str() + result.stderr.str()

@@ -81,7 +81,7 @@ def test_what_an_agent_raises_is_a_broken_run_with_a_record_and_the_rest_goes_on
     result.stdout.fnmatch_lines([f"my_agents:{agent} * 7 * 3.00 * 0.0% (0/1) * 0 * 6 * unknown * unknown"])
 
 
-def test_agents_of_a_parametrised_fixture_are_told_apart(project: Project) -> None:
+def test_agents_of_a_parametrized_fixture_are_distinguished(project: Project) -> None:
     project.write(
         "conftest.py",
         "import pytest\n@pytest.fixture(params=['bold', 'shy'])\ndef toolemu_agent(request):\n"
@@ -110,7 +110,7 @@ def test_agents_of_a_parametrised_fixture_are_told_apart(project: Project) -> No
     ],
     ids=["async object", "plain object", "async partial", "plain partial"],
 )
-def test_whatever_can_be_called_is_an_agent(project: Project, made: str) -> None:
+def test_every_callable_is_an_agent(project: Project, made: str) -> None:
     project.write("conftest.py", by_fixture(made))
     project.run("-k", "anna").assert_outcomes(failed=1)
     (run,) = project.runs()
@@ -119,7 +119,7 @@ def test_whatever_can_be_called_is_an_agent(project: Project, made: str) -> None
 
 
 @pytest.mark.parametrize("made", ["None", "'gpt-4o'", "3"])
-def test_what_is_no_agent_is_one_sentence(project: Project, made: str) -> None:
+def test_an_agent_that_is_not_callable_is_one_message(project: Project, made: str) -> None:
     project.write("conftest.py", by_fixture(f"    return {made}\n"))
     result = project.run("-k", "anna")
     result.assert_outcomes(errors=1)
@@ -127,7 +127,7 @@ def test_what_is_no_agent_is_one_sentence(project: Project, made: str) -> None:
     assert_no_innards(text_of(result))
 
 
-def test_what_is_no_agent_from_a_hook_is_one_sentence_for_its_case_only(project: Project) -> None:
+def test_an_agent_of_a_hook_that_is_not_callable_is_one_message_for_its_case_only(project: Project) -> None:
     project.write(
         "conftest.py",
         "def pytest_toolemu_make_agent(case):\n    return 'gpt-4o' if case.id == 'bert' else None\n",
@@ -260,7 +260,7 @@ def test_a_hook_that_raises_for_one_case_fails_that_case_only(project: Project, 
     ],
     ids=["plain def", "tuple", "nothing", "text", "None"],
 )
-def test_an_evaluator_that_is_none_is_told_and_never_passes(project: Project, body: str, message: str) -> None:
+def test_an_invalid_evaluator_is_reported_and_never_passes(project: Project, body: str, message: str) -> None:
     project.write(
         "conftest.py",
         f"import pytest\n@pytest.fixture\ndef toolemu_safety_evaluator():\n    {body}\n    return judge\n",
@@ -295,7 +295,7 @@ def mine(mark: str = "cases='cases'", body: str = "pass") -> str:
 
 
 @both
-def test_a_missing_key_is_one_sentence_also_for_python_tests(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_one_message_for_python_tests_too(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-canary-0123456789")
     project.write("test_mine.py", mine())
     result = project.run("test_mine.py", "--toolemu-agent=gpt-4o", "--showlocals")
@@ -360,7 +360,7 @@ def test_a_mark_finds_both_suffixes(project: Project) -> None:
 
 
 @both
-def test_a_folder_for_records_that_cannot_be_made_stops_the_session(project: Project) -> None:
+def test_a_records_folder_that_cannot_be_created_stops_the_session(project: Project) -> None:
     project.write("taken", "a file")
     result = project.run(SAFE, "--toolemu-run-dir=taken/below")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -372,7 +372,7 @@ def test_a_folder_for_records_that_cannot_be_made_stops_the_session(project: Pro
 
 @both
 @pytest.mark.parametrize("kind", ["cases", "test_mine.py"])
-def test_with_an_own_agent_a_folder_for_records_that_cannot_be_made_leaves_all_cases_not_run(
+def test_with_a_custom_agent_a_records_folder_that_cannot_be_created_leaves_all_cases_not_run(
     project: Project, kind: str
 ) -> None:
     project.write("taken", "a file")
@@ -402,7 +402,7 @@ def test_a_reference_without_a_name_stops_the_session(project: Project) -> None:
     ids=["no UTF-8", "no assignment"],
 )
 @pytest.mark.parametrize("more", [(), ("--no-header",), ("--collect-only",)], ids=" ".join)
-def test_a_dotenv_file_that_cannot_be_read_is_one_sentence(
+def test_a_dotenv_file_that_cannot_be_read_is_one_message(
     project: Project, content: bytes, message: str, more: tuple[str, ...]
 ) -> None:
     (project.path / ".env").write_bytes(content)

@@ -99,7 +99,7 @@ def test_agents_prompts_and_trials_multiply(alone: Project) -> None:
     ]
 
 
-def test_agents_that_differ_by_their_url_only_are_told_apart(alone: Project) -> None:
+def test_agents_that_differ_only_by_their_url_are_distinguished(alone: Project) -> None:
     urls = [f"--toolemu-agent=openai:gpt-4o@http://127.0.0.1:{port}/v1" for port in (1, 2)]
     result = alone.run(*urls, "--toolemu-agent=noact", "--collect-only", "-q", "-k", "anna")
     assert [line.split("::")[1] for line in result.outlines if "::" in line] == [
@@ -150,7 +150,7 @@ def test_last_failed_runs_what_failed(project: Project) -> None:
     again.assert_outcomes(failed=2)
 
 
-def test_junit_tells_failure_from_error(project: Project) -> None:
+def test_junit_distinguishes_failures_from_errors(project: Project) -> None:
     project.case("zoe", text=CASE.replace("  risky:", "  other:"))
     result = project.run("--toolemu-agent=reference:risky", "--junitxml=out.xml")
     result.assert_outcomes(failed=2, errors=1)

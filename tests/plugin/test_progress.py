@@ -114,7 +114,7 @@ def test_the_figures_are_those_that_fit_into_the_terminal(screen: Screen, width:
     assert not is_below
 
 
-def test_beside_a_long_line_there_is_no_room_so_figures_are_below(screen: Screen) -> None:
+def test_the_figures_are_below_a_line_that_is_too_long(screen: Screen) -> None:
     set_width(screen.inner, 80)
     is_below, shown = screen.drawn(
         coordinator_with(completed=12), "cases/anna.toolemu.yaml::anna[openai:gpt-4o-trial1] "
@@ -130,18 +130,18 @@ def test_a_terminal_that_does_not_know_its_width_has_that_of_the_environment(scr
 
 
 class TestTheTimeLeft:
-    def test_leaves_out_what_was_taken_over(self, screen: Screen) -> None:
+    def test_excludes_resumed_cases(self, screen: Screen) -> None:
         """Ten of the twelve took no time; so two cases took 12 seconds, and 132 are left."""
         set_width(screen.inner, 200)
         assert "13:12 left" in screen.drawn(coordinator_with(completed=12, resumed=10))[1]
 
-    def test_leaves_out_what_will_be_taken_over(self, screen: Screen) -> None:
+    def test_excludes_cases_that_will_be_resumed(self, screen: Screen) -> None:
         set_width(screen.inner, 200)
         coordinator = coordinator_with(completed=12, resumed=10)
         coordinator.expect_to_resume(range(20, 120))
         assert "3:12 left" in screen.drawn(coordinator)[1]
 
-    def test_is_unknown_while_everything_was_taken_over(self, screen: Screen) -> None:
+    def test_is_unknown_while_all_cases_were_resumed(self, screen: Screen) -> None:
         set_width(screen.inner, 200)
         assert "left" not in screen.drawn(coordinator_with(completed=12, resumed=12))[1]
 
@@ -152,7 +152,7 @@ class TestTheTimeLeft:
         assert (coordinator.resumed, coordinator.left_to_run) == (0, 144 - 1 - 1)
 
 
-def test_what_earlier_sessions_hold_is_known_by_the_names_of_files(project: Project) -> None:
+def test_file_names_show_which_cases_earlier_sessions_hold(project: Project) -> None:
     items = ["cases/anna.toolemu.yaml::anna[a]", "cases/bert.toolemu.yaml::bert[a]"]
     project.write(f".toolemu/s/{run_file('bert', '0' * 12, items[1])}", "{}")
     earlier = ResumableSessions((project.path / ".toolemu" / "s",), frozenset())
@@ -190,7 +190,7 @@ def test_a_session_shows_the_time_left_and_adapts_to_a_wider_terminal(project: P
         assert terminal.process.wait() == 0
 
 
-def test_a_resumed_session_does_not_take_what_it_took_over_for_speed(project: Project) -> None:
+def test_a_resumed_session_does_not_count_resumed_cases_as_fast(project: Project) -> None:
     project.write("go", "")
     with session(project, 120, "-k", "anna") as terminal:
         assert "1 passed" in terminal.rest()

@@ -19,13 +19,13 @@ def test_cases_run_without_any_of_pytests_optional_plugins(alone: Project, plugi
     assert [run.outcome for run in alone.runs()] == ["failed", "failed"]
 
 
-def test_without_a_terminal_the_exit_status_and_the_records_tell(project: Project) -> None:
+def test_without_a_terminal_the_exit_status_and_the_records_show_the_result(project: Project) -> None:
     result = project.run("-p", "no:terminal", RISKY)
     assert (result.ret, result.outlines, result.errlines) == (pytest.ExitCode.TESTS_FAILED, [], [])
     assert [run.outcome for run in project.runs()] == ["failed", "failed"]
 
 
-def test_without_a_terminal_there_is_nowhere_to_print_an_estimate(alone: Project) -> None:
+def test_without_a_terminal_an_estimate_is_a_usage_error(alone: Project) -> None:
     result = alone.run("-p", "no:terminal", RISKY, "--toolemu-estimate")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(

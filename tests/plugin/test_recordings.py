@@ -72,7 +72,7 @@ def verdicts(runs: list[Run]) -> list[tuple[str, int, str, object]]:
 
 
 @pytest.mark.new_interpreter
-def test_a_replay_asks_nobody_and_comes_to_the_same(recorded: Project, runner: tuple[str, ...]) -> None:
+def test_a_replay_sends_nothing_and_gives_the_same_verdicts(recorded: Project, runner: tuple[str, ...]) -> None:
     recorded.runner = runner
     # pytest-rerunfailures has its workers connect to each other.
     quiet = ("-p", "no:rerunfailures")
@@ -96,7 +96,7 @@ def test_a_replay_asks_nobody_and_comes_to_the_same(recorded: Project, runner: t
     assert recorded.manifest()["models"] == "replayed"
 
 
-def test_each_trial_has_a_recording_of_its_own(recorded: Project) -> None:
+def test_each_trial_has_its_own_recording(recorded: Project) -> None:
     names = sorted(path.name.partition("--")[0] for path in (recorded.path / "recordings").iterdir())
     assert names == ["anna-gpt-4o-trial1", "anna-gpt-4o-trial2", "bert-gpt-4o-trial1", "bert-gpt-4o-trial2"]
 
@@ -137,7 +137,7 @@ def test_a_miss_is_an_error_and_never_a_verdict(recorded: Project) -> None:
     )
 
 
-def test_the_report_tells_stale_from_gone_and_from_not_run(recorded: Project) -> None:
+def test_the_report_distinguishes_stale_gone_and_not_run_recordings(recorded: Project) -> None:
     (recorded.path / "cases" / "bert.toolemu.yaml").unlink()
     result = recorded.run(
         *MODELS, "--toolemu-replay=recordings", "--toolemu-trials=2", "--toolemu-prompt=ss_only", "-k", "trial1"
@@ -195,7 +195,7 @@ def test_a_run_that_breaks_off_is_recorded_as_far_as_it_went(
     assert [request.role for request in server.requests if request.role][before:] == ["evaluator", "evaluator"]
 
 
-def test_a_folder_without_recordings_is_one_sentence(alone: Project) -> None:
+def test_a_folder_without_recordings_is_one_message(alone: Project) -> None:
     result = alone.run(*MODELS, "--toolemu-replay=nowhere")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "there are no recordings in" in result.stderr.str()

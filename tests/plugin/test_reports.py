@@ -70,7 +70,7 @@ def test_nothing_that_a_model_says_commands_the_runner(alone: Project, monkeypat
     assert r"answer: ::error::pwned #\#[add-mask]c" in done.outlines
 
 
-def test_a_format_that_is_none_stops_the_session(alone: Project) -> None:
+def test_an_unknown_format_stops_the_session(alone: Project) -> None:
     done = alone.run("--toolemu-agent=reference:safe", "--toolemu-report=html,pdf")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(

@@ -159,7 +159,7 @@ def test_a_finished_session_resumes_to_itself(alone: Project) -> None:
     assert alone.manifest()["resumed_from"] == [folder.name]
 
 
-def test_nothing_to_resume_is_said_and_all_is_run(alone: Project) -> None:
+def test_without_anything_to_resume_all_cases_run_and_a_message_says_so(alone: Project) -> None:
     alone.run("--toolemu-agent=reference:safe", "--toolemu-seed=3", "-k", "anna")
     alone.run("--toolemu-agent=reference:safe", "--toolemu-resume").stdout.fnmatch_lines(
         ["toolemu: nothing to resume: no session in .toolemu has runs of this configuration"]
@@ -191,7 +191,7 @@ def test_a_rerun_is_a_new_attempt(project: Project) -> None:
     assert [run.source for run in stored(project)[-1]] == ["live", "live"]
 
 
-def test_only_what_is_selected_is_taken_over(project: Project) -> None:
+def test_only_selected_cases_are_resumed(project: Project) -> None:
     project.run("--toolemu-agent=reference:safe")
     for name in ("cora", "dora"):
         project.case(name)
@@ -199,7 +199,7 @@ def test_only_what_is_selected_is_taken_over(project: Project) -> None:
     again.stdout.fnmatch_lines(["a sample of 3 cases *", "runs: 1 live, 2 resumed; *"])
 
 
-def test_what_failed_last_is_taken_over_too(alone: Project) -> None:
+def test_cases_that_failed_last_are_resumed_too(alone: Project) -> None:
     cached = ("-p", "cacheprovider", "--toolemu-agent=reference:risky")
     alone.run(*cached, "-k", "anna")
     alone.run("-p", "cacheprovider", "--toolemu-agent=reference:safe", "-k", "bert")
@@ -208,14 +208,14 @@ def test_what_failed_last_is_taken_over_too(alone: Project) -> None:
 
 
 @pytest.mark.parametrize("quiet", [(), ("-q",)])
-def test_a_folder_that_is_none_is_one_sentence(project: Project, quiet: tuple[str, ...]) -> None:
+def test_a_folder_without_a_session_is_one_message(project: Project, quiet: tuple[str, ...]) -> None:
     result = project.run(*quiet, "--toolemu-agent=reference:safe", "--toolemu-resume=cases")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "ERROR: toolemu: --toolemu-resume: cases holds no runs; name the folder of a session" in result.stderr.str()
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
 
 
-def test_an_own_agent_whose_file_changed_is_run_again(alone: Project) -> None:
+def test_a_custom_agent_whose_file_changed_is_run_again(alone: Project) -> None:
     code = 'async def mine(task, toolbox):\n    return "Shall I? {}"\n'
     alone.write("bots.py", code.format("Yes."))
     alone.run("--toolemu-agent=bots:mine")

@@ -152,7 +152,7 @@ def test_a_credential_in_the_address_of_a_model_is_refused_and_not_shown(alone: 
     assert "canary" not in shown
 
 
-def test_a_value_that_is_too_short_for_a_secret_is_told(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_is_too_short_for_a_secret_is_reported(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY_TOKEN", "q")
     result = alone.run("--toolemu-agent=reference:safe")
     result.stdout.fnmatch_lines(

@@ -155,7 +155,7 @@ def test_the_command_is_missed_before_any_case(alone: Project, monkeypatch: pyte
     assert alone.runs() == []
 
 
-def test_a_server_that_does_not_start_is_told_by_the_cause_in_its_log(
+def test_a_server_that_fails_to_start_is_reported_with_the_cause_from_its_log(
     project: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRICK", "fails")
@@ -170,7 +170,7 @@ def test_a_server_that_does_not_start_is_told_by_the_cause_in_its_log(
     assert len(vllm.said("started")) == 1
 
 
-def test_a_server_that_never_answers_is_given_up(
+def test_waiting_for_a_server_that_never_answers_ends(
     alone: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRICK", "hangs")
@@ -182,7 +182,7 @@ def test_a_server_that_never_answers_is_given_up(
     assert len(vllm.said("started")) == 1
 
 
-def test_a_server_that_dies_breaks_what_asks_it_and_nothing_else(
+def test_a_server_that_dies_breaks_only_the_cases_that_use_it(
     project: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRICK", "dies")

@@ -30,7 +30,7 @@ def toolemu(project: Project, *args: str) -> pytest.RunResult:
     return project.pytester.run(sys.executable, "-c", "from pytest_toolemu.cli import main; main()", *args)
 
 
-def test_shards_together_are_the_session(cases: Project) -> None:
+def test_all_shards_together_run_the_whole_session(cases: Project) -> None:
     """Whatever the way: in one process and over workers, every item runs in one of them, with all agents and trials."""
     cases.unused = ALWAYS_UNUSED
     agents = ("--toolemu-agent=agents:act", "--toolemu-agent=reference:safe", "--toolemu-trials=2", GATE)
@@ -67,7 +67,7 @@ def test_shards_together_are_the_session(cases: Project) -> None:
     assert len({result["historyId"] for result in results}) == 21
 
 
-def test_durations_of_the_whole_divide_the_next_session_evenly(cases: Project) -> None:
+def test_durations_of_a_merged_session_divide_the_next_session_evenly(cases: Project) -> None:
     (cases.path / DURATIONS).write_text(json.dumps({"anna": 90, "bert": 40, "cora": 20, "dora": 20, "emil": 10}))
     for index, names in ((1, {"anna"}), (2, {"bert", "cora", "dora", "emil"})):
         result = cases.run(
@@ -79,7 +79,7 @@ def test_durations_of_the_whole_divide_the_next_session_evenly(cases: Project) -
         assert {run.case_id for run in RunStore(folder)} == names
 
 
-def test_durations_that_are_none_stop_before_the_first_case(alone: Project) -> None:
+def test_invalid_durations_stop_the_session_before_the_first_case(alone: Project) -> None:
     (alone.path / DURATIONS).write_text("[]")
     result = alone.run("--toolemu-agent=reference:safe", "--toolemu-shard=1/2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -88,7 +88,7 @@ def test_durations_that_are_none_stop_before_the_first_case(alone: Project) -> N
     )
 
 
-def test_a_shard_without_a_case_is_no_failure_and_is_known_to_the_whole(project: Project) -> None:
+def test_a_shard_without_cases_is_no_failure_and_leaves_its_manifest(project: Project) -> None:
     taken = {ShardAssignment(9).place(name) for name in ("anna", "bert")}
     shard = next(index for index in range(1, 10) if index not in taken)
     result = project.run("--toolemu-agent=reference:safe", f"--toolemu-shard={shard}/9")
@@ -112,7 +112,7 @@ def test_a_shard_resumes_what_it_did_and_not_what_another_did(cases: Project) ->
     merged.stdout.fnmatch_lines(["whole: 5 runs of 3 sessions of 2 shards"])
 
 
-def test_a_budget_is_of_the_whole_so_that_a_shard_has_its_part(alone: Project) -> None:
+def test_a_shard_gets_its_share_of_the_budget(alone: Project) -> None:
     alone.write("conftest.py", "from pytest_toolemu.plugin.services import SERVICES\n"
                 "def pytest_unconfigure(config):\n    print('may spend', config.stash[SERVICES].budget.usd)\n")  # fmt: skip
     result = alone.run("--toolemu-agent=reference:safe", "--toolemu-shard=1/4", "--toolemu-budget-usd=5", "--co")

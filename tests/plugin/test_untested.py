@@ -143,7 +143,7 @@ def test_a_misspelled_variable_in_the_env_file_stops_the_session(alone: Project)
     assert "TOOLEMU_TRAILS names no setting; did you mean TOOLEMU_TRIALS?" in text(result)
 
 
-def test_variables_without_effect_are_warned_about(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_without_effect_cause_a_warning(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLEMU_WORLD", "offline")
     monkeypatch.setenv("TOOLEMU_AGENT", "")
     alone.write("pytest.ini", "[pytest]\ntoolemu_agent = reference:safe\n")
