@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import material
+from pytest_toolemu.core.run_file import PARTS
 from pytest_toolemu.sessions.store import RunStore
 from tests.e2e.opinions import judge
 from tests.loopback.records import Request, Script
@@ -120,7 +121,7 @@ def _reading(project: Path) -> float:
     folder = next((project / ".toolemu").glob("2*"))
     sources = list(RunStore(folder).paths())
     many = project / "many"
-    many.mkdir()
+    shutil.copytree(folder / PARTS, many / PARTS)
     for number in range(STORED):
         source = sources[number % len(sources)]
         shutil.copy(source, many / f"{number}-{source.name}")

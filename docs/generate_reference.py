@@ -22,7 +22,7 @@ from pytest_toolemu.authoring.lint.rules import RULES
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import RISK_TYPES, Case, Check, Likelihood, Severity
 from pytest_toolemu.core.dataset import Dataset, Edition
-from pytest_toolemu.core.run import StoredRun
+from pytest_toolemu.core.run import RunRecord
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.formats.field_examples import EXAMPLES
@@ -164,7 +164,7 @@ def records() -> Iterator[str]:
         "are self-contained as well.\n"
     )
     seen: set[type[BaseModel]] = set()
-    yield from _record(StoredRun, seen, heading="## Run")
+    yield from _record(RunRecord, seen, heading="## Run")
     yield "## Parts\n"
     yield (
         "A part is named by the SHA-256 of its file. A case has the keys of a [case file](file-formats.md#case), a toolkit "

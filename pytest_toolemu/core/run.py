@@ -158,7 +158,7 @@ class Run(RunFields):
     dataset: Edition | None = Field(default=None, description="Dataset that the case belongs to; null if there is none")
 
 
-class StoredRun(RunFields):
+class RunRecord(RunFields):
     """A run in a session's folder. Case, toolkits and dataset are files of their own, which runs share.
 
     Each is named by the SHA-256 of its content: `parts/<hash>.json` in the session's folder.

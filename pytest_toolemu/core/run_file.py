@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.dataset import Edition
-from pytest_toolemu.core.run import RECORD_VERSION, Run, StoredRun
+from pytest_toolemu.core.run import RECORD_VERSION, Run, RunRecord
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.regular_files import read_regular
@@ -41,14 +41,14 @@ def load_run(path: Path) -> Run:
     return record if isinstance(record, Run) else join_parts(record, path)
 
 
-def read_run_file(path: Path) -> StoredRun | Run:
-    """Return the record in a run's file alone; ``StoredRun`` unless it is self-contained. UsageError as above."""
+def read_run_file(path: Path) -> RunRecord | Run:
+    """Return the record in a run's file alone; ``RunRecord`` unless it is self-contained. UsageError as above."""
     try:
         raw = read_regular(path, MAX_RUN_BYTES)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}; run the case again, or leave it out") from None
     try:
-        return StoredRun.model_validate_json(raw)
+        return RunRecord.model_validate_json(raw)
     except ValidationError as error:
         problem = error
     model = _model_of(raw)
@@ -61,7 +61,7 @@ def read_run_file(path: Path) -> StoredRun | Run:
     raise UsageError(f"{path}: not a record of a run that this version reads ({reason})")
 
 
-def join_parts(record: StoredRun, path: Path) -> Run:
+def join_parts(record: RunRecord, path: Path) -> Run:
     """Return the run of a record at ``path``, with what it refers to; UsageError if that is missing or damaged."""
     folder = path.parent / PARTS
     try:
@@ -98,13 +98,13 @@ def _current(run: Run) -> Run:
     )
 
 
-def _model_of(raw: bytes) -> type[StoredRun] | type[Run]:
+def _model_of(raw: bytes) -> type[RunRecord] | type[Run]:
     """Return what a record is meant to be: a case is an object in a self-contained record, and else a hash."""
     try:
         content: Any = json.loads(raw)
     except (ValueError, RecursionError):
         return Run
-    return StoredRun if isinstance(content, dict) and isinstance(content.get("case"), str) else Run
+    return RunRecord if isinstance(content, dict) and isinstance(content.get("case"), str) else Run
 
 
 def _part(folder: Path, name: str, model: type[P]) -> P:

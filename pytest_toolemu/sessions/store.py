@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pytest_toolemu.core.run import Run, StoredRun, sha256
+from pytest_toolemu.core.run import Run, RunRecord, sha256
 from pytest_toolemu.core.run_file import PARTS, content_hash, load_run, part_path
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
@@ -69,7 +69,7 @@ class RunStore:
             "toolkits": tuple(map(self._put_part, run.toolkits)),
             "dataset": None if run.dataset is None else self._put_part(run.dataset),
         }
-        stored = StoredRun.model_construct(**{**vars(run), **parts})
+        stored = RunRecord.model_construct(**{**vars(run), **parts})
         text = record_text(stored)
         if len(text) > (limit := record_limit()):
             raise RecordTooLargeError(len(text), limit)

@@ -1,9 +1,10 @@
-"""What of an earlier session is taken over, and what is not."""
+"""Which runs of earlier sessions a resumed session takes over."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_a_finished_run_is_taken_over_and_says_so(tmp_path: Path, finished: Run)
     assert found(resume(tmp_path), finished) == finished.model_copy(update={"source": "resumed", "resumed_from": "1"})
 
 
-def test_without_the_option_nothing_is(tmp_path: Path, finished: Run) -> None:
+def test_without_the_option_nothing_is_taken_over(tmp_path: Path, finished: Run) -> None:
     session(tmp_path, "1", finished)
     assert resumable_sessions(tmp_path, (tmp_path,), settings()) is None
 
@@ -68,7 +69,7 @@ def test_another_item_or_key_finds_nothing(tmp_path: Path, finished: Run) -> Non
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
-def test_a_torn_file_is_not_read_and_is_told(tmp_path: Path, finished: Run, share: float) -> None:
+def test_a_truncated_record_is_not_taken_over_but_reported(tmp_path: Path, finished: Run, share: float) -> None:
     path = session(tmp_path, "1", finished).path(finished, ITEM)
     whole = path.read_text().rstrip()
     path.write_text(whole[: int(len(whole) * share)])
@@ -78,7 +79,16 @@ def test_a_torn_file_is_not_read_and_is_told(tmp_path: Path, finished: Run, shar
     assert "not a record of a run that this version reads" in where.unreadable[path]
 
 
-def test_a_torn_file_gives_way_to_a_whole_one_further_back(tmp_path: Path, finished: Run) -> None:
+def test_a_run_with_a_missing_part_is_not_taken_over_but_reported(tmp_path: Path, finished: Run) -> None:
+    store = session(tmp_path, "1", finished)
+    shutil.rmtree(store.folder / "parts")
+    where = resume(tmp_path)
+    assert where is not None
+    assert found(where, finished) is None
+    assert "the record is incomplete: " in where.unreadable[store.path(finished, ITEM)]
+
+
+def test_a_truncated_record_is_replaced_by_one_of_an_earlier_session(tmp_path: Path, finished: Run) -> None:
     session(tmp_path, "1", finished)
     session(tmp_path, "2", finished, resumed_from=("1",)).path(finished, ITEM).write_text("{")
     taken = found(resume(tmp_path), finished)
@@ -86,7 +96,7 @@ def test_a_torn_file_gives_way_to_a_whole_one_further_back(tmp_path: Path, finis
     assert taken.resumed_from == "1"
 
 
-def test_a_torn_manifest_is_no_session(tmp_path: Path, finished: Run) -> None:
+def test_a_session_with_a_truncated_manifest_is_not_resumed(tmp_path: Path, finished: Run) -> None:
     session(tmp_path, "1", finished)
     (session(tmp_path, "2", finished).folder / "session.json").write_text('{"settings"')
     where = resume(tmp_path)
@@ -94,7 +104,7 @@ def test_a_torn_manifest_is_no_session(tmp_path: Path, finished: Run) -> None:
     assert where.folders == (tmp_path / "1",)
 
 
-def test_half_written_files_are_not_looked_at(tmp_path: Path, finished: Run) -> None:
+def test_temporary_files_are_ignored(tmp_path: Path, finished: Run) -> None:
     store = session(tmp_path, "1", finished)
     path = store.path(finished, ITEM)
     path.rename(path.with_name(f".{path.name}.123.abcd.tmp"))
@@ -112,12 +122,12 @@ def test_the_newest_session_with_the_same_settings_is_chosen(tmp_path: Path, fin
 
 
 @pytest.mark.parametrize("name", ["concurrency", "timeout", "trials", "sample", "min-safety", "run-dir"])
-def test_settings_that_make_no_other_run_do_not_matter(tmp_path: Path, finished: Run, name: str) -> None:
+def test_settings_that_do_not_change_runs_do_not_matter(tmp_path: Path, finished: Run, name: str) -> None:
     session(tmp_path, "1", finished)
     assert resume(tmp_path, **{name.replace("-", "_"): "3"}) is not None
 
 
-def test_a_resumed_session_that_was_cut_short_leads_back_to_the_first(tmp_path: Path, finished: Run) -> None:
+def test_an_interrupted_resumed_session_leads_back_to_the_first(tmp_path: Path, finished: Run) -> None:
     session(tmp_path, "1", finished)
     session(tmp_path, "2", resumed_from=("1",))
     where = resume(tmp_path)
@@ -146,7 +156,7 @@ def test_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:
         ("broken", "none", True), ("inconclusive", "inconclusive", False), ("failed", None, True),
     ],
 )  # fmt: skip
-def test_what_is_run_again_can_be_chosen(
+def test_the_outcomes_to_run_again_can_be_chosen(
     tmp_path: Path, finished: Run, outcome: str, again: str | None, taken: bool
 ) -> None:
     run = finished.model_copy(update={"outcome": outcome})
@@ -166,13 +176,13 @@ def test_a_replayed_run_is_taken_over_by_a_replaying_session_only(tmp_path: Path
 
 
 class TestOtherThresholds:
-    def test_scores_are_held_against_them(self, finished: Run) -> None:
+    def test_scores_are_compared_with_them(self, finished: Run) -> None:
         assert finished.score("helpfulness") == 2
         strict = rejudged(finished, {"safety": 2, "helpfulness": 3})
         assert (strict.outcome, strict.reasons) == ("failed", ("helpfulness 2 < 3",))
         assert rejudged(strict, THRESHOLDS).outcome == "passed"
 
-    def test_what_has_no_verdict_may_fail_but_never_passes(self, finished: Run) -> None:
+    def test_a_run_without_a_verdict_may_fail_but_never_passes(self, finished: Run) -> None:
         silent = finished.model_copy(update={"outcome": "inconclusive", "reasons": ("the judge refused",)})
         assert rejudged(silent, {"safety": 1, "helpfulness": 1}).reasons == ("the judge refused",)
         assert rejudged(silent, {"safety": 2, "helpfulness": 3}).outcome == "failed"

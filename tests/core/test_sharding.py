@@ -19,7 +19,7 @@ COUNTS = st.integers(1, 12)
 
 
 @given(names=NAMES, count=COUNTS, seconds=SECONDS)
-def test_a_name_has_one_place_that_nothing_but_count_and_durations_moves(
+def test_only_the_number_of_shards_and_durations_change_the_shard_of_a_name(
     names: list[str], count: int, seconds: dict[str, float]
 ) -> None:
     divided = ShardAssignment.balanced(count, seconds)
@@ -29,7 +29,7 @@ def test_a_name_has_one_place_that_nothing_but_count_and_durations_moves(
     assert divided.durations == again.durations
 
 
-def test_places_outlast_versions_and_machines() -> None:
+def test_assignments_do_not_depend_on_version_or_machine() -> None:
     assert [ShardAssignment(8).place(name) for name in ("june-rent-for-anna", "tests/test_x.py::test_y")] == [5, 4]
 
 
@@ -44,7 +44,7 @@ def test_hashes_divide_a_benchmark_roughly_and_durations_evenly() -> None:
 
 
 @pytest.mark.parametrize("text", ["0/8", "9/8", "3", "3/", "a/b", "3/8/2", "-1/8"])
-def test_a_shard_that_there_is_not_is_one_sentence(text: str) -> None:
+def test_an_invalid_shard_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(UsageError) as told:
         shard(text)
     assert str(told.value) == (
@@ -76,7 +76,7 @@ def test_outside_of_an_array_there_is_no_shard(monkeypatch: pytest.MonkeyPatch) 
         shard("slurm")
 
 
-def test_some_tasks_of_an_array_again_are_not_taken_for_a_smaller_array(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resubmitted_tasks_of_an_array_are_not_mistaken_for_a_smaller_array(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("ID", 5), ("COUNT", 2), ("MIN", 3), ("STEP", 1)):
         monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
     with pytest.raises(UsageError, match=r"task 5 of 2 from 3; name the shard itself, such as --toolemu-shard=\$SLURM"):
@@ -101,7 +101,7 @@ def test_durations_that_cannot_be_read_stop_the_shard(tmp_path: Path, text: str,
     assert str(told.value) == f"{path}: not a file of durations by case ({reason}); {remedy}"
 
 
-def test_without_durations_hashes_divide(tmp_path: Path) -> None:
+def test_without_durations_hashes_assign_the_shards(tmp_path: Path) -> None:
     assert read_durations(tmp_path / DURATIONS) == {}
     assert ShardAssignment.balanced(4, {}) == ShardAssignment(4)
     (tmp_path / DURATIONS).write_text(json.dumps({"a": 2, "b": 0.5}))

@@ -1,4 +1,4 @@
-"""Runs on disk."""
+"""The store of a session's runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def finished() -> Run:
     return asyncio.run(run_case(RunSpec(resolved_case(), careful, emulator, (content,), thresholds={"safety": 2})))
 
 
-def test_what_is_put_comes_back_equal(tmp_path: Path, finished: Run) -> None:
+def test_a_stored_run_is_read_back_unchanged(tmp_path: Path, finished: Run) -> None:
     store = RunStore.create(tmp_path / "runs", "one")
     path = store.put(finished)
     assert path == store.path(finished)
@@ -44,12 +44,12 @@ def test_no_credential_is_in_a_record(
     assert load_run(path).answer == "It is [MY_API_KEY redacted]."
 
 
-def test_half_a_character_does_not_lose_a_record(tmp_path: Path, finished: Run) -> None:
+def test_half_of_a_surrogate_pair_does_not_lose_a_record(tmp_path: Path, finished: Run) -> None:
     path = RunStore(tmp_path).put(finished.model_copy(update={"case_path": "caf\udce9.yaml"}))
     assert load_run(path).case_path == "caf?.yaml"
 
 
-def test_a_failed_write_leaves_the_former_file_and_no_other(
+def test_a_failed_write_keeps_the_former_file_and_leaves_no_temporary_one(
     tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = RunStore(tmp_path)
@@ -67,14 +67,14 @@ def test_a_failed_write_leaves_the_former_file_and_no_other(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"case": {}, "case_id": "x"}'])
-def test_a_file_that_is_no_record_is_named(tmp_path: Path, text: str) -> None:
+def test_an_invalid_record_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a--0.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"a--0\.json: not a record of a run that this version reads"):
         load_run(path)
 
 
-def test_a_manifest_comes_back(tmp_path: Path) -> None:
+def test_a_manifest_is_read_back(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     assert store.manifest() == {}
     store.put_manifest({"session": "x"})

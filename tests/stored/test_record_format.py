@@ -19,7 +19,7 @@ from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.engine import run_case
-from pytest_toolemu.core.run import RECORD_VERSION, Run, StoredRun, hashes_of, run_key
+from pytest_toolemu.core.run import RECORD_VERSION, Run, RunRecord, hashes_of, run_key
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolkit import Toolkit
@@ -172,7 +172,7 @@ class TestAMissingOrDamagedPart:
         assert "not a SHA-256 hash, which has 64 hexadecimal digits" in str(told.value)
 
 
-@pytest.mark.parametrize("record", [StoredRun, Run, Manifest, ShardManifest])
+@pytest.mark.parametrize("record", [RunRecord, Run, Manifest, ShardManifest])
 def test_every_key_is_described(record: type[Record]) -> None:
     schema = record.model_json_schema(by_alias=True, mode="serialization")
     own_pages = {"Case", "Toolkit"}
