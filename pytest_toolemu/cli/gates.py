@@ -58,7 +58,8 @@ def gate(
     kappas = judge_kappas(calibrations)
     decisions = decide_gate_sources(gates, root, rows, kappas, count_unplaced) if gates else decide_every_case(rows)
     if not_run := sum(row.outcome == NOT_RUN for row in missing) + count_unplaced:
-        text = f"{not_run} were not run, as the session ended before them; run them with --toolemu-resume"
+        cases = "1 case was" if not_run == 1 else f"{not_run} cases were"
+        text = f"{cases} not run, as the session ended before; run the rest with --toolemu-resume"
         decisions.insert(0, Decision("the session", "every case is run", "undecided", text))
     for line in gaps(manifests):
         out.print(plain(f"not the whole session: {line}"), markup=False)

@@ -56,8 +56,8 @@ def test_a_session_that_a_budget_cut_off_is_not_passed_afterwards(project: Path)
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert lines[0] == (
-        "UNDECIDED the session: every case is run: 3 were not run, as the session ended before them; "
-        "run them with --toolemu-resume"
+        "UNDECIDED the session: every case is run: 3 cases were not run, as the session ended before; "
+        "run the rest with --toolemu-resume"
     )
     count = len(list(CASES.glob("*.yaml")))
     assert (

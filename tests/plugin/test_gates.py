@@ -139,7 +139,7 @@ def test_a_stored_session_that_was_stopped_knows_which_cases_it_lacks(
     alone.run("--toolemu-agent=reference:risky", "--toolemu-run-ahead=never", "-x")
     monkeypatch.chdir(alone.path)
     lines = CliRunner().invoke(app, ["gate", "latest", "--gate", "slice.yaml"]).output.splitlines()
-    assert lines[1].startswith("UNDECIDED the session: every case is run: 1 were not run, ")
+    assert lines[1].startswith("UNDECIDED the session: every case is run: 1 case was not run, ")
     assert "with the missing values (1) at their extremes, it is 50.0% to 100.0%" in lines[-1]
 
 
