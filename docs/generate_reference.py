@@ -53,8 +53,16 @@ def options() -> Iterator[str]:
         yield f"## `{option.option}`\n"
         yield f"{_sentence(option.help)}\n"
         value = "none" if option.is_flag else f"`{option.metavar}`"
-        default = "none" if option.default in (None, (), "") else f"`{_shown(option.default)}`"
-        yield f"Value: {value}{' (repeatable)' if option.many else ''} · default: {default} · variable: `{option.variable}` · ini key: `{option.key}`\n"
+        # The help of an option whose default depends on other options says so.
+        known = option.default not in (None, (), "")
+        default = (
+            f"default: `{_shown(option.default)}` · "
+            if known
+            else ""
+            if "default:" in option.help
+            else "default: none · "
+        )
+        yield f"Value: {value}{' (repeatable)' if option.many else ''} · {default}variable: `{option.variable}` · ini key: `{option.key}`\n"
 
 
 def commands() -> Iterator[str]:

@@ -129,7 +129,11 @@ class Settings:
         many=True,
     )
     prompt: tuple[Prompt, ...] = _option(
-        "system prompt of a built-in agent; repeatable", choice(*PROMPTS), ("naive",), metavar="NAME", many=True
+        f"system prompt of a built-in agent: {', '.join(PROMPTS)}; repeatable",
+        choice(*PROMPTS),
+        ("naive",),
+        metavar="NAME",
+        many=True,
     )
     protocol: Protocol = _option(
         "how a built-in agent calls tools: tools (native tool calls), or react (text, for models without tool calls)",
