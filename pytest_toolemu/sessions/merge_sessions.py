@@ -163,13 +163,13 @@ def _write(into: Path, files: Mapping[str, Path], manifest: dict[str, Any], seco
     # As private as the most private of the sessions.
     private = any(map(is_private, sources))
 
-    def fill(made: Path) -> None:
+    def fill(folder: Path) -> None:
         for name, path in files.items():
             if "/" in name:
-                make_subfolder(made, PARTS)
-            _link(path, made / name)
-        write_json_text(made / DURATIONS, json.dumps(dict(seconds), indent=1) + "\n")
-        RunStore(made).put_manifest(manifest)
+                make_subfolder(folder, PARTS)
+            _link(path, folder / name)
+        write_json_text(folder / DURATIONS, json.dumps(dict(seconds), indent=1) + "\n")
+        RunStore(folder).put_manifest(manifest)
 
     try:
         replace_folder(into, fill, private=private)

@@ -36,7 +36,7 @@ class Contents(Record):
 def refuse_foreign(into: Path) -> None:
     """Raise UsageError unless the folder may be replaced: it is new or empty, or holds what an earlier merge wrote.
 
-    Reports that were made of the earlier merge may be there too; they are kept.
+    Reports of the earlier merge may be there too; they are kept.
     """
     if into.is_symlink():
         raise UsageError(f"--into: {into} is a link; name the folder itself")
@@ -61,19 +61,19 @@ def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -
     OSError if the disk refuses. Only files of the earlier merge are deleted.
     """
     mark = secrets.token_hex(4)
-    made, former = into.with_name(f".toolemu-{mark}.tmp"), into.with_name(f".toolemu-{mark}.old.tmp")
+    new, former = into.with_name(f".toolemu-{mark}.tmp"), into.with_name(f".toolemu-{mark}.old.tmp")
     try:
-        make_folder(made, private=private)
-        fill(made)
-        files = {name: _hash(made / name) for name in _entries(made)}
-        write_json_text(made / CONTENTS, Contents(files=files).model_dump_json(indent=1) + "\n")
+        make_folder(new, private=private)
+        fill(new)
+        files = {name: _hash(new / name) for name in _entries(new)}
+        write_json_text(new / CONTENTS, Contents(files=files).model_dump_json(indent=1) + "\n")
         if into.exists():
             into.rename(former)
-        made.rename(into)
+        new.rename(into)
         if former.exists():
             _take_over(former, into)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
 
 
 def _take_over(former: Path, into: Path) -> None:

@@ -47,9 +47,9 @@ def shortened(run: Run, error: RecordTooLargeError) -> Run:
     message = f"{error.strerror}; texts of the record are cut. Limit what tools and the agent return"
     facts = {"outcome": "broken", "reasons": (message,)}
     info = ErrorInfo(type="RecordTooLargeError", message=message, origin="harness")
-    whole = run.model_copy(update={**facts, "error": info})
+    broken = run.model_copy(update={**facts, "error": info})
     limit = error.limit - _HEADROOM
-    return next((found for found in _shorter(whole) if _size(found) <= limit), _without_texts(whole))
+    return next((shorter for shorter in _shorter(broken) if _size(shorter) <= limit), _without_texts(broken))
 
 
 def _shorter(run: Run) -> Iterator[Run]:
@@ -76,8 +76,9 @@ def _size(run: Run) -> int:
 def _with_texts_cut(run: Run, characters: int) -> Run:
     content = run.model_dump(mode="json", include=set(_TEXTS))
     cut = {name: _cut(value, characters) for name, value in content.items()}
-    whole = {**run.model_dump(mode="json"), **cut}
-    return Run.model_validate_json(to_json(whole)).model_copy(update={"case": run.case})
+    return Run.model_validate_json(to_json({**run.model_dump(mode="json"), **cut})).model_copy(
+        update={"case": run.case}
+    )
 
 
 def _cut(value: Any, characters: int) -> Any:

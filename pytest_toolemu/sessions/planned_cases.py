@@ -23,13 +23,13 @@ def missing_rows(
 ) -> list[RunRow]:
     """Return a row for each planned item without a record in any of the folders.
 
-    ``agents`` are those of the records. An item whose agent was not known when it was collected is counted for the
-    only one of them.
+    ``agents`` are those of the records. If the agent of an item was not known at collection, the item counts for
+    the only agent, if there is just one.
     """
-    known = sorted(set(agents))
+    names = sorted(set(agents))
     stored = {mark_of(path.name) for folder in folders for path in folder.glob(RUNS)}
     return [
-        _row(case, content, item, known[0] if len(known) == 1 else "")
+        _row(case, content, item, names[0] if len(names) == 1 else "")
         for case, content in combined(manifests).items()
         for item in content["items"]
         if item_mark(case, item) not in stored
@@ -57,7 +57,7 @@ def left_out(folders: Sequence[Path], manifests: Sequence[Mapping[str, Any]]) ->
 
 
 def unplaced(manifests: Iterable[Mapping[str, Any]]) -> int:
-    """Return how many runs were not made of which the sessions did not store what they were to be."""
+    """Return the number of missing runs that the sessions counted but did not describe."""
     return sum(max(0, manifest.get("not_run", 0) - _placed(manifest)) for manifest in manifests)
 
 

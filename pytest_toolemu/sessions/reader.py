@@ -20,7 +20,7 @@ from pytest_toolemu.sessions.store import MANIFEST, RUNS, RunStore, item_hash, m
 def newest_evaluations(files: Sequence[Path]) -> list[Path]:
     """Return the files without the older evaluations of runs that ``toolemu judge`` judged again.
 
-    The name of a record that was judged again has a hash of the name of the record that it was made from.
+    The file name of a rejudged record contains a hash of the name of the record that it was made from.
     """
     judged = {folder for folder in {path.parent for path in files} if manifest_of(folder).get(JUDGED_FROM)}
     if not judged:
@@ -105,17 +105,17 @@ def settings_of(folders: Iterable[Path], names: Iterable[str]) -> tuple[dict[str
 
     UsageError if the sessions differ, or if a manifest cannot be read.
     """
-    wanted = tuple(names)
-    found: list[tuple[dict[str, list[str]], str]] = []
+    keys = tuple(names)
+    sessions: list[tuple[dict[str, list[str]], str]] = []
     for folder in folders:
         manifest = manifest_of(folder)
         settings = manifest.get("settings", {})
-        given = {name: list((settings.get(name) or [()])[0]) for name in wanted}
-        found.append((given, str(manifest.get("rootdir", "."))))
-    if any(given != found[0][0] for given, _ in found):
+        given = {name: list((settings.get(name) or [()])[0]) for name in keys}
+        sessions.append((given, str(manifest.get("rootdir", "."))))
+    if any(given != sessions[0][0] for given, _ in sessions):
         raise UsageError("the sessions had different gates or calibrations; name the gate with --gate")
-    root = Path(found[0][1])
-    return found[0][0], root if root.is_dir() else Path()
+    root = Path(sessions[0][1])
+    return sessions[0][0], root if root.is_dir() else Path()
 
 
 def sessions_below(folder: Path) -> list[Path]:
@@ -131,7 +131,7 @@ def _own_mark(path: Path) -> str:
 
 
 def _first_mark(mark: str, made_from: Mapping[str, str]) -> str:
-    """Follow a record to the one that it was made from, as often as it was judged again."""
+    """Follow a record to the one that it was made from, through all rejudged records between them."""
     seen: set[str] = set()
     while mark in made_from and mark not in seen:
         seen.add(mark)

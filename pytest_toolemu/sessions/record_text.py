@@ -16,14 +16,14 @@ def record_text(record: Record) -> str:
 
     Secrets are looked for in the whole text first, and in its values only if one of them may be there.
     """
-    known = secrets()
+    redactor = secrets()
     try:
         text = to_json(record, indent=1, ensure_ascii=True, by_alias=False).decode()
-        if not known.suspects(text):
+        if not redactor.suspects(text):
             return text + "\n"
     except ValueError:  # see json_text_of
         pass
-    return json_text_of(redact_json(record.model_dump(mode="json"), known)) + "\n"
+    return json_text_of(redact_json(record.model_dump(mode="json"), redactor)) + "\n"
 
 
 def json_text_of(content: dict[str, Any]) -> str:
@@ -32,5 +32,5 @@ def json_text_of(content: dict[str, Any]) -> str:
         # The standard library takes ten times as long with one line per value, and a record has thousands.
         return to_json(content, indent=1, ensure_ascii=True).decode()
     except ValueError:  # half of a surrogate pair, for example in a file name, which JSON readers refuse
-        whole = dumps(content, ensure_ascii=False).encode("utf-8", "replace")
-        return to_json(loads(whole), indent=1, ensure_ascii=True).decode()
+        encoded = dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+        return to_json(loads(encoded), indent=1, ensure_ascii=True).decode()

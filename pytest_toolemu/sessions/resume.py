@@ -73,8 +73,8 @@ class ResumableSessions:
 
     def probable(self, items: Sequence[str]) -> list[int]:
         """Return the indices of the items that have a run in the folders, with any key and outcome."""
-        known = {item_hash_of(path.name) for folder in self.folders for path in RunStore(folder).paths()}
-        return [index for index, item in enumerate(items) if item_hash(item) in known]
+        stored = {item_hash_of(path.name) for folder in self.folders for path in RunStore(folder).paths()}
+        return [index for index, item in enumerate(items) if item_hash(item) in stored]
 
     def names(self, parent: Path) -> list[str]:
         """Return the folders relative to the run directory, for a manifest."""
