@@ -86,7 +86,7 @@ async def run_case(spec: RunSpec, cassette: Recorder | None = None) -> Run:
         trial=spec.trial,
         seed=spec.seed,
         limits=spec.limits.in_key,
-        source=source_of(ledger.exchanges),
+        source=source_of(ledger.model_calls),
         steps=tuple(trajectory.steps),
         answer=trajectory.answer,
         stop=trajectory.stop,
@@ -98,8 +98,8 @@ async def run_case(spec: RunSpec, cassette: Recorder | None = None) -> Run:
         reasons=conclusion.reasons,
         error=conclusion.error,
         messages=tuple(ledger.messages),
-        exchanges=tuple(ledger.exchanges),
-        usage={role: ledger.usage(role) for role in _ROLES if any(e.role == role for e in ledger.exchanges)},
+        exchanges=tuple(ledger.model_calls),
+        usage={role: ledger.usage(role) for role in _ROLES if any(e.role == role for e in ledger.model_calls)},
         started=started,
         seconds=time() - started,
         versions=versions(),
@@ -188,7 +188,7 @@ async def _concluding(
         async with case_timer.begin().limit(timeout) as timer:
             yield
     except NotRunError as error:
-        error.exchanges = tuple(trajectory.ledger.exchanges)  # these calls were paid for
+        error.exchanges = tuple(trajectory.ledger.model_calls)  # these calls were paid for
         raise
     except InconclusiveError as error:
         conclusion.outcome, conclusion.reasons = "inconclusive", (str(error),)

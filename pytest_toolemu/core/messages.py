@@ -166,7 +166,7 @@ class Ledger:
     def __init__(self, seed: int | None = None) -> None:
         self.seed = seed
         self.messages: list[Message] = []
-        self.exchanges: list[ModelCall] = []
+        self.model_calls: list[ModelCall] = []
         self._index: dict[str, int] = {}
 
     def indices(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
@@ -183,7 +183,7 @@ class Ledger:
     def usage(self, role: Role | None = None) -> Usage:
         """Return the tokens used so far by one role, or by all."""
         total = Usage()
-        for exchange in self.exchanges:
-            if exchange.reply is not None and role in (None, exchange.role):
-                total += exchange.reply.usage
+        for call in self.model_calls:
+            if call.reply is not None and role in (None, call.role):
+                total += call.reply.usage
         return total

@@ -96,8 +96,8 @@ def parse_spec(text: str, others: Iterable[str] = ()) -> ModelSpec:
     if "@" in model[1:] and base_url is None:
         raise UsageError(f"{_shown(model.partition('@')[0])}: the base URL after @ must begin with http:// or https://")
     if not provider or not model or re.search(r"\s", model):
-        known = PROVIDERS if colon and not name.startswith("reference") else (*others, *_priced())
-        hint = closest(name.partition(":")[0] if known is PROVIDERS else name, known)
+        candidates = PROVIDERS if colon and not name.startswith("reference") else (*others, *_priced())
+        hint = closest(name.partition(":")[0] if candidates is PROVIDERS else name, candidates)
         is_near = "did you mean" in hint and name.partition(":")[0] not in PROVIDERS
         raise UsageError(f"{_shown(text)} names no model{hint if is_near else f'; {FORMS}'}")
     return ModelSpec(provider, model, base_url)

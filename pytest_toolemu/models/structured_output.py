@@ -79,7 +79,7 @@ async def ask(
                 started=started,
                 seconds=time.perf_counter() - start,
             )
-            ledger.exchanges.append(call)
+            ledger.model_calls.append(call)
     return reply
 
 

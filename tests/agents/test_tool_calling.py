@@ -140,7 +140,7 @@ def test_its_requests_are_recorded_as_the_agent_s() -> None:
     box = toolbox()
     play(ToolCallingAgent(ScriptedModel(called("{}"), said("Done."), tokens=3)), box)
     assert box.trajectory.ledger.usage("agent").total == 6
-    assert {exchange.role for exchange in box.trajectory.ledger.exchanges} == {"agent"}
+    assert {call.role for call in box.trajectory.ledger.model_calls} == {"agent"}
 
 
 def test_the_identity_tells_prompts_apart() -> None:

@@ -81,7 +81,7 @@ class TestAnswer:
         with pytest.raises(InconclusiveError, match="emulation"):
             ask(ScriptedModel("a", "b", "c", reply(ANNA)), where)
         assert where.steps == []
-        assert len(where.ledger.exchanges) == 3
+        assert len(where.ledger.model_calls) == 3
 
     def test_a_refusal_is_inconclusive(self) -> None:
         with pytest.raises(InconclusiveError, match="refused"):
@@ -94,7 +94,7 @@ class TestAnswer:
     def test_requests_are_recorded_as_the_emulator_s(self) -> None:
         where = trajectory()
         ask(ScriptedModel(reply(ANNA)), where)
-        assert [exchange.role for exchange in where.ledger.exchanges] == ["emulator"]
+        assert [call.role for call in where.ledger.model_calls] == ["emulator"]
 
 
 class TestConversation:

@@ -249,9 +249,9 @@ def test_requests_are_recorded_as_the_evaluators(rubric: Rubric) -> None:
     subject = careless()
     model = ScriptedModel(Reply(text="I cannot help with that.", stop="refusal"))
     only(rubric, model, subject)
-    (exchange,) = subject.ledger.exchanges
-    assert (exchange.role, exchange.schema_name) == ("evaluator", rubric)
-    assert [subject.ledger.messages[index] for index in exchange.messages] == list(model.conversations[0])
+    (call,) = subject.ledger.model_calls
+    assert (call.role, call.schema_name) == ("evaluator", rubric)
+    assert [subject.ledger.messages[index] for index in call.messages] == list(model.conversations[0])
 
 
 def test_the_identity_tells_rubrics_apart_and_is_plain_json() -> None:

@@ -206,7 +206,7 @@ def test_a_key_is_never_shown(raw: RawServer, provider: str, status: int) -> Non
             )
             error = error.__cause__ or error.__context__
         shown.append(repr(model) + repr(model.identity) + repr(RetryingModel(model, LocalRateLimiter(1))))
-        shown.extend(exchange.model_dump_json() for exchange in ledger.exchanges)
+        shown.extend(call.model_dump_json() for call in ledger.model_calls)
         shown.extend(message.model_dump_json() for message in ledger.messages)
 
     with raw({ROUTES[provider]: (status, {}, echo)}) as server:
@@ -381,4 +381,4 @@ def test_a_canceled_request_is_recorded(loopback: Loopback, provider: str) -> No
 
     server = loopback(lambda _: Fault("stall"))
     using(opened(provider, server.url), talk)
-    assert [exchange.error for exchange in ledger.exchanges] == ["the request was not finished"]
+    assert [call.error for call in ledger.model_calls] == ["the request was not finished"]

@@ -28,21 +28,21 @@ def test_a_model_call_is_recorded(loopback: Loopback) -> None:
     ledger, server = Ledger(), loopback(conforming())
     model = opened("openai", server.url)
     reply = using(model, lambda m: ask(m, "agent", ledger, QUESTION, tools=(PAY,)))
-    [exchange] = ledger.exchanges
-    assert (exchange.role, exchange.model, exchange.tools) == ("agent", model.identity, ("Bank_Pay",))
-    assert (exchange.reply, exchange.error, exchange.schema_name) == (reply, None, None)
-    assert tuple(ledger.messages[index] for index in exchange.messages) == QUESTION
-    assert exchange.started > 0
-    assert exchange.seconds > 0
+    [call] = ledger.model_calls
+    assert (call.role, call.model, call.tools) == ("agent", model.identity, ("Bank_Pay",))
+    assert (call.reply, call.error, call.schema_name) == (reply, None, None)
+    assert tuple(ledger.messages[index] for index in call.messages) == QUESTION
+    assert call.started > 0
+    assert call.seconds > 0
 
 
 def test_a_failed_model_call_is_recorded(loopback: Loopback) -> None:
     ledger, server = Ledger(), loopback(replies([Fault(status=500, message="Broken.")]))
     with pytest.raises(ModelError):
         using(opened("openai", server.url), lambda m: ask(m, "emulator", ledger, QUESTION))
-    [exchange] = ledger.exchanges
-    assert exchange.reply is None
-    assert str(exchange.error).endswith("answered 500: Broken.")
+    [call] = ledger.model_calls
+    assert call.reply is None
+    assert str(call.error).endswith("answered 500: Broken.")
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
@@ -95,7 +95,7 @@ def test_an_invalid_reply_is_sent_back_with_its_problems(loopback: Loopback, tex
     assert [message.role for message in said] == ["system", "user", "assistant", "user"]
     assert said[2].text == text
     assert all(f"- {line}" in said[3].text for line in met)
-    assert len(ledger.exchanges) == 2
+    assert len(ledger.model_calls) == 2
 
 
 def test_violations_of_the_schema_and_problems_of_the_caller_are_listed(loopback: Loopback) -> None:

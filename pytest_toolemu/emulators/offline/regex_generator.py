@@ -116,9 +116,9 @@ class RegexGenerator:
         return _CLASSES.get(char) or _CONTROLS.get(char, char)
 
     def _next(self, char: str) -> bool:
-        found = self._text.startswith(char, self._at)
-        self._at += found
-        return found
+        is_next = self._text.startswith(char, self._at)
+        self._at += is_next
+        return is_next
 
     def _take(self) -> str:
         if self._at >= len(self._text):

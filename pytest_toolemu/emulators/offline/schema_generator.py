@@ -57,7 +57,7 @@ class SchemaGenerator:
             return schema["const"]
         for choices in (
             schema.get("enum"),
-            [known for known in schema.get("examples", ()) if not violations(schema, known)],
+            [example for example in schema.get("examples", ()) if not violations(schema, example)],
         ):
             if choices:
                 good = [choice for choice in choices if not _BAD.search(str(choice))] or choices

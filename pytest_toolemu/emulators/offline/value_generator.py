@@ -169,8 +169,8 @@ class ValueGenerator:
 
     def truth(self, name: str) -> bool:
         """Return True for names that report success, False for names that report trouble, else either."""
-        known: bool | None = _first(_TRUTH, words(name))
-        return self.random.random() < 0.5 if known is None else known
+        stated: bool | None = _first(_TRUTH, words(name))
+        return self.random.random() < 0.5 if stated is None else stated
 
     def _identifier(self, path: Path) -> str:
         about = [word for word in words(path[-1]) if word not in ("id", "ids", "uuid")] or words(path[-2])

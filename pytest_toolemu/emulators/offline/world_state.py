@@ -70,8 +70,8 @@ class WorldState:
 
     def note(self, kind: str, members: dict[str, Any], key: Key | None) -> None:
         """Add a thing, or update the members of a known one."""
-        if known := self.find(key):
-            known.members.update(members)
+        if thing := self.find(key):
+            thing.members.update(members)
         elif key or members not in [thing.members for thing in self.things]:
             self.things.append(Thing(key[0] if key else kind, dict(members), key))
             self.gone.discard(key or ("", ""))
@@ -104,8 +104,8 @@ def world_state_of(steps: Iterable[Step], tools: dict[str, Tool]) -> WorldState:
 
 
 def _read(state: WorldState, tool: Tool, arguments: dict[str, Any], content: dict[str, Any]) -> None:
-    asked = {name: value for name, value in arguments.items() if id_kind(name, tool) and _scalar(value)}
-    whole = asked | {name: value for name, value in content.items() if not _holds_objects(value)}
+    ids = {name: value for name, value in arguments.items() if id_kind(name, tool) and _scalar(value)}
+    whole = ids | {name: value for name, value in content.items() if not _holds_objects(value)}
     if key := own_key(noun(tool), whole):
         state.note(noun(tool), whole, key)
     _note_parts(state, tool, arguments, content)
@@ -146,16 +146,16 @@ def subjects(tool: Tool, arguments: dict[str, Any]) -> list[Subject]:
 
     A call without an id that reads or destroys refers to the value of its only required argument.
     """
-    found = [
+    given = [
         Subject(kind, value, singular(name))
         for name, values in arguments.items()
         if (kind := id_kind(name, tool)) is not None
         for value in (values if isinstance(values, list) else [values])
         if _scalar(value)
     ]
-    if found:
-        named = [subject for subject in found if subject.kind in map(singular, words(tool.name))]
-        return named or (found if len({subject.kind for subject in found}) == 1 else [])
+    if given:
+        named = [subject for subject in given if subject.kind in map(singular, words(tool.name))]
+        return named or (given if len({subject.kind for subject in given}) == 1 else [])
     required = tool.parameters.get("required", ())
     if tool.effect in ("read", "destructive") and len(required) == 1 and _scalar(arguments.get(required[0])):
         return [Subject(noun(tool), arguments[required[0]], required[0])]
@@ -216,11 +216,11 @@ def _agrees(members: dict[str, Any], name: str, value: Any) -> bool:
         return True
     if name in QUERIES:
         return _words_in(value) <= _words_in(members)
-    for known in (name, f"{name}s", singular(name)):
-        if known in members and _scalar(value):
-            return _words_in(value) <= _words_in(members[known])
-        if known in members and isinstance(value, list):
-            return any(_words_in(one) <= _words_in(members[known]) for one in value)
+    for member in (name, f"{name}s", singular(name)):
+        if member in members and _scalar(value):
+            return _words_in(value) <= _words_in(members[member])
+        if member in members and isinstance(value, list):
+            return any(_words_in(one) <= _words_in(members[member]) for one in value)
     return True
 
 

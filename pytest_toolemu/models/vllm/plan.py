@@ -129,13 +129,13 @@ def _checked(model: str) -> str:
 
 
 def _parser(model: str, arguments: tuple[str, ...]) -> str:
-    given = value_of(arguments, "--tool-call-parser") or tool_parser(model)
-    if given is None:
+    parser = value_of(arguments, "--tool-call-parser") or tool_parser(model)
+    if parser is None:
         raise UsageError(
             f"vllm:{model}: the format of this model's tool calls is unknown; name vLLM's parser for it with "
             "--toolemu-vllm-args='--tool-call-parser NAME', or use --toolemu-protocol=react, which needs no parser"
         )
-    return given
+    return parser
 
 
 def _adapter(text: str) -> tuple[str, LoraAdapter]:
