@@ -115,15 +115,15 @@ def alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project
     """Run in one process: for behaviour that has nothing to do with workers."""
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "TOOLEMU_AGENT"):
         monkeypatch.delenv(name, raising=False)
-    # With either of the first, pytest does not shorten its summary; with the others, sessions are told to GitHub.
+    # With either of the first, pytest does not shorten its summary; with the others, sessions report to GitHub.
     for name in ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
         monkeypatch.delenv(name, raising=False)
-    made = Project(pytester, ("-p", "no:xdist"))
-    made.write("pytest.ini", "[pytest]\naddopts = -p no:randomly\n")
-    made.write("toolkits/Till.toolkit.yaml", TOOLKIT)
-    made.case("anna")
-    made.case("bert", tag="other")
-    return made
+    project = Project(pytester, ("-p", "no:xdist"))
+    project.write("pytest.ini", "[pytest]\naddopts = -p no:randomly\n")
+    project.write("toolkits/Till.toolkit.yaml", TOOLKIT)
+    project.case("anna")
+    project.case("bert", tag="other")
+    return project
 
 
 @pytest.fixture

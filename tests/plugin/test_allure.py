@@ -1,4 +1,4 @@
-"""What allure-pytest writes of cases: each test reads the results, not a report made of them."""
+"""The results that allure-pytest writes for cases. The tests read them directly, not a report built from them."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def call(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 def report(project: Path) -> Path:
     """Allure 3's report, with the example's configuration."""
     allure = tool("allure/cli.js", "node")
-    made = call("node", allure, "generate", "allure-results", cwd=project)
-    assert made.returncode == 0, made.stdout + made.stderr
+    generated = call("node", allure, "generate", "allure-results", cwd=project)
+    assert generated.returncode == 0, generated.stdout + generated.stderr
     return project / "allure-report"
 
 
@@ -77,8 +77,8 @@ def named(folder: Path, name: str) -> dict[str, Any]:
 
 def test_allure_2(project: Path) -> None:
     allure = tool("allure-commandline/bin/allure", "java")
-    made = call(allure, "generate", "allure-results", "-o", "two", "--clean", cwd=project)
-    assert made.returncode == 0, made.stdout + made.stderr
+    generated = call(allure, "generate", "allure-results", "-o", "two", "--clean", cwd=project)
+    assert generated.returncode == 0, generated.stdout + generated.stderr
     case = named(project / "two/data/test-cases", "Pay Anna [reference:risky]")
     assert case["status"] == "failed"
     assert case["extra"]["severity"] == "blocker"

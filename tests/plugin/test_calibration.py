@@ -1,4 +1,4 @@
-"""How far the judges can be trusted is told in every session that has any, and gates may ask for it."""
+"""Every session with judges shows how far they can be trusted, and gates may require it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def judge(alone: Project, loopback: Loopback) -> str:
         path.write_text(path.read_text() + "expected: [Asks first.]\n")
     server = loopback(judging(right))
     evaluator = f"openai:gpt-4o@{server.url}/v1"
-    made = alone.pytester.run("toolemu", "calibrate", f"--evaluator={evaluator}", "--cases=cases", "--to=cal.json")
-    assert made.ret == 0
+    calibrated = alone.pytester.run(
+        "toolemu", "calibrate", f"--evaluator={evaluator}", "--cases=cases", "--to=cal.json"
+    )
+    assert calibrated.ret == 0
     return f"--toolemu-evaluator={evaluator}"
 
 
@@ -85,15 +87,15 @@ def test_every_report_names_the_calibration_in_use(alone: Project, judge: str) -
 
 @pytest.mark.usefixtures("judge")
 def test_a_judge_without_a_kappa_is_calibrated_all_the_same(alone: Project) -> None:
-    known = read_calibrations([alone.path / "cal.json"])
-    name = next(name for name in known if " safety #" in name)
+    calibrations = read_calibrations([alone.path / "cal.json"])
+    name = next(name for name in calibrations if " safety #" in name)
     empty = [[0] * 4 for _ in range(3)]
-    alike = {name: known[name].model_copy(update={"kappa": None, "confusion": [*empty, [0, 0, 0, 4]]})}
+    alike = {name: calibrations[name].model_copy(update={"kappa": None, "confusion": [*empty, [0, 0, 0, 4]]})}
     assert calibration_line(name, alike).startswith(
         f"{name}: calibrated, kappa undefined (labels and scores are all 3), precision "
     )
     assert judge_kappas(alike) == {name: "labels and scores are all 3"}
-    silent = {name: known[name].model_copy(update={"kappa": None, "judged": 0, "confusion": [*empty, [0] * 4]})}
+    silent = {name: calibrations[name].model_copy(update={"kappa": None, "judged": 0, "confusion": [*empty, [0] * 4]})}
     assert f"{name}: calibrated, kappa undefined (none of 4 labeled runs was judged)," in calibration_line(name, silent)
 
 
@@ -147,11 +149,11 @@ def test_a_file_that_cannot_be_read_stops_the_session(alone: Project, text: str 
 
 @pytest.mark.usefixtures("judge")
 def test_two_files_must_not_calibrate_the_same_judge_differently(alone: Project, tmp_path: Path) -> None:
-    known = read_calibrations([alone.path / "cal.json"])
-    update_calibration_file(tmp_path / "same.json", known)
-    assert read_calibrations([alone.path / "cal.json", tmp_path / "same.json"]) == known
+    calibrations = read_calibrations([alone.path / "cal.json"])
+    update_calibration_file(tmp_path / "same.json", calibrations)
+    assert read_calibrations([alone.path / "cal.json", tmp_path / "same.json"]) == calibrations
     update_calibration_file(
-        tmp_path / "other.json", {name: found.model_copy(update={"judged": 1}) for name, found in known.items()}
+        tmp_path / "other.json", {name: found.model_copy(update={"judged": 1}) for name, found in calibrations.items()}
     )
     with pytest.raises(
         UsageError, match=r"other.json: judged openai:.* has another calibration in .*cal.json; name only one"

@@ -139,7 +139,7 @@ def test_a_session_with_checks_takes_over_no_run_that_was_judged_without_them(ki
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (
             ("--toolemu-evaluator=checks", "--toolemu-checks=off"),
@@ -154,8 +154,8 @@ def test_a_session_with_checks_takes_over_no_run_that_was_judged_without_them(ki
         (("--toolemu-checks=perhaps",), "*--toolemu-checks: 'perhaps' is not valid; expected one of on, off*"),
     ],
 )
-def test_a_session_without_a_judge_is_rejected(alone: Project, arguments: tuple[str, ...], told: str) -> None:
+def test_a_session_without_a_judge_is_rejected(alone: Project, arguments: tuple[str, ...], message: str) -> None:
     result = alone.run(SAFE, *arguments)
     assert result.ret != 0
     assert not alone.runs()
-    pytest.LineMatcher([*result.outlines, *result.errlines]).fnmatch_lines([told])
+    pytest.LineMatcher([*result.outlines, *result.errlines]).fnmatch_lines([message])

@@ -19,13 +19,17 @@ def test_header_summary_session_and_runs_name_the_edition(project: Project) -> N
     path = project.write(f"cases/{FILE}", DATASET)
     project.write("other/carl.toolemu.yaml", (project.path / "cases/anna.toolemu.yaml").read_text())
     result = project.run("--toolemu-agent=reference:safe", "--toolemu-agent=noact")
-    known = edition(path)
-    told = f"tills 2.1.0 (sha256 {known.sha256[:12]})"
+    dataset = edition(path)
+    label = f"tills 2.1.0 (sha256 {dataset.sha256[:12]})"
     result.stdout.fnmatch_lines(
-        [f"toolemu: dataset {told}".replace("[", "[[]"), f"dataset {told}: 2 cases", "no dataset: 1 case"]
+        [f"toolemu: dataset {label}".replace("[", "[[]"), f"dataset {label}: 2 cases", "no dataset: 1 case"]
     )
-    assert project.manifest()["datasets"] == [known.model_dump()]
-    assert {(run.case_id, run.dataset) for run in project.runs()} == {("anna", known), ("bert", known), ("carl", None)}
+    assert project.manifest()["datasets"] == [dataset.model_dump()]
+    assert {(run.case_id, run.dataset) for run in project.runs()} == {
+        ("anna", dataset),
+        ("bert", dataset),
+        ("carl", None),
+    }
 
 
 def test_without_a_dataset_the_summary_says_so(alone: Project) -> None:
@@ -38,8 +42,10 @@ def test_without_a_dataset_the_summary_says_so(alone: Project) -> None:
 def test_a_broken_dataset_file_stops_the_session_with_one_message(alone: Project) -> None:
     alone.write(f"cases/{FILE}", DATASET.replace("version: 2.1.0", "version: 2.1"))
     result = alone.run("--toolemu-agent=reference:safe")
-    told = result.stdout.str() + result.stderr.str()
-    assert re.search(rf"ERROR: toolemu: .*{re.escape(FILE)}:2:10: version: 2.1: expected text; put it in quotes", told)
+    output = result.stdout.str() + result.stderr.str()
+    assert re.search(
+        rf"ERROR: toolemu: .*{re.escape(FILE)}:2:10: version: 2.1: expected text; put it in quotes", output
+    )
     assert result.ret == 4
     assert alone.runs() == []
 

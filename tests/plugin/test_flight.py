@@ -236,10 +236,10 @@ def test_an_agent_that_blocks_the_loop_is_named_once(crowd: Project, mode: str) 
     crowd.write("agents.py", BLOCKS)
     result = run(crowd, "--toolemu-helpfulness=none", *MODES[mode])
     result.assert_outcomes(passed=10)
-    told = [line for line in result.outlines if "the event loop was blocked" in line]
-    assert len(told) == 1
-    assert "for over 1 s at agents.py:5 (agent); meanwhile no case in this process makes progress" in told[0]
-    assert "Declare that agent with a plain 'def', which runs in a thread, or await the call that blocks" in told[0]
+    warnings = [line for line in result.outlines if "the event loop was blocked" in line]
+    assert len(warnings) == 1
+    assert "for over 1 s at agents.py:5 (agent); meanwhile no case in this process makes progress" in warnings[0]
+    assert "Declare that agent with a plain 'def', which runs in a thread, or await the call that blocks" in warnings[0]
 
 
 TIMES = """
@@ -265,7 +265,7 @@ HANGS = """
 import asyncio
 async def agent(task, toolbox):
     if "P9" in task:
-        # All others but P0 have ended, and were told to have.
+        # All others but P0 have ended, and the coordinator knows it.
         while sum(task.get_name().startswith("toolemu-") for task in asyncio.all_tasks()) > 2:
             await asyncio.sleep(0.01)
         with open("arrived", "w") as fifo:

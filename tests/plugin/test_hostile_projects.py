@@ -92,8 +92,8 @@ def test_agents_of_a_parametrized_fixture_are_distinguished(project: Project) ->
     )
     result = project.run("--toolemu-trials=2")
     name = "conftest:toolemu_agent.<locals>.agent"
-    told = [(run.identity.agent["name"], run.answer, run.trial) for run in project.runs()]
-    assert sorted(told) == sorted(
+    runs = [(run.identity.agent["name"], run.answer, run.trial) for run in project.runs()]
+    assert sorted(runs) == sorted(
         [(f"{name}[{kind}]", f"I am {kind}.", trial) for kind in ("bold", "shy") for trial in (1, 2)] * 4
     )
     table = [line.split() for line in result.outlines if line.startswith(name) and "USD" not in line]
@@ -101,7 +101,7 @@ def test_agents_of_a_parametrized_fixture_are_distinguished(project: Project) ->
 
 
 @pytest.mark.parametrize(
-    "made",
+    "body",
     [
         "    class Agent:\n        async def __call__(self, task, toolbox):\n            return 'Shall I?'\n    return Agent()\n",
         "    class Agent:\n        def __call__(self, task, toolbox):\n            return 'Shall I?'\n    return Agent()\n",
@@ -110,20 +110,20 @@ def test_agents_of_a_parametrized_fixture_are_distinguished(project: Project) ->
     ],
     ids=["async object", "plain object", "async partial", "plain partial"],
 )
-def test_every_callable_is_an_agent(project: Project, made: str) -> None:
-    project.write("conftest.py", by_fixture(made))
+def test_every_callable_is_an_agent(project: Project, body: str) -> None:
+    project.write("conftest.py", by_fixture(body))
     project.run("-k", "anna").assert_outcomes(failed=1)
     (run,) = project.runs()
     assert (run.answer, run.outcome) == ("Shall I?", "failed")
     assert re.fullmatch(r"conftest:toolemu_agent\.<locals>\.(A|a)gent", run.identity.agent["name"])
 
 
-@pytest.mark.parametrize("made", ["None", "'gpt-4o'", "3"])
-def test_an_agent_that_is_not_callable_is_one_message(project: Project, made: str) -> None:
-    project.write("conftest.py", by_fixture(f"    return {made}\n"))
+@pytest.mark.parametrize("value", ["None", "'gpt-4o'", "3"])
+def test_an_agent_that_is_not_callable_is_one_message(project: Project, value: str) -> None:
+    project.write("conftest.py", by_fixture(f"    return {value}\n"))
     result = project.run("-k", "anna")
     result.assert_outcomes(errors=1)
-    assert f"the agent is {made}; a fixture or hook returns a function (task, toolbox) -> str" in result.stdout.str()
+    assert f"the agent is {value}; a fixture or hook returns a function (task, toolbox) -> str" in result.stdout.str()
     assert_no_innards(text_of(result))
 
 
@@ -307,8 +307,8 @@ def test_a_missing_key_is_one_message_for_python_tests_too(project: Project, mon
         result.assert_outcomes(errors=2)
     else:
         assert result.ret == pytest.ExitCode.USAGE_ERROR
-    told = text.count("openai:gpt-4o needs a key: set OPENAI_API_KEY in the environment or in the .env file")
-    assert told == (2 if project.runner[0] == "-n" else 1)
+    count = text.count("openai:gpt-4o needs a key: set OPENAI_API_KEY in the environment or in the .env file")
+    assert count == (2 if project.runner[0] == "-n" else 1)
 
 
 @both
@@ -380,10 +380,10 @@ def test_with_a_custom_agent_a_records_folder_that_cannot_be_created_leaves_all_
     project.write("test_mine.py", mine())
     result = project.run(kind, "--toolemu-run-dir=taken/below")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    told = (
+    message = (
         f"2 of 2 not run: records cannot be written to {project.path}/taken/below: Not a directory; name another folder"
     )
-    assert text_of(result).count(told) == 1
+    assert text_of(result).count(message) == 1
     assert_no_innards(text_of(result))
 
 

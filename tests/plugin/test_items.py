@@ -16,10 +16,10 @@ def test_a_safe_agent_passes_and_a_risky_one_fails(project: Project) -> None:
     result = project.run("--toolemu-agent=reference:safe", "--toolemu-agent=reference:risky", "-v")
     result.assert_outcomes(passed=2, failed=2)
     assert result.ret == 1
-    told = result.stdout.str()
+    output = result.stdout.str()
     for nodeid, word in (("anna[reference:safe]", "PASSED"), ("anna[reference:risky]", "FAILED")):
         # xdist puts the word before the node id.
-        assert re.search(rf"({word} .*{re.escape(nodeid)}|{re.escape(nodeid)} {word})", told)
+        assert re.search(rf"({word} .*{re.escape(nodeid)}|{re.escape(nodeid)} {word})", output)
     assert sorted((run.case_id, run.outcome) for run in project.runs()) == [
         ("anna", "failed"),
         ("anna", "passed"),

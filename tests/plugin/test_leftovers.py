@@ -78,11 +78,11 @@ def test_a_thread_that_never_ends_is_named_and_does_not_hold_up_the_exit(
     result = run(project, leave)
     result.assert_outcomes(passed=2)
     assert result.ret == 0
-    told = reported(result)
-    assert "left behind by agents for 0.3 s: thread 'mine" in told
-    assert "agents.py:4 (hang)" in told
-    assert "end them before the agent returns, or wait longer with --toolemu-exit-timeout" in told
-    assert "Traceback" not in told
+    output = reported(result)
+    assert "left behind by agents for 0.3 s: thread 'mine" in output
+    assert "agents.py:4 (hang)" in output
+    assert "end them before the agent returns, or wait longer with --toolemu-exit-timeout" in output
+    assert "Traceback" not in output
     assert alive(mark) == []
 
 
@@ -148,10 +148,10 @@ def test_a_function_registered_with_atexit_is_interrupted_and_those_of_others_ar
 ) -> None:
     project.write("conftest.py", "import atexit, pathlib\natexit.register(pathlib.Path('data').touch)\n")
     result = run(project, "atexit.register(hang)")
-    told = reported(result)
+    output = reported(result)
     message = "agents have kept Python from ending for 0.3 s: a function registered with atexit, at agents.py:4 (hang)"
-    assert told.count(message) == 1, "of two cases, which share the time"
-    assert "Traceback" not in told
+    assert output.count(message) == 1, "of two cases, which share the time"
+    assert "Traceback" not in output
     assert result.ret == 0
     assert (project.path / "data").exists(), "written by a function that was registered before"
     assert alive(mark) == []
@@ -227,10 +227,10 @@ def test_what_fixtures_of_the_project_leave_behind_is_left_alone(project: Projec
     project.write("conftest.py", OWNED)
     result = run(project, "subprocess.Popen(['sleep', '1000'])")
     result.assert_outcomes(passed=2)
-    told = reported(result)
-    assert "sleep 1000" in told
-    assert "sleep 1001" not in told
-    assert "sleep 1002" not in told
+    output = reported(result)
+    assert "sleep 1000" in output
+    assert "sleep 1001" not in output
+    assert "sleep 1002" not in output
     assert (project.path / "uploaded").exists(), "threads of others are waited for"
     commands = {Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1] for pid in alive(mark)}
     assert commands == {b"1001", b"1002"}

@@ -71,11 +71,11 @@ class Server:
 
 @pytest.fixture
 def server(loopback: Loopback, alone: Project, monkeypatch: pytest.MonkeyPatch) -> Server:
-    made = Server(loopback)
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{made.url}/v1")
+    server = Server(loopback)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
     for name in NAMES:
         alone.case(name, text=CASE)
-    return made
+    return server
 
 
 Session = Callable[..., str]

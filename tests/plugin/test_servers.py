@@ -90,8 +90,8 @@ def test_what_is_served_here_is_known_by_its_arguments_and_not_by_its_port(alone
     args = (f"--toolemu-agent={MODEL}", "--toolemu-vllm-args=--dtype float16")
     alone.run(*args)
     first = {run.key for run in alone.runs()}
-    (told,) = {run.identity.agent["model"]["base_url"] for run in alone.runs()}
-    assert told == "vllm serve --dtype float16"
+    (url,) = {run.identity.agent["model"]["base_url"] for run in alone.runs()}
+    assert url == "vllm serve --dtype float16"
     result = alone.run(*args, "--toolemu-resume")
     assert {run.key for run in alone.runs()} == first
     result.stdout.fnmatch_lines(["runs: 2 resumed; 0 of * tokens were used now"])
@@ -107,7 +107,7 @@ def test_each_model_has_a_server_with_its_own_arguments_and_gpus(
         f"--toolemu-vllm-args=--max-model-len 8192 {MODEL}: --tensor-parallel-size 2",
     )
     assert "errors" not in result.parseoutcomes(), said(result)
-    agent, judge = sorted(vllm.said("started"), key=lambda told: told["arguments"][1])
+    agent, judge = sorted(vllm.said("started"), key=lambda start: start["arguments"][1])
     assert (agent["gpus"], judge["gpus"]) == ("4,5", "6")
     assert agent["arguments"][-4:] == ["--max-model-len", "8192", "--tensor-parallel-size", "2"]
     assert judge["arguments"][-2:] == ["--max-model-len", "8192"]

@@ -16,7 +16,7 @@ def toolemu_agent():
 """
 HOOK = """
 def pytest_toolemu_make_agent(name, case, config):
-    return {made}
+    return {agent}
 """
 
 
@@ -65,7 +65,7 @@ def test_workers_make_it_a_usage_error_too(alone: Project) -> None:
 
 
 def test_a_hook_that_makes_no_agent_is_noticed_at_the_end(alone: Project) -> None:
-    alone.write("conftest.py", HOOK.format(made=None))
+    alone.write("conftest.py", HOOK.format(agent=None))
     result = alone.run("--toolemu-evaluator=checks")
     result.assert_outcomes(skipped=2)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -77,7 +77,7 @@ def test_a_hook_that_makes_no_agent_is_noticed_at_the_end(alone: Project) -> Non
     [
         ("conftest.py", FIXTURE),
         ("cases/conftest.py", FIXTURE),
-        ("conftest.py", HOOK.format(made="lambda *_: 'Shall I?'")),
+        ("conftest.py", HOOK.format(agent="lambda *_: 'Shall I?'")),
     ],
     ids=["fixture", "fixture of a folder", "hook"],
 )
