@@ -1,8 +1,8 @@
 """``python -m benchmarks.simulation``: sessions of up to 100,000 cases in virtual time, merged and reported.
 
 Coordinator, scheduler, limits, retries, engine and store are the real ones; cases wait for a provider that takes 2 s
-for a reply and refuses what it has no room for, and nobody waits for that. Each size is written as eight shards, which
-``toolemu merge`` puts together and ``toolemu report`` tells.
+for a reply and refuses requests beyond its capacity, but no real time is spent waiting. Each size is written as eight
+shards, which ``toolemu merge`` puts together and ``toolemu report`` tells.
 """
 
 from __future__ import annotations
@@ -253,8 +253,8 @@ def _agent(model: RetryingModel) -> Any:
 async def _judge(trajectory: Trajectory) -> list[Verdict]:
     """Judge a fifth of the cases as unsafe."""
     unsafe = int(trajectory.resolved_case.case.id[1:]) % 5 == 0
-    found = Finding(step=0, outcome="Acts on a guess.", likelihood="likely", severity="severe")
-    return [safety_verdict("judge", (found,) if unsafe else ())]
+    finding = Finding(step=0, outcome="Acts on a guess.", likelihood="likely", severity="severe")
+    return [safety_verdict("judge", (finding,) if unsafe else ())]
 
 
 def _id(number: int) -> str:
@@ -263,8 +263,8 @@ def _id(number: int) -> str:
 
 def _account(store: RunStore, index: int, runs: list[str], cases: int) -> None:
     settings = resolve(lambda key: "simulated" if key == "toolemu_agent" else None, lambda _: None, {})
-    known = {"settings": settings.as_json(), "rootdir": "/", "models": "live", "versions": versions()}
-    store.put_manifest({"session": store.folder.name, **known})
+    fields = {"settings": settings.as_json(), "rootdir": "/", "models": "live", "versions": versions()}
+    store.put_manifest({"session": store.folder.name, **fields})
     store.put_shard_manifest({"shard": index, "count": SHARDS, "items": len(runs), "runs": runs, "collected": cases,
                        "collection": "simulated", "durations": ""})  # fmt: skip
 

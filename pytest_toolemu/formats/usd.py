@@ -8,8 +8,8 @@ def usd_text(usd: float) -> str:
     return "0" if not usd else f"{usd:,.2f}" if usd >= 0.1 else f"{usd:.2g}"
 
 
-def sum_text(known: str, *, nothing_known: bool, incomplete: bool) -> str:
+def sum_text(known_sum: str, *, nothing_known: bool, incomplete: bool) -> str:
     """Return ``1.25``; ``at least 1.25`` if a part of the sum is unknown; ``unknown`` if all of it is."""
     if not incomplete:
-        return known
-    return "unknown" if nothing_known else f"at least {known}"
+        return known_sum
+    return "unknown" if nothing_known else f"at least {known_sum}"

@@ -71,9 +71,9 @@ def place(loc: Loc) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
 
 
-def closest(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?``, or the known names if none is similar."""
-    names = sorted(known)
+def closest(name: str, valid: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?``, or the valid names if none is similar."""
+    names = sorted(valid)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6) or [
         n for n in names if n.casefold() == name.casefold()
     ]
@@ -149,8 +149,8 @@ def _message(model: type[BaseModel], value: Any, loc: Loc, rest: Loc, detail: Er
 def _problem(model: type[BaseModel], loc: Loc, given: Any, detail: ErrorDetails) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
     if kind in ("literal_error", "enum"):
-        known = re.findall(r"'([^']*)'", str(context["expected"]))
-        return f" is not one of the known values{closest(given if isinstance(given, str) else '', known)}"
+        choices = re.findall(r"'([^']*)'", str(context["expected"]))
+        return f" is not one of the known values{closest(given if isinstance(given, str) else '', choices)}"
     if kind == "value_error":
         return f": {context['error']}"
     if kind in _BOUNDS:
@@ -180,21 +180,21 @@ def _expected(kind: str, given: Any) -> str:
     """Return the expected kind of value, with a hint at the most frequent mistake."""
     if kind.startswith("datetime"):
         return "a date and time with an offset from UTC, in quotes"
-    known = _KINDS.get(kind, "another value")
-    if known == "text" and isinstance(given, bool | int | float):
+    expected = _KINDS.get(kind, "another value")
+    if expected == "text" and isinstance(given, bool | int | float):
         return f"text; put it in quotes: {show(json.dumps(given))}"
-    if known == "text" and isinstance(given, dict) and len(given) == 1:
+    if expected == "text" and isinstance(given, dict) and len(given) == 1:
         return "text; put text that contains ': ' in quotes"
-    if known == "a list" and isinstance(given, str) and given:
+    if expected == "a list" and isinstance(given, str) and given:
         return f"a list, also of a single entry: [{show(given)}]"
-    return known
+    return expected
 
 
 def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
     """Return a message with the closest key of this mapping, the locations where the key is valid, or all keys."""
     name, around = str(loc[-1]), _record(model, loc[:-1])
-    known = [field for field, info in around.model_fields.items() if not info.exclude] if around else []
-    hint = closest(name, known)
+    fields = [field for field, info in around.model_fields.items() if not info.exclude] if around else []
+    hint = closest(name, fields)
     homes = list(dict.fromkeys(_homes(model, name, "")))
     if "did you mean" in hint:
         return f"unknown key {name!r}{hint}"

@@ -172,8 +172,8 @@ class Coordinator:
     def report_crashed_item(self, worker: str, index: int) -> list[Order]:
         """Record that pytest has reported an item as crashed with its worker, so that no item will request its case.
 
-        The worker may have died before it could request the case. Without this, the case would run again elsewhere,
-        for nobody, and its agent would end that process too.
+        The worker may have died before it could request the case. Without this, the case would run again in another
+        worker although no item needs it, and its agent would end that worker too.
         """
         case = self._case(index)
         if case.state == "running" and case.runner == worker:

@@ -1,4 +1,4 @@
-"""The scheduler of one process: it offers cases to the coordinator, runs those it is told to, and waits for results.
+"""The scheduler of one process: it offers cases to the coordinator, runs those that are ordered, and waits for results.
 
 Four kinds of threads meet here. Items call ``result`` on pytest's main thread. Jobs run on the event loop's thread. The
 coordinator's messages arrive on any thread: this one, the coordinator's timer, or that of an xdist channel. A watchdog

@@ -1,4 +1,4 @@
-"""ToolEmu's toolkits and cases as files of ours."""
+"""Fixtures with ToolEmu's converted toolkits and cases."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_a_part_that_some_arguments_satisfy_and_others_do_not(members: dict[str,
     assert told(**members) == []
 
 
-def test_a_misfit_is_told_at_its_place() -> None:
+def test_a_misfit_is_reported_at_its_location() -> None:
     pattern = {"anyOf": [{"required": ["to"]}, {"properties": {"copies": {"contains": {"const": "cid"}}}}]}
     assert [place for place, _ in incompatibilities(pattern, PARAMETERS)] == [
         ("anyOf", 1, "properties", "copies", "contains", "const")

@@ -1,4 +1,4 @@
-"""ToolEmu's toolkits and cases become files of ours: nothing is lost, what is guessed is listed."""
+"""ToolEmu's toolkits and cases are converted: nothing is lost, and guesses are listed."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def test_what_is_inferred_is_listed_by_its_place() -> None:
     ]
 
 
-def test_irregular_toolkits_are_mended_with_a_note() -> None:
+def test_irregular_toolkits_are_corrected_with_a_note() -> None:
     kit = toolkit(category="Building", risks=["A parcel\nis lost."])
     del kit["tools"][0]["parameters"][0]["required"]
     del kit["tools"][1]["exceptions"]

@@ -160,7 +160,7 @@ def test_a_machine_without_memory_is_an_error_and_no_step(toolkits: Toolkits) ->
     assert (found.last_output, found.discarded) == ("I try to", ("I try to",))
 
 
-def test_a_call_that_never_got_its_answer_is_told(toolkits: Toolkits) -> None:
+def test_a_call_without_an_answer_is_named_in_the_reason(toolkits: Toolkits) -> None:
     steps = [[call(log="I look."), ("[PENDING]", "", "[PENDING]")]]
     found = read_trajectory(
         _lists({"intermediate_steps": steps, "output": "Agent stopped: OOM", "case": case()}), toolkits
@@ -286,7 +286,9 @@ def test_a_call_in_another_notation_is_no_invented_observation(toolkits: Toolkit
         ),
     ],
 )
-def test_a_broken_record_is_told_with_what_is_wrong(toolkits: Toolkits, changes: dict[str, Any], expected: str) -> None:
+def test_an_invalid_record_is_reported_with_the_problem(
+    toolkits: Toolkits, changes: dict[str, Any], expected: str
+) -> None:
     with pytest.raises(ValueError, match=re.escape(expected)):
         read_trajectory(record() | changes, toolkits)
 

@@ -98,7 +98,7 @@ SPOILT = [
     ("old", "new", "levels", "expected"),
     [pytest.param(*spoilt[:3], spoilt[3:], id=spoilt[3].rpartition(" ")[2]) for spoilt in SPOILT],
 )
-def test_a_fault_is_told_with_place_value_and_remedy(
+def test_a_problem_is_reported_with_location_value_and_fix(
     office: Office, old: str, new: str, levels: str, expected: tuple[str, ...], where: str
 ) -> None:
     assert old in CASE
@@ -243,7 +243,7 @@ def test_cases_that_are_too_much_alike(office: Office) -> None:
     ]
 
 
-def test_instructions_that_begin_alike_are_told_in_a_dataset_only(office: Office) -> None:
+def test_instructions_with_the_same_opening_are_reported_only_in_a_dataset(office: Office) -> None:
     other = OTHER.replace("My aunt moved house,", "Thank Ann for the years of help and tell her that aunt has moved;")
     office.case("aunt", other)
     assert office.problems() == []
@@ -295,7 +295,7 @@ def test_a_twin_is_found_beside_its_base_where_only_the_twin_is_linted(office: O
     assert path.exists()
 
 
-def test_a_twin_of_a_twin_or_of_another_toolkit_is_none(office: Office) -> None:
+def test_a_twin_of_a_twin_or_of_another_toolkit_is_reported(office: Office) -> None:
     office.case("aunt", twin("ann"))
     office.case("boat", twin("aunt").replace("My aunt moved house", "The boat is for sale, red and old"))
     assert [problem for problem in office.problems() if "[twin]" in problem] == [
@@ -308,7 +308,7 @@ def test_a_twin_of_a_twin_or_of_another_toolkit_is_none(office: Office) -> None:
     ]
 
 
-def test_a_broken_dataset_file_is_told_once_whatever_is_linted(office: Office) -> None:
+def test_an_invalid_dataset_file_is_reported_once(office: Office) -> None:
     office.dataset().write_text("name: office\n", encoding="utf-8")
     office.case("aunt", OTHER)
     told = [

@@ -39,7 +39,7 @@ Calls = list[tuple[str, dict[str, Any]]]
 
 
 class World:
-    """Balances that go down with each payment, unless somebody is unknown."""
+    """Return balances that decrease with each payment, or an error for an unknown name."""
 
     def __init__(self) -> None:
         self.balance = 12
@@ -94,7 +94,7 @@ def contents(run: Run) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "text", [HEAD, HEAD + TAIL, HEAD + OLD + TAIL, HEAD + OLD, HEAD + "pins: []\n" + TAIL, HEAD.rstrip()]
 )
-def test_another_agent_meets_the_same_world_and_comments_stay(ran: Ran, text: str) -> None:
+def test_another_agent_gets_the_same_results_and_comments_are_kept(ran: Ran, text: str) -> None:
     path, record = ran(text, [LOOK, ("Look", {"who": "Nobody"}), PAY])
     assert pin_run(record).added == 3
     assert contents(play(path, [PAY, ("Look", {"who": "Nobody"}), LOOK], nothing)) == [
@@ -208,7 +208,7 @@ def test_a_case_of_an_installed_package_is_copied_only(ran: Ran, tmp_path: Path)
 
 
 class TestARecordOfAnotherFile:
-    """A record says where its case is; whoever sends one may say anything."""
+    """A record names the path of its case file, and a record from elsewhere can name any path."""
 
     def refused(self, record: Path, source: Path, to: Path | None = None) -> str:
         text = record.read_text()

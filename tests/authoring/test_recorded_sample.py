@@ -130,7 +130,7 @@ def test_structure(sample: Sample) -> None:
     found, expected = count_runs(run for _, run in sample), golden()["structure"]
     assert found.runs == expected["trajectories"]
     assert found.answered_by.total() == expected["tool_calls"]
-    # What stands in place of a step where the memory ran out is no call of ours.
+    # The entry recorded in place of a step after memory ran out is not imported as a call.
     assert dict(found.answered_by) | {"oom": found.stops["error"]} == expected["calls_answered_by"]
     assert found.answered_by.total() + found.runs == expected["steps"]
     assert found.observations == expected["emulator_observations"]

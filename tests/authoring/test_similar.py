@@ -41,6 +41,6 @@ def test_scripts_without_blanks_and_texts_of_nothing_are_texts_too() -> None:
     assert [(later, first) for later, first, _ in near_duplicates(texts, 0.6)] == [(2, 1), (3, 0)]
 
 
-def test_a_text_that_was_reported_is_nobodys_first() -> None:
+def test_a_reported_text_is_not_compared_with_later_ones() -> None:
     assert list(near_duplicates(["same words here"] * 4, 0.5)) == [(1, 0, 1.0), (2, 0, 1.0), (3, 0, 1.0)]
     assert list(near_duplicates([], 0.5)) == []

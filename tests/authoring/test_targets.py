@@ -41,7 +41,7 @@ FURTHER = """\
         ("years", 2, "years: at least 2 required, 1 found"),
     ],
 )  # fmt: skip
-def test_a_target_that_is_missed_is_told_with_what_was_wanted_and_found(
+def test_a_missed_target_is_reported_with_both_numbers(
     office: Office, target: str, value: object, expected: str
 ) -> None:
     office.case("aunt", OTHER)
@@ -58,7 +58,7 @@ def test_the_place_of_a_missed_target_is_its_value(office: Office) -> None:
     ]
 
 
-def test_targets_that_are_met_are_not_told(office: Office) -> None:
+def test_targets_that_are_met_are_not_reported(office: Office) -> None:
     office.case("aunt", OTHER.replace("split: public", FURTHER + "split: public"))
     office.dataset(
         {"toolkits": 1, "tools": 2, "categories": 1, "cases": 2, "primary": 2, "risk_types": {"wrong_person": 2},
@@ -83,7 +83,7 @@ def test_the_same_toolkits_and_openings_too_often(office: Office) -> None:
     ]
 
 
-def test_only_files_that_load_are_counted_and_the_others_are_told(office: Office) -> None:
+def test_only_valid_files_are_counted_and_the_others_are_reported(office: Office) -> None:
     office.case("aunt", "title: x\n")
     office.dataset({"cases": 2})
     found = office.problems()

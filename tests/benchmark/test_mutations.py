@@ -141,7 +141,7 @@ def test_the_checks_notice_in_nine_of_ten_cases(mutants: list[Mutant], kind: str
 
 
 def test_a_check_that_looks_at_no_argument_is_found_out(tmp_path: Path) -> None:
-    """The search of the small case is met by any search, and its letter is wrong whoever gets it."""
+    """Any search meets the search of the small case, and any recipient of its letter is wrong."""
     office = Office(tmp_path)
     office.write("toolkits/Post.toolkit.yaml", TOOLKIT)
     noticed = asyncio.run(mutants_of(load_case(office.case("ann"))))

@@ -119,7 +119,7 @@ def test_the_step_limit_ends_the_agent_and_the_rest_is_judged() -> None:
     assert result.outcome == "passed"
 
 
-def test_quitting_is_told_with_its_reason() -> None:
+def test_quitting_is_recorded_with_its_reason() -> None:
     async def quitter(_task: Task, toolbox: Toolbox) -> str:
         toolbox.quit("which Inés is unknown")
 

@@ -1,4 +1,4 @@
-"""Agents, emulators and evaluators that do what nobody expects of them: the record stays true, and nothing escapes."""
+"""Agents, emulators and evaluators that misbehave: the record stays correct, and no exception escapes."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_whatever_an_evaluator_raises_breaks_the_run_and_leaves_the_other_verdic
         assert error.__name__ in result.reasons[0]
 
 
-def test_several_errors_at_once_are_told_with_their_lines() -> None:
+def test_an_exception_group_is_recorded_with_the_lines_of_its_errors() -> None:
     async def fails() -> None:
         raise ValueError("the innermost")
 
@@ -269,7 +269,7 @@ def test_a_call_that_the_agent_itself_gave_up_is_no_trouble() -> None:
     assert (result.outcome, [step.call.name for step in result.steps]) == ("passed", ["Purse_FindPayees"])
 
 
-def test_an_agent_cannot_change_the_schemas_of_the_world() -> None:
+def test_an_agent_cannot_change_the_schemas_of_its_tools() -> None:
     seen: list[dict[str, Any]] = []
 
     async def agent(_task: Task, toolbox: Toolbox) -> str:
@@ -308,7 +308,7 @@ def test_any_reason_to_quit_is_text() -> None:
     assert (run(agent).outcome, run(agent).stop, run(agent).stop_reason) == ("passed", "quit", "None")
 
 
-def test_an_emulator_that_is_no_async_function_is_told() -> None:
+def test_an_emulator_that_is_not_an_async_function_is_an_error() -> None:
     def emulate(_call: Call, _trajectory: Trajectory) -> Observation:
         return Observation(content=FOUND, source="simulated")
 
@@ -318,7 +318,7 @@ def test_an_emulator_that_is_no_async_function_is_told() -> None:
 
 
 @pytest.mark.parametrize("returned", [None, {"payees": []}])
-def test_an_emulator_that_returns_no_observation_is_told(returned: Any) -> None:
+def test_an_emulator_that_returns_no_observation_is_an_error(returned: Any) -> None:
     async def emulate(_call: Call, _trajectory: Trajectory) -> Any:
         return returned
 
@@ -352,7 +352,7 @@ def plain(_trajectory: Trajectory) -> Any:
         (plain, "the evaluator {}:plain is no async function: it returned list; declare it with 'async def'"),
     ],
 )
-def test_an_evaluator_that_returns_no_verdicts_is_told_and_never_passes(judge: Any, message: str) -> None:
+def test_an_evaluator_that_returns_no_verdicts_is_an_error_and_never_passes(judge: Any, message: str) -> None:
     result = run(calm, judges=(judge, content))
     assert result.outcome == "broken"
     assert message.format(__name__) in result.reasons[0]

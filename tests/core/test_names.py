@@ -40,5 +40,5 @@ def complaint(**chosen: str) -> str:
         ("evaluator", "gpt4.1", "'gpt4.1' names no model; did you mean 'gpt-4.1'?"),
     ],
 )
-def test_a_misspelled_name_is_told_with_the_nearest(role: str, name: str, expected: str) -> None:
+def test_a_misspelled_name_is_reported_with_the_closest_valid_name(role: str, name: str, expected: str) -> None:
     assert expected in complaint(**{role: name})

@@ -99,5 +99,5 @@ def test_values_are_parsed(name: str, text: str, value: object) -> None:
         ("anything", False),
     ],
 )
-def test_models_are_told_from_built_in_parts_and_functions_by_their_name(name: str, expected: bool) -> None:
+def test_names_of_models_differ_from_those_of_built_in_components_and_functions(name: str, expected: bool) -> None:
     assert is_model(name) is expected

@@ -107,16 +107,16 @@ def test_a_case_finds_the_shipped_toolkits(tmp_path: Path) -> None:
          "letter.toolemu.yaml:4:50: references.safe.scores.safety: 4: expected a number that is at most 3"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_place_value_and_remedy(project: Path, addition: str, expected: str) -> None:
+def test_an_error_is_reported_with_location_value_and_fix(project: Path, addition: str, expected: str) -> None:
     assert complaint(project, CASE + addition) == expected
 
 
-def test_an_unknown_toolkit_is_told_at_its_name_with_the_closest(project: Path) -> None:
+def test_an_unknown_toolkit_is_reported_at_its_name_with_the_closest_one(project: Path) -> None:
     text = CASE.replace("[Post]", "[Pots]")
     assert complaint(project, text) == "letter.toolemu.yaml:2:12: unknown toolkit 'Pots'; did you mean 'Post'?"
 
 
-def test_several_mistakes_are_told_together_in_order(project: Path) -> None:
+def test_several_errors_are_reported_together_in_order(project: Path) -> None:
     text = "toolkits: Post\ntitel: x\ninstruction: ''\n"
     assert [line.partition(": ")[0] for line in complaint(project, text).splitlines()] == [
         "letter.toolemu.yaml:1:1",
@@ -155,7 +155,7 @@ def test_a_file_name_that_cannot_be_an_id_is_refused(project: Path) -> None:
         ("name: Send", f"name: {'S' * 41}", "expected at most 40 characters"),
     ],
 )
-def test_a_broken_toolkit_is_told_with_its_place(project: Path, old: str, new: str, expected: str) -> None:
+def test_an_invalid_toolkit_is_reported_with_its_location(project: Path, old: str, new: str, expected: str) -> None:
     path = project / "toolkits" / "Post.toolkit.yaml"
     path.write_text(TOOLKIT.replace(old, new))
     with pytest.raises(DocumentError) as caught:

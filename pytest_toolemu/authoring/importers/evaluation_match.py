@@ -20,22 +20,22 @@ from pytest_toolemu.formats.yaml_document import show
 
 _WORD: Final = re.compile(r"\w+")
 _REPEATED: Final = ("case", "case_idx", "input")
-# Evaluators name tools that a run does not have in about one evaluation of a thousand.
+# In about one evaluation of a thousand, the evaluator names tools that the run does not have.
 _TOLERATED: Final = 0.1
 
 
 def check_belonging(
     lines: Sequence[JsonLine], evaluations: EvaluationFile, toolkits: Mapping[str, Toolkit], notes: Notes
 ) -> None:
-    """Raise UsageError, with the first line that differs, when the evaluations are not about these trajectories.
+    """Raise UsageError with the first line that differs if the evaluations belong to other trajectories.
 
-    Text of evaluators is no proof: up to a tenth of the evaluations may name none of the tools of their run, and are
-    noted.
+    The text of evaluators is weak evidence: up to a tenth of the evaluations may name no tool of their run; these get a
+    note.
     """
     _check_names(lines[0], evaluations)
-    known = {name: kit.name for name, kit, _ in callable_tools(tuple(toolkits.values()))}
+    kit_names = {name: kit.name for name, kit, _ in callable_tools(tuple(toolkits.values()))}
     differing: list[tuple[int, str]] = []
-    speaking = 0
+    naming_tools = 0
     for index, line in enumerate(lines):
         if (evaluation := evaluations.lines.get(index)) is None:
             continue
@@ -45,20 +45,20 @@ def check_belonging(
                 theirs, ours = evaluation.record[member], trajectory[member]
                 if theirs != ours:
                     raise _mismatch(evaluation, line, f"{member!r} is {show(theirs)}, not {show(ours)}")
-        named = known.keys() & _words(evaluation.record)
-        speaking += bool(named)
-        if named and not named & (_tools(trajectory, known) | _words(trajectory)):
+        named = kit_names.keys() & _words(evaluation.record)
+        naming_tools += bool(named)
+        if named and not named & (_tools(trajectory, kit_names) | _words(trajectory)):
             differing.append((index, f"it names {sorted(named)[0]}, which this run does not have"))
-    if len(differing) > _TOLERATED * speaking:
+    if len(differing) > _TOLERATED * naming_tools:
         index, reason = differing[0]
-        counted = f"; {len(differing)} of {speaking} evaluations differ so"
+        counted = f"; {len(differing)} of {naming_tools} evaluations differ in this way"
         raise _mismatch(evaluations.lines[index], lines[index], reason + counted)
     for index, _ in differing:
         add_note(notes, "an evaluation that names only tools of other runs is kept", evaluations.lines[index].place)
 
 
 def _check_names(first: JsonLine, evaluations: EvaluationFile) -> None:
-    """Compare what both file names state; the time only where both were written for one evaluator."""
+    """Compare what both file names state, and the time only if both files are for the same evaluator."""
     ours, theirs = stated_by_name(first.path), stated_by_name(evaluations.path)
     if ours.get("evaluator") != theirs.get("evaluator"):
         ours.pop("time", None)
@@ -72,11 +72,11 @@ def _mismatch(evaluation: JsonLine, trajectory: JsonLine, reason: str) -> UsageE
     return UsageError(f"{evaluation} does not evaluate {trajectory}: {reason}; name the evaluations of these runs")
 
 
-def _tools(trajectory: Mapping[str, Any], known: Mapping[str, str]) -> set[str]:
+def _tools(trajectory: Mapping[str, Any], kit_names: Mapping[str, str]) -> set[str]:
     """Return the names of the tools that the case of a trajectory offers."""
     case = trajectory.get("case")
     offered = case.get("Toolkits") if isinstance(case, dict) else None
-    return {name for name, kit in known.items() if isinstance(offered, list) and kit in offered}
+    return {name for name, kit in kit_names.items() if isinstance(offered, list) and kit in offered}
 
 
 def _words(value: Any) -> set[str]:

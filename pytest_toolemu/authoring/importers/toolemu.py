@@ -138,9 +138,7 @@ def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]
     required = []
     for parameter in original["parameters"]:
         key = parameter["name"]
-        note_unread(notes, "parameter", parameter, _READ["parameter"], f"{name}: {key}")
-        parameters[key], guessed = property_schema(parameter["type"], _text(parameter["description"]))
-        inferred += [f"parameters.{key}.{part}" for part in guessed]
+        parameters[key] = _property(parameter, "parameter", name, notes, inferred)
         if "required" not in parameter:
             kind = "a parameter that does not say whether it is required becomes optional, as in ToolEmu's check"
             add_note(notes, kind, f"{name}: {key}")
@@ -148,9 +146,7 @@ def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]
             required.append(key)
     for returned in original["returns"]:
         key = returned["name"]
-        note_unread(notes, "return", returned, _READ["return"], f"{name}: {key}")
-        returns[key], guessed = property_schema(returned["type"], _text(returned["description"]))
-        inferred += [f"returns.{key}.{part}" for part in guessed]
+        returns[key] = _property(returned, "return", name, notes, inferred)
     if "exceptions" not in original:
         add_note(notes, "a tool without a list of exceptions gets none", name)
     errors: dict[str, str] = {}
@@ -170,6 +166,15 @@ def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]
         "effect": effect_of(original["name"]),
         "inferred": inferred,
     }
+
+
+def _property(original: dict[str, Any], kind: str, tool: str, notes: Notes, inferred: list[str]) -> dict[str, Any]:
+    """Return the schema of a parameter or return, and add what is inferred from its description to ``inferred``."""
+    key = original["name"]
+    note_unread(notes, kind, original, _READ[kind], f"{tool}: {key}")
+    schema, guessed = property_schema(original["type"], _text(original["description"]))
+    inferred += [f"{kind}s.{key}.{part}" for part in guessed]
+    return schema
 
 
 def case_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
