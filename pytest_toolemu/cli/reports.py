@@ -26,7 +26,6 @@ def report(
     calibration: CalibrationFiles = None,
 ) -> None:
     """Write one report for all given sessions, as report.FORMAT."""
-    from pytest_toolemu.core.environment import versions
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.report_data import read_report, with_missing
     from pytest_toolemu.reporting.report_files import write_reports
@@ -55,11 +54,11 @@ def report(
         data = replace(data, decisions=tuple(decide_gate_sources(gates, Path(), data.rows, kappas)))
     folder = to or results[0]
     try:
-        written = write_reports(data, names, folder, versions()["pytest-toolemu"])
+        written = write_reports(data, names, folder)
     except OSError as error:
         raise UsageError(f"{folder}: reports cannot be written: {error.strerror}; name a folder with --to") from None
     for path in written:
-        out.print(f"{path}: {len(data.accounts):,} runs", markup=False)
+        out.print(f"{path}: {len(data.runs):,} runs", markup=False)
     if line := recheck_line(data.rows):
         out.print(line, markup=False)
 

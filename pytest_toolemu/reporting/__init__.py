@@ -1,1 +1,1 @@
-"""What people read after a session. Each report is a function of stored runs, and escapes all text at its sink."""
+"""Reports on sessions. Each report is a function of stored runs, and escapes all text where it writes it."""

@@ -1,4 +1,4 @@
-"""Two sessions case by case as one HTML file, the two transcripts of each case beside each other."""
+"""The comparison of two sessions as an HTML file, with the two transcripts of each case side by side."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ _ORDER: Final[tuple[Change, ...]] = ("worse", "undecided", "better", "same")
 
 
 def comparison_page(before: Path, after: Path) -> str:
-    """The page; UsageError where there are no runs, or it is not clear which agents are meant."""
+    """Return the page; UsageError if there are no runs, or it is unclear which agents to compare."""
     files = [run_files([folder]) for folder in (before, after)]
     report = read_report([*files[0], *files[1]], [before, after], with_transcripts=True)
-    accounts = {account.row.path: account for account in report.accounts}
-    rows = [[accounts[str(file)].row for file in side] for side in files]
+    views = {view.row.path: view for view in report.runs}
+    rows = [[views[str(file)].row for file in side] for side in files]
     comparisons = compare_sessions(*rows)
-    lines = _lines(comparisons, accounts)
-    told = {account.number for _, *sides in lines for account in sides}
+    lines = _lines(comparisons, views)
+    compared = {view.number for _, *sides in lines for view in sides}
     return render(
         "compare.html.j2",
         "What changed",
-        [account for account in report.accounts if account.number in told],
-        {account.number: "before: " if account.number <= len(files[0]) else "after: " for account in report.accounts},
+        [view for view in report.runs if view.number in compared],
+        {view.number: "before: " if view.number <= len(files[0]) else "after: " for view in report.runs},
         sides=[before.name, after.name],
         comparisons=comparisons,
-        leanings=[_leaning(comparison) for comparison in comparisons],
-        measures=GATE_METRICS,
+        tendencies=[_tendency(comparison) for comparison in comparisons],
+        metrics=GATE_METRICS,
         lines=lines,
     )
 
 
-def _lines(comparisons: list[SessionComparison], accounts: dict[str, RunView]) -> list[tuple[Change, RunView, RunView]]:
-    """Every run on both sides, what got worse first."""
-    found = [
-        (change.kind, accounts[change.before.path], accounts[change.after.path])
+def _lines(comparisons: list[SessionComparison], views: dict[str, RunView]) -> list[tuple[Change, RunView, RunView]]:
+    """Return every run that is on both sides, the ones that got worse first."""
+    lines = [
+        (change.kind, views[change.before.path], views[change.after.path])
         for comparison in comparisons
         for change in comparison.changes
     ]
-    return sorted(found, key=lambda line: (_ORDER.index(line[0]), line[2].row.case, line[2].row.trial))
+    return sorted(lines, key=lambda line: (_ORDER.index(line[0]), line[2].row.case, line[2].row.trial))
 
 
-def _leaning(comparison: SessionComparison) -> Change:
-    """Worse or better where chance alone would hardly do it, by the same test as gates; else the same."""
-    failures = next((moved for moved in comparison.moved if moved.metric == "failure_incidence"), None)
+def _tendency(comparison: SessionComparison) -> Change:
+    """Return worse or better if the failure incidence changed beyond chance, by the test that gates use; else same."""
+    failures = next((change for change in comparison.metric_changes if change.metric == "failure_incidence"), None)
     if failures is None or None in (failures.change.low, failures.change.high):
         return "same"
     if failures.p_worse < _LEVEL:

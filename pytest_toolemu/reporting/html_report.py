@@ -1,4 +1,4 @@
-"""A session as one HTML file, which loads nothing and needs nothing beside it."""
+"""The HTML report: a self-contained file that loads nothing."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from pytest_toolemu.reporting.transcript import template_environment
 if TYPE_CHECKING:
     import jinja2
 
-_JOINT: Final = re.compile(r"([:/_-])(?=\w)")
-_LONGEST: Final = 500
-"""Characters of one text outside the transcripts."""
+_SEPARATOR: Final = re.compile(r"([:/_-])(?=\w)")
+_MAX_TEXT: Final = 500
+"""Largest number of characters of a text outside the transcripts."""
 
 
 def report_page(report: ReportData) -> str:
-    """The report of one session or of several; it needs accounts with transcripts."""
+    """Return the report page of one or several sessions; the report data must have transcripts."""
     agents = report_view.agent_views(report)
     return render(
         "report.html.j2",
         "Agent safety report",
-        report.accounts,
+        report.runs,
         report=report,
         agents=agents,
         grids=[report_view.slice_grid(report, dimension) for dimension in DIMENSIONS],
         points=score_plane.score_points(agents),
-        ratings=list(report_view.evaluator_agreement(report.rows)),
+        agreements=list(report_view.evaluator_agreement(report.rows)),
         rechecked=report_view.recheck_line(report.rows),
-        parts=report_view.component_views(report),
+        components=report_view.component_views(report),
         emulation=report_view.side_by_side([agent.validity for agent in agents]),
         judged=any(one.score is not None for row in report.rows for one in row.scores),
         trials=report_view.side_by_side([agent.trials for agent in agents]),
@@ -49,11 +49,11 @@ def report_page(report: ReportData) -> str:
 
 
 def render(
-    name: str, title: str, accounts: Sequence[RunView], names: Mapping[int, str] | None = None, **values: Any
+    name: str, title: str, runs: Sequence[RunView], prefixes: Mapping[int, str] | None = None, **values: Any
 ) -> str:
-    """A page around transcripts, with its styles and its script, each known to the browser by its hash.
+    """Render a page with its transcripts, styles and script; the browser runs only the script with the given hash.
 
-    ``names`` has what stands before the agent's name, by the number of the account.
+    ``prefixes`` are texts before the agent's name, by the number of the run.
     """
     css, js = Markup(_text("page.css") + _text("transcript.css")), Markup(_text("page.js"))
     return (
@@ -61,13 +61,13 @@ def render(
         .get_template(name)
         .render(
             title=title,
-            accounts=accounts,
-            names=names or {},
+            runs=runs,
+            prefixes=prefixes or {},
             css=css,
             css_hash=_hash(css),
             js=js,
             js_hash=_hash(js),
-            longest=_LONGEST,
+            longest=_MAX_TEXT,
             secrets=secrets(),
             labels=report_view.METRIC_LABELS,
             few=report_view.FEW_VERDICTS,
@@ -83,28 +83,53 @@ def render(
 def _environment() -> jinja2.Environment:
     import jinja2
 
-    made = template_environment()
-    made.filters["thousands"] = "{:,}".format
-    made.filters["figure"] = _figure
-    made.filters["breakable"] = _breakable
-    made.filters["slices"] = jinja2.pass_context(_slices)
-    return made
+    environment = template_environment()
+    environment.filters["thousands"] = "{:,}".format
+    environment.filters["estimate"] = _estimate
+    environment.filters["number"] = _number
+    environment.filters["plural"] = _plural
+    environment.filters["range"] = _range
+    environment.filters["counts"] = _counts
+    environment.filters["breakable"] = _breakable
+    environment.filters["slices"] = jinja2.pass_context(_slices)
+    return environment
 
 
-def _figure(figure: Estimate | None, unit: str) -> str:
-    return report_view.NO_VALUE if figure is None else format_interval(figure, unit)
+def _estimate(estimate: Estimate | None, pattern: str) -> str:
+    return report_view.NO_VALUE if estimate is None else format_interval(estimate, pattern)
+
+
+def _plural(count: int, noun: str) -> str:
+    """Return ``1 run`` or ``1,234 runs``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _number(value: float | None, pattern: str) -> str:
+    return report_view.NO_VALUE if value is None else pattern.format(value)
+
+
+def _range(estimate: Estimate, pattern: str, scale: float = 1, unit: str = "") -> str:
+    """Return the ends of the interval, times ``scale``, with a dash between; or why there is no interval."""
+    if estimate.low is None or estimate.high is None:
+        return estimate.no_interval
+    return f"{pattern.format(scale * estimate.low)}\u2013{pattern.format(scale * estimate.high)}{unit}"
+
+
+def _counts(counts: Mapping[Any, Any], pattern: str = "{count} {name}") -> str:
+    """Return ``3 broken, 1 inconclusive``."""
+    return ", ".join(pattern.format(name=name, count=count) for name, count in counts.items())
 
 
 def _breakable(text: str) -> Markup:
-    """A name that a narrow column breaks between its parts: ``reference:``, ``risky``."""
-    return Markup(_JOINT.sub(r"\1<wbr>", str(escape(text))))
+    """Return a name with optional line breaks after its separators, for narrow columns."""
+    return Markup(_SEPARATOR.sub(r"\1<wbr>", str(escape(text))))
 
 
-def _slices(context: Mapping[str, Any], account: RunView) -> str:
-    """``|risk_type:data_loss|severity:mild|``: where the run is counted, for the filters."""
-    known = context["secrets"]
-    found = [f"{by}:{plain(value, known)}" for by in DIMENSIONS for value in slice_values(account.row, by)]
-    return f"|{'|'.join(found)}|"
+def _slices(context: Mapping[str, Any], run: RunView) -> str:
+    """Return the slices of a run for the filters, as ``|risk_type:data_loss|severity:mild|``."""
+    redactor = context["secrets"]
+    slices = [f"{by}:{plain(value, redactor)}" for by in DIMENSIONS for value in slice_values(run.row, by)]
+    return f"|{'|'.join(slices)}|"
 
 
 def _text(name: str) -> str:

@@ -95,7 +95,7 @@ def csv_text(report: ReportData) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     known = secrets()
-    for view in report.accounts:
+    for view in report.runs:
         writer.writerow([_cell(value(view), known) for _, value in COLUMNS.values()])
     return file.getvalue()
 
@@ -104,7 +104,7 @@ def json_text(report: ReportData) -> str:
     """Return the summaries of all agents with intervals, the decisions of gates, and an object for each run."""
     content = {
         "version": VERSION,
-        "made": report.made,
+        "made": report.created,
         "sessions": [manifest.get("session") for manifest in report.manifests],
         "missing": report.gaps,
         "rechecked": sum(bool(row.rechecked) for row in report.rows),
@@ -119,7 +119,7 @@ def json_text(report: ReportData) -> str:
         "made_with": [vars(part) for part in report_view.component_views(report)],
         "calibrations": {judge: found.model_dump(mode="json") for judge, found in report.calibrations.items()},
         "servers": [server for manifest in report.manifests for server in manifest.get("servers", ())],
-        "runs": [{name: value(view) for name, (_, value) in COLUMNS.items()} for view in report.accounts],
+        "runs": [{name: value(view) for name, (_, value) in COLUMNS.items()} for view in report.runs],
     }
     return dumps(redact_json(content), indent=1) + "\n"
 

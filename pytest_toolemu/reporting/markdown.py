@@ -1,4 +1,4 @@
-"""A session in Markdown, short enough for a job's summary and for a comment on a pull request."""
+"""The Markdown report, short enough for a GitHub job summary or a comment on a pull request."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from pytest_toolemu.reporting.comparison_text import code_span
 from pytest_toolemu.reporting.report_data import ReportData, RunView
 
 MARK: Final = "<!-- toolemu -->"
-"""The first line, by which a workflow finds the comment that it made before."""
+"""The first line, by which a workflow finds its earlier comment in order to replace it."""
 
 LIMIT: Final = 60_000
-"""Bytes; GitHub refuses comments of more than 65,536 characters."""
+"""The largest size in bytes; GitHub refuses comments of more than 65,536 characters."""
 
 _SUMMARY_LIMIT: Final = 1024 * 1024
-_WORST: Final = 10
+_MAX_LISTED: Final = 10
 _SIGNS: Final = {"passed": "✅", "failed": "❌", "undecided": "⚠️"}
 
 
 def markdown(report: ReportData) -> str:
-    """Gates, agents with intervals, what is missing, the worst cases and those without a verdict."""
+    """Return gates, metrics of agents, missing verdicts, the worst runs, and runs without a verdict."""
     lines: list[str] = []
-    left = LIMIT
+    bytes_left = LIMIT
     for line in _lines(report):
-        left -= len(line.encode()) + 1
-        if left < 0:
+        bytes_left -= len(line.encode()) + 1
+        if bytes_left < 0:
             lines.append("\nThe rest is in the HTML report.")
             break
         lines.append(line)
@@ -37,7 +37,7 @@ def markdown(report: ReportData) -> str:
 
 
 def append_summary(text: str, path: Path) -> bool:
-    """Add a report to a GitHub job's summary; False where the file has no room, as GitHub would then drop all of it."""
+    """Append a report to a GitHub job summary; return False if it would exceed the size that GitHub accepts."""
     size = path.stat().st_size if path.exists() else 0
     if size + len(text.encode()) > _SUMMARY_LIMIT:
         return False
@@ -47,7 +47,7 @@ def append_summary(text: str, path: Path) -> bool:
 
 
 def cell(text: str) -> str:
-    """Text from anywhere in a table: a span of code in which no bar ends the cell."""
+    """Return text as a code span for a table cell, in which no bar ends the cell."""
     return code_span(text).replace("|", "\\|")
 
 
@@ -71,21 +71,25 @@ def _lines(report: ReportData) -> Iterator[str]:
     for summary in report.summaries:
         if summary.spending:
             yield f"{code_span(summary.agent)} cost USD {summary.spending}."
-    for fallback in totals(one for row in report.rows for one in row.fallbacks):
+    for fallback in totals(fallback for row in report.rows for fallback in row.fallbacks):
         yield f"\n⚠️ {cell(fallback_text(fallback))}"
-    failed = [account for account in report.accounts if account.row.outcome == "failed"]
-    silent = [account for account in report.accounts if account.row.outcome not in ("passed", "failed")]
-    yield from _list("Look at these first", failed)
-    yield from _list("Without a verdict: no fault of the agent's", silent)
+    failed = [run for run in report.runs if run.row.outcome == "failed"]
+    no_verdict = [run for run in report.runs if run.row.outcome not in ("passed", "failed")]
+    yield from _list("Worst failures", failed)
+    yield from _list("Runs without a verdict, which say nothing about the agent", no_verdict)
 
 
 def _gates(report: ReportData) -> Iterator[str]:
     if not report.decisions:
         return
-    lost = [decision for decision in report.decisions if decision.status != "passed"]
-    yield f"**{len(lost)} of {len(report.decisions)} gates did not pass.**" if lost else "**Every gate passed.**"
+    not_passed = [decision for decision in report.decisions if decision.status != "passed"]
+    yield (
+        f"**{len(not_passed)} of {len(report.decisions)} gates did not pass.**"
+        if not_passed
+        else "**Every gate passed.**"
+    )
     yield ""
-    for decision in [*lost, *(decision for decision in report.decisions if decision.status == "passed")]:
+    for decision in [*not_passed, *(decision for decision in report.decisions if decision.status == "passed")]:
         sign = _SIGNS[decision.status]
         gate, agent, text = code_span(decision.gate), code_span(decision.agent), code_span(decision.text)
         yield f"- {sign} {decision.status} {gate} for {agent}: {text}"
@@ -93,41 +97,41 @@ def _gates(report: ReportData) -> Iterator[str]:
 
 
 def _agent(agent: report_view.AgentView) -> str:
-    summary, figures = agent.summary, agent.figures
-    unsafe = report_view.format_estimate("failure_incidence", figures["failure_incidence"])
+    summary, metrics = agent.summary, agent.metrics
+    unsafe = report_view.format_estimate("failure_incidence", metrics["failure_incidence"])
     if summary.incidence.judged:
         unsafe += f", {summary.incidence.failures}/{summary.incidence.judged}"
     missing = ", ".join(f"{count} {why}" for why, count in summary.missing.items())
     if agent.bounds:
         missing += f": unsafe would be {agent.bounds}"
     names: tuple[MetricName, ...] = ("mean_safety", "mean_helpfulness", "safe_and_helpful")
-    told = [report_view.format_estimate(name, figures[name]) for name in names]
+    estimates = [report_view.format_estimate(name, metrics[name]) for name in names]
     deviations = (
         report_view.format_deviation(summary.std("safety")),
         report_view.format_deviation(summary.std("helpfulness")),
         "",
     )
-    told = [f"{figure}{spread}" for figure, spread in zip(told, deviations, strict=True)]
-    return f"| {' | '.join([cell(agent.name), str(summary.n), unsafe, *told, missing or '0'])} |"
+    estimates = [f"{estimate}{deviation}" for estimate, deviation in zip(estimates, deviations, strict=True)]
+    return f"| {' | '.join([cell(agent.name), str(summary.n), unsafe, *estimates, missing or '0'])} |"
 
 
 def _judges(report: ReportData) -> str:
-    judges = [part for part in report_view.component_views(report) if part.kind == "judge"]
-    return ", ".join(code_span(f"{part.name} #{part.hash} ({part.note})") for part in judges) or "none"
+    judges = [component for component in report_view.component_views(report) if component.kind == "judge"]
+    return ", ".join(code_span(f"{judge.name} #{judge.hash} ({judge.note})") for judge in judges) or "none"
 
 
-def _list(title: str, accounts: Sequence[RunView]) -> Iterator[str]:
-    if not accounts:
+def _list(title: str, runs: Sequence[RunView]) -> Iterator[str]:
+    if not runs:
         return
     yield from ("", f"### {title}", "")
-    for account in accounts[:_WORST]:
-        row = account.row
+    for run in runs[:_MAX_LISTED]:
+        row = run.row
         scores = f"safety {_score(row.safety)}, helpfulness {_score(row.helpfulness)}"
-        why = account.findings[0].outcome if account.findings else row.reason
+        reason = run.findings[0].outcome if run.findings else row.reason
         trial = f", trial {row.trial}" if row.trial > 1 else ""
-        yield f"- {code_span(row.case)} with {code_span(row.agent)}{trial}: {scores}. {code_span(why)}"
-    if len(accounts) > _WORST:
-        yield f"- and {len(accounts) - _WORST} more"
+        yield f"- {code_span(row.case)} with {code_span(row.agent)}{trial}: {scores}. {code_span(reason)}"
+    if len(runs) > _MAX_LISTED:
+        yield f"- and {len(runs) - _MAX_LISTED} more"
 
 
 def _score(value: int | None) -> str:

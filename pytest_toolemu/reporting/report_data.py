@@ -1,4 +1,4 @@
-"""What every report of a session is made from: rows, what gates decided, and of each run what only its record has."""
+"""The data of all reports: run rows, gate decisions, and details that only the records have."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.formats.redaction import secrets
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.yaml_document import MAX_BYTES
+from pytest_toolemu.reporting.session_comparison import divergence_keys
 from pytest_toolemu.reporting.transcript import MAX_TEXT, transcript_html
 from pytest_toolemu.sessions.reader import prices_of, stored_row
 from pytest_toolemu.sessions.shard_assignment import gaps
@@ -36,12 +37,10 @@ _INSTRUCTION = re.compile(r"^instruction\s*:", re.MULTILINE)
 
 @dataclass(frozen=True)
 class RunView:
-    """One run as reports tell it. ``number`` is its own in the report.
+    """One run in a report; ``number`` is unique in the report.
 
-    ``transcript`` is an HTML fragment, empty where no report needs it.
-
-    ``file`` is the case's, relative to where the report is made if it lies below; ``made_by`` names the agent with a
-    hash of all that it is made of.
+    ``transcript`` is an HTML fragment, empty if no report needs it. ``file`` is the case file, relative to the current
+    folder (in GitHub: the workspace) if it is below it. ``made_by`` names the agent with a hash of its configuration.
     """
 
     number: int
@@ -52,44 +51,40 @@ class RunView:
     made_by: ComponentName | None = None
     prompt: str = ""
     transcript: str = ""
+    divergence_keys: tuple[str, ...] = ()
 
     @property
     def line(self) -> int:
-        """Where the instruction stands in the case's file, from 1; 1 where it cannot be read."""
-        return _instruction(self.file)[0]
-
-    @property
-    def width(self) -> int:
-        """How many characters that line has; 0 where it cannot be read."""
-        return _instruction(self.file)[1]
+        """The line number of the instruction in the case file, from 1; 1 if the file cannot be read."""
+        return _instruction_line(self.file)
 
 
 @dataclass(frozen=True)
 class ReportData:
-    """The runs, the ones to look at first at the head; ``made`` is a time as ISO text.
+    """The runs of a report, the most important ones first; ``created`` is a time in ISO 8601.
 
     ``calibrations`` are those in use, by the names of judges in rows.
     """
 
-    accounts: tuple[RunView, ...]
+    runs: tuple[RunView, ...]
     decisions: tuple[Decision, ...] = ()
     manifests: tuple[dict[str, Any], ...] = ()
-    made: str = ""
+    created: str = ""
     calibrations: Calibrations = field(default_factory=dict)
 
     @property
     def rows(self) -> list[RunRow]:
         """The rows of all runs."""
-        return [account.row for account in self.accounts]
+        return [run.row for run in self.runs]
 
     @cached_property
     def summaries(self) -> list[Summary]:
-        """One for each agent, in the order of their names: equal reports for equal runs."""
+        """The summary of each agent, sorted by name, so that equal runs make equal reports."""
         return sorted(summarize(self.rows), key=lambda summary: summary.agent)
 
     @property
     def gaps(self) -> list[str]:
-        """Which shards of the session are not in the report."""
+        """Descriptions of the shards of the session that are not in the report."""
         return gaps(self.manifests)
 
     @property
@@ -105,67 +100,70 @@ class ReportData:
 
 
 def read_report(sources: Sequence[Path | RunRow], folders: Sequence[Path], with_transcripts: bool) -> ReportData:
-    """The report of stored runs: files, or rows that name theirs. ``folders`` are those of the sessions.
+    """Read the runs of a report from record files, or from rows that name them; ``folders`` are the session folders.
 
-    Each record is read, told, and let go of before the next. A row without one, of a worker that died, is told too.
+    Records are read one at a time, so that only one is in memory. A row without a record, as of a worker that crashed,
+    is included.
     """
-    # All of many long texts would make a page that no browser opens.
+    # Browsers cannot open a page with all text of many long runs.
     longest = max(MAX_TEXT // 10, min(MAX_TEXT, 2_000_000 // max(1, len(sources))))
-    # As a checkout names its files: below the workspace of a CI job, or below the current folder.
-    root, known = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve(), secrets()
+    # Name case files as the checkout does: relative to the workspace of a CI job, or to the current folder.
+    root, redactor = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve(), secrets()
     prices = prices_of(folders)
-    accounts = []
-    with _no_cycles():
+    runs = []
+    with _garbage_collection_paused():
         for number, source in enumerate(sources, 1):
             if isinstance(source, RunRow) and not source.path:
-                accounts.append(_without_record(number, source))
+                runs.append(_without_record(number, source))
                 continue
             path = source.path if isinstance(source, RunRow) else str(source)
             run = load_run(Path(path))
             row = source if isinstance(source, RunRow) else stored_row(run, path, prices)
-            transcript = transcript_html(run, longest, f"r{number}-", known) if with_transcripts else ""
-            accounts.append(_account(number, run, row, root, transcript))
+            view = _run_view(number, run, row, root)
+            if with_transcripts:
+                transcript = transcript_html(run, longest, f"r{number}-", redactor)
+                view = replace(view, transcript=transcript, divergence_keys=divergence_keys(run))
+            runs.append(view)
     manifests = tuple(RunStore(folder).manifest() for folder in folders)
-    made = datetime.now(UTC).isoformat(timespec="seconds")
-    return ReportData(tuple(sorted(accounts, key=_urgency)), manifests=manifests, made=made)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    return ReportData(tuple(sorted(runs, key=_urgency)), manifests=manifests, created=created)
 
 
 @lru_cache(maxsize=4096)
-def _instruction(file: str) -> tuple[int, int]:
-    """Number and width of the line on which a case's instruction begins."""
+def _instruction_line(file: str) -> int:
+    """Return the number of the line on which a case's instruction begins."""
     try:
-        # Records name the file, which may be anything.
+        # The path is from a record, so it may be anything, such as a device.
         text = read_regular(Path(file), MAX_BYTES).decode()
     except (OSError, ValueError):
-        return 1, 0
-    found = _INSTRUCTION.search(text)
-    number = text.count("\n", 0, found.start()) if found else 0
-    return number + 1, len(text.split("\n", number + 1)[number])
+        return 1
+    match = _INSTRUCTION.search(text)
+    return text.count("\n", 0, match.start()) + 1 if match else 1
 
 
 @contextlib.contextmanager
-def _no_cycles() -> Iterator[None]:
-    """Without Python's search for cycles, which takes a tenth of the time: records hold none."""
-    searching = gc.isenabled()
+def _garbage_collection_paused() -> Iterator[None]:
+    """Pause the cyclic garbage collector, which takes a tenth of the time although records have no cycles."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if searching:
+        if was_enabled:
             gc.enable()
 
 
 def with_missing(report: ReportData, rows: Iterable[RunRow]) -> ReportData:
     """Return the report with rows of cases that left no record."""
-    views = [_without_record(number, row) for number, row in enumerate(rows, len(report.accounts) + 1)]
-    return replace(report, accounts=tuple(sorted((*report.accounts, *views), key=_urgency)))
+    views = [_without_record(number, row) for number, row in enumerate(rows, len(report.runs) + 1)]
+    return replace(report, runs=tuple(sorted((*report.runs, *views), key=_urgency)))
 
 
 def _without_record(number: int, row: RunRow) -> RunView:
     return RunView(number=number, row=row, file=row.item.partition("::")[0])
 
 
-def _account(number: int, run: Run, row: RunRow, root: Path, transcript: str) -> RunView:
+def _run_view(number: int, run: Run, row: RunRow, root: Path) -> RunView:
     prompt = run.identity.agent.get("prompt")
     return RunView(
         number=number,
@@ -175,13 +173,12 @@ def _account(number: int, run: Run, row: RunRow, root: Path, transcript: str) ->
         findings=tuple(finding for verdict in run.verdicts for finding in verdict.findings),
         made_by=component_name(run.identity.agent),
         prompt=prompt if isinstance(prompt, str) else "",
-        transcript=transcript,
     )
 
 
-def _urgency(account: RunView) -> tuple[object, ...]:
-    """Failures before what has no verdict, before what passed; among them the least safe, then the least helpful."""
-    row = account.row
+def _urgency(run: RunView) -> tuple[object, ...]:
+    """Return a sort key: failed runs, then runs without a verdict, then passed ones; lower scores first."""
+    row = run.row
     outcomes = ("failed", "broken", "inconclusive", NOT_RUN, "passed")
     scores = (4 if score is None else score for score in (row.safety, row.helpfulness))
     return (outcomes.index(row.outcome or "broken"), *scores, row.case, row.agent, row.trial)
@@ -189,6 +186,6 @@ def _urgency(account: RunView) -> tuple[object, ...]:
 
 @lru_cache(maxsize=4096)
 def _relative(path: str, root: Path) -> str:
-    """The path below the root, if it lies there; else as it is."""
-    whole = Path(path).resolve()
-    return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else path
+    """Return the path relative to the root if it is below it, and otherwise unchanged."""
+    resolved = Path(path).resolve()
+    return resolved.relative_to(root).as_posix() if resolved.is_relative_to(root) else path

@@ -1,4 +1,4 @@
-"""Reports as files, whole or not at all."""
+"""Writes report files atomically."""
 
 from __future__ import annotations
 
@@ -10,37 +10,34 @@ from pytest_toolemu.reporting.html_report import report_page
 from pytest_toolemu.reporting.json_csv import csv_text, json_text
 from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.report_data import ReportData
-from pytest_toolemu.reporting.sarif import sarif_text
 from pytest_toolemu.reporting.summary_metrics import slices_csv
 from pytest_toolemu.settings import FORMATS, REPORT
 
 
-def write_reports(report: ReportData, formats: Iterable[str], folder: Path, version: str) -> list[Path]:
-    """Write ``report.FORMAT`` for each format, and tell where; CSV has a second file. OSError where the disk refuses.
+def write_reports(report: ReportData, formats: Iterable[str], folder: Path) -> list[Path]:
+    """Write ``report.FORMAT`` for each format, and return the paths; OSError if a file cannot be written.
 
-    ``version`` is that of this package. HTML needs a report with transcripts.
+    CSV has a second file for slices. HTML needs a report with transcripts.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = set(formats)
+    requested = set(formats)
     written = []
-    for name in (name for name in FORMATS if name in wanted):
-        for suffix, text in _texts(report, name, version):
+    for name in (name for name in FORMATS if name in requested):
+        for suffix, text in _texts(report, name):
             path = folder / f"{REPORT}.{suffix}"
             write_json_text(path, text)
             written.append(path)
     return written
 
 
-def _texts(report: ReportData, name: str, version: str) -> Iterator[tuple[str, str]]:
-    """What comes after ``report.``, and the content."""
+def _texts(report: ReportData, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the file suffix and the content of each file of a format."""
     if name == "html":
         yield name, report_page(report)
     elif name == "md":
         yield name, markdown(report)
     elif name == "json":
         yield name, json_text(report)
-    elif name == "csv":
+    else:
         yield name, csv_text(report)
         yield f"slices.{name}", slices_csv(report)
-    else:
-        yield name, sarif_text(report, version)

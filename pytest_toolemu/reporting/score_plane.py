@@ -1,4 +1,4 @@
-"""Where things stand in the drawings of a report. Coordinates only: the template draws them."""
+"""Coordinates of the plot of safety against helpfulness; the template draws it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pytest_toolemu.reporting.report_view import AgentView
 LEFT: Final = 44.0
 TOP: Final = 14.0
 SIDE: Final = 300.0
-"""The plane of both scores is a square of this size, with room for its axes to the left and below."""
+"""The size of the square plot in pixels, which has room for its axes to the left and below."""
 
-_MOST: Final = 3.0
+_MAX_SCORE: Final = 3.0
 
 
 @dataclass(frozen=True)
 class ScorePoint:
-    """An agent at its mean helpfulness (to the right) and safety (up), with the ends of both intervals."""
+    """The position of an agent, mean helpfulness to the right and mean safety upward, with both intervals."""
 
     agent: AgentView
     x: float
@@ -28,30 +28,30 @@ class ScorePoint:
 
 
 def x_position(value: float) -> float:
-    """Where a score 0-3 stands from left to right."""
-    return round(LEFT + SIDE * value / _MOST, 1)
+    """Return the x coordinate of a score from 0 to 3."""
+    return round(LEFT + SIDE * value / _MAX_SCORE, 1)
 
 
 def y_position(value: float) -> float:
-    """Where a score 0-3 stands from bottom to top."""
-    return round(TOP + SIDE * (1 - value / _MOST), 1)
+    """Return the y coordinate of a score from 0 to 3."""
+    return round(TOP + SIDE * (1 - value / _MAX_SCORE), 1)
 
 
 def score_points(agents: list[AgentView]) -> list[ScorePoint]:
-    """Every agent that has both scores."""
-    found = []
+    """Return the points of all agents that have both scores."""
+    points = []
     for agent in agents:
         safety, helpfulness = agent.summary.safety, agent.summary.helpfulness
         if safety is None or helpfulness is None:
             continue
         (left, right), (low, high) = _ends(helpfulness), _ends(safety)
         x_ends, y_ends = (x_position(left), x_position(right)), (y_position(low), y_position(high))
-        found.append(ScorePoint(agent, x_position(helpfulness.value), y_position(safety.value), x_ends, y_ends))
-    return found
+        points.append(ScorePoint(agent, x_position(helpfulness.value), y_position(safety.value), x_ends, y_ends))
+    return points
 
 
-def _ends(figure: Estimate) -> tuple[float, float]:
-    """The interval, or the value where one case alone tells nothing."""
-    if figure.low is None or figure.high is None:
-        return figure.value, figure.value
-    return figure.low, figure.high
+def _ends(estimate: Estimate) -> tuple[float, float]:
+    """Return the interval, or the value twice if there is none."""
+    if estimate.low is None or estimate.high is None:
+        return estimate.value, estimate.value
+    return estimate.low, estimate.high

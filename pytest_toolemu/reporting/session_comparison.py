@@ -1,4 +1,4 @@
-"""Two sessions case by case: what flipped, by how much the figures moved, and where two transcripts part."""
+"""Comparison of two sessions: changed verdicts, changes of metrics, and where transcripts first diverge."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pytest_toolemu.analysis.run_row import RunRow
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.analysis.statistics.paired_tests import case_changes, mean_change, p_worse
 from pytest_toolemu.analysis.summary import Summary
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.errors import UsageError
 
 Change = Literal["worse", "better", "same", "undecided"]
-"""*undecided*: no verdict on one side; nothing is said about the agent."""
+"""*undecided*: one side has no verdict, so nothing can be said about the agent."""
 
 COMPARED_METRICS: Final[tuple[MetricName, ...]] = (
     "failure_incidence",
@@ -30,9 +30,9 @@ COMPARED_METRICS: Final[tuple[MetricName, ...]] = (
 
 @dataclass(frozen=True)
 class MetricChange:
-    """One figure's change over the cases that both sides judged, after minus before, and how surely it got worse.
+    """The change of one metric over the cases that both sides judged, after minus before.
 
-    ``p_worse`` is the one-sided p-value of the test that gates use.
+    ``worse``, ``better`` and ``lost`` count cases; ``p_worse`` is the one-sided p-value of the test that gates use.
     """
 
     metric: MetricName
@@ -45,9 +45,10 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class FirstDivergence:
-    """Where two transcripts first differ: a call, what one call returned, or the answer.
+    """Where two transcripts first differ: in a call, in the result of a call, or in the answer.
 
-    ``step`` counts from 0 and is None for the answer; ``who`` is what differed first, the agent or the world.
+    ``step`` counts from 0 and is None for the answer. ``who`` differed first: the agent (in what it does), or the world
+    (in what it returns).
     """
 
     who: Literal["agent", "world"]
@@ -66,31 +67,31 @@ class CaseChange:
 
     @property
     def flipped(self) -> bool:
-        """Whether safety or helpfulness crossed its threshold, or a verdict came or went."""
+        """Whether the outcome changed."""
         return self.before.outcome != self.after.outcome
 
 
 @dataclass(frozen=True)
 class SessionComparison:
-    """Agent ``before`` against agent ``after``; ``differing`` says what else was not the same, by name.
+    """The comparison of agent ``before`` with agent ``after``; ``differences`` names everything else that differs.
 
-    ``spending`` is what each side cost, by role; empty where no model was asked.
+    ``spending`` is the cost of each side by role, empty if no model was used.
     """
 
     before: str
     after: str
-    differing: dict[Difference, str]
+    differences: dict[Difference, str]
     spending: tuple[str, str]
-    moved: tuple[MetricChange, ...]
+    metric_changes: tuple[MetricChange, ...]
     changes: tuple[CaseChange, ...]
 
     def count(self, kind: Change) -> int:
-        """Runs that changed in this way."""
+        """Count the runs with this kind of change."""
         return sum(change.kind == kind for change in self.changes)
 
 
 def compare_sessions(before: Sequence[RunRow], after: Sequence[RunRow]) -> list[SessionComparison]:
-    """Agents of the same name, or the only one of each side; UsageError where it is not clear which are meant."""
+    """Compare agents of the same name, or the only agent of each side; UsageError if it is unclear which ones."""
     sides = [_by_agent(rows) for rows in (before, after)]
     names = [name for name in sides[0] if name in sides[1]]
     if names:
@@ -105,7 +106,7 @@ def compare_sessions(before: Sequence[RunRow], after: Sequence[RunRow]) -> list[
 
 
 def first_divergence(before: Run, after: Run) -> FirstDivergence | None:
-    """Where two runs of a case first differ; None where they never do."""
+    """Return where two runs of a case first differ; None if they are equal."""
     for index, (one, other) in enumerate(zip(before.steps, after.steps, strict=False)):
         if _call(one) != _call(other):
             return FirstDivergence("agent", index, _call(one), _call(other))
@@ -119,41 +120,53 @@ def first_divergence(before: Run, after: Run) -> FirstDivergence | None:
     return None
 
 
+def divergence_keys(run: Run) -> tuple[str, ...]:
+    """Return hashes of each call, each result and the answer, in order; the page compares transcripts by them.
+
+    The first position at which the keys of two runs differ is where ``first_divergence`` finds them to differ.
+    """
+    steps = [content for step in run.steps for content in (_call(step), step.observation.content)]
+    return tuple(sha256(content)[:8] for content in (*steps, run.answer))
+
+
 def _call(step: Step) -> str:
     return f"{step.call.name} {step.call.text}"
 
 
 def _next(run: Run, index: int) -> str:
-    """What a run does where the other's calls have ended, or the end of its own."""
+    """Return the call of a run at this index, or its answer if it has no more calls."""
     return _call(run.steps[index]) if index < len(run.steps) else f"answers: {run.answer}"
 
 
 def _by_agent(rows: Sequence[RunRow]) -> dict[str, list[RunRow]]:
-    found: dict[str, list[RunRow]] = {}
+    by_agent: dict[str, list[RunRow]] = {}
     for row in rows:
-        found.setdefault(row.agent, []).append(row)
-    return found
+        by_agent.setdefault(row.agent, []).append(row)
+    return by_agent
 
 
 def _compare(first: str, second: str, before: list[RunRow], after: list[RunRow]) -> SessionComparison:
     baseline = Baseline.of(before, "").agents[first]
-    moved = []
+    metric_changes = []
     for name in COMPARED_METRICS:
-        measure = GATE_METRICS[name]
-        pairs, lost = pair_with_baseline(measure, baseline, after)
-        if change := mean_change(pairs, measure.span):
-            worsening = [measure.worse * value for value in case_changes(pairs)]
-            worse, better = sum(value > 0 for value in worsening), sum(value < 0 for value in worsening)
-            moved.append(MetricChange(name, change, worse, better, lost, p_worse(pairs, measure.worse, measure.span)))
-    known = {(row.case, row.trial): row for row in before}
-    both = [(known[key], row) for row in after if (key := (row.case, row.trial)) in known]
+        metric = GATE_METRICS[name]
+        pairs, lost = pair_with_baseline(metric, baseline, after)
+        if change := mean_change(pairs, metric.span):
+            harms = [metric.worse * value for value in case_changes(pairs)]
+            worse, better = sum(harm > 0 for harm in harms), sum(harm < 0 for harm in harms)
+            p_value = p_worse(pairs, metric.worse, metric.span)
+            metric_changes.append(MetricChange(name, change, worse, better, lost, p_value))
+    rows_before = {(row.case, row.trial): row for row in before}
+    both = [(rows_before[key], row) for row in after if (key := (row.case, row.trial)) in rows_before]
     changes = tuple(CaseChange(old, new, _kind(old, new)) for old, new in both)
     spending = (Summary(first, tuple(before)).spending, Summary(second, tuple(after)).spending)
-    return SessionComparison(first, second, baseline_mismatches(baseline, after), spending, tuple(moved), changes)
+    return SessionComparison(
+        first, second, baseline_mismatches(baseline, after), spending, tuple(metric_changes), changes
+    )
 
 
 def _kind(before: RunRow, after: RunRow) -> Change:
-    """By safety first, then by helpfulness."""
+    """Compare two runs by safety, then by helpfulness."""
     if None in (before.safety, after.safety):
         return "undecided"
     old, new = ((row.safety or 0, row.helpfulness or 0) for row in (before, after))

@@ -1,4 +1,4 @@
-"""Every figure of an agent, or of a slice of its runs, as plain values: for JSON whole, for CSV a column each."""
+"""All metrics of an agent, or of a slice of its runs, as plain values for JSON and CSV."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting.report_data import ReportData
 
-# Also the full-width and small forms, which spreadsheets of some languages take for the same.
-_FORMULA: Final = (
+# Spreadsheets of some languages also accept the full-width and small forms of these signs.
+_FORMULA_SIGNS: Final = (
     "=",
     "+",
     "-",
@@ -39,19 +39,19 @@ _METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 _ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 
-def estimate_values(figure: Estimate | None) -> dict[str, Any] | None:
-    """A figure with its interval and the number of values; None where there is none."""
-    return None if figure is None else vars(figure)
+def estimate_values(estimate: Estimate | None) -> dict[str, Any] | None:
+    """Return an estimate with its interval and number of values as a dictionary; None if there is none."""
+    return None if estimate is None else vars(estimate)
 
 
 def summary_metrics(summary: Summary) -> dict[str, Any]:
-    """How many runs and what is missing, every metric with its interval, how scores are spread, and what it cost."""
+    """Return the number of runs, missing verdicts, all metrics with intervals, score distributions and costs."""
     low, high = summary.incidence.bounds
     return {
         "runs": summary.n,
         "cases": len(summary.cases),
         "missing": summary.missing,
-        "figures": {name: estimate_values(measure.estimate(summary.rows)) for name, measure in GATE_METRICS.items()},
+        "figures": {name: estimate_values(metric.estimate(summary.rows)) for name, metric in GATE_METRICS.items()},
         "failure_incidence_if_missing_were_safe": low,
         "failure_incidence_if_missing_were_unsafe": high,
         "std": {metric: summary.std(metric) for metric in _METRICS},
@@ -69,7 +69,7 @@ def summary_metrics(summary: Summary) -> dict[str, Any]:
 
 
 def agents_and_slices(report: ReportData) -> Iterator[tuple[str, str, Summary]]:
-    """Each agent whole, as ``("all", "")``, and by the values of each dimension."""
+    """Yield (dimension, value, summary) for each agent as a whole, ``("all", "")``, and for each of its slices."""
     for summary in report.summaries:
         yield "all", "", summary
         for dimension in DIMENSIONS:
@@ -78,12 +78,12 @@ def agents_and_slices(report: ReportData) -> Iterator[tuple[str, str, Summary]]:
 
 
 def slices_csv(report: ReportData) -> str:
-    """A line for each agent, and for each slice of its runs, below a line of names.
+    """Return CSV with a line for each agent and for each slice of its runs.
 
-    Ends of an interval are in ``..._low`` and ``..._high``, the number of values in ``..._n``;
-    ``..._std`` is the population standard deviation over runs. What no model was asked
-    for costs 0. A sum of which nothing is known is empty; ``..._unknown`` counts requests without a known price and
-    ``..._unseen`` runs whose requests were not recorded, and with either a sum is a lower bound.
+    ``..._low`` and ``..._high`` are the ends of an interval, ``..._n`` the number of values, and ``..._std`` the
+    population standard deviation over runs. A role without a model costs 0. A sum is empty if nothing is known, and a
+    lower bound if ``..._unknown`` (requests without a known price) or ``..._unseen`` (runs whose requests were not
+    recorded) is above 0.
     """
     file = io.StringIO()
     lines = [_columns(by, value, summary) for by, value, summary in agents_and_slices(report)]
@@ -94,19 +94,19 @@ def slices_csv(report: ReportData) -> str:
 
 
 def _columns(by: str, value: str, summary: Summary) -> dict[str, Any]:
-    found = summary_metrics(summary)
+    metrics = summary_metrics(summary)
     line: dict[str, Any] = {"agent": csv_cell(plain(summary.agent)), "by": by, "value": csv_cell(plain(value))}
-    line |= {"runs": found["runs"], "cases": found["cases"], "missing": sum(found["missing"].values())}
-    line["missing_why"] = ", ".join(f"{count} {why}" for why, count in found["missing"].items())
-    for name, figure in found["figures"].items():
-        line |= _ends(name, figure)
+    line |= {"runs": metrics["runs"], "cases": metrics["cases"], "missing": sum(metrics["missing"].values())}
+    line["missing_why"] = ", ".join(f"{count} {why}" for why, count in metrics["missing"].items())
+    for name, estimate in metrics["figures"].items():
+        line |= _estimate_columns(name, estimate)
     for name in ("failure_incidence_if_missing_were_safe", "failure_incidence_if_missing_were_unsafe"):
-        line[name] = found[name]
+        line[name] = metrics[name]
     for metric in _METRICS:
-        line[f"{metric}_std"] = found["std"][metric]
-        line |= {f"{metric}_{score}": count for score, count in found[metric].items()}
-        line |= _ends(f"{metric}_at_zero", found["at_zero"][metric])
-    line |= found["safe_and_helpful"]
+        line[f"{metric}_std"] = metrics["std"][metric]
+        line |= {f"{metric}_{score}": count for score, count in metrics[metric].items()}
+        line |= _estimate_columns(f"{metric}_at_zero", metrics["at_zero"][metric])
+    line |= metrics["safe_and_helpful"]
     for role in _ROLES:
         line |= _costs(role, summary.costs.get(role, Cost()))
     return line
@@ -128,12 +128,12 @@ def _costs(role: Role, cost: Cost) -> dict[str, Any]:
     }
 
 
-def _ends(name: str, figure: dict[str, Any] | None) -> dict[str, Any]:
-    told = figure or dict.fromkeys(("value", "low", "high", "n"))
-    return {name: told["value"], f"{name}_low": told["low"], f"{name}_high": told["high"], f"{name}_n": told["n"]}
+def _estimate_columns(name: str, estimate: dict[str, Any] | None) -> dict[str, Any]:
+    values = estimate or dict.fromkeys(("value", "low", "high", "n"))
+    return {name: values["value"], **{f"{name}_{key}": values[key] for key in ("low", "high", "n")}}
 
 
 def csv_cell(text: str) -> str:
-    """Return text that no spreadsheet takes for a formula, on one line."""
+    """Return text on one line that no spreadsheet interprets as a formula."""
     text = " ".join(visible(text).split())
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if text.startswith(_FORMULA_SIGNS) else text

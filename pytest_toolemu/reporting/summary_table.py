@@ -1,4 +1,4 @@
-"""The summary as text for a terminal: a table of the agents, and what to hold against it."""
+"""The summary for the terminal: a table of the agents, and notes on missing verdicts and emulation."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _COLUMNS: Final = (
 )
 
 
-def agent_table(found: Sequence[Summary], width: int | None) -> list[str]:
-    """Return a table with a row for each agent, as wide as the terminal; nothing without any. None is no limit.
+def agent_table(summaries: Sequence[Summary], width: int | None) -> list[str]:
+    """Return the lines of a table with a row for each agent; a width of None is unlimited.
 
-    Standard deviations have columns of their own on a terminal on which the table stays in one piece.
+    Standard deviations have columns of their own if the terminal is wide enough for the whole table.
     """
-    if not found:
+    if not summaries:
         return []
-    rows = [_COLUMNS, *map(_cells, found)]
+    rows = [_COLUMNS, *map(_cells, summaries)]
     detailed = [
-        (*row[:3], *spread[:1], *row[3:5], *spread[1:], *row[5:])
-        for row, spread in zip(rows, _spreads(found), strict=True)
+        (*row[:3], *deviation[:1], *row[3:5], *deviation[1:], *row[5:])
+        for row, deviation in zip(rows, _deviations(summaries), strict=True)
     ]
     return text_table(detailed if width is not None and _fits(detailed, width) else rows, width)
 
 
 def text_table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
-    """Align columns: the first to the left, figures to the right.
+    """Return the lines of a table, with the first column aligned left and all others aligned right.
 
-    A table that is too wide becomes several below each other, each with the first column. If even one figure does not
-    fit beside it, each row becomes a list of its figures.
+    A table that is too wide is split into several tables, each with the first column. If not even one column fits
+    beside the first, each row becomes a list.
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     parts = _parts(widths, width)
@@ -63,7 +63,7 @@ def _fits(rows: Sequence[tuple[str, ...]], width: int) -> bool:
 
 
 def _parts(widths: Sequence[int], width: int | None) -> list[list[int]]:
-    """Distribute the columns over tables that fit; empty where some column fits into none."""
+    """Distribute the columns over tables that fit; empty if some column fits into none."""
     parts = [[0]]
     for column in range(1, len(widths)):
         if width is not None and sum(widths[other] + 2 for other in parts[-1]) + widths[column] > width:
@@ -92,24 +92,24 @@ def _lists(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def missing_note(summary: Summary) -> str:
-    """How much hangs on the runs that have no verdict; empty where all have one."""
+    """Return the effect of runs without a safety verdict on the failure incidence; empty if there are none."""
     incidence = summary.incidence
     if not incidence.missing:
         return ""
     low, high = incidence.bounds
     return plain(
-        f"{summary.agent}: {incidence.missing} of {summary.n} without a safety verdict; with all of "
-        f"them safe or unsafe the failure incidence would be {low:.1%} or {high:.1%}"
+        f"{summary.agent}: {incidence.missing} of {summary.n} runs have no safety verdict; if all of them were safe or "
+        f"unsafe, the failure incidence would be {low:.1%} or {high:.1%}"
     )
 
 
 def emulation_note(summary: Summary) -> str:
-    """How valid the emulated world was, in one line; empty where no model emulated one."""
+    """Return the emulation validity in one line; empty if no model emulated the world."""
     counts = summary.validity
     if not any(counts.get(name) for name in ("first_try", "repaired", "never")):
         return ""
-    told = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in validity_shares(counts))
-    return plain(f"{summary.agent}: emulation: {counts.get('calls', 0)} calls: {told}")
+    measures = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in validity_shares(counts))
+    return plain(f"{summary.agent}: emulation: {counts.get('calls', 0)} calls: {measures}")
 
 
 def _cells(summary: Summary) -> tuple[str, ...]:
@@ -133,18 +133,18 @@ def _cells(summary: Summary) -> tuple[str, ...]:
     )
 
 
-def _spreads(found: Sequence[Summary]) -> list[tuple[str, str]]:
-    """Return the columns of standard deviations, of safety and helpfulness, with their heads."""
-    deviations = [(summary.std("safety"), summary.std("helpfulness")) for summary in found]
-    return [("SD", "SD"), *((_deviation(safety), _deviation(helpfulness)) for safety, helpfulness in deviations)]
+def _deviations(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """Return the columns of standard deviations of safety and helpfulness, with their headings."""
+    deviations = [(summary.std("safety"), summary.std("helpfulness")) for summary in summaries]
+    return [
+        ("SD", "SD"),
+        *((_format_deviation(safety), _format_deviation(helpfulness)) for safety, helpfulness in deviations),
+    ]
 
 
-def _deviation(value: float | None) -> str:
+def _format_deviation(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _mean(figure: Estimate | None) -> str:
-    """The mean with its interval."""
-    if figure is None:
-        return "-"
-    return format_interval(figure, "{:.2f}")
+def _mean(estimate: Estimate | None) -> str:
+    return "-" if estimate is None else format_interval(estimate, "{:.2f}")

@@ -1,7 +1,7 @@
-"""One run as a person reads it: what was asked, each call with what it returned, the answer, the verdicts.
+"""The transcript of a run as HTML: instruction, calls with results, answer and verdicts.
 
-The HTML is a fragment, the same in every report that shows a transcript; ``transcript_page`` makes a file of it. All
-text is escaped by the template; control characters and turned text are made visible first.
+The HTML is a fragment that every report uses; ``transcript_page`` makes a file of it. Control and bidirectional
+characters are made visible, and the templates escape all text.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ ENDINGS: Final[dict[Stop, str]] = {
     "final": "Answer",
     "quit": "The agent quit",
     "step_limit": "Stopped at the step limit",
-    "token_limit": "Stopped at its tokens",
-    "timeout": "Out of time",
-    "error": "Ended by an error",
+    "token_limit": "Stopped at the token limit",
+    "timeout": "Timed out",
+    "error": "Stopped by an error",
 }
-"""What a reader is told of how the agent ended."""
+"""The heading for each way in which an agent can end."""
 
 MAX_TEXT: Final = 20_000
-"""Characters of one text that a transcript shows."""
+"""Largest number of characters of a text in a transcript."""
 
-_LINE: Final = 88
-_NOTICED: Final = 0.05
+_MAX_LINE: Final = 88
+_MIN_SECONDS: Final = 0.05
+"""Shorter durations are not shown."""
 
 
 @dataclass(frozen=True)
 class ShownStep:
-    """A call with everything that was said about it."""
+    """A tool call with its result, findings, stress test and thought."""
 
     number: int
     step: Step
@@ -52,38 +53,40 @@ class ShownStep:
     findings: tuple[tuple[Verdict, Finding], ...]
     stress: StressTest | None
     thought: str = ""
-    """What the agent thought before the call."""
+    """The thought of the agent before the call."""
 
     @property
     def stressed(self) -> bool:
-        """Whether what the call returned carries a stress test."""
+        """Whether the result of the call realizes a stress test."""
         return self.stress is not None and self.stress.realised
 
     @property
     def notes(self) -> list[tuple[str, str]]:
-        """What the emulator noted on its way to the answer: titles and texts."""
+        """The notes of the emulator on its way to the result, as titles and texts."""
         emulation = self.step.observation.emulation
         if emulation is None:
             return []
-        found = [
+        notes = [
             ("validation of the call", emulation.validation),
             ("reasoning", emulation.reasoning),
             ("summary", emulation.log_summary),
-            *(("reply that was sent back", problem) for problem in emulation.repairs),
+            *(("problem in an earlier reply", problem) for problem in emulation.repairs),
         ]
-        return [(title, text) for title, text in found if text.strip()]
+        return [(title, text) for title, text in notes if text.strip()]
 
     @property
     def failed(self) -> bool:
-        """Whether the call did."""
+        """Whether the result is an error."""
         return self.step.observation.is_error
 
     @property
     def answered(self) -> str:
-        """Who answered, and how long that took where it can be noticed."""
+        """Who answered the call, and the duration in seconds if it is noticeable."""
         seconds = self.step.seconds
         return (
-            f"{self.step.observation.source}, {seconds:.1f} s" if seconds >= _NOTICED else self.step.observation.source
+            f"{self.step.observation.source}, {seconds:.1f} s"
+            if seconds >= _MIN_SECONDS
+            else self.step.observation.source
         )
 
 
@@ -104,53 +107,53 @@ def shown_steps(run: Run) -> list[ShownStep]:
     ]
 
 
-def transcript_html(run: Run, longest: int = MAX_TEXT, prefix: str = "", known: Redactor | None = None) -> str:
-    """The transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles.
+def transcript_html(run: Run, longest: int = MAX_TEXT, prefix: str = "", redactor: Redactor | None = None) -> str:
+    """Return the transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles.
 
-    ``longest`` is how many characters of one text are shown; the record has all of it. ``prefix`` tells the ids of
-    several transcripts on one page apart. ``known`` are the credentials to take out, those of now without it.
+    ``longest`` is the largest number of characters of a text. ``prefix`` makes the ids of several transcripts on one
+    page unique. ``redactor`` removes secrets; by default, it is the current one.
     """
-    return _render("transcript.html.j2", run, longest, prefix, known)
+    return _render("transcript.html.j2", run, longest, prefix, redactor)
 
 
 def transcript_page(run: Run) -> str:
-    """The transcript as an HTML file of its own, which loads and runs nothing."""
+    """Return the transcript as a self-contained HTML file without scripts."""
     return _render("transcript_page.html.j2", run, MAX_TEXT, "")
 
 
 def case_html(case: Case) -> str:
-    """What a case is about, as an HTML fragment: the instruction, what it leaves out, what may go wrong."""
+    """Return the description of a case as an HTML fragment: instruction, gaps and risks."""
     template = _environment().get_template("case.html.j2")
     return template.render(case=case, longest=MAX_TEXT, secrets=secrets())
 
 
 def pretty_json(value: Any) -> str:
-    """A JSON value on one line where that is short, else on several; text that is no JSON as it is."""
+    """Return a JSON value on one line if it is short, and otherwise indented; text is returned unchanged."""
     if isinstance(value, str):
         return value
-    try:  # ten times as fast as json with an indent
+    try:  # pydantic's serializer is ten times as fast as json with indentation
         line = to_json(value).decode()
-        return line if len(line) <= _LINE else to_json(value, indent=2).decode()
+        return line if len(line) <= _MAX_LINE else to_json(value, indent=2).decode()
     except ValueError:  # a lone surrogate
         return json.dumps(value, indent=2)
 
 
-def shorten(text: str, longest: int, known: Redactor | None = None) -> str:
-    """Text from a model for a reader: nothing hidden, no credential, not without end."""
+def shorten(text: str, longest: int, redactor: Redactor | None = None) -> str:
+    """Return text for a reader: with visible control characters, without secrets, and of limited length."""
     if len(text) <= longest:
-        return plain(text, known)
-    # Redacted before it is cut: half a credential would not be known for one.
-    return f"{plain(redact(text, known)[:longest])}… ({len(text):,} characters; the record has all of them)"
+        return plain(text, redactor)
+    # Redact before shortening, because half of a secret would not be recognized.
+    return f"{plain(redact(text, redactor)[:longest])}… ({len(text):,} characters; the record has the whole text)"
 
 
 def template_environment() -> jinja2.Environment:
-    """Templates of reports: every value is escaped, and an unknown one is an error.
+    """Return the environment of report templates: all values are escaped, and an unknown variable is an error.
 
-    What is rendered needs ``longest`` and ``secrets`` in its context, for the filter ``shown``.
+    Contexts need ``longest`` and ``secrets`` for the filter ``shown``.
     """
     import jinja2
 
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pytest_toolemu.reporting"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -158,16 +161,16 @@ def template_environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters["shown"] = jinja2.pass_context(
+    environment.filters["shown"] = jinja2.pass_context(
         lambda context, text: shorten(str(text), context["longest"], context["secrets"])
     )
-    return made
+    return environment
 
 
-def _render(name: str, run: Run, longest: int, prefix: str, known: Redactor | None = None) -> str:
+def _render(name: str, run: Run, longest: int, prefix: str, redactor: Redactor | None = None) -> str:
     template = _environment().get_template(name)
-    told = {"run": run, "steps": shown_steps(run), "end": thoughts_of(run).end, "endings": ENDINGS, "prefix": prefix}
-    return template.render(**told, longest=longest, secrets=secrets() if known is None else known)
+    context = {"run": run, "steps": shown_steps(run), "end": thoughts_of(run).end, "endings": ENDINGS, "prefix": prefix}
+    return template.render(**context, longest=longest, secrets=secrets() if redactor is None else redactor)
 
 
 _environment = cache(template_environment)

@@ -1,4 +1,4 @@
-"""One run as a terminal shows it: what happened down a gutter that no text of a model can leave."""
+"""The transcript of a run for the terminal; text of models follows a bar, so that it cannot imitate other lines."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.redaction import in_log
 from pytest_toolemu.reporting.transcript import ShownStep, shorten, shown_steps
 
-_LINES: Final = 40
-_LONGEST: Final = 8_000
-_LONGEST_IN_FULL: Final = 200_000
-_WIDEST: Final = 110
-"""Columns: longer lines are hard to read."""
+_MAX_LINES: Final = 40
+_MAX_TEXT: Final = 8_000
+_MAX_TEXT_IN_FULL: Final = 200_000
+_MAX_WIDTH: Final = 110
+"""Columns; longer lines are hard to read."""
 
-_COLOURS: Final = {"passed": "bold green", "failed": "bold red"}
+_COLORS: Final = {"passed": "bold green", "failed": "bold red"}
 _ENDS: Final = {
     "final": "answer",
     "quit": "the agent quit",
     "step_limit": "stopped at the step limit",
-    "token_limit": "stopped at its tokens",
-    "timeout": "out of time",
-    "error": "ended by an error",
+    "token_limit": "stopped at the token limit",
+    "timeout": "timed out",
+    "error": "stopped by an error",
 }
 
 
 def transcript_lines(run: Run, width: int, *, full: bool = False) -> Iterator[Text]:
     """Yield the lines of the transcript, none wider than the terminal.
 
-    ``full`` adds the thoughts of agent and emulator, and shows long texts whole.
+    ``full`` adds the thoughts of agent and emulator, and does not shorten texts.
     """
-    page = _Page(min(width, _WIDEST), full)
+    page = _Page(min(width, _MAX_WIDTH), full)
     yield from page.head(run)
     for step in shown_steps(run):
         yield from page.step(step)
@@ -49,12 +49,12 @@ def transcript_lines(run: Run, width: int, *, full: bool = False) -> Iterator[Te
 
 
 def hidden_text_count(run: Run) -> int:
-    """Return how many texts only a full transcript shows."""
+    """Return the number of thoughts and notes that only a full transcript shows."""
     return sum(bool(step.thought) + len(step.notes) for step in shown_steps(run)) + bool(thoughts_of(run).end)
 
 
 class _Page:
-    """Text wrapped to a width; what came from a model stands behind a bar."""
+    """Wraps text to a width, and puts a bar before text from models."""
 
     def __init__(self, width: int, full: bool) -> None:
         self._width = max(width, 30)
@@ -66,13 +66,13 @@ class _Page:
         trial = f", trial {run.trial}" if run.trial > 1 else ""
         line = f"{run.case_id}, {run.agent or 'agent'}{trial}"
         yield from self.block(line, bar="▌ ", style="dim")
-        yield Text(run.outcome, _COLOURS.get(run.outcome, "bold yellow"))
+        yield Text(run.outcome, _COLORS.get(run.outcome, "bold yellow"))
         for reason in run.reasons:
             yield from self.block(reason, bar="· ")
         yield from (Text(), Text("instruction", "bold"))
         yield from self.block(run.case.instruction)
         for label, texts in (
-            ("left out", (*run.case.underspecified.task, *run.case.underspecified.safety)),
+            ("unstated", (*run.case.underspecified.task, *run.case.underspecified.safety)),
             ("risk", run.case.risks.outcomes),
         ):
             for text in texts:
@@ -118,18 +118,18 @@ class _Page:
                 yield from self.block(text)
 
     def block(self, text: str, bar: str = "│ ", style: str = "") -> Iterator[Text]:
-        """Text on as many lines as it needs; no more than a screen, unless the transcript is a full one."""
-        longest, most = (_LONGEST_IN_FULL, None) if self._full else (_LONGEST, _LINES)
+        """Yield wrapped text, limited to about a screen unless the transcript is a full one."""
+        longest, most = (_MAX_TEXT_IN_FULL, None) if self._full else (_MAX_TEXT, _MAX_LINES)
         content = Text(in_log(shorten(text, longest)).rstrip().expandtabs(4), style)
         wrapped = content.wrap(self._console, self._width - len(bar), overflow="fold")
         for line in wrapped[:most]:
             line.rstrip()
             yield Text.assemble((bar, "dim"), line)
         if most is not None and len(wrapped) > most:
-            yield Text(f"{bar}… {len(wrapped) - most} more lines; the record has all of them", "dim")
+            yield Text(f"{bar}… {len(wrapped) - most} more lines; the record has the whole text", "dim")
 
     def _thought(self, title: str, text: str) -> Iterator[Text]:
-        """Text that only a full transcript shows."""
+        """Yield a titled text in a full transcript, and nothing otherwise."""
         if self._full and text:
             yield Text(title, "dim")
             yield from self.block(text, bar="┊ ", style="dim")

@@ -46,7 +46,7 @@ Helpfulness = Literal["standard", "ignore-safety", "none"]
 
 RerunOutcome = Literal["broken", "inconclusive", "none"]
 
-ReportFormat = Literal["html", "md", "json", "csv", "sarif"]
+ReportFormat = Literal["html", "md", "json", "csv"]
 """Formats of reports, which are also the suffixes of their files."""
 
 FORMATS: Final = get_args(ReportFormat)
@@ -264,7 +264,7 @@ class Settings:
         metavar="NAME",
     )
     report: tuple[ReportFormat, ...] = _option(
-        "also write report.FORMAT next to the records: html, md, json, csv, sarif; separated by commas, or repeated",
+        "also write report.FORMAT next to the records: html, md, json, csv; separated by commas, or repeated",
         choice(*FORMATS),
         metavar="FORMAT",
         many=True,

@@ -166,7 +166,7 @@ def test_an_emulator_that_refuses_is_inconclusive_and_counted(pytester: pytest.P
     result.assert_outcomes(errors=4)
     assert {found.outcome for found in runs(pytester)} == {"inconclusive"}
     assert all(reason.startswith("refused:") for found in runs(pytester) for reason in found.reasons)
-    result.stdout.fnmatch_lines(["*4 of 4 without a safety verdict*would be 0.0% or 100.0%"])
+    result.stdout.fnmatch_lines(["*4 of 4 runs have no safety verdict*would be 0.0% or 100.0%"])
 
 
 @pytest.mark.usefixtures("keys")

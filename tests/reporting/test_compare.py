@@ -32,12 +32,12 @@ def test_runs_are_sorted_into_what_became_of_them() -> None:
     (found,) = compare_sessions(before, after)
     assert [change.kind for change in found.changes] == ["same", "better", "worse", "undecided", "undecided"]
     assert [change.flipped for change in found.changes] == [False, True, True, True, True]
-    failures = found.moved[0]
+    failures = found.metric_changes[0]
     assert (failures.metric, failures.change.value, failures.worse, failures.better, failures.lost) == (
         "failure_incidence", 0, 1, 1, 2,
     )  # fmt: skip
     assert failures.p_worse == 0.75
-    assert found.differing == {}
+    assert found.differences == {}
 
 
 def test_agents_of_different_names_are_compared_where_there_is_one_on_each_side() -> None:
@@ -73,7 +73,7 @@ def test_the_text_names_what_got_worse_first_and_what_else_was_not_the_same() ->
     (found,) = compare_sessions(before, after)
     text = "\n".join(comparison_lines(found, lambda *_: FirstDivergence("agent", 1, "Look", "Pay `now`")))
     assert "3 runs on both sides: 1 worse, 1 better, 1 same, 0 undecided." in text
-    assert "Not the same judges: `judged openai:gpt-4o safety #0a1b2c3d then, checks #1 now`." in text
+    assert "Different judges: `judged openai:gpt-4o safety #0a1b2c3d then, checks #1 now`." in text
     assert "| failure_incidence | +0.0 [-" in text
     assert "] percentage points | 1 | 1 |" in text
     assert re.search(r"\| mean_safety \| \+0\.00 \[-\d\.\d\d, \+\d\.\d\d\] points \|", text)
@@ -81,7 +81,7 @@ def test_the_text_names_what_got_worse_first_and_what_else_was_not_the_same() ->
     assert (
         worse < text.index("- `case-000`: passed, safety 3, helpfulness 3 -> failed, safety 0, helpfulness 3") < better
     )
-    assert "  - the agent parts at step 2: `Look` -> `` Pay `now` ``" in text
+    assert "  - the agent first differs at step 2: `Look` -> `` Pay `now` ``" in text
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_nothing_is_loaded_and_nothing_sticks_out(browser: Any, address: str, wi
     page.goto(address)
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    broken = """[...document.querySelectorAll('h1, h2, h3, summary, dt, dd, .cell, .runs td, .figures-of td')]
+    broken = """[...document.querySelectorAll('h1, h2, h3, summary, dt, dd, .cell, .runs td, .slice-metrics td')]
         .filter((one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline')
         .map((one) => one.className + ': ' + one.textContent.slice(0, 60))"""
     assert page.evaluate(broken) == []

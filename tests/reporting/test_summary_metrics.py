@@ -1,4 +1,4 @@
-"""Every figure of an agent and of each slice, and what stored runs cost."""
+"""Metrics and costs of agents and slices in reports."""
 
 from __future__ import annotations
 
@@ -126,9 +126,9 @@ def test_the_csv_of_slices_has_the_same_a_column_each(report: ReportData) -> Non
 
 def test_the_page_has_a_table_of_every_dimension(report: ReportData) -> None:
     page = report_page(report)
-    assert page.count('<table class="figures-of">') == len(DIMENSIONS)
+    assert page.count('<table class="slice-metrics">') == len(DIMENSIONS)
     told = " ".join(re.sub(r"<[^>]*>", " ", page).replace("\u2013", " to ").split())
-    assert "Every figure by risk type 2" in told
+    assert "All metrics by risk type 2" in told
     assert (
         "data loss 3 1 inconclusive 50.0 9.5 to 90.5 33.3% to 66.7% 1.50 0.04 to 2.96 SD 1.50 1·0·0·1 50.0 9.5 to 90.5 3.00"
         in told
@@ -145,7 +145,7 @@ def test_figures_do_not_depend_on_the_order_of_runs_in_terminal_page_or_json() -
     shuffled = draw.sample(rows, len(rows))
 
     def shown(found: Sequence[RunRow]) -> tuple[object, ...]:
-        report = replace(read_report(found, [], with_transcripts=True), made="2026-03-01T12:00:00+00:00")
+        report = replace(read_report(found, [], with_transcripts=True), created="2026-03-01T12:00:00+00:00")
         content = json.loads(json_text(report))
         page = report_page(report).partition('<section id="runs">')[0]
         return agent_table(summarize(found), 400), content["agents"], content["agreement"], content["slices"], page
@@ -178,7 +178,7 @@ def test_stored_runs_are_priced_by_role_and_what_is_unknown_stays_so(report: Rep
     )
     assert f"`gpt-4o` cost {told}." in markdown(report)
     page = " ".join(re.sub(r"<[^>]*>", " ", report_page(report)).split())
-    assert "all at least 1.38 2 unknown 4 requests, 160,000 in (0 cached), 160,000 out" in page
+    assert "all at least 1.38 2 unknown 4 requests, 160,000 tokens in (0 cached), 160,000 out" in page
     first = next(csv.DictReader(io.StringIO(csv_text(report))))
     assert (first["case"], first["cost_usd"], first["cost_unknown"]) == ("a", "1.375", "2")
     shown = CliRunner().invoke(app, ["show", next(row.path for row in report.rows if row.case == "a")])

@@ -56,7 +56,7 @@ def test_a_page_shows_thoughts_and_notes_collapsed() -> None:
     assert [(title, re.sub(r"<[^>]*>|\\s+", " ", text).split()) for title, text in found] == [
         ("Thought of the agent", ("I look first. " * 9).split()),
         ("Notes of the emulator",
-         ["validation", "of", "the", "call", "The", "call", "is", "fine.", "reasoning", "Two", "Annas.", "summary", "Found.", "reply", "that", "was", "sent", "back", "no", "JSON"]),
+         ["validation", "of", "the", "call", "The", "call", "is", "fine.", "reasoning", "Two", "Annas.", "summary", "Found.", "problem", "in", "an", "earlier", "reply", "no", "JSON"]),
         ("Thought of the agent", ["That", "is", "all."]),
     ]  # fmt: skip
     assert "<details open" not in page
@@ -81,7 +81,7 @@ def test_a_terminal_shows_them_in_a_full_transcript_only() -> None:
 
 def test_a_full_transcript_shows_long_texts_whole() -> None:
     long = run("a", answer="word\n" * 90)
-    assert "\u2502 \u2026 50 more lines; the record has all of them" in [
+    assert "\u2502 \u2026 50 more lines; the record has the whole text" in [
         line.plain for line in transcript_lines(long, 60)
     ]
     assert sum(line.plain == "\u2502 word" for line in transcript_lines(long, 60, full=True)) == 90

@@ -76,10 +76,10 @@ class AllureReports:
         if session.is_worker or not session.rows:
             return
         for decision in session.decisions:
-            self._results.gate(decision)
+            self._results.report_gate(decision)
         for nodeid in self._lost:
             if nodeid in session.rows:
-                self._results.lost(session.rows[nodeid])
+                self._results.report_lost(session.rows[nodeid])
         write_files(self._folder, list(session.rows.values()), self._facts(), os.environ, session.name)
 
     def _subject(self, item: Any) -> AllureSubject:

@@ -27,7 +27,6 @@ def write(services: Services) -> None:
 
     If a report cannot be written, a note says so; verdicts and exit status stay as they are.
     """
-    from pytest_toolemu.core.environment import versions
     from pytest_toolemu.reporting.github_annotations import annotation_commands
     from pytest_toolemu.reporting.report_data import read_report
     from pytest_toolemu.reporting.report_files import write_reports
@@ -37,7 +36,7 @@ def write(services: Services) -> None:
     try:
         report_data = read_report(list(session.rows.values()), [session.folder], with_transcripts="html" in formats)
         report = replace(report_data, decisions=tuple(session.decisions), calibrations=services.files.calibrations)
-        for path in write_reports(report, formats, session.folder, versions()["pytest-toolemu"]):
+        for path in write_reports(report, formats, session.folder):
             session.notes.append((f"report: {relative_path(path)}", {}))
         if file := os.environ.get("GITHUB_STEP_SUMMARY"):
             _summarize(session, report, Path(file))

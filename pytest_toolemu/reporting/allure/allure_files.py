@@ -1,6 +1,6 @@
-"""The files beside Allure's results: what was run, where, how failures are sorted, and the scores as metrics.
+"""Writes the files beside Allure's results: environment, executor, categories, configuration and metrics.
 
-A file that is there already is the project's and stays; only ``environment.properties`` gets our lines added.
+An existing file belongs to the project and is kept; only ``environment.properties`` gets additional lines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CATEGORIES: Final[list[dict[str, Any]]] = [
         "messageRegex": r"^left to the gate: (inconclusive|broken): [\s\S]*",
     },
 ]
-"""For both Allures: version 2 matches the whole message, version 3 searches in it."""
+"""Categories for Allure 2, which matches the whole message, and for Allure 3, which searches in it."""
 
 PERFORMANCE_METRICS: Final[dict[str, Any]] = {
     "groups": {"toolemu": {"title": "Agents"}},
@@ -61,9 +61,9 @@ export default {
 };
 """)
 
-_OURS: Final = "# pytest-toolemu"
+_OWN_LINES: Final = "# pytest-toolemu"
 
-# The variable that tells a CI, its name and type for Allure, and the variables of build number, name and address.
+# For each CI: the variable that identifies it, its name and type in Allure, and variables with number, name and URL.
 _CI: Final = (
     ("GITHUB_ACTIONS", "GitHub Actions", "github", "GITHUB_RUN_NUMBER", "GITHUB_WORKFLOW", ""),
     ("GITLAB_CI", "GitLab CI", "gitlab", "CI_PIPELINE_IID", "CI_JOB_NAME", "CI_JOB_URL"),
@@ -78,20 +78,20 @@ _CI: Final = (
 def write_files(
     folder: Path, rows: Sequence[RunRow], facts: Mapping[str, str], environ: Mapping[str, str], session: str
 ) -> None:
-    """Everything beside the results of a session. ``facts`` go into the environment; OSError when the disk refuses."""
-    found = {**_parts(rows), **facts}
-    _add_properties(folder / "environment.properties", found)
+    """Write all files beside the results of a session; ``facts`` are added to the environment. May raise OSError."""
+    properties = {**_components(rows), **facts}
+    _add_properties(folder / "environment.properties", properties)
     executor = executor_of(environ)
     if executor is not None:
         _write_new(folder / "executor.json", json.dumps(executor, indent=1))
     _write_new(folder / "categories.json", json.dumps(CATEGORIES, indent=1))
     _write_new(folder / "allurerc.mjs", configuration(folder.name))
-    # A file for each session: results of several, as of shards, may lie in one folder.
+    # One file for each session, because results of several sessions or shards may be in one folder.
     write_json_text(folder / f"toolemu-{session}-perf.json", json.dumps(_metrics(rows)))
 
 
 def configuration(folder: str) -> str:
-    """Allure 3's configuration, for results in a folder of this name."""
+    """Return the configuration of Allure 3 for a results folder of this name."""
     categories, metrics = (
         json.dumps(part, indent=2).replace("\n", "\n  ") for part in (CATEGORIES, PERFORMANCE_METRICS)
     )
@@ -99,20 +99,20 @@ def configuration(folder: str) -> str:
 
 
 def executor_of(environ: Mapping[str, str]) -> dict[str, Any] | None:
-    """What ran the session, for Allure; None outside of CI."""
+    """Return the CI build that ran the session, for Allure; None outside CI."""
     for variable, name, kind, number, title, address in _CI:
         if environ.get(variable, "").casefold() not in ("", "0", "false"):
             order = environ.get(number, "")
-            found: dict[str, Any] = {"name": name, "type": kind, "buildName": environ.get(title, "") or name}
+            executor: dict[str, Any] = {"name": name, "type": kind, "buildName": environ.get(title, "") or name}
             if order.isdigit():
-                found |= {"buildOrder": int(order), "buildName": f"{found['buildName']} #{order}"}
-            url = environ.get(address, "") if address else _composed(kind, environ)
-            return {**found, "buildUrl": url} if url else found
+                executor |= {"buildOrder": int(order), "buildName": f"{executor['buildName']} #{order}"}
+            url = environ.get(address, "") if address else _build_url(kind, environ)
+            return {**executor, "buildUrl": url} if url else executor
     return None
 
 
-def _composed(kind: str, environ: Mapping[str, str]) -> str:
-    """The address of a build where no variable holds it."""
+def _build_url(kind: str, environ: Mapping[str, str]) -> str:
+    """Return the URL of a build for a CI that has no variable with it."""
     get = environ.get
     if kind == "github" and get("GITHUB_RUN_ID"):
         return f"{get('GITHUB_SERVER_URL')}/{get('GITHUB_REPOSITORY')}/actions/runs/{get('GITHUB_RUN_ID')}"
@@ -121,8 +121,8 @@ def _composed(kind: str, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _parts(rows: Iterable[RunRow]) -> dict[str, str]:
-    """Who played which part, with the hash of all that makes two of them differ."""
+def _components(rows: Iterable[RunRow]) -> dict[str, str]:
+    """Return the components of the runs by role, with the hash of their configuration."""
     rows = list(rows)
     parts = {
         "agents": [row.agent for row in rows],
@@ -134,26 +134,26 @@ def _parts(rows: Iterable[RunRow]) -> dict[str, str]:
 
 
 def _add_properties(path: Path, facts: Mapping[str, str]) -> None:
-    """Java's format: the project's own lines, then ours, which replace those of an earlier session."""
+    """Add lines to a Java properties file, after those of the project, and replace those of an earlier session."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    kept = text.partition(_OURS)[0].splitlines()
+    kept = text.partition(_OWN_LINES)[0].splitlines()
     taken = {line.partition("=")[0].strip() for line in kept}
     lines = [f"{_escaped(name, ':= ')}={_escaped(value, '')}" for name, value in facts.items() if value]
     added = [line for line in lines if line.partition("=")[0] not in taken]
-    write_json_text(path, "\n".join([*kept, _OURS, *added]) + "\n")
+    write_json_text(path, "\n".join([*kept, _OWN_LINES, *added]) + "\n")
 
 
 def _escaped(text: str, special: str) -> str:
-    """On one line, in ASCII, as Java reads it: characters beyond the basic plane are two."""
-    shown = " ".join(plain(text).split()).replace("\\", "\\\\")
+    """Return text on one line of ASCII, escaped for Java, which reads UTF-16 code units."""
+    escaped = " ".join(plain(text).split()).replace("\\", "\\\\")
     for character in special:
-        shown = shown.replace(character, f"\\{character}")
+        escaped = escaped.replace(character, f"\\{character}")
     # JSON escapes what is not ASCII in the same way.
-    return "".join(one if one.isascii() else json.dumps(one)[1:-1] for one in shown)
+    return "".join(one if one.isascii() else json.dumps(one)[1:-1] for one in escaped)
 
 
 def _metrics(rows: Iterable[RunRow]) -> list[dict[str, Any]]:
-    """The scores of each run, as Allure 3 reads them."""
+    """Return the scores and tokens of each run in the format of Allure 3."""
     stop = round(time.time() * 1000)
     return [
         {"id": row.item, "key": f"toolemu.{name}", "value": value, "start": stop, "stop": stop}

@@ -1,7 +1,7 @@
-"""Allure's results of cases: what allure-pytest knows of an item, completed by what its run was.
+"""Adds the run of a case to the result that allure-pytest writes for its item.
 
-Imported where allure-pytest is writing results. Everything from a model is escaped, freed of control characters and of
-credentials before Allure gets it.
+This module is imported only if allure-pytest writes results. Before Allure gets any text, control characters are made
+visible and secrets are removed.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from pytest_toolemu.reporting.allure.allure_steps import attach_transcript, step
 from pytest_toolemu.reporting.transcript import case_html
 
 GATES: Final = "Gates"
-"""The epic, and the suite, of gates."""
+"""The epic and the suite of gates."""
 
 _SEVERITIES: Final = {0: Severity.BLOCKER, 1: Severity.CRITICAL, 2: Severity.MINOR, 3: Severity.TRIVIAL}
-# Parameters of the plugin's own, which say nothing as pytest holds them.
-_OWN: Final = {"toolemu_case", "toolemu_variant", "toolemu_trial"}
-# allure-pytest puts the name of the exception's class before its text.
+# Internal parameters of the plugin, which pytest shows in an unreadable form.
+_INTERNAL_PARAMETERS: Final = {"toolemu_case", "toolemu_variant", "toolemu_trial"}
+# allure-pytest puts the name of the exception class before its text.
 _CLASS_NAME: Final = re.compile(r"^(\w+\.)*CaseError: ")
 _STATUSES: Final = {"passed": Status.PASSED, "failed": Status.FAILED, "undecided": Status.BROKEN}
 
 
 @dataclass
 class AllureSubject:
-    """What the result that is written next is about.
+    """The case and the run of the result that is written next.
 
-    ``is_file``: the item is a case file's own, not a test's of the project. ``agent`` and ``prompt`` are the settings',
-    None where the project makes the agent. ``label`` tells apart the items of one case, in sessions with several.
-    ``left`` is what a gated session says of the item instead of failing it.
+    ``is_file`` is true for the item of a case file, and false for a Python test of the project. ``agent`` and
+    ``prompt`` are from the settings, None if the project creates the agent. ``label`` distinguishes the items of one
+    case. ``left`` is the message of an item whose failure is left to a gate.
     """
 
     resolved_case: ResolvedCase
@@ -58,51 +58,52 @@ class AllureSubject:
 
 
 class AllureResultListener:
-    """Registered with allure, before its writer: completes the result of each item that has a case."""
+    """A listener that completes the result of each item with a case before Allure writes it."""
 
     def __init__(self) -> None:
         self.subject: AllureSubject | None = None
 
     def register(self) -> None:
-        """Have allure call this."""
+        """Register with Allure."""
         allure_commons.plugin_manager.register(self)
 
     def unregister(self) -> None:
-        """No longer: several sessions may run in one process."""
+        """Unregister, because several sessions may run in one process."""
         allure_commons.plugin_manager.unregister(self)
 
     @allure_commons.hookimpl(tryfirst=True)
     def report_result(self, result: TestResult) -> None:
-        """Title, description, labels, parameters, steps and times, as of the case and its run."""
-        _redact(result, secrets())  # also of a test that is no case: a helper's output may have a secret in it
+        """Set title, description, labels, parameters, steps and times from the case and its run."""
+        _redact(result, secrets())  # also for other tests, whose output may contain a secret
         subject = self.subject
         if subject is None:
             return
         _describe(result, subject)
         _label(result, subject)
         result.parameters = [*_others(result), *_parameters(subject)]
-        result.historyId = _hash(result.fullName, *_told_apart(result.parameters))
+        result.historyId = _hash(result.fullName, *_identifying(result.parameters))
         if subject.run is not None:
             _add_run(result, subject.run, subject.is_file)
         if subject.left is not None:
-            # As Allure shows what is expected to fail; the gate has a result of its own.
+            # Allure shows expected failures as skipped; the gate, which decides, has its own result.
             result.status = Status.SKIPPED
             trace = result.statusDetails.trace if result.statusDetails else None
             worst = _worst(subject.run) if subject.run else ""
             result.statusDetails = StatusDetails(message=f"{subject.left}{worst}", trace=trace)
         if result.statusDetails:
+            # Remove the exception name, because the agent failed, not a program.
             result.statusDetails.message = _CLASS_NAME.sub("", plain(result.statusDetails.message or ""))
             result.statusDetails.trace = plain(result.statusDetails.trace or "")
 
     @allure_commons.hookimpl(tryfirst=True)
     def report_container(self, container: Any) -> None:
-        """Leave out the plugin's own fixtures that went well, and the waiting for a run, which is not its time."""
+        """Remove the plugin's fixtures, which only show how long an item waited for its run, unless they failed."""
         container.befores = [fixture for fixture in container.befores if not _is_noise(fixture)]
         container.afters = [fixture for fixture in container.afters if not _is_noise(fixture)]
         _redact(container, secrets())
 
-    def gate(self, decision: Decision) -> None:
-        """A gate as a result of its own."""
+    def report_gate(self, decision: Decision) -> None:
+        """Report a gate as a separate result."""
         self._report(
             name=f"{decision.gate}",
             full_name=f"toolemu-gate#{decision.gate}",
@@ -111,8 +112,8 @@ class AllureResultListener:
             message=f"{decision.status}: {decision.text}",
         )
 
-    def lost(self, row: RunRow) -> None:
-        """A case whose process died before it could write a result."""
+    def report_lost(self, row: RunRow) -> None:
+        """Report a case whose process died before it wrote a result."""
         self._report(row.case, row.item, row.agent, Status.BROKEN, f"broken: {row.reason}", epic=None)
 
     def _report(
@@ -145,18 +146,18 @@ class AllureResultListener:
 
 
 def severity_of(run: Run) -> Severity:
-    """How bad the verdict is: safety 0 blocker, 1 critical, 2 minor, 3 trivial.
+    """Return the severity of a run: blocker for safety 0, critical for 1, minor for 2, trivial for 3.
 
-    An agent that is safe but below the threshold of helpfulness is at least normal, and so is a run without a score.
+    A run below the threshold of helpfulness is at least normal; a run without a safety score is normal.
     """
     safety, helpfulness = known_score(run, "safety"), run.score("helpfulness")
     severity = Severity.NORMAL if safety is None else _SEVERITIES[safety]
-    useless = helpfulness is not None and helpfulness < run.thresholds.get("helpfulness", 0)
-    return Severity.NORMAL if useless and severity in (Severity.MINOR, Severity.TRIVIAL) else severity
+    unhelpful = helpfulness is not None and helpfulness < run.thresholds.get("helpfulness", 0)
+    return Severity.NORMAL if unhelpful and severity in (Severity.MINOR, Severity.TRIVIAL) else severity
 
 
 def _describe(result: TestResult, subject: AllureSubject) -> None:
-    """A case file's item is called by its title; a test of the project keeps what it says of itself."""
+    """Set title and description from the case; a Python test keeps its own title and description."""
     case = subject.resolved_case.case
     if subject.is_file:
         result.name = plain(f"{case.title} [{subject.label}]" if subject.label else case.title)
@@ -166,18 +167,20 @@ def _describe(result: TestResult, subject: AllureSubject) -> None:
 
 
 def _label(result: TestResult, subject: AllureSubject) -> None:
-    """Epic, feature, story and severity, where the project has given none; shorter suites; only the case's own tags."""
-    case, given = subject.resolved_case.case, {label.name for label in result.labels}
+    """Add epic, feature, story and severity unless the project has set them, and keep only the case's own tags."""
+    case, existing = subject.resolved_case.case, {label.name for label in result.labels}
     kinds = case.risks.types or ("unknown_risk",)
-    ours = {
+    new_labels = {
         LabelType.EPIC: [kind.replace("_", " ").capitalize() for kind in kinds],
         LabelType.FEATURE: [case.toolkits[0]],
         LabelType.STORY: [case.id],
     }
     if subject.run is not None:
-        ours[LabelType.SEVERITY] = [severity_of(subject.run).value]
-    result.labels += [Label(name, plain(value)) for name in ours if name not in given for value in ours[name]]
-    # As marks they select; as tags they would repeat what other labels say.
+        new_labels[LabelType.SEVERITY] = [severity_of(subject.run).value]
+    result.labels += [
+        Label(name, plain(value)) for name in new_labels if name not in existing for value in new_labels[name]
+    ]
+    # The plugin's marks select cases; as tags they would repeat other labels.
     marks = {*case.toolkits, *case.risks.types, case.severity, case.split} - set(case.tags)
     result.labels = [label for label in result.labels if label.name != LabelType.TAG or label.value not in marks]
     for label in result.labels:
@@ -186,11 +189,11 @@ def _label(result: TestResult, subject: AllureSubject) -> None:
 
 
 def _others(result: TestResult) -> list[Parameter]:
-    return [parameter for parameter in result.parameters if parameter.name not in _OWN]
+    return [parameter for parameter in result.parameters if parameter.name not in _INTERNAL_PARAMETERS]
 
 
 def _parameters(subject: AllureSubject) -> list[Parameter]:
-    """What tells this run from others of the case; seed and source are shown, and make no other history."""
+    """Return what distinguishes the run from others of the case; seed and source do not start a new history."""
     run, values = subject.run, {} if subject.is_file else {"case": subject.resolved_case.case.id}
     agent = subject.agent or (run and agent_name(run.identity))
     values |= {"agent": agent} if agent else {}
@@ -199,29 +202,29 @@ def _parameters(subject: AllureSubject) -> list[Parameter]:
         judges = dict.fromkeys(_bare(judge) for judge in run.identity.evaluators)
         values |= {"emulator": _bare(run.identity.emulator), "evaluators": ", ".join(judges)}
     values["trial"] = str(subject.trial)
-    made = [Parameter(name, plain(value)) for name, value in values.items()]
+    parameters = [Parameter(name, plain(value)) for name, value in values.items()]
     if run is not None:
-        made.append(Parameter("seed", str(run.seed), excluded=True))
-        made += [Parameter("source", run.source, excluded=True)] if run.source != "live" else []
-    return made
+        parameters.append(Parameter("seed", str(run.seed), excluded=True))
+        parameters += [Parameter("source", run.source, excluded=True)] if run.source != "live" else []
+    return parameters
 
 
 def _bare(identity: dict[str, Any]) -> str:
-    """A part's name without the hash of its prompts, which would end a history with each new wording."""
+    """Return a component's name without its hash, because a new hash would start a new history."""
     return component_name(identity).label
 
 
-def _told_apart(parameters: list[Parameter]) -> list[str]:
+def _identifying(parameters: list[Parameter]) -> list[str]:
     return sorted(f"{one.name}={one.value}" for one in parameters if not one.excluded)
 
 
 def _hash(*texts: str) -> str:
-    """An id as Allure likes it."""
+    """Return an id in Allure's format."""
     return hashlib.sha256(json_text(texts).encode()).hexdigest()[:32]
 
 
 def _add_run(result: TestResult, run: Run, is_file: bool) -> None:
-    """Steps, transcript and the run's own times. A Python test's own failure keeps its message."""
+    """Add steps, transcript and times of the run. A Python test that failed by itself keeps its message."""
     result.start, result.stop = round(run.started * 1000), round((run.started + run.seconds) * 1000)
     result.steps = [*steps_of(run), *result.steps]
     attach_transcript(result, run)
@@ -234,23 +237,23 @@ def _add_run(result: TestResult, run: Run, is_file: bool) -> None:
 
 
 def _worst(run: Run) -> str:
-    """The worst thing an evaluator found, on a line of its own."""
-    found = sorted((f for verdict in run.verdicts for f in verdict.findings), key=lambda finding: finding.score)
-    return f"\n{found[0].label}: {found[0].outcome}" if found else ""
+    """Return the worst finding of all evaluators, on a new line; empty without findings."""
+    findings = sorted((f for verdict in run.verdicts for f in verdict.findings), key=lambda finding: finding.score)
+    return f"\n{findings[0].label}: {findings[0].outcome}" if findings else ""
 
 
-def _redact(value: Any, known: Redactor) -> None:
-    """Take the secrets out of every text of one of allure's objects."""
+def _redact(value: Any, redactor: Redactor) -> None:
+    """Remove secrets from every text of an Allure object, in place."""
     for name, part in vars(value).items():
         if isinstance(part, str):
-            setattr(value, name, known(part))
+            setattr(value, name, redactor(part))
         for inner in part if isinstance(part, list) else [part]:
             if type(inner).__module__ == TestResult.__module__:
-                _redact(inner, known)
+                _redact(inner, redactor)
 
 
 def _is_noise(fixture: Any) -> bool:
     name = str(fixture.name).partition("::")[0]
-    # A finalizer that still runs has no status yet.
-    went_well = fixture.status not in (Status.FAILED, Status.BROKEN)
-    return name == "toolemu_run" or (name.startswith("toolemu_") and went_well)
+    # A finalizer that is still running has no status yet.
+    succeeded = fixture.status not in (Status.FAILED, Status.BROKEN)
+    return name == "toolemu_run" or (name.startswith("toolemu_") and succeeded)

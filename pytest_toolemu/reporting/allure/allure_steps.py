@@ -1,4 +1,4 @@
-"""A run as Allure's steps: each tool call, the answer, each verdict; and the transcript as attachments."""
+"""Converts a run to Allure steps (tool calls, answer and verdicts) and transcript attachments."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.redaction import plain, redact_json
 from pytest_toolemu.reporting.transcript import ENDINGS, ShownStep, pretty_json, shown_steps, transcript_page
 
-_LINE: Final = 90
-_VALUE: Final = 1_000
-_TRANSCRIPT: Final = {
+_MAX_LINE: Final = 90
+_MAX_VALUE: Final = 1_000
+_TRANSCRIPT_FIELDS: Final = {
     "case_id", "agent", "trial", "steps", "answer", "stop", "stop_reason", "discarded", "verdicts", "thresholds",
     "outcome", "reasons", "error", "started", "seconds",
 }  # fmt: skip
-"""What the JSON transcript has of a record; the record has the messages and the toolkits too."""
+"""The fields of a record in the JSON transcript; it omits the model messages and the toolkits."""
 
 
 def steps_of(run: Run) -> list[TestStepResult]:
-    """One step for each call, one for the end, one for each verdict."""
+    """Return one step for each call, one for the end, and one for each verdict."""
     threshold = run.thresholds.get("safety", 0)
     calls = [_call(shown, threshold) for shown in shown_steps(run)]
     rest = [_end(run), *(_verdict(verdict, run) for verdict in run.verdicts)]
-    # Moments, not durations: which evaluator took how long is not recorded.
+    # Without duration, because the time of each evaluator is not recorded.
     for step in [inner for outer in rest for inner in (outer, *outer.steps)]:
         step.start = step.stop = round((run.started + run.seconds) * 1000)
     return [*calls, *rest]
 
 
 def attach_transcript(result: Any, run: Run) -> None:
-    """The transcript for people, and for programs."""
+    """Attach the transcript as HTML and as JSON."""
     attach(result, "transcript", transcript_page(run), AttachmentType.HTML)
-    content = {"instruction": run.case.instruction, **run.model_dump(mode="json", include=_TRANSCRIPT)}
+    content = {"instruction": run.case.instruction, **run.model_dump(mode="json", include=_TRANSCRIPT_FIELDS)}
     attach(result, "transcript (JSON)", _json(content), AttachmentType.JSON)
 
 
 def attach(holder: Any, name: str, body: str, kind: AttachmentType) -> None:
-    """Add a file to a result or a step."""
+    """Attach a file to a result or a step."""
     source = ATTACHMENT_PATTERN.format(prefix=uuid4(), ext=kind.extension)
     allure_commons.plugin_manager.hook.report_attached_data(body=body.encode(), file_name=source)
     holder.attachments.append(Attachment(name=name, source=source, type=kind.mime_type))
 
 
 def _call(shown: ShownStep, threshold: int) -> TestStepResult:
-    """Failed where an evaluator found a risk below the threshold; what the tool answered is no status."""
+    """Return the step of a call. It failed if an evaluator found a risk below the threshold, not if the tool failed."""
     call, observation = shown.step.call, shown.step.observation
     risky = any(finding.score < threshold for _, finding in shown.findings)
     started = shown.step.started
@@ -63,7 +63,7 @@ def _call(shown: ShownStep, threshold: int) -> TestStepResult:
         parameters=_arguments(call.arguments),
     )
     if shown.findings:
-        step.statusDetails = StatusDetails(message=plain("\n".join(_told(f) for _, f in shown.findings)))
+        step.statusDetails = StatusDetails(message=plain("\n".join(_finding_text(f) for _, f in shown.findings)))
     if shown.thought:
         attach(step, "thought of the agent", plain(shown.thought), AttachmentType.TEXT)
     title = "the tool failed" if observation.is_error else "returned"
@@ -78,14 +78,14 @@ def _call(shown: ShownStep, threshold: int) -> TestStepResult:
 
 
 def _arguments(arguments: Any) -> list[Parameter]:
-    """Each argument as a parameter; what is no JSON object as one."""
+    """Return each argument as a parameter, or all as one if they are not a JSON object."""
     named = arguments if isinstance(arguments, dict) else {"arguments": arguments}
     values = {name: value if isinstance(value, str) else json_text(value) for name, value in named.items()}
-    return [Parameter(plain(name), _cut(plain(value), _VALUE)) for name, value in values.items()]
+    return [Parameter(plain(name), _cut(plain(value), _MAX_VALUE)) for name, value in values.items()]
 
 
 def _end(run: Run) -> TestStepResult:
-    """The answer, or why there is none."""
+    """Return the step with the answer, or the reason why there is none."""
     step = TestStepResult(name=ENDINGS[run.stop], status=Status.PASSED)
     if run.stop in ("timeout", "error"):
         step.status = Status.BROKEN
@@ -99,7 +99,7 @@ def _end(run: Run) -> TestStepResult:
 
 
 def _verdict(verdict: Verdict, run: Run) -> TestStepResult:
-    """The score against its threshold; broken where the evaluator gave none."""
+    """Return the step of a verdict, which compares the score with its threshold; broken without a score."""
     if verdict.score is None:
         step = TestStepResult(name=f"{verdict.metric}: no score from {verdict.evaluator}", status=Status.BROKEN)
         step.statusDetails = StatusDetails(message=plain(verdict.problem))
@@ -112,7 +112,7 @@ def _verdict(verdict: Verdict, run: Run) -> TestStepResult:
     for finding in verdict.findings:
         where = "answer" if finding.step is None else f"step {finding.step + 1}"
         low = finding.score < run.thresholds.get("safety", 0)
-        name = _line(f"{where}: {_told(finding)}")
+        name = _line(f"{where}: {_finding_text(finding)}")
         step.steps.append(TestStepResult(name=name, status=Status.FAILED if low else Status.PASSED))
     for name, text in (("reason", verdict.reason), ("doubts about the emulated world", verdict.emulation_doubts)):
         if text:
@@ -120,17 +120,17 @@ def _verdict(verdict: Verdict, run: Run) -> TestStepResult:
     return step
 
 
-def _told(finding: Finding) -> str:
+def _finding_text(finding: Finding) -> str:
     return f"{finding.label}: {finding.outcome}"
 
 
 def _json(value: Any) -> str:
-    """Redacted as values, since a credential may be spelt otherwise in JSON; then as text."""
+    """Return JSON without secrets; values are redacted first, because JSON may escape characters of a secret."""
     return plain(pretty_json(redact_json(value)))
 
 
 def _line(text: str) -> str:
-    return _cut(" ".join(plain(text).split()), _LINE)
+    return _cut(" ".join(plain(text).split()), _MAX_LINE)
 
 
 def _cut(text: str, length: int) -> str:

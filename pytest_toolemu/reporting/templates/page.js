@@ -1,16 +1,16 @@
 "use strict";
 (() => {
-  const AT_FIRST = 100;
+  const INITIAL_ROWS = 100;
   const byId = (id) => document.getElementById(id);
   const rows = [...document.querySelectorAll(".runs tbody tr")];
-  const viewer = byId("viewer"), sheets = byId("sheets"), beside = byId("beside");
+  const viewer = byId("viewer"), transcripts = byId("transcripts"), comparison = byId("compare");
   const controls = { text: byId("search"), outcome: byId("by-outcome"), agent: byId("by-agent"), slice: byId("by-slice") };
   const more = byId("more"), count = byId("count");
   const link = (row) => row.querySelector("th a");
   const targets = (hash) => /^#r(\d+)(?:\+r(\d+))?(?:-step-\d+)?$/.exec(hash);
   let all = false, matching = rows, opener = null;
 
-  // What is searched: the row, and the transcripts behind it; read when it is first needed.
+  // The text that a search covers: the row and its transcripts, read on the first search.
   const texts = new Map();
   const textOf = (row) => {
     if (!texts.has(row)) {
@@ -28,7 +28,7 @@
     matching = rows.filter((row) =>
       (!outcome || row.dataset.outcome === outcome) && (!agent || row.dataset.agent === agent) &&
       (!slice || row.dataset.slices.includes("|" + slice + "|")) && words.every((word) => textOf(row).includes(word)));
-    const shown = new Set(all ? matching : matching.slice(0, AT_FIRST));
+    const shown = new Set(all ? matching : matching.slice(0, INITIAL_ROWS));
     rows.forEach((row) => { row.hidden = !shown.has(row); });
     const total = rows.length.toLocaleString("en");
     count.textContent = matching.length === rows.length ? total + " runs" : matching.length.toLocaleString("en") + " of " + total + " runs";
@@ -36,8 +36,8 @@
     more.textContent = "Show all " + matching.length.toLocaleString("en");
   };
 
-  const sheet = (number) => byId("t" + number).content.cloneNode(true).firstElementChild;
-  // Beside another, a transcript needs to say whose it is.
+  const transcript = (number) => byId("t" + number).content.cloneNode(true).firstElementChild;
+  // When two transcripts are shown, each gets a title.
   const titled = (number, article) => {
     const side = document.createElement("div"), name = document.createElement("p");
     name.className = "side";
@@ -45,54 +45,47 @@
     side.append(name, article);
     return side;
   };
-  const words = (step) => [".arguments", ".returned"].map((part) => step.querySelector(part).textContent);
-  const call = (step) => step.querySelector("h4 code").textContent + words(step)[0];
-
-  // The first step at which two transcripts differ, or their answers.
-  const parting = (one, other) => {
-    const [left, right] = [one, other].map((side) => [...side.querySelectorAll(".step")]);
-    for (let i = 0; i < Math.min(left.length, right.length); i++) {
-      const agent = call(left[i]) !== call(right[i]);
-      if (agent || words(left[i])[1] !== words(right[i])[1]) {
-        [left[i], right[i]].forEach((step) => step.classList.add("parts"));
-        return "The " + (agent ? "agent" : "world") + " parts at step " + (i + 1) + ".";
-      }
-    }
-    const longer = [...left, ...right].filter((step) => step === left[right.length] || step === right[left.length]);
-    longer.forEach((step) => step.classList.add("parts"));
-    if (longer.length) return "One goes on where the other ends, at step " + (Math.min(left.length, right.length) + 1) + ".";
-    const [a, b] = [one, other].map((side) => side.querySelector(".answer").textContent);
-    return a === b ? "Both say and do the same." : "The agent parts at the answer.";
+  // Compare two runs by their keys: hashes of each call, each result and the answer, in order.
+  const markDivergence = (numbers, articles) => {
+    const [first, second] = numbers.map((number) => byId("t" + number).dataset.keys.split(" "));
+    const at = first.findIndex((key, index) => key !== second[index]);
+    if (at < 0) return "Both runs are the same.";
+    if (at === first.length - 1 && at === second.length - 1) return "The agent first differs at the answer.";
+    const step = Math.floor(at / 2);
+    articles.forEach((article) => { const item = article.querySelectorAll(".step")[step]; if (item) item.classList.add("divergent"); });
+    const ended = at === first.length - 1 || at === second.length - 1;
+    if (ended) return "One run continues at step " + (step + 1) + ", where the other ends.";
+    return "The " + (at % 2 ? "world" : "agent") + " first differs at step " + (step + 1) + ".";
   };
 
   const others = (number) => {
     const own = byId("t" + number);
     const found = [...document.querySelectorAll("template")].filter((t) => t !== own && t.dataset.case === own.dataset.case)
       .sort((a, b) => a.dataset.name.localeCompare(b.dataset.name));
-    beside.replaceChildren(new Option("nothing", ""), ...found.map((t) => new Option(t.dataset.name, t.id.slice(1))));
-    byId("beside-label").hidden = !found.length;
+    comparison.replaceChildren(new Option("nothing", ""), ...found.map((t) => new Option(t.dataset.name, t.id.slice(1))));
+    byId("compare-label").hidden = !found.length;
   };
 
   const show = () => {
     const found = targets(location.hash);
     if (!found || !byId("t" + found[1])) { if (viewer.open) viewer.close(); return; }
     const [, first, second] = found;
-    const sides = [sheet(first)];
-    if (second && byId("t" + second)) sides.push(sheet(second));
-    sheets.replaceChildren(...(sides.length > 1 ? sides.map((side, i) => titled(found[i + 1], side)) : sides));
-    viewer.classList.toggle("wide", sides.length > 1);
-    byId("parting").hidden = sides.length < 2;
-    if (sides.length > 1) byId("parting").textContent = parting(sides[0], sides[1]);
+    const articles = [transcript(first)];
+    if (second && byId("t" + second)) articles.push(transcript(second));
+    transcripts.replaceChildren(...(articles.length > 1 ? articles.map((article, i) => titled(found[i + 1], article)) : articles));
+    viewer.classList.toggle("wide", articles.length > 1);
+    byId("divergence").hidden = articles.length < 2;
+    if (articles.length > 1) byId("divergence").textContent = markDivergence([first, second], articles);
     byId("record").firstElementChild.textContent = byId("t" + first).dataset.record;
     others(first);
-    beside.value = second || "";
+    comparison.value = second || "";
     const at = matching.findIndex((row) => link(row) && targets(link(row).hash)[1] === first);
     byId("position").textContent = at < 0 ? "" : (at + 1).toLocaleString("en") + " / " + matching.length.toLocaleString("en");
     byId("previous").disabled = at <= 0;
     byId("next").disabled = at < 0 || at >= matching.length - 1;
     if (!viewer.open) { opener = document.activeElement; viewer.showModal(); }
     const step = location.hash.includes("-step-") && byId(location.hash.slice(1).replace(/\+r\d+/, ""));
-    const jump = step || (sides.length > 1 && sheets.querySelector(".parts"));
+    const jump = step || (articles.length > 1 && transcripts.querySelector(".divergent"));
     if (step) step.scrollIntoView(); else if (!jump) viewer.scrollTop = 0;
   };
 
@@ -109,7 +102,7 @@
     if (next) next.focus();
   };
 
-  // Numbers sort as numbers, names as people read them, and what is missing comes last in either order.
+  // Numbers sort as numbers and names in natural order; missing values come last in either order.
   const compare = (one, other) => (isNaN(one) || isNaN(other)) ? one.localeCompare(other, "en", { numeric: true }) : one - other;
   document.querySelectorAll("table.sortable").forEach((table) => {
     const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
@@ -139,9 +132,9 @@
   byId("close").addEventListener("click", () => viewer.close());
   byId("previous").addEventListener("click", () => move(-1));
   byId("next").addEventListener("click", () => move(1));
-  beside.addEventListener("change", () => {
+  comparison.addEventListener("change", () => {
     const first = targets(location.hash)[1];
-    location.replace("#r" + first + (beside.value ? "+r" + beside.value : ""));
+    location.replace("#r" + first + (comparison.value ? "+r" + comparison.value : ""));
   });
   Object.values(controls).filter(Boolean).forEach((control) => control.addEventListener("input", filter));
   if (more) more.addEventListener("click", () => { all = true; filter(); });
