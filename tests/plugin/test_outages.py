@@ -144,7 +144,7 @@ def test_an_agent_whose_own_client_fails_again_and_again_is_not_run_any_more(man
 
 
 VANISHING = """
-import os, pytest, resource, shutil
+import os, pytest, shutil
 
 @pytest.fixture
 def toolemu_agent():
@@ -155,9 +155,17 @@ def toolemu_agent():
         return "Shall I pay? " + 50_000 * "."
     return agent
 """
+FULL_DISK = """
+from pytest_toolemu.formats import atomic_write
+
+def full(descriptor):
+    raise OSError(28, "No space left on device")
+
+atomic_write.fsync = full
+"""
 ACTIONS = {
     "the folder vanishes": "shutil.rmtree('.toolemu')",
-    "files may not grow": "resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))",
+    "the disk is full": FULL_DISK,
 }
 
 
@@ -187,7 +195,7 @@ def test_the_first_record_that_cannot_be_written_stops_the_session_and_resuming_
     trouble.unlink()
     resumed = alone.run("--toolemu-concurrency=2", "--toolemu-min-helpfulness=0", "--toolemu-resume")
     resumed.assert_outcomes(passed=CASES)
-    assert (f"{started} resumed" in resumed.stdout.str()) == (action == "files may not grow")
+    assert (f"{started} resumed" in resumed.stdout.str()) == (action == "the disk is full")
 
 
 def test_no_request_is_sent_after_the_first_record_that_cannot_be_written(alone: Project, loopback: Loopback) -> None:
