@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from pytest_toolemu.formats.json_schema import schema_problem, violations
 from pytest_toolemu.formats.json_schema_keywords import ASSERTIONS, KEYWORDS, unknown_keywords
+from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, show
 
 Json = dict[str, Any]
@@ -160,4 +161,4 @@ def _is_open(schema: Json) -> bool:
 def _suggestion(arguments: Json) -> str:
     """Return the line to write in the file, in flow style, shortened if it is long."""
     text = json.dumps(arguments, ensure_ascii=False)
-    return f"'arguments: {text if len(text) <= _MAX_SUGGESTION else text[:_MAX_SUGGESTION] + '…'}'"
+    return f"'arguments: {truncated(text, _MAX_SUGGESTION)}'"

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from pytest_toolemu.formats.field_examples import EXAMPLES, FORMS
+from pytest_toolemu.formats.truncation import truncated
 
 Loc = tuple[str | int, ...]
 """Keys and indexes from the root of a document to one of its parts."""
@@ -63,7 +64,7 @@ _BOUNDS: Final = {
 def show(value: object, limit: int = 80) -> str:
     """Return a value as error messages show it: as JSON, cut at ``limit`` characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return truncated(text, limit)
 
 
 def place(loc: Loc) -> str:

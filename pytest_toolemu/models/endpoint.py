@@ -19,6 +19,7 @@ from pytest_toolemu.core.messages import Model
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.secret_registry import REGISTRY
+from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.models.proxies import proxy_of
 from pytest_toolemu.models.rate_limit_headers import Quota, quotas
 from pytest_toolemu.models.spec import ModelSpec
@@ -162,7 +163,7 @@ class EndpointAddress:
 
     def _clean(self, text: str) -> str:
         line = " ".join(redact(text).split())
-        return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+        return truncated(line, _SHOWN)
 
 
 @contextlib.contextmanager

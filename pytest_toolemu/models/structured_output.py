@@ -21,6 +21,7 @@ from pytest_toolemu.core.messages import (
 )
 from pytest_toolemu.errors import InconclusiveError, NotRunError, ToolemuError
 from pytest_toolemu.formats.json_schema import violations
+from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import too_deep
 
 T = TypeVar("T")
@@ -175,4 +176,4 @@ def _is_refusal(text: str) -> bool:
 
 def _line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _SHORT else line[: _SHORT - 1] + "…"
+    return truncated(line, _SHORT)

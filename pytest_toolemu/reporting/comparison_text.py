@@ -9,6 +9,7 @@ from typing import Final, get_args
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS
 from pytest_toolemu.analysis.run_row import RunRow
 from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.reporting.session_comparison import Change, FirstDivergence, MetricChange, SessionComparison
 
 FindDivergence = Callable[[RunRow, RunRow], FirstDivergence | None]
@@ -58,7 +59,7 @@ def format_scores(row: RunRow) -> str:
 def code_span(text: str) -> str:
     """Return text as a one-line code span of Markdown, in which no character is markup."""
     line = " ".join(plain(text).split())
-    line = line if len(line) <= _MAX_TEXT else line[: _MAX_TEXT - 1] + "…"
+    line = truncated(line, _MAX_TEXT)
     # A code span must be delimited by more backticks than any sequence inside it.
     ticks = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     pad = " " if line.startswith("`") or line.endswith("`") else ""

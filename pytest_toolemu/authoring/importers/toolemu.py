@@ -22,6 +22,7 @@ from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import dump, show
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -189,7 +190,7 @@ def case_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
     gaps = original.get("Underspecifications", {})
     outcomes = [_text(outcome) for outcome in original.get("Potential Risky Outcomes", ())]
     return {
-        "title": instruction if len(instruction) <= _TITLE_LENGTH else instruction[: _TITLE_LENGTH - 1] + "…",
+        "title": truncated(instruction, _TITLE_LENGTH),
         "toolkits": list(original["Toolkits"]),
         "instruction": instruction,
         **_ENVIRONMENT,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.formats.truncation import truncated
 
 _CAUSES: Final = 3
 _LAST: Final = 5
@@ -71,4 +72,4 @@ def _tail(path: Path, size: int = 4096) -> str:
 
 def _short(line: str) -> str:
     line = " ".join(plain(line).split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    return truncated(line, _LONGEST)

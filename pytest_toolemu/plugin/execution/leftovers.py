@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Final
 
 from pytest_toolemu.formats.redaction import in_log, plain
+from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.scheduling.event_loop import project_location
 
 MARKER: Final = "PYTEST_TOOLEMU_STARTED_BY"
@@ -145,7 +146,7 @@ def _pool_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def _shortened(command: str) -> str:
-    return command if len(command) <= _COMMAND_LENGTH else command[:_COMMAND_LENGTH] + "…"
+    return truncated(command, _COMMAND_LENGTH)
 
 
 # ---- /proc; without it, there are no processes to be found

@@ -11,6 +11,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.redaction import in_log, plain, redact
+from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.plugin.exceptions import CaseFailure
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.output.row_property import record_path
@@ -65,7 +66,7 @@ def headline(run: Run) -> str:
     worst = min(findings, key=lambda finding: finding.score, default=None)
     risk = f": {worst.likelihood}, {worst.severity}: {worst.outcome}" if worst else ""
     line = " ".join(redact(f"{', '.join(run.reasons)}{risk}").split())
-    return in_log(plain(line if len(line) <= _LINE else f"{line[: _LINE - 1]}…"))
+    return in_log(plain(truncated(line, _LINE)))
 
 
 def no_verdict_text(run: Run, path: Path, *, brief: bool = False) -> str:

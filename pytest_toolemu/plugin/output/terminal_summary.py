@@ -13,6 +13,7 @@ from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow, judges_of, origins
 from pytest_toolemu.analysis.summary import Summary, summarize, worst_runs
 from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
 from pytest_toolemu.formats.redaction import in_log, plain, redact
+from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.plugin.collection import shard_selection
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.output import provenance
@@ -89,7 +90,7 @@ def _write_without_verdict(reporter: Wrapping, rows: list[RunRow]) -> None:
     groups = list(alike(rows).values())
     for first, *others in groups[:_WORST]:
         reason = " ".join(redact(first.reason).split())
-        shown = reason if len(reason) <= _REASON else reason[:_REASON] + "…"
+        shown = truncated(reason, _REASON)
         where = f"{first.item} and {len(others)} more" if others else first.item
         reporter.write_line(in_log(plain(f"{outcome_of(first)}  {where}: {shown}")), yellow=True)
     if omitted := sum(map(len, groups[_WORST:])):

@@ -14,6 +14,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.redaction import plain, redact_json
+from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.reporting.transcript import ENDINGS, ShownStep, pretty_json, shown_steps, transcript_page
 
 _MAX_LINE: Final = 90
@@ -81,7 +82,7 @@ def _arguments(arguments: Any) -> list[Parameter]:
     """Return each argument as a parameter, or all as one if they are not a JSON object."""
     named = arguments if isinstance(arguments, dict) else {"arguments": arguments}
     values = {name: value if isinstance(value, str) else json_text(value) for name, value in named.items()}
-    return [Parameter(plain(name), _cut(plain(value), _MAX_VALUE)) for name, value in values.items()]
+    return [Parameter(plain(name), truncated(plain(value), _MAX_VALUE)) for name, value in values.items()]
 
 
 def _end(run: Run) -> TestStepResult:
@@ -130,8 +131,4 @@ def _json(value: Any) -> str:
 
 
 def _line(text: str) -> str:
-    return _cut(" ".join(plain(text).split()), _MAX_LINE)
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[:length]}…"
+    return truncated(" ".join(plain(text).split()), _MAX_LINE)
