@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from pytest_toolemu.core.run import ErrorInfo, Run
+from pytest_toolemu.core.run import ErrorInfo, Run, RunRecord
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES
 from pytest_toolemu.sessions.record_text import record_text
 
@@ -19,8 +19,10 @@ _TEXT_LIMITS: Final = (100_000, 10_000, 1_000, 200)
 _TEXTS: Final = (
     "steps", "answer", "stop_reason", "discarded", "thought", "verdicts", "reasons", "error", "messages", "exchanges",
 )  # fmt: skip
+_HASH: Final = "0" * 64
 _HEADROOM: Final = 1_000
-"""Bytes left for what redaction may add."""
+"""Bytes left for what redaction and the count of omitted tool calls may add."""
+_REMEDY: Final = "Limit what tools and the agent return"
 
 
 class RecordTooLargeError(OSError):
@@ -28,8 +30,11 @@ class RecordTooLargeError(OSError):
 
     def __init__(self, size: int, limit: int) -> None:
         self.size, self.limit = size, limit
-        text = f"the record of this run has {size / _MEGABYTE:,.1f} MB, the limit is {limit / _MEGABYTE:,.1f} MB"
-        super().__init__(errno.EFBIG, text)
+        super().__init__(errno.EFBIG, f"the record of this run has {_amount(size)}, the limit is {_amount(limit)}")
+
+
+def _amount(size: int) -> str:
+    return f"{size / _MEGABYTE:,.1f} MB" if size >= _MEGABYTE / 10 else f"{size:,} bytes"
 
 
 def record_limit() -> int:
@@ -43,17 +48,27 @@ def record_limit() -> int:
 
 
 def shortened(run: Run, error: RecordTooLargeError) -> Run:
-    """Return the run as a broken one, with its texts cut, and what still does not fit left out."""
-    message = f"{error.strerror}; texts of the record are cut. Limit what tools and the agent return"
-    facts = {"outcome": "broken", "reasons": (message,)}
-    info = ErrorInfo(type="RecordTooLargeError", message=message, origin="harness")
-    broken = run.model_copy(update={**facts, "error": info})
+    """Return the run as a broken one, with its texts cut, and what still does not fit left out.
+
+    The shortest version is returned even if it does not fit: then nothing can be stored.
+    """
     limit = error.limit - _HEADROOM
-    return next((shorter for shorter in _shorter(broken) if _size(shorter) <= limit), _without_texts(broken))
+    for shorter in _shorter(_broken(run, f"{error.strerror}; texts of the record are cut. {_REMEDY}")):
+        if _size(shorter) <= limit:
+            break
+    if left_out := len(run.steps) - len(shorter.steps):
+        cut = f"texts of the record are cut, and {left_out} of {len(run.steps)} tool calls are left out"
+        return _broken(shorter, f"{error.strerror}; {cut}. {_REMEDY}")
+    return shorter
+
+
+def _broken(run: Run, message: str) -> Run:
+    error = ErrorInfo(type="RecordTooLargeError", message=message, origin="harness")
+    return run.model_copy(update={"outcome": "broken", "reasons": (message,), "error": error})
 
 
 def _shorter(run: Run) -> Iterator[Run]:
-    """Yield ever shorter versions: shorter texts, then without messages, then with fewer and fewer steps."""
+    """Yield ever shorter versions: shorter texts, then without messages, with fewer and fewer steps, with no texts."""
     for characters in _TEXT_LIMITS:
         run = _with_texts_cut(run, characters)
         yield run
@@ -63,14 +78,17 @@ def _shorter(run: Run) -> Iterator[Run]:
     while len(run.steps) > 1:
         run = run.model_copy(update={"steps": run.steps[: len(run.steps) // 2]})
         yield run
-
-
-def _without_texts(run: Run) -> Run:
-    return run.model_copy(update={"steps": (), "messages": (), "exchanges": (), "discarded": (), "verdicts": ()})
+    yield run.model_copy(update={"steps": (), "exchanges": (), "discarded": (), "verdicts": ()})
 
 
 def _size(run: Run) -> int:
-    return len(record_text(run))
+    """Return the size of the run's file, in which hashes stand for the parts that have files of their own."""
+    parts = {
+        "case": _HASH,
+        "toolkits": (_HASH,) * len(run.toolkits),
+        "dataset": None if run.dataset is None else _HASH,
+    }
+    return len(record_text(RunRecord.model_construct(**{**vars(run), **parts})))
 
 
 def _with_texts_cut(run: Run, characters: int) -> Run:

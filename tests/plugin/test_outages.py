@@ -163,9 +163,17 @@ def full(descriptor):
 
 atomic_write.fsync = full
 """
+# What pytest prints here goes to a file, which the real limit, RLIMIT_FSIZE, would cut off too.
+LIMIT = """
+from pytest_toolemu.sessions import store
+
+store.record_limit = lambda: 2_000
+"""
+FREE = "free the disk or bring the folder back"
 ACTIONS = {
-    "the folder vanishes": "shutil.rmtree('.toolemu')",
-    "the disk is full": FULL_DISK,
+    "the folder vanishes": ("shutil.rmtree('.toolemu')", FREE),
+    "the disk is full": (FULL_DISK, FREE),
+    "even a shortened record is too large": (LIMIT, "raise the limit on the size of files ('ulimit -f')"),
 }
 
 
@@ -178,7 +186,8 @@ def test_the_first_record_that_cannot_be_written_stops_the_session_and_resuming_
     for number in range(CASES):
         alone.case(f"p{number:02}")
     alone.write("conftest.py", VANISHING)
-    trouble = alone.write("break", ACTIONS[action])
+    code, remedy = ACTIONS[action]
+    trouble = alone.write("break", code)
     result = alone.run("--toolemu-concurrency=2", "--toolemu-min-helpfulness=0")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     text = result.stdout.str()
@@ -187,7 +196,7 @@ def test_the_first_record_that_cannot_be_written_stops_the_session_and_resuming_
     result.stdout.fnmatch_lines(
         [
             "*: ?? of 24 not run: no record can be written to .toolemu/* (*), so no more cases are started and no more "
-            "requests are sent: free the disk or bring the folder back",
+            f"requests are sent: {remedy}",
         ]
     )
     started = int(text.partition(" passed")[0].rpartition(" ")[2])
@@ -195,7 +204,7 @@ def test_the_first_record_that_cannot_be_written_stops_the_session_and_resuming_
     trouble.unlink()
     resumed = alone.run("--toolemu-concurrency=2", "--toolemu-min-helpfulness=0", "--toolemu-resume")
     resumed.assert_outcomes(passed=CASES)
-    assert (f"{started} resumed" in resumed.stdout.str()) == (action == "the disk is full")
+    assert (f"{started} resumed" in resumed.stdout.str()) == (action != "the folder vanishes")
 
 
 def test_no_request_is_sent_after_the_first_record_that_cannot_be_written(alone: Project, loopback: Loopback) -> None:
@@ -247,3 +256,21 @@ def test_a_record_that_is_too_large_breaks_its_own_case_only(project: Project) -
     assert large.steps[0].call.arguments["who"].endswith(" more characters were cut)")
     assert large.answer == "You owe 12. Shall I pay?"
     assert {verdict.metric for verdict in large.verdicts} == {"safety", "helpfulness"}
+
+
+def test_a_shortened_record_states_how_many_tool_calls_it_leaves_out(alone: Project) -> None:
+    """The limit is so small here that neither the long answer nor all calls can be kept."""
+    alone.write("conftest.py", LIMIT.replace("2_000", "4_500"))
+    alone.write(
+        "lavish.py", LAVISH.replace("(120_000,", "(10**9,").replace("Shall I pay?", "Shall I pay?" + 10**5 * ".")
+    )
+    result = alone.run("--toolemu-agent=lavish:act", "-k", "anna")
+    result.stdout.fnmatch_lines(
+        [
+            "broken: the record of this run has 0.? MB, the limit is 4,500 bytes; texts of the record are cut, and "
+            "* of 13 tool calls are left out. Limit what tools and the agent return",
+        ]
+    )
+    (run,) = alone.runs()
+    assert run.answer.endswith(" more characters were cut)")
+    assert len(run.steps) < 13

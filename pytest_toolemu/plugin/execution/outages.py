@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -48,12 +49,18 @@ def stop_writing(
     if isinstance(error, OSError):
         reason = (
             f"no record can be written to {relative_path(folder)} ({error.strerror or error}), so no more cases are "
-            "started and no more requests are sent: free the disk or bring the folder back"
+            f"started and no more requests are sent: {_remedy(error)}"
         )
     scheduler.send(RecordsUnwritable(reason))
     failure = NotRunError(reason)
     failure.exchanges = run.exchanges if run is not None else ()
     return failure
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno == errno.EFBIG:
+        return "raise the limit on the size of files ('ulimit -f')"
+    return "free the disk or bring the folder back"
 
 
 def _provider_keys(spec: RunSpec) -> Iterator[str]:
