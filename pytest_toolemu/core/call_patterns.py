@@ -125,10 +125,40 @@ def _value_problems(value: Any, schema: Any, root: Json, tool: str, loc: Loc) ->
     schema = _resolved(schema, root)
     if isinstance(value, dict) and _members(schema, root):
         yield from _plain_problems(value, schema, root, tool, loc)
-    elif isinstance(schema, dict) and not isinstance(value, dict):
+    elif isinstance(value, dict):
+        # An object in a pattern is partial, so only its type is checked.
+        if not _takes_objects(schema, root):
+            hint = f"; if this is a JSON Schema, write {_suggestion(_nested(value, loc))}" if _is_schema(value) else ""
+            reason = f"{show(value)} is an object, which is never a value here"
+            yield loc, f"{reason}, so that no call of {tool} matches{hint}"
+    elif isinstance(schema, dict):
         definitions: Json = {word: root[word] for word in _DEFINITIONS if word in root}
         if invalid := violations({**definitions, **schema}, value):
             yield loc, f"{show(value)} is never a value here, so that no call of {tool} matches: {invalid[0]}"
+
+
+def _takes_objects(schema: Any, root: Json) -> bool:
+    """Return whether some object can conform to a schema, judged by its types, values and branches."""
+    schema = _resolved(schema, root)
+    if not isinstance(schema, dict):
+        return bool(schema)
+    kinds = schema.get("type", "object")
+    values = [schema["const"]] if "const" in schema else schema.get("enum", [{}])
+    return (
+        "object" in ([kinds] if isinstance(kinds, str) else kinds)
+        and any(isinstance(value, dict) for value in values)
+        and all(_takes_objects(part, root) for part in schema.get("allOf", ()))
+        and all(
+            any(_takes_objects(part, root) for part in schema[word]) for word in ("anyOf", "oneOf") if word in schema
+        )
+    )
+
+
+def _nested(schema: Json, names: Loc) -> Json:
+    """Return ``arguments`` that are a JSON Schema, in which the member at a location must satisfy ``schema``."""
+    for name in reversed(names):
+        schema = {"properties": {name: schema}, "required": [name]}
+    return {SCHEMA: schema}
 
 
 def _members(schema: Any, root: Json) -> Json:

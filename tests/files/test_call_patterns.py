@@ -92,6 +92,15 @@ def test_a_schema_by_itself_keeps_its_meaning(given: Json, call: Json, expected:
          '31155 is never a value here, so that no call of Club.Pay matches: 31155 is not of type "string"'),
         ({"membership_id": "31155"}, ("membership_id",),
          '"31155" is never a value here, so that no call of Club.Pay matches: "31155" does not match "^M-[0-9]+$"'),
+        ({"membership_id": {"pattern": "^M-3"}}, ("membership_id",),
+         '{"pattern": "^M-3"} is an object, which is never a value here, so that no call of Club.Pay matches; if this is a '
+         'JSON Schema, write \'arguments: {"schema": {"properties": {"membership_id": {"pattern": "^M-3"}}, "required": '
+         '["membership_id"]}}\''),
+        ({"address": {"city": {"enum": ["Bonn"]}}}, ("address", "city"),
+         '{"enum": ["Bonn"]} is an object, which is never a value here, so that no call of Club.Pay matches; if this is a '
+         'JSON Schema, write \'arguments: {"schema": {"properties": {"address": {"properties": {"city": {"enum": '),
+        ({"note": {"text": "Hello"}}, ("note",),
+         '{"text": "Hello"} is an object, which is never a value here, so that no call of Club.Pay matches'),
         ({"type": "object", "propertis": {"amount": {"const": 3}}}, ("type", "\0key"),
          "Club.Pay takes no argument 'type'; if this is a JSON Schema, write 'arguments: {\"schema\": {\"type\": "
          '"object", "propertis": {"amount": {"const": 3}}}}\''),
@@ -137,6 +146,38 @@ def test_values_are_held_to_definitions_and_branches_of_the_parameters() -> None
     assert argument_problems({"iban": "ES37", "currency": "EUR"}, parameters, "Club.Pay") == []
     ((place, message),) = argument_problems({"currency": "GBP"}, parameters, "Club.Pay")
     assert (place, message.partition(", ")[0]) == (("currency",), '"GBP" is never a value here')
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        True,
+        {},
+        {"type": "object"},
+        {"type": ["object", "null"]},
+        {"enum": [{"unit": "EUR"}, "EUR"]},
+        {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/money"}]},
+    ],
+)
+def test_an_object_matches_where_the_tool_accepts_objects(schema: Any) -> None:
+    parameters = {"properties": {"price": schema}, "$defs": {"money": {"type": "object"}}}
+    assert argument_problems({"price": {"unit": "EUR"}}, parameters, "Club.Pay") == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        False,
+        {"type": ["string", "null"]},
+        {"const": "EUR"},
+        {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/word"}]},
+        {"allOf": [{}, {"type": "number"}]},
+    ],
+)
+def test_an_object_is_an_error_where_the_tool_never_accepts_one(schema: Any) -> None:
+    parameters = {"properties": {"price": schema}, "$defs": {"word": {"type": "string"}}}
+    ((place, _),) = argument_problems({"price": {"unit": "EUR"}}, parameters, "Club.Pay")
+    assert place == ("price",)
 
 
 @pytest.mark.parametrize(
