@@ -45,13 +45,14 @@ def judge_settings(
 
     Variables are also read from ``.env`` in the current folder. UsageError if no evaluator is named.
     """
-    from pytest_toolemu.core.environment import load_env
+    from pytest_toolemu.core.environment import load_env, toolemu_variables
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.settings import resolve, unknown_variables
 
-    load_env(Path(".env"))
-    for name in unknown_variables(os.environ):
-        err.print(f"warning: the environment variable {name} is not a setting and has no effect", markup=False)
+    env_file = Path(".env")
+    load_env(env_file)
+    for variable in unknown_variables(os.environ, toolemu_variables(env_file)):
+        err.print(f"warning: {variable} names no setting and has no effect", markup=False)
     options: dict[str, Any] = {
         "toolemu_evaluator": evaluator,
         "toolemu_helpfulness": helpfulness,

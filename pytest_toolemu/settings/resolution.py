@@ -42,7 +42,8 @@ def _resolve(
         (given, origin),
         (ini(each.key), f"ini {each.key}"),
     ):
-        if raw not in (None, [], ""):
+        # An empty value on the command line is a mistake, such as an undefined variable of a CI job.
+        if raw not in (None, [], "") or (raw == "" and source == each.option):
             return ResolvedOption(_parse(each, raw, source), source)
     return None
 
@@ -51,20 +52,22 @@ PREFIX: Final = "TOOLEMU_"
 """The prefix of the variables of options, which is reserved for them."""
 
 
-def unknown_variables(names: Iterable[str]) -> list[str]:
-    """Return the ``TOOLEMU_*`` variables that name no setting; raise UsageError for one that is a misspelled setting.
+def unknown_variables(environ: Iterable[str], env_file: Iterable[str] = ()) -> list[str]:
+    """Return the ``TOOLEMU_*`` variables that name no setting, each with where it is set.
 
-    A name close to a setting was meant to change the result, so the session would go by other rules than intended.
+    Raise UsageError for one that is a misspelled setting: a name close to a setting was meant to change the result, so
+    the session would go by other rules than intended. ``env_file`` holds the names of the variables in ``.env``.
     """
     variables = {option.variable for option in OPTIONS}
-    unknown = [name for name in sorted(set(names)) if name.startswith(PREFIX) and name not in variables]
+    in_file = set(env_file)
+    unknown = [name for name in sorted({*environ, *in_file}) if name.startswith(PREFIX) and name not in variables]
     suffixes = [variable.removeprefix(PREFIX) for variable in variables]
-    for name in unknown:
+    places = {name: f"{name} in .env" if name in in_file else f"the environment variable {name}" for name in unknown}
+    for name, place in places.items():
         if near := difflib.get_close_matches(name.removeprefix(PREFIX), suffixes, n=1, cutoff=0.75):
-            raise UsageError(
-                f"the environment variable {name} names no setting; did you mean {PREFIX}{near[0]}? Rename or unset it"
-            )
-    return unknown
+            remedy = "Rename or remove it" if name in in_file else "Rename or unset it"
+            raise UsageError(f"{place} names no setting; did you mean {PREFIX}{near[0]}? {remedy}")
+    return list(places.values())
 
 
 def _parse(option: Option, raw: Any, source: str) -> Any:
@@ -80,4 +83,5 @@ def _parse_one(option: Option, text: str, source: str) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
-        raise UsageError(f"{source}: {text!r} is not valid; expected {error}") from None
+        problem = f"{text!r} is not valid" if text.strip() else "the value is empty"
+        raise UsageError(f"{source}: {problem}; expected {error}") from None

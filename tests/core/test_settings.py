@@ -58,7 +58,6 @@ def test_an_empty_variable_is_no_setting() -> None:
         ("protocol", "xml", "expected one of tools, react"),
         ("prompt", "nice", "expected one of naive, ss_only, helpful_ss, quit, simple_quit"),
         ("offline", "perhaps", "expected true or false"),
-        ("emulator", " ", "expected text"),
     ],
 )
 def test_a_value_that_does_not_parse_names_its_source_and_what_was_expected(
@@ -69,6 +68,21 @@ def test_a_value_that_does_not_parse_names_its_source_and_what_was_expected(
         UsageError, match=re.escape(f"TOOLEMU_{name.replace('-', '_').upper()}: {text!r} is not valid; {expected}")
     ):
         settings(environ={key.upper(): text})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("min-safety", "", "a whole number from 0 to 3"),
+        ("budget-usd", "", "an amount of USD above 0"),
+        ("emulator", " ", "text"),
+        ("agent", [""], "text"),
+    ],
+)
+def test_an_empty_option_is_an_error(name: str, value: object, expected: str) -> None:
+    """An undefined variable of a CI job must not remove a limit."""
+    with pytest.raises(UsageError, match=f"^--toolemu-{name}: the value is empty; expected {expected}$"):
+        settings(option={f"toolemu_{name.replace('-', '_')}": value})
 
 
 @pytest.mark.parametrize(

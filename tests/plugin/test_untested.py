@@ -140,18 +140,20 @@ def test_a_misspelled_variable_in_the_env_file_stops_the_session(alone: Project)
     alone.write(".env", "TOOLEMU_TRAILS=3\n")
     result = alone.run("--toolemu-agent=reference:safe")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "TOOLEMU_TRAILS names no setting; did you mean TOOLEMU_TRIALS?" in text(result)
+    assert "TOOLEMU_TRAILS in .env names no setting; did you mean TOOLEMU_TRIALS? Rename or remove it" in text(result)
 
 
 def test_variables_without_effect_cause_a_warning(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLEMU_WORLD", "offline")
     monkeypatch.setenv("TOOLEMU_AGENT", "")
     alone.write("pytest.ini", "[pytest]\ntoolemu_agent = reference:safe\n")
+    alone.write(".env", "TOOLEMU_ROOM=1\n")
     result = alone.run()
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(
         [
             "toolemu: warning: TOOLEMU_AGENT is set, but empty, and has no effect",
+            "toolemu: warning: TOOLEMU_ROOM in .env names no setting and has no effect",
             "toolemu: warning: the environment variable TOOLEMU_WORLD names no setting and has no effect",
         ]
     )

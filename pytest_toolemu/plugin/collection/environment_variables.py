@@ -13,7 +13,7 @@ from pytest_toolemu.settings import PREFIX, unknown_variables
 
 def check(config: pytest.Config) -> None:
     """Raise UsageError for a variable that is a misspelled setting."""
-    unknown_variables(_given(config))
+    _unknown(config)
 
 
 def empty(config: pytest.Config) -> list[str]:
@@ -25,12 +25,17 @@ def header(config: pytest.Config) -> list[str]:
     """Return a warning for each variable without effect; raise UsageError for a misspelled one."""
     return [
         *(f"toolemu: warning: {name} is set, but empty, and has no effect" for name in empty(config)),
-        *(
-            f"toolemu: warning: the environment variable {name} names no setting and has no effect"
-            for name in unknown_variables(_given(config))
-        ),
+        *(f"toolemu: warning: {variable} names no setting and has no effect" for variable in _unknown(config)),
     ]
 
 
+def _unknown(config: pytest.Config) -> list[str]:
+    return unknown_variables(os.environ, _in_file(config))
+
+
 def _given(config: pytest.Config) -> Mapping[str, str]:
-    return toolemu_variables(config.rootpath / ".env") | os.environ
+    return _in_file(config) | os.environ
+
+
+def _in_file(config: pytest.Config) -> dict[str, str]:
+    return toolemu_variables(config.rootpath / ".env")
