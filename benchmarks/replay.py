@@ -78,9 +78,9 @@ def _report(project: Path, options: argparse.Namespace) -> None:
     replays = [_session(project, {}, [*models, "--toolemu-replay=recordings"]) for _ in range(options.runs)]
     replayed = statistics.median(replays)
     files = list((project / "recordings").iterdir())
-    exchanges = sum(len(json.loads(path.read_text())["exchanges"]) for path in files)
+    calls = sum(len(json.loads(path.read_text())["exchanges"]) for path in files)
     size = sum(path.stat().st_size for path in files)
-    print(f"{len(files)} cases, {exchanges} exchanges, {size / 1e6:.1f} MB of recordings; whole processes:")
+    print(f"{len(files)} cases, {calls} model calls, {size / 1e6:.1f} MB of recordings; whole processes:")
     print(f"  live      {live:7.2f} s  ({options.latency:g} s a reply, {options.concurrency} cases in flight)")
     met = "met" if replayed < SECONDS else "MISSED"
     print(f"  replayed  {replayed:7.2f} s  median of {options.runs}; target: under {SECONDS:g} s, {met}")

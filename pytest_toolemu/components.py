@@ -158,7 +158,7 @@ class Components:
         ]
         return dict.fromkeys(map(parse_spec, [*acting, *others]), False) | dict.fromkeys(map(parse_spec, acting), True)
 
-    def accounts(self, url: str) -> list[str]:
+    def rate_limit_keys(self, url: str) -> list[str]:
         """Return the rate-limit keys of the models that this session serves at a URL."""
         return [
             model.rate_limit_key

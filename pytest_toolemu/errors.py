@@ -71,12 +71,12 @@ class ReplayMissError(ModelError):
 class NotRunError(ToolemuError):
     """A case was not run, or not completed, because the session sends no more requests.
 
-    ``exchanges`` are the model calls that it had made by then, which were paid for.
+    ``model_calls`` are the calls that it had made by then, which were paid for.
     """
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.exchanges: tuple[Any, ...] = ()
+        self.model_calls: tuple[Any, ...] = ()
 
 
 class AgentStopped(BaseException):

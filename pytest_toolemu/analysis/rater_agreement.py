@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_toolemu.analysis.run_row import PASSING, RULES, RunRow
+from pytest_toolemu.analysis.run_summary import CHECKS_KIND, PASSING, RunSummary
 from pytest_toolemu.analysis.statistics.agreement import Weights, alpha_estimate, kappa_estimate, why_undefined
 from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
 from pytest_toolemu.core.case import Metric
@@ -34,36 +34,36 @@ class RaterPair:
     why_no_quadratic: str = ""
 
 
-def scores_by_rater(rows: Sequence[RunRow], metric: Metric) -> dict[str, dict[int, int]]:
-    """Return the scores of each evaluator by row index; broken runs and rows without its score are absent."""
+def scores_by_rater(runs: Sequence[RunSummary], metric: Metric) -> dict[str, dict[int, int]]:
+    """Return the scores of each evaluator by the run's index; broken runs and runs without its score are absent."""
     scores: dict[str, dict[int, int]] = {}
-    for index, row in enumerate(rows):
-        for one in row.scores if row.outcome != "broken" else ():
+    for index, run in enumerate(runs):
+        for one in run.scores if run.outcome != "broken" else ():
             if one.metric == metric and one.score is not None:
                 scores.setdefault(one.evaluator, {})[index] = one.score
     return scores
 
 
-def rater_pairs(rows: Sequence[RunRow], metric: Metric) -> list[RaterPair]:
+def rater_pairs(runs: Sequence[RunSummary], metric: Metric) -> list[RaterPair]:
     """Return the agreement of every two evaluators of a metric, in the order in which they first occur."""
-    raters = scores_by_rater(rows, metric)
-    return [_pair(rows, one, other, raters[one], raters[other]) for one, other in itertools.combinations(raters, 2)]
+    raters = scores_by_rater(runs, metric)
+    return [_pair(runs, one, other, raters[one], raters[other]) for one, other in itertools.combinations(raters, 2)]
 
 
-def judge_alpha(rows: Sequence[RunRow], metric: Metric, weights: Weights = "quadratic") -> Estimate | None:
+def judge_alpha(runs: Sequence[RunSummary], metric: Metric, weights: Weights = "quadratic") -> Estimate | None:
     """Return Krippendorff's alpha over all judges of a metric; None if no run was scored by two.
 
     A case's checks are fixed rules that apply in every session. They are excluded, because alpha describes the judges.
     """
-    raters = [scores for name, scores in scores_by_rater(rows, metric).items() if name != RULES]
-    units = [[scores[index] for scores in raters if index in scores] for index in range(len(rows))]
-    return alpha_estimate(units, weights, [row.case for row in rows])
+    raters = [scores for name, scores in scores_by_rater(runs, metric).items() if name != CHECKS_KIND]
+    units = [[scores[index] for scores in raters if index in scores] for index in range(len(runs))]
+    return alpha_estimate(units, weights, [run.case for run in runs])
 
 
-def _pair(rows: Sequence[RunRow], one: str, other: str, first: dict[int, int], second: dict[int, int]) -> RaterPair:
+def _pair(runs: Sequence[RunSummary], one: str, other: str, first: dict[int, int], second: dict[int, int]) -> RaterPair:
     both = sorted(first.keys() & second.keys())
     left, right = [first[index] for index in both], [second[index] for index in both]
-    cases = [rows[index].case for index in both]
+    cases = [runs[index].case for index in both]
     equal: dict[str, list[float]] = {}
     for case, a, b in zip(cases, left, right, strict=True):
         equal.setdefault(case, []).append(float(a == b))

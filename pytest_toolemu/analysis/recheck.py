@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.analysis.run_row import PASSING
+from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.core.case import Case, Metric
 from pytest_toolemu.core.case_loading import case_id, load_case
 from pytest_toolemu.core.run import Rechecked, Run, hashes_of, sha256

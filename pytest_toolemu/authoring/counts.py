@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from pytest_toolemu.analysis.run_row import gap_kind
+from pytest_toolemu.analysis.run_summary import gap_kind
 from pytest_toolemu.core.case import RISK_TYPES, Case, Metric, Severity
 from pytest_toolemu.core.toolkit import Effect, Toolkit
 

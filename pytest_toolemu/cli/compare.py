@@ -26,9 +26,9 @@ def compare(
     from pytest_toolemu.formats.redaction import in_log
     from pytest_toolemu.reporting.comparison_text import comparison_lines
     from pytest_toolemu.reporting.session_comparison import compare_sessions, first_divergence
-    from pytest_toolemu.sessions.reader import read_rows
+    from pytest_toolemu.sessions.reader import read_run_summaries
 
-    for comparison in compare_sessions(read_rows([before]), read_rows([after])):
+    for comparison in compare_sessions(read_run_summaries([before]), read_run_summaries([after])):
         for line in comparison_lines(
             comparison, lambda old, new: first_divergence(load_run(Path(old.path)), load_run(Path(new.path)))
         ):

@@ -34,11 +34,11 @@ def gate(
     """
     from pytest_toolemu.analysis.calibration.calibration_file import calibration_line, judge_kappas, read_calibrations
     from pytest_toolemu.analysis.gates.gate_decision import Decision, decide_every_case, decide_gate_sources
-    from pytest_toolemu.analysis.run_row import NOT_RUN, judges_of
+    from pytest_toolemu.analysis.run_summary import NOT_RUN, judges_of
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.formats.redaction import plain
-    from pytest_toolemu.sessions.planned_cases import missing_rows, unplaced
-    from pytest_toolemu.sessions.reader import manifest_of, read_rows, settings_of
+    from pytest_toolemu.sessions.planned_cases import missing_runs, unplaced
+    from pytest_toolemu.sessions.reader import manifest_of, read_run_summaries, settings_of
     from pytest_toolemu.sessions.shard_assignment import absent, gaps
 
     note_superseded(results)
@@ -50,20 +50,20 @@ def gate(
     if not gates:
         stored, root = settings_of(results, ("gate", "calibration"))
         gates, calibration = stored["gate"], calibration or [root / name for name in stored["calibration"]]
-    rows, calibrations = read_rows(results), read_calibrations(calibration or ())
+    runs, calibrations = read_run_summaries(results), read_calibrations(calibration or ())
     complete = [manifest for manifest in manifests if not manifest.get("missing")]
-    missing = missing_rows(results, complete, (row.agent for row in rows))
+    missing = missing_runs(results, complete, (run.agent for run in runs))
     count_unplaced = unplaced(complete)
-    rows += missing
+    runs += missing
     kappas = judge_kappas(calibrations)
-    decisions = decide_gate_sources(gates, root, rows, kappas, count_unplaced) if gates else decide_every_case(rows)
-    if not_run := sum(row.outcome == NOT_RUN for row in missing) + count_unplaced:
+    decisions = decide_gate_sources(gates, root, runs, kappas, count_unplaced) if gates else decide_every_case(runs)
+    if not_run := sum(run.outcome == NOT_RUN for run in missing) + count_unplaced:
         cases = "1 case was" if not_run == 1 else f"{not_run} cases were"
         text = f"{cases} not run, as the session ended before; run the rest with --toolemu-resume"
         decisions.insert(0, Decision("the session", "every case is run", "undecided", text))
     for line in gaps(manifests):
         out.print(plain(f"not the whole session: {line}"), markup=False)
-    for judge in judges_of(rows):
+    for judge in judges_of(runs):
         out.print(plain(calibration_line(str(judge), calibrations)), markup=False)
     for decision in decisions:
         out.print(plain(decision.line), markup=False)
@@ -79,11 +79,11 @@ def update(
     from datetime import UTC, datetime
 
     from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_changes, read_baseline
-    from pytest_toolemu.sessions.planned_cases import missing_rows
-    from pytest_toolemu.sessions.reader import manifest_of, read_rows
+    from pytest_toolemu.sessions.planned_cases import missing_runs
+    from pytest_toolemu.sessions.reader import manifest_of, read_run_summaries
 
     note_superseded(results)
-    new = Baseline.of(read_rows(results), datetime.now(UTC).isoformat(timespec="seconds"))
+    new = Baseline.of(read_run_summaries(results), datetime.now(UTC).isoformat(timespec="seconds"))
     lines = baseline_changes(read_baseline(file), new) if file.exists() else []
     new.write(file)
     for agent, results_of_agent in new.agents.items():
@@ -91,7 +91,7 @@ def update(
         out.print(f"{file}: {agent}, {len(results_of_agent.cases)} cases, {runs} runs", markup=False)
     for line in lines:
         out.print(line, markup=False)
-    if lost := missing_rows(results, [manifest_of(folder) for folder in results], ()):
+    if lost := missing_runs(results, [manifest_of(folder) for folder in results], ()):
         err.print(f"note: {len(lost)} planned cases have no record, so the baseline lacks them", markup=False)
 
 
@@ -104,11 +104,11 @@ def show(file: File) -> None:
     content = read_baseline(file)
     out.print(f"created {content.made}", markup=False)
     for agent, results in content.agents.items():
-        rows = results.rows(agent)
-        out.print(f"{agent}: {len(results.cases)} cases, {len(rows)} runs", markup=False)
+        runs = results.run_summaries(agent)
+        out.print(f"{agent}: {len(results.cases)} cases, {len(runs)} runs", markup=False)
         out.print(f"  emulator: {', '.join(results.emulators)}", markup=False)
         out.print(f"  judges: {', '.join(results.judges)}", markup=False)
         for name, metric in GATE_METRICS.items():
-            if estimate := metric.estimate(rows):
+            if estimate := metric.estimate(runs):
                 pattern = "{:.1%}" if metric.percent else "{:.2f}"
                 out.print(f"  {name}: {format_interval(estimate, pattern)} over {estimate.n} runs", markup=False)

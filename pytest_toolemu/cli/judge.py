@@ -117,7 +117,7 @@ async def _judge_run(
 ) -> _JudgedRun:
     """Judge one run and store the new record."""
     from pytest_toolemu.analysis.rejudge import FINISHED, key_again, rejudge
-    from pytest_toolemu.analysis.run_row import PASSING
+    from pytest_toolemu.analysis.run_summary import PASSING
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.core.structured_output_fallbacks import fallbacks_of
 

@@ -28,20 +28,20 @@ def merge(
     If several sessions have the same run, a completed one is preferred to a broken one. Sessions of different
     configurations are refused.
     """
-    from pytest_toolemu.analysis.run_row import origins
-    from pytest_toolemu.analysis.summary import summarize
+    from pytest_toolemu.analysis.agent_summary import summarize_agents
+    from pytest_toolemu.analysis.run_summary import origins
     from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
     from pytest_toolemu.formats.redaction import plain
     from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note
     from pytest_toolemu.sessions.merge_sessions import merge_sessions
 
     merged = merge_sessions(folders, into, without or ())
-    summaries = summarize(merged.rows)
+    summaries = summarize_agents(merged.runs)
     for line in agent_table(summaries, out.width if out.is_terminal else None):
         out.print(line, markup=False)
     notes = [line for summary in summaries for line in (missing_note(summary), emulation_note(summary)) if line]
-    notes += map(fallback_text, totals(fallback for row in merged.rows for fallback in row.fallbacks))
-    for line in (*notes, *merged.notes, *origins(merged.rows)):
+    notes += map(fallback_text, totals(fallback for run in merged.runs for fallback in run.fallbacks))
+    for line in (*notes, *merged.notes, *origins(merged.runs)):
         out.print(plain(line), markup=False)
     shards = f" of {merged.shards.count} shards" if merged.shards else ""
-    out.print(f"{into}: {len(merged.rows):,} runs of {merged.sessions} sessions{shards}", markup=False)
+    out.print(f"{into}: {len(merged.runs):,} runs of {merged.sessions} sessions{shards}", markup=False)

@@ -30,7 +30,7 @@ def report(
     from pytest_toolemu.reporting.report_data import read_report, with_missing
     from pytest_toolemu.reporting.report_files import write_reports
     from pytest_toolemu.reporting.report_view import recheck_line
-    from pytest_toolemu.sessions.planned_cases import missing_rows
+    from pytest_toolemu.sessions.planned_cases import missing_runs
     from pytest_toolemu.sessions.reader import newest_evaluations, run_files
     from pytest_toolemu.settings import FORMATS
 
@@ -41,7 +41,7 @@ def report(
     note_superseded(results)
     data = read_report(newest_evaluations(run_files(results)), results, with_transcripts="html" in names)
     whole = [manifest for manifest in data.manifests if not manifest.get("missing")]
-    data = with_missing(data, missing_rows(results, whole, (row.agent for row in data.rows)))
+    data = with_missing(data, missing_runs(results, whole, (run.agent for run in data.run_summaries)))
     if files := calibration or _calibrations_of(data.manifests):
         from pytest_toolemu.analysis.calibration.calibration_file import read_calibrations
 
@@ -51,7 +51,7 @@ def report(
         from pytest_toolemu.analysis.gates.gate_decision import decide_gate_sources
 
         kappas = judge_kappas(data.calibrations)
-        data = replace(data, decisions=tuple(decide_gate_sources(gates, Path(), data.rows, kappas)))
+        data = replace(data, decisions=tuple(decide_gate_sources(gates, Path(), data.run_summaries, kappas)))
     folder = to or results[0]
     try:
         written = write_reports(data, names, folder)
@@ -59,7 +59,7 @@ def report(
         raise UsageError(f"{folder}: reports cannot be written: {error.strerror}; name a folder with --to") from None
     for path in written:
         out.print(f"{path}: {len(data.runs):,} runs", markup=False)
-    if line := recheck_line(data.rows):
+    if line := recheck_line(data.run_summaries):
         out.print(line, markup=False)
 
 
@@ -92,11 +92,11 @@ def show(
     ] = False,
 ) -> None:
     """Print the transcript of a run: instruction, calls with results, answer, verdicts and cost."""
-    from pytest_toolemu.analysis.summary import Summary
+    from pytest_toolemu.analysis.agent_summary import AgentSummary
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.transcript_terminal import hidden_text_count, transcript_lines
-    from pytest_toolemu.sessions.reader import prices_of, stored_row
+    from pytest_toolemu.sessions.reader import prices_of, summarize_run
     from pytest_toolemu.sessions.record_text import record_text
 
     if run.is_dir():
@@ -109,6 +109,6 @@ def show(
         out.print(text, soft_wrap=True)
     if not full and (count := hidden_text_count(record)):
         out.print(f"\n{count} thoughts and notes of agent and emulator are not shown; add --full", markup=False)
-    row = stored_row(record, str(run), prices_of([run.parent]))
-    if spending := Summary(row.agent, (row,)).spending:
+    summary = summarize_run(record, str(run), prices_of([run.parent]))
+    if spending := AgentSummary(summary.agent, (summary,)).spending:
         out.print(f"\nUSD {spending}", markup=False)

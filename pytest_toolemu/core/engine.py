@@ -21,7 +21,7 @@ from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import ErrorInfo, Run, source_of
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox, printable
-from pytest_toolemu.core.trajectory import Call, Observation, Stop, Trajectory
+from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, TurnEnding
 from pytest_toolemu.core.verdict import Outcome, Verdict, decide
 from pytest_toolemu.errors import AgentStopped, InconclusiveError, NotRunError
 
@@ -149,7 +149,7 @@ async def _act(trajectory: Trajectory, spec: RunSpec, conclusion: Conclusion) ->
     if isinstance(toolbox.turn_error, AgentStopped):
         trajectory.answer = ""
         trajectory.stop, trajectory.stop_reason = (
-            cast(Stop, toolbox.turn_error.stop),
+            cast(TurnEnding, toolbox.turn_error.stop),
             printable(toolbox.turn_error.reason),
         )
     elif toolbox.turn_error is not None:
@@ -188,7 +188,7 @@ async def _concluding(
         async with case_timer.begin().limit(timeout) as timer:
             yield
     except NotRunError as error:
-        error.exchanges = tuple(trajectory.ledger.model_calls)  # these calls were paid for
+        error.model_calls = tuple(trajectory.ledger.model_calls)  # these calls were paid for
         raise
     except InconclusiveError as error:
         conclusion.outcome, conclusion.reasons = "inconclusive", (str(error),)

@@ -10,7 +10,7 @@ from pydantic import Field
 from pytest_toolemu.formats.yaml_document import Record
 
 Role = Literal["agent", "emulator", "evaluator"]
-Stop = Literal["stop", "calls", "length", "refusal", "other"]
+FinishReason = Literal["stop", "calls", "length", "refusal", "other"]
 
 
 class ToolCall(Record):
@@ -88,7 +88,7 @@ class Reply(Record):
 
     text: str = Field(default="", description="Text of the reply")
     calls: tuple[ToolCall, ...] = Field(default=(), description="Tool calls in the reply")
-    stop: Stop = Field(default="stop", description="Why the reply ended")
+    stop: FinishReason = Field(default="stop", description="Why the reply ended")
     stop_detail: str = Field(default="", description="The provider's own word for it")
     usage: Usage = Field(default=Usage(), description="Tokens of the call")
     model: str = Field(default="", description="Model name in the endpoint's response")

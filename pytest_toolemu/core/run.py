@@ -12,7 +12,7 @@ from pytest_toolemu.core.case import Case, Check, Metric, Score
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.messages import Message, ModelCall, Role, Usage
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.trajectory import Step, Stop, json_text
+from pytest_toolemu.core.trajectory import Step, TurnEnding, json_text
 from pytest_toolemu.core.verdict import Outcome, Verdict, worst_score
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, PathText, RunKey
 from pytest_toolemu.formats.yaml_document import Record
@@ -105,7 +105,7 @@ class RunFields(Record):
     )
     steps: tuple[Step, ...] = Field(default=(), description="The tool calls with their observations, in order")
     answer: str = Field(default="", description="Final answer of the agent; empty if it did not finish")
-    stop: Stop = Field(default="final", description="Why the agent's turn ended")
+    stop: TurnEnding = Field(default="final", description="Why the agent's turn ended")
     stop_reason: str = Field(default="", description="Details of `stop`, for example the error or the limit")
     discarded: tuple[str, ...] = Field(
         default=(), description="Text of the agent that was cut off, such as observations that it wrote itself"
@@ -176,9 +176,9 @@ class RunRecord(RunFields):
         return (self.case, *self.toolkits, *([self.dataset] if self.dataset else []))
 
 
-def source_of(exchanges: Iterable[ModelCall]) -> RunSource:
+def source_of(calls: Iterable[ModelCall]) -> RunSource:
     """Return whether all, some or none of these replies come from a cassette."""
-    kinds = {bool(exchange.replayed) for exchange in exchanges if exchange.reply is not None}
+    kinds = {bool(call.replayed) for call in calls if call.reply is not None}
     return "live" if True not in kinds else "replayed" if kinds == {True} else "partly replayed"
 
 

@@ -13,12 +13,12 @@ Fallback = tuple[str, str, int]
 """The schema and its model, why it was not sent, and in how many requests."""
 
 
-def fallbacks_of(exchanges: Iterable[ModelCall]) -> tuple[Fallback, ...]:
+def fallbacks_of(calls: Iterable[ModelCall]) -> tuple[Fallback, ...]:
     """Count the replies whose schema was not sent, by schema, model and reason."""
     counts = Counter(
-        (f"{exchange.schema_name} from {_label(exchange.model)}", exchange.reply.schema_fallback)
-        for exchange in exchanges
-        if exchange.reply is not None and exchange.reply.schema_fallback
+        (f"{call.schema_name} from {_label(call.model)}", call.reply.schema_fallback)
+        for call in calls
+        if call.reply is not None and call.reply.schema_fallback
     )
     return tuple((what, why, count) for (what, why), count in counts.items())
 

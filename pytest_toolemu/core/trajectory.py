@@ -12,7 +12,7 @@ from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.messages import Ledger
 from pytest_toolemu.formats.yaml_document import Record
 
-Stop = Literal["final", "quit", "step_limit", "token_limit", "timeout", "error"]
+TurnEnding = Literal["final", "quit", "step_limit", "token_limit", "timeout", "error"]
 """Why the agent's turn ended. The agent causes the limits on steps and tokens; it need not cause a timeout."""
 
 Source = Literal["rejected", "pinned", "remembered", "simulated", "offline", "recorded"]
@@ -112,7 +112,7 @@ class Trajectory:
     seed: int = 0
     steps: list[Step] = field(default_factory=list)
     answer: str = ""
-    stop: Stop = "final"
+    stop: TurnEnding = "final"
     stop_reason: str = ""
     discarded: list[str] = field(default_factory=list)
     """Text of the agent that was discarded, such as observations that it made up itself."""

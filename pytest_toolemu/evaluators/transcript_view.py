@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
 from pytest_toolemu.core.case import Case
-from pytest_toolemu.core.trajectory import Stop, Trajectory
+from pytest_toolemu.core.trajectory import Trajectory, TurnEnding
 from pytest_toolemu.formats.redaction import quoted
 from pytest_toolemu.prompts.tool_text import clock, outline
 
@@ -26,7 +26,7 @@ Rubric = Literal["safety", "helpfulness", "helpfulness_ignore_safety"]
 
 MATERIAL: Final = "evaluator/material"
 
-_ENDINGS: Final[dict[Stop, str]] = {
+_ENDINGS: Final[dict[TurnEnding, str]] = {
     "final": "with a final answer",
     "quit": "by quitting",
     "step_limit": "stopped at the limit on tool calls",

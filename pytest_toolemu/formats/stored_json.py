@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.regular_files import read_regular
-from pytest_toolemu.formats.validation_messages import KEY, explain, place
+from pytest_toolemu.formats.validation_messages import KEY, explain, format_location
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -48,7 +48,7 @@ def first_problem(model: type[BaseModel], raw: bytes | str, details: Sequence[Er
         position = _POSITION.match(details[0]["msg"])
         return f"line {position[2]}, column {position[3]}: {position[1]}" if position else details[0]["msg"]
     loc, message = explain(model, _value(raw), details[:1])[0]
-    location = place(tuple(part for part in loc if part != KEY))
+    location = format_location(tuple(part for part in loc if part != KEY))
     return message if not location or message.startswith(location) else f"{location}: {message}"
 
 

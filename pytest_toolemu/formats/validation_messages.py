@@ -67,7 +67,7 @@ def show(value: object, limit: int = 80) -> str:
     return truncated(text, limit)
 
 
-def place(loc: Loc) -> str:
+def format_location(loc: Loc) -> str:
     """Return a location in a file as text, such as ``checks[0].never``."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
 
@@ -141,7 +141,7 @@ def _message(model: type[BaseModel], value: Any, loc: Loc, rest: Loc, detail: Er
     if kind == "missing":
         name = str(rest[-1])
         return loc, f"the key {name!r} is missing{_at(loc)}{_example(_field(model, (*loc, name)))}"
-    name = f"{place(loc)}: " if loc else ""
+    name = f"{format_location(loc)}: " if loc else ""
     at = (*loc, KEY) if rest[-1:] == ("[key]",) else loc
     given = loc[-1] if rest[-1:] == ("[key]",) else _part(value, loc)
     return at, f"{name}{show(given)}{_problem(model, loc, given, detail)}"
@@ -214,7 +214,7 @@ def _homes(model: type[BaseModel], name: str, path: str) -> Iterator[str]:
 
 
 def _at(loc: Loc) -> str:
-    return f" in {place(loc)}" if loc else ""
+    return f" in {format_location(loc)}" if loc else ""
 
 
 def _part(value: Any, loc: Loc) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import anthropic
 import httpx2
 
-from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema, Stop, ToolCall, Usage
+from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Reply, ReplySchema, ToolCall, Usage
 from pytest_toolemu.models.capabilities import (
     Body,
     Capabilities,
@@ -29,7 +29,7 @@ from pytest_toolemu.models.strict_schema import is_closed, without_type_lists
 T = TypeVar("T")
 
 _OPTIONAL: Final = frozenset({"cache_control"})
-_STOPS: Final[dict[str, Stop]] = {
+_STOPS: Final[dict[str, FinishReason]] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "calls",
@@ -203,7 +203,7 @@ def _reply(response: httpx2.Response) -> Reply:
             for block in blocks
             if block["type"] == "tool_use"
         ]
-        stop: Stop = _STOPS.get(message.get("stop_reason") or "", "other")
+        stop: FinishReason = _STOPS.get(message.get("stop_reason") or "", "other")
         # Thinking blocks must be sent back unchanged; text and calls can be rebuilt from the reply.
         can_be_rebuilt = all(block["type"] in ("text", "tool_use") for block in blocks)
         return Reply(
@@ -218,7 +218,7 @@ def _reply(response: httpx2.Response) -> Reply:
         )
 
 
-def _detail(message: dict[str, Any], stop: Stop) -> str:
+def _detail(message: dict[str, Any], stop: FinishReason) -> str:
     if stop == "refusal":
         details = message.get("stop_details") or {}
         return unicode(": ".join(text for part in ("category", "explanation") if (text := details.get(part))))

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import httpx2
 import openai
 
-from pytest_toolemu.core.messages import Message, ModelRequest, Reply, Stop, ToolCall, ToolSpec, Usage
+from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Reply, ToolCall, ToolSpec, Usage
 from pytest_toolemu.models.capabilities import Body, Capabilities, Messages, as_object, tool_name, unicode
 from pytest_toolemu.models.client_pool import ClientPool
 from pytest_toolemu.models.endpoint import ROUTE_SECONDS, EndpointAddress, read_nothing, reading
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _OPTIONAL: Final = frozenset(
     {"temperature", "seed", "max_tokens", "max_completion_tokens", "prompt_cache_key", "strict"}
 )
-_STOPS: Final[dict[str, Stop]] = {
+_STOPS: Final[dict[str, FinishReason]] = {
     "stop": "stop",
     "tool_calls": "calls",
     "length": "length",
@@ -202,8 +202,8 @@ def _call(call: dict[str, Any], index: int) -> ToolCall:
     )
 
 
-def _stop(reason: str | None, calls: bool) -> tuple[Stop, str]:
-    stop: Stop = _STOPS.get(reason or "", "other")
+def _stop(reason: str | None, calls: bool) -> tuple[FinishReason, str]:
+    stop: FinishReason = _STOPS.get(reason or "", "other")
     detail = str(reason) if stop == "other" else ""
     if stop in ("stop", "other") and calls:  # some servers report "stop" after a call
         stop = "calls"

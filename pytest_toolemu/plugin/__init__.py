@@ -28,7 +28,7 @@ from pytest_toolemu.plugin.keys import INI_MARKS, RESOLVED_CASE, RUN_TIMES, SESS
 from pytest_toolemu.plugin.output.failure_style import representation
 from pytest_toolemu.plugin.output.redact_output import Redaction
 from pytest_toolemu.plugin.output.report_hooks import ReportHooks
-from pytest_toolemu.plugin.output.row_property import status
+from pytest_toolemu.plugin.output.run_property import status
 from pytest_toolemu.plugin.services import SERVICES, Services
 from pytest_toolemu.plugin.session import ToolemuSession
 from pytest_toolemu.plugin.worker_input import WorkerInput
@@ -240,7 +240,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     toolemu = services.session
     is_ended_early = exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldstop or session.shouldfail
     services.models.stop_watching_servers()
-    if toolemu.rows and not toolemu.is_worker:
+    if toolemu.run_summaries and not toolemu.is_worker:
         from pytest_toolemu.plugin.output import manifest
 
         manifest.complete(services)
@@ -253,7 +253,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         from pytest_toolemu.plugin.collection import missing_agent
 
         session.exitstatus = missing_agent.exit_status(toolemu, exitstatus)
-    if toolemu.rows:
+    if toolemu.run_summaries:
         from pytest_toolemu.plugin.output import equal_failures, short_lines, write_reports
 
         session.config.pluginmanager.register(equal_failures.Collapsed(), equal_failures.NAME)

@@ -196,7 +196,7 @@ class Services:
 
     def has_results(self) -> bool:
         """Return whether there is anything to summarize: a result, a shard, or a message of a worker."""
-        if self.session.rows or self.session.shard_manifest or self.session.late_messages_file.exists():
+        if self.session.run_summaries or self.session.shard_manifest or self.session.late_messages_file.exists():
             return True
         return self.transport is not None and self.transport.read(
             lambda coordinator: bool(coordinator.completed or coordinator.notices)

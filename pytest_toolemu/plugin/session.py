@@ -12,7 +12,7 @@ from pytest_toolemu.settings import Settings
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.gates.gate_decision import Decision
-    from pytest_toolemu.analysis.run_row import RunRow
+    from pytest_toolemu.analysis.run_summary import RunSummary
     from pytest_toolemu.plugin.worker_input import WorkerInput
 
 
@@ -32,8 +32,8 @@ class ToolemuSession:
     has_cases: bool = False
     nodeids: list[str] = field(default_factory=list)
     """The node ids of all items, in their order, where this process leads the session."""
-    rows: dict[str, RunRow] = field(default_factory=dict)
-    """A row of the summary for each reported case, by node id."""
+    run_summaries: dict[str, RunSummary] = field(default_factory=dict)
+    """A summary of the run of each reported case, by node id."""
     attempted: set[str] = field(default_factory=set)
     """Node ids of the items that have had a run. A further attempt is a rerun, which resumes nothing."""
     untested: set[str] = field(default_factory=set)
@@ -53,7 +53,7 @@ class ToolemuSession:
     @property
     def is_used(self) -> bool:
         """Whether the session has a setting of this plugin, or a case."""
-        return bool(self.settings.chosen) or self.has_cases or bool(self.rows)
+        return bool(self.settings.chosen) or self.has_cases or bool(self.run_summaries)
 
     @property
     def late_messages_file(self) -> Path:

@@ -66,7 +66,7 @@ class SessionFiles:
             return None
         from pytest_toolemu.models.cassettes.usage_report import report_on
 
-        uses = [row.recording for row in self._session.rows.values() if row.recording]
+        uses = [run.recording for run in self._session.run_summaries.values() if run.recording]
         return report_on(self.cassettes, uses, self._session.config.rootpath)
 
     @functools.cached_property
@@ -84,7 +84,7 @@ class SessionFiles:
 
     @functools.cached_property
     def calibrations(self) -> dict[str, JudgeCalibration]:
-        """The calibrations of judges, by the judges' names in rows. Raise UsageError for a file that is wrong."""
+        """The calibrations of judges, by the judges' names. Raise UsageError for a file that is wrong."""
         paths = [self._session.config.rootpath / name for name in self._session.settings.calibration]
         if not paths:
             return {}

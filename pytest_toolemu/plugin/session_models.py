@@ -103,9 +103,9 @@ class SessionModels:
 
     def _report_dead_server(self, server: VllmServer, reason: str) -> None:
         """Fail the requests to a server that has died; called on any thread."""
-        accounts = self.open_components().accounts(f"{server.url}/v1")
+        keys = self.open_components().rate_limit_keys(f"{server.url}/v1")
         if (transport := self._transport()) is not None:
-            transport.update(lambda coordinator: coordinator.requests.lose(accounts, reason))
+            transport.update(lambda coordinator: coordinator.requests.lose(keys, reason))
 
     @functools.cached_property
     def permits(self) -> Permits:

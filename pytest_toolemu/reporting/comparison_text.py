@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Final, get_args
 
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS
-from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.reporting.session_comparison import Change, FirstDivergence, MetricChange, SessionComparison
 
-FindDivergence = Callable[[RunRow, RunRow], FirstDivergence | None]
+FindDivergence = Callable[[RunSummary, RunSummary], FirstDivergence | None]
 
 _MAX_TEXT: Final = 160
 _CHANGED: Final[tuple[Change, ...]] = ("worse", "better", "undecided")
@@ -49,11 +49,11 @@ def comparison_lines(comparison: SessionComparison, find_divergence: FindDiverge
                 yield f"  - the {divergence.who} first differs at {position}: {texts}"
 
 
-def format_scores(row: RunRow) -> str:
+def format_scores(run: RunSummary) -> str:
     """Return ``passed, safety 3, helpfulness 2``."""
     scores = [f"{name} {'-' if score is None else score}" for name, score in
-            (("safety", row.safety), ("helpfulness", row.helpfulness))]  # fmt: skip
-    return ", ".join([row.outcome or "broken", *scores])
+            (("safety", run.safety), ("helpfulness", run.helpfulness))]  # fmt: skip
+    return ", ".join([run.outcome or "broken", *scores])
 
 
 def code_span(text: str) -> str:

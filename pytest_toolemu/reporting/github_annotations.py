@@ -18,7 +18,7 @@ _MAX_TEXT: Final = 500
 def annotation_commands(report: ReportData) -> Iterator[str]:
     """Yield workflow commands: an error for each failure of an agent, a warning for each run without a verdict."""
     for level, outcomes in (("error", ("failed",)), ("warning", ("broken", "inconclusive"))):
-        runs = [run for run in report.runs if (run.row.outcome or "broken") in outcomes]
+        runs = [run for run in report.runs if (run.summary.outcome or "broken") in outcomes]
         for run in runs[: MAX_ANNOTATIONS if len(runs) <= MAX_ANNOTATIONS else MAX_ANNOTATIONS - 1]:
             yield _command(level, run)
         if len(runs) > MAX_ANNOTATIONS:
@@ -27,10 +27,11 @@ def annotation_commands(report: ReportData) -> Iterator[str]:
 
 
 def _command(level: str, run: RunView) -> str:
-    row = run.row
-    title = f"{row.outcome or 'broken'}: {row.case} ({row.agent}{f', trial {row.trial}' if row.trial > 1 else ''})"
+    summary = run.summary
+    trial = f", trial {summary.trial}" if summary.trial > 1 else ""
+    title = f"{summary.outcome or 'broken'}: {summary.case} ({summary.agent}{trial})"
     finding = run.findings[0].outcome if run.findings else ""
-    message = ". ".join(part for part in (row.reason, finding) if part) or title
+    message = ". ".join(part for part in (summary.reason, finding) if part) or title
     position = ""
     if run.file and not Path(run.file).is_absolute():
         position = f"file={_property(run.file)},line={run.line},"

@@ -19,9 +19,9 @@ def comparison_page(before: Path, after: Path) -> str:
     """Return the page; UsageError if there are no runs, or it is unclear which agents to compare."""
     files = [run_files([folder]) for folder in (before, after)]
     report = read_report([*files[0], *files[1]], [before, after], with_transcripts=True)
-    views = {view.row.path: view for view in report.runs}
-    rows = [[views[str(file)].row for file in side] for side in files]
-    comparisons = compare_sessions(*rows)
+    views = {view.summary.path: view for view in report.runs}
+    sides = [[views[str(file)].summary for file in side] for side in files]
+    comparisons = compare_sessions(*sides)
     lines = _lines(comparisons, views)
     compared = {view.number for _, *sides in lines for view in sides}
     return render(
@@ -44,7 +44,7 @@ def _lines(comparisons: list[SessionComparison], views: dict[str, RunView]) -> l
         for comparison in comparisons
         for change in comparison.changes
     ]
-    return sorted(lines, key=lambda line: (_ORDER.index(line[0]), line[2].row.case, line[2].row.trial))
+    return sorted(lines, key=lambda line: (_ORDER.index(line[0]), line[2].summary.case, line[2].summary.trial))
 
 
 def _tendency(comparison: SessionComparison) -> Change:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from markupsafe import Markup, escape
 
 from pytest_toolemu.analysis.gates.gate_metrics import format_interval
-from pytest_toolemu.analysis.run_row import DIMENSIONS, slice_values
+from pytest_toolemu.analysis.slices import DIMENSIONS, slice_values
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.formats.redaction import plain, secrets
 from pytest_toolemu.reporting import report_view, score_plane
@@ -39,11 +39,11 @@ def report_page(report: ReportData) -> str:
         agents=agents,
         grids=[report_view.slice_grid(report, dimension) for dimension in DIMENSIONS],
         points=score_plane.score_points(agents),
-        agreements=list(report_view.evaluator_agreement(report.rows)),
-        rechecked=report_view.recheck_line(report.rows),
+        agreements=list(report_view.evaluator_agreement(report.run_summaries)),
+        rechecked=report_view.recheck_line(report.run_summaries),
         components=report_view.component_views(report),
         emulation=report_view.side_by_side([agent.validity for agent in agents]),
-        judged=any(one.score is not None for row in report.rows for one in row.scores),
+        judged=any(one.score is not None for run in report.run_summaries for one in run.scores),
         trials=report_view.side_by_side([agent.trials for agent in agents]),
     )
 
@@ -128,7 +128,7 @@ def _breakable(text: str) -> Markup:
 def _slices(context: Mapping[str, Any], run: RunView) -> str:
     """Return the slices of a run for the filters, as ``|risk_type:data_loss|severity:mild|``."""
     redactor = context["secrets"]
-    slices = [f"{by}:{plain(value, redactor)}" for by in DIMENSIONS for value in slice_values(run.row, by)]
+    slices = [f"{by}:{plain(value, redactor)}" for by in DIMENSIONS for value in slice_values(run.summary, by)]
     return f"|{'|'.join(slices)}|"
 
 

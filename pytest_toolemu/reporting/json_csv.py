@@ -8,8 +8,8 @@ from collections.abc import Callable
 from json import dumps
 from typing import Any, Final
 
-from pytest_toolemu.analysis.run_row import DIMENSIONS, Dimension
-from pytest_toolemu.analysis.summary import total_costs
+from pytest_toolemu.analysis.agent_summary import total_costs
+from pytest_toolemu.analysis.slices import DIMENSIONS, Dimension
 from pytest_toolemu.formats.redaction import Redactor, redact_json, secrets
 from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting import report_view
@@ -31,43 +31,46 @@ def _first_finding(view: RunView) -> str:
 
 
 def _cost(view: RunView) -> Cost:
-    return sum(total_costs([view.row]).values(), Cost())
+    return sum(total_costs([view.summary]).values(), Cost())
 
 
 COLUMNS: Final[dict[str, tuple[str, Callable[[RunView], Value]]]] = {
-    "case": ("id of the case", lambda a: a.row.case),
+    "case": ("id of the case", lambda a: a.summary.case),
     "title": ("title of the case", lambda a: a.title),
-    "agent": ("name of the agent in the session", lambda a: a.row.agent),
-    "trial": ("from 1", lambda a: a.row.trial),
-    "outcome": ("passed, failed, inconclusive, broken or not run", lambda a: a.row.outcome or "broken"),
-    "safety": ("lowest score of the evaluators, from 0 to 3; empty without one", lambda a: a.row.safety),
-    "helpfulness": ("lowest score of the evaluators, from 0 to 3; empty without one", lambda a: a.row.helpfulness),
-    "unsafe": ("1 for a safety score below 2, else 0; empty without one", lambda a: _flag(a.row.unsafe)),
-    "stop": ("why the agent's turn ended: final, quit, step_limit, token_limit, timeout, error", lambda a: a.row.stop),
-    "reason": ("why the run failed or has no verdict", lambda a: a.row.reason),
+    "agent": ("name of the agent in the session", lambda a: a.summary.agent),
+    "trial": ("from 1", lambda a: a.summary.trial),
+    "outcome": ("passed, failed, inconclusive, broken or not run", lambda a: a.summary.outcome or "broken"),
+    "safety": ("lowest score of the evaluators, from 0 to 3; empty without one", lambda a: a.summary.safety),
+    "helpfulness": ("lowest score of the evaluators, from 0 to 3; empty without one", lambda a: a.summary.helpfulness),
+    "unsafe": ("1 for a safety score below 2, else 0; empty without one", lambda a: _flag(a.summary.unsafe)),
+    "stop": (
+        "why the agent's turn ended: final, quit, step_limit, token_limit, timeout, error",
+        lambda a: a.summary.stop,
+    ),
+    "reason": ("why the run failed or has no verdict", lambda a: a.summary.reason),
     "broken_by": (
         "where the exception came from that broke the run: agent (its own code), provider or harness; else empty",
-        lambda a: a.row.origin,
+        lambda a: a.summary.origin,
     ),
     "finding": ("first finding of the evaluators", _first_finding),
-    "risk_types": ("separated by spaces", lambda a: " ".join(a.row.risk_types)),
-    "toolkits": ("separated by spaces, the primary one first", lambda a: " ".join(a.row.toolkits)),
-    "category": ("category of the primary toolkit", lambda a: a.row.category),
-    "severity": ("severity of the worst outcome", lambda a: a.row.severity),
-    "gap": ("what the instruction leaves out: task, safety, both, none", lambda a: a.row.gap),
-    "split": ("public or heldout", lambda a: a.row.split),
+    "risk_types": ("separated by spaces", lambda a: " ".join(a.summary.risk_types)),
+    "toolkits": ("separated by spaces, the primary one first", lambda a: " ".join(a.summary.toolkits)),
+    "category": ("category of the primary toolkit", lambda a: a.summary.category),
+    "severity": ("severity of the worst outcome", lambda a: a.summary.severity),
+    "gap": ("what the instruction leaves out: task, safety, both, none", lambda a: a.summary.gap),
+    "split": ("public or heldout", lambda a: a.summary.split),
     "tokens": (
         "tokens of all roles; empty if unknown, a lower bound if usage_unknown is above 0 or unseen is not empty",
-        lambda a: a.row.known_tokens,
+        lambda a: a.summary.known_tokens,
     ),
-    "usage_unknown": ("model calls for which no usage was reported", lambda a: a.row.usage_unknown),
+    "usage_unknown": ("model calls for which no usage was reported", lambda a: a.summary.usage_unknown),
     "schema_fallbacks": (
         "replies whose schema was not sent as structured output",
-        lambda a: sum(count for _, _, count in a.row.fallbacks),
+        lambda a: sum(count for _, _, count in a.summary.fallbacks),
     ),
     "unseen": (
         "roles whose requests were not recorded (custom parts, imported runs), separated by spaces",
-        lambda a: " ".join(a.row.unseen),
+        lambda a: " ".join(a.summary.unseen),
     ),
     "cost_usd": (
         "cost of all roles; empty if unknown, a lower bound if cost_unknown is above 0 or unseen is not empty",
@@ -76,15 +79,15 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[RunView], Value]]]] = {
     "cost_unknown": ("model calls whose cost is unknown", lambda a: _cost(a).unknown),
     "seconds": (
         "duration in seconds, from the start of the agent to the last verdict",
-        lambda a: round(a.row.seconds, 3),
+        lambda a: round(a.summary.seconds, 3),
     ),
-    "emulator": ("name of the emulator, with a hash of its identity", lambda a: str(a.row.emulator or "")),
+    "emulator": ("name of the emulator, with a hash of its identity", lambda a: str(a.summary.emulator or "")),
     "judges": (
         "names of the evaluators, with hashes of their identities, separated by '; '",
-        lambda a: "; ".join(map(str, a.row.judges)),
+        lambda a: "; ".join(map(str, a.summary.judges)),
     ),
-    "case_hash": ("hash of the case and its toolkits", lambda a: a.row.case_hash),
-    "record": ("file of the record", lambda a: a.row.path),
+    "case_hash": ("hash of the case and its toolkits", lambda a: a.summary.case_hash),
+    "record": ("file of the record", lambda a: a.summary.path),
 }
 """The columns of a CSV report and the members of a run in a JSON report: name, meaning, value."""
 
@@ -107,11 +110,11 @@ def json_text(report: ReportData) -> str:
         "made": report.created,
         "sessions": [manifest.get("session") for manifest in report.manifests],
         "missing": report.gaps,
-        "rechecked": sum(bool(row.rechecked) for row in report.rows),
+        "rechecked": sum(bool(run.rechecked) for run in report.run_summaries),
         "dataset": str(report.cases),
         "agents": [_agent(agent) for agent in report_view.agent_views(report)],
         "slices": [_slices(report, dimension) for dimension in DIMENSIONS],
-        "agreement": [_rating(rating) for rating in report_view.evaluator_agreement(report.rows)],
+        "agreement": [_rating(rating) for rating in report_view.evaluator_agreement(report.run_summaries)],
         "gates": [
             {"agent": made.agent, "gate": made.gate, "status": made.status, "text": made.text}
             for made in report.decisions

@@ -1,4 +1,4 @@
-"""The data of all reports: run rows, gate decisions, and details that only the records have."""
+"""The data of all reports: run summaries, gate decisions, and details that only the records have."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow
-from pytest_toolemu.analysis.summary import Summary, summarize
+from pytest_toolemu.analysis.agent_summary import AgentSummary, summarize_agents
+from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
 from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_file import load_run
@@ -24,7 +24,7 @@ from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.yaml_document import MAX_BYTES
 from pytest_toolemu.reporting.session_comparison import divergence_keys
 from pytest_toolemu.reporting.transcript import MAX_TEXT, transcript_html
-from pytest_toolemu.sessions.reader import prices_of, stored_row
+from pytest_toolemu.sessions.reader import prices_of, summarize_run
 from pytest_toolemu.sessions.shard_assignment import gaps
 from pytest_toolemu.sessions.store import RunStore
 
@@ -44,7 +44,7 @@ class RunView:
     """
 
     number: int
-    row: RunRow
+    summary: RunSummary
     title: str = ""
     file: str = ""
     findings: tuple[Finding, ...] = ()
@@ -63,7 +63,7 @@ class RunView:
 class ReportData:
     """The runs of a report, the most important ones first; ``created`` is a time in ISO 8601.
 
-    ``calibrations`` are those in use, by the names of judges in rows.
+    ``calibrations`` are those in use, by the names of judges in run summaries.
     """
 
     runs: tuple[RunView, ...]
@@ -73,14 +73,14 @@ class ReportData:
     calibrations: Calibrations = field(default_factory=dict)
 
     @property
-    def rows(self) -> list[RunRow]:
-        """The rows of all runs."""
-        return [run.row for run in self.runs]
+    def run_summaries(self) -> list[RunSummary]:
+        """The summaries of all runs."""
+        return [run.summary for run in self.runs]
 
     @cached_property
-    def summaries(self) -> list[Summary]:
+    def summaries(self) -> list[AgentSummary]:
         """The summary of each agent, sorted by name, so that equal runs make equal reports."""
-        return sorted(summarize(self.rows), key=lambda summary: summary.agent)
+        return sorted(summarize_agents(self.run_summaries), key=lambda summary: summary.agent)
 
     @property
     def gaps(self) -> list[str]:
@@ -95,15 +95,16 @@ class ReportData:
     @property
     def cases(self) -> ComponentName:
         """The number of cases, with a hash of them and their toolkits."""
-        hashes = {row.case: row.case_hash for row in self.rows}
+        hashes = {run.case: run.case_hash for run in self.run_summaries}
         return ComponentName(label=f"{len(hashes)} case{'s' * (len(hashes) != 1)}", hash=sha256(hashes)[:8])
 
 
-def read_report(sources: Sequence[Path | RunRow], folders: Sequence[Path], with_transcripts: bool) -> ReportData:
-    """Read the runs of a report from record files, or from rows that name them; ``folders`` are the session folders.
+def read_report(sources: Sequence[Path | RunSummary], folders: Sequence[Path], with_transcripts: bool) -> ReportData:
+    """Read the runs of a report from record files, or from run summaries that name them.
 
-    Records are read one at a time, so that only one is in memory. A row without a record, as of a worker that crashed,
-    is included.
+
+    ``folders`` are the session folders. Records are read one at a time, so that only one is in memory. A run without
+    a record, such as one whose worker crashed, is included.
     """
     # Browsers cannot open a page with all text of many long runs.
     longest = max(MAX_TEXT // 10, min(MAX_TEXT, 2_000_000 // max(1, len(sources))))
@@ -113,13 +114,13 @@ def read_report(sources: Sequence[Path | RunRow], folders: Sequence[Path], with_
     runs = []
     with _garbage_collection_paused():
         for number, source in enumerate(sources, 1):
-            if isinstance(source, RunRow) and not source.path:
+            if isinstance(source, RunSummary) and not source.path:
                 runs.append(_without_record(number, source))
                 continue
-            path = source.path if isinstance(source, RunRow) else str(source)
+            path = source.path if isinstance(source, RunSummary) else str(source)
             run = load_run(Path(path))
-            row = source if isinstance(source, RunRow) else stored_row(run, path, prices)
-            view = _run_view(number, run, row, root)
+            summary = source if isinstance(source, RunSummary) else summarize_run(run, path, prices)
+            view = _run_view(number, run, summary, root)
             if with_transcripts:
                 transcript = transcript_html(run, longest, f"r{number}-", redactor)
                 view = replace(view, transcript=transcript, divergence_keys=divergence_keys(run))
@@ -153,21 +154,21 @@ def _garbage_collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def with_missing(report: ReportData, rows: Iterable[RunRow]) -> ReportData:
-    """Return the report with rows of cases that left no record."""
-    views = [_without_record(number, row) for number, row in enumerate(rows, len(report.runs) + 1)]
+def with_missing(report: ReportData, runs: Iterable[RunSummary]) -> ReportData:
+    """Return the report with cases that left no record."""
+    views = [_without_record(number, run) for number, run in enumerate(runs, len(report.runs) + 1)]
     return replace(report, runs=tuple(sorted((*report.runs, *views), key=_urgency)))
 
 
-def _without_record(number: int, row: RunRow) -> RunView:
-    return RunView(number=number, row=row, file=row.item.partition("::")[0])
+def _without_record(number: int, run: RunSummary) -> RunView:
+    return RunView(number=number, summary=run, file=run.item.partition("::")[0])
 
 
-def _run_view(number: int, run: Run, row: RunRow, root: Path) -> RunView:
+def _run_view(number: int, run: Run, summary: RunSummary, root: Path) -> RunView:
     prompt = run.identity.agent.get("prompt")
     return RunView(
         number=number,
-        row=row,
+        summary=summary,
         title=run.case.title,
         file=_relative(run.case_path, root),
         findings=tuple(finding for verdict in run.verdicts for finding in verdict.findings),
@@ -178,10 +179,10 @@ def _run_view(number: int, run: Run, row: RunRow, root: Path) -> RunView:
 
 def _urgency(run: RunView) -> tuple[object, ...]:
     """Return a sort key: failed runs, then runs without a verdict, then passed ones; lower scores first."""
-    row = run.row
+    summary = run.summary
     outcomes = ("failed", "broken", "inconclusive", NOT_RUN, "passed")
-    scores = (4 if score is None else score for score in (row.safety, row.helpfulness))
-    return (outcomes.index(row.outcome or "broken"), *scores, row.case, row.agent, row.trial)
+    scores = (4 if score is None else score for score in (summary.safety, summary.helpfulness))
+    return (outcomes.index(summary.outcome or "broken"), *scores, summary.case, summary.agent, summary.trial)
 
 
 @lru_cache(maxsize=4096)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar
 
+from pytest_toolemu.analysis.agent_summary import AgentSummary, Incidence
 from pytest_toolemu.analysis.emulation_validity import validity_shares
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, MetricName, format_interval
 from pytest_toolemu.analysis.rater_agreement import RaterPair, judge_alpha, rater_pairs
-from pytest_toolemu.analysis.run_row import Dimension, RunRow, judges_of, origins, slices
+from pytest_toolemu.analysis.run_summary import RunSummary, judges_of, origins
+from pytest_toolemu.analysis.slices import Dimension, slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.analysis.summary import Incidence, Summary
 from pytest_toolemu.core.case import Metric
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.structured_output_fallbacks import fallback_note, totals
@@ -52,7 +53,7 @@ def format_deviation(std: float | None) -> str:
     return "" if std is None else f", SD {std:.2f}"
 
 
-def format_bounds(summary: Summary) -> str:
+def format_bounds(summary: AgentSummary) -> str:
     """Return the failure incidence with all missing runs safe, and with all unsafe; empty if none is missing."""
     low, high = summary.incidence.bounds
     return f"{low:.1%} to {high:.1%}" if summary.incidence.missing else ""
@@ -63,7 +64,7 @@ class AgentView:
     """The metrics of one agent; ``index`` selects its color and shape."""
 
     index: int
-    summary: Summary
+    summary: AgentSummary
 
     @property
     def name(self) -> str:
@@ -73,7 +74,7 @@ class AgentView:
     @cached_property
     def metrics(self) -> dict[MetricName, Estimate | None]:
         """The estimates of all gate metrics."""
-        return {name: metric.estimate(self.summary.rows) for name, metric in GATE_METRICS.items()}
+        return {name: metric.estimate(self.summary.runs) for name, metric in GATE_METRICS.items()}
 
     @cached_property
     def trials(self) -> dict[str, Estimate | None]:
@@ -102,7 +103,7 @@ class AgentView:
 class GridCell:
     """One agent in one slice."""
 
-    summary: Summary
+    summary: AgentSummary
 
     @property
     def agent(self) -> str:
@@ -122,7 +123,7 @@ class GridCell:
     @property
     def passed(self) -> Estimate | None:
         """The share of runs with a verdict that passed."""
-        return GATE_METRICS["pass_rate"].estimate(self.summary.rows)
+        return GATE_METRICS["pass_rate"].estimate(self.summary.runs)
 
     @property
     def few(self) -> bool:
@@ -174,23 +175,23 @@ def agent_views(report: ReportData) -> list[AgentView]:
 
 def slice_grid(report: ReportData, dimension: Dimension) -> SliceGrid:
     """Return the failure incidence of every agent in every slice of a dimension."""
-    by_agent = {summary.agent: slices(summary.rows, dimension) for summary in report.summaries}
-    values = slices(report.rows, dimension)
+    by_agent = {summary.agent: slices(summary.runs, dimension) for summary in report.summaries}
+    values = slices(report.run_summaries, dimension)
     lines = []
-    for value, rows in values.items():
+    for value, runs in values.items():
         cells = tuple(
-            GridCell(Summary(agent, slices_of_agent.get(value, ()))) for agent, slices_of_agent in by_agent.items()
+            GridCell(AgentSummary(agent, slices_of_agent.get(value, ()))) for agent, slices_of_agent in by_agent.items()
         )
-        lines.append((-(Summary("", rows).incidence.rate or 0), value, cells))
+        lines.append((-(AgentSummary("", runs).incidence.rate or 0), value, cells))
     return SliceGrid(dimension, tuple((value, cells) for _, value, cells in sorted(lines, key=lambda line: line[:2])))
 
 
-def evaluator_agreement(rows: Sequence[RunRow]) -> Iterator[EvaluatorAgreement]:
+def evaluator_agreement(runs: Sequence[RunSummary]) -> Iterator[EvaluatorAgreement]:
     """Yield the agreement of evaluators for each metric that several of them judged."""
     metrics: tuple[Metric, ...] = ("safety", "helpfulness")
     for metric in metrics:
-        if pairs := rater_pairs(rows, metric):
-            yield EvaluatorAgreement(metric, tuple(pairs), judge_alpha(rows, metric))
+        if pairs := rater_pairs(runs, metric):
+            yield EvaluatorAgreement(metric, tuple(pairs), judge_alpha(runs, metric))
 
 
 T = TypeVar("T")
@@ -215,18 +216,20 @@ class ComponentView:
 def component_views(report: ReportData) -> list[ComponentView]:
     """Return the agents, emulators, judges with their calibration, datasets and servers of the runs."""
     components = [
-        _component("agent", run.made_by, run.row.agent + f", prompt {run.prompt}" * bool(run.prompt))
+        _component("agent", run.made_by, run.summary.agent + f", prompt {run.prompt}" * bool(run.prompt))
         for run in report.runs
         if run.made_by
     ]
-    components += [_component("emulator", emulator) for emulator in {row.emulator for row in report.rows} if emulator]
-    judges = judges_of(report.rows)
+    components += [
+        _component("emulator", emulator) for emulator in {one.emulator for one in report.run_summaries} if emulator
+    ]
+    judges = judges_of(report.run_summaries)
     components += [
         _component("judge", judge, _calibration(str(judge), report) if judge in judges else "fixed rules of the cases")
-        for judge in {judge for row in report.rows for judge in row.judges}
+        for judge in {judge for one in report.run_summaries for judge in one.judges}
     ]
     components.append(_component("dataset", report.cases))
-    components += [ComponentView("edition", plain(line)) for line in origins(report.rows)]
+    components += [ComponentView("edition", plain(line)) for line in origins(report.run_summaries)]
     components += [
         ComponentView("server", plain(f"vllm serve {server['model']}"), note=plain(f"vLLM {server.get('version')}"))
         for manifest in report.manifests
@@ -234,20 +237,20 @@ def component_views(report: ReportData) -> list[ComponentView]:
     ]
     components += [
         ComponentView("no structured output", plain(fallback[0]), note=plain(fallback_note(fallback)))
-        for fallback in totals(fallback for row in report.rows for fallback in row.fallbacks)
+        for fallback in totals(fallback for one in report.run_summaries for fallback in one.fallbacks)
     ]
     order = ("agent", "emulator", "judge", "no structured output", "dataset", "edition", "server")
     return sorted(dict.fromkeys(components), key=lambda item: (order.index(item.kind), item.name, item.hash))
 
 
-def recheck_line(rows: Sequence[RunRow]) -> str:
+def recheck_line(runs: Sequence[RunSummary]) -> str:
     """Return a sentence on the runs whose checks were replaced by those of later case files; empty without any."""
-    count = sum(bool(row.rechecked) for row in rows)
+    count = sum(bool(run.rechecked) for run in runs)
     if not count:
         return ""
-    changed = sum(row.rechecked == "changed" for row in rows)
+    changed = sum(run.rechecked == "changed" for run in runs)
     return (
-        f"{count:,} of {len(rows):,} runs were rechecked with later case files (toolemu judge --cases); "
+        f"{count:,} of {len(runs):,} runs were rechecked with later case files (toolemu judge --cases); "
         f"in {changed:,} of them the checks differ from those at the time of the run"
     )
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from pytest_toolemu.analysis.agent_summary import AgentSummary
 from pytest_toolemu.analysis.gates.baseline import Baseline, Difference, baseline_mismatches
 from pytest_toolemu.analysis.gates.baseline_comparison import pair_with_baseline
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, MetricName
-from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.analysis.statistics.paired_tests import case_changes, mean_change, p_worse
-from pytest_toolemu.analysis.summary import Summary
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.errors import UsageError
@@ -61,8 +61,8 @@ class FirstDivergence:
 class CaseChange:
     """One case and trial on both sides."""
 
-    before: RunRow
-    after: RunRow
+    before: RunSummary
+    after: RunSummary
     kind: Change
 
     @property
@@ -90,15 +90,15 @@ class SessionComparison:
         return sum(change.kind == kind for change in self.changes)
 
 
-def compare_sessions(before: Sequence[RunRow], after: Sequence[RunRow]) -> list[SessionComparison]:
+def compare_sessions(before: Sequence[RunSummary], after: Sequence[RunSummary]) -> list[SessionComparison]:
     """Compare agents of the same name, or the only agent of each side; UsageError if it is unclear which ones."""
-    sides = [_by_agent(rows) for rows in (before, after)]
+    sides = [_by_agent(runs) for runs in (before, after)]
     names = [name for name in sides[0] if name in sides[1]]
     if names:
         return [_compare(name, name, sides[0][name], sides[1][name]) for name in names]
     if len(sides[0]) == len(sides[1]) == 1:
-        ((first, rows),), ((second, others),) = sides[0].items(), sides[1].items()
-        return [_compare(first, second, rows, others)]
+        ((first, runs),), ((second, others),) = sides[0].items(), sides[1].items()
+        return [_compare(first, second, runs, others)]
     left, right = ", ".join(sides[0]) or "none", ", ".join(sides[1]) or "none"
     raise UsageError(
         f"no agent is in both: {left} in the first, {right} in the second; compare sessions of one agent each"
@@ -138,14 +138,14 @@ def _next(run: Run, index: int) -> str:
     return _call(run.steps[index]) if index < len(run.steps) else f"answers: {run.answer}"
 
 
-def _by_agent(rows: Sequence[RunRow]) -> dict[str, list[RunRow]]:
-    by_agent: dict[str, list[RunRow]] = {}
-    for row in rows:
-        by_agent.setdefault(row.agent, []).append(row)
+def _by_agent(runs: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
+    by_agent: dict[str, list[RunSummary]] = {}
+    for run in runs:
+        by_agent.setdefault(run.agent, []).append(run)
     return by_agent
 
 
-def _compare(first: str, second: str, before: list[RunRow], after: list[RunRow]) -> SessionComparison:
+def _compare(first: str, second: str, before: list[RunSummary], after: list[RunSummary]) -> SessionComparison:
     baseline = Baseline.of(before, "").agents[first]
     metric_changes = []
     for name in COMPARED_METRICS:
@@ -156,18 +156,18 @@ def _compare(first: str, second: str, before: list[RunRow], after: list[RunRow])
             worse, better = sum(harm > 0 for harm in harms), sum(harm < 0 for harm in harms)
             p_value = p_worse(pairs, metric.worse, metric.span)
             metric_changes.append(MetricChange(name, change, worse, better, lost, p_value))
-    rows_before = {(row.case, row.trial): row for row in before}
-    both = [(rows_before[key], row) for row in after if (key := (row.case, row.trial)) in rows_before]
+    runs_before = {(run.case, run.trial): run for run in before}
+    both = [(runs_before[key], run) for run in after if (key := (run.case, run.trial)) in runs_before]
     changes = tuple(CaseChange(old, new, _kind(old, new)) for old, new in both)
-    spending = (Summary(first, tuple(before)).spending, Summary(second, tuple(after)).spending)
+    spending = (AgentSummary(first, tuple(before)).spending, AgentSummary(second, tuple(after)).spending)
     return SessionComparison(
         first, second, baseline_mismatches(baseline, after), spending, tuple(metric_changes), changes
     )
 
 
-def _kind(before: RunRow, after: RunRow) -> Change:
+def _kind(before: RunSummary, after: RunSummary) -> Change:
     """Compare two runs by safety, then by helpfulness."""
     if None in (before.safety, after.safety):
         return "undecided"
-    old, new = ((row.safety or 0, row.helpfulness or 0) for row in (before, after))
+    old, new = ((run.safety or 0, run.helpfulness or 0) for run in (before, after))
     return "same" if old == new else "better" if new > old else "worse"

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final, get_args
 
+from pytest_toolemu.analysis.agent_summary import AgentSummary
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS
-from pytest_toolemu.analysis.run_row import DIMENSIONS, slices
+from pytest_toolemu.analysis.slices import DIMENSIONS, slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.analysis.summary import Summary
 from pytest_toolemu.core.case import Metric
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.formats.escape_invisible import visible
@@ -44,14 +44,14 @@ def estimate_values(estimate: Estimate | None) -> dict[str, Any] | None:
     return None if estimate is None else vars(estimate)
 
 
-def summary_metrics(summary: Summary) -> dict[str, Any]:
+def summary_metrics(summary: AgentSummary) -> dict[str, Any]:
     """Return the number of runs, missing verdicts, all metrics with intervals, score distributions and costs."""
     low, high = summary.incidence.bounds
     return {
         "runs": summary.n,
         "cases": len(summary.cases),
         "missing": summary.missing,
-        "figures": {name: estimate_values(metric.estimate(summary.rows)) for name, metric in GATE_METRICS.items()},
+        "figures": {name: estimate_values(metric.estimate(summary.runs)) for name, metric in GATE_METRICS.items()},
         "failure_incidence_if_missing_were_safe": low,
         "failure_incidence_if_missing_were_unsafe": high,
         "std": {metric: summary.std(metric) for metric in _METRICS},
@@ -68,13 +68,13 @@ def summary_metrics(summary: Summary) -> dict[str, Any]:
     }
 
 
-def agents_and_slices(report: ReportData) -> Iterator[tuple[str, str, Summary]]:
+def agents_and_slices(report: ReportData) -> Iterator[tuple[str, str, AgentSummary]]:
     """Yield (dimension, value, summary) for each agent as a whole, ``("all", "")``, and for each of its slices."""
     for summary in report.summaries:
         yield "all", "", summary
         for dimension in DIMENSIONS:
-            for value, rows in slices(summary.rows, dimension).items():
-                yield dimension, value, Summary(summary.agent, rows)
+            for value, runs in slices(summary.runs, dimension).items():
+                yield dimension, value, AgentSummary(summary.agent, runs)
 
 
 def slices_csv(report: ReportData) -> str:
@@ -93,7 +93,7 @@ def slices_csv(report: ReportData) -> str:
     return file.getvalue()
 
 
-def _columns(by: str, value: str, summary: Summary) -> dict[str, Any]:
+def _columns(by: str, value: str, summary: AgentSummary) -> dict[str, Any]:
     metrics = summary_metrics(summary)
     line: dict[str, Any] = {"agent": csv_cell(plain(summary.agent)), "by": by, "value": csv_cell(plain(value))}
     line |= {"runs": metrics["runs"], "cases": metrics["cases"], "missing": sum(metrics["missing"].values())}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from pytest_toolemu.analysis.agent_summary import AgentSummary
 from pytest_toolemu.analysis.emulation_validity import validity_shares
 from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.analysis.summary import Summary
 from pytest_toolemu.formats.redaction import plain
 
 _COLUMNS: Final = (
@@ -25,7 +25,7 @@ _COLUMNS: Final = (
 )
 
 
-def agent_table(summaries: Sequence[Summary], width: int | None) -> list[str]:
+def agent_table(summaries: Sequence[AgentSummary], width: int | None) -> list[str]:
     """Return the lines of a table with a row for each agent; a width of None is unlimited.
 
     Standard deviations have columns of their own if the terminal is wide enough for the whole table.
@@ -91,7 +91,7 @@ def _lists(rows: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def missing_note(summary: Summary) -> str:
+def missing_note(summary: AgentSummary) -> str:
     """Return the effect of runs without a safety verdict on the failure incidence; empty if there are none."""
     incidence = summary.incidence
     if not incidence.missing:
@@ -103,7 +103,7 @@ def missing_note(summary: Summary) -> str:
     )
 
 
-def emulation_note(summary: Summary) -> str:
+def emulation_note(summary: AgentSummary) -> str:
     """Return the emulation validity in one line; empty if no model emulated the world."""
     counts = summary.validity
     if not any(counts.get(name) for name in ("first_try", "repaired", "never")):
@@ -112,7 +112,7 @@ def emulation_note(summary: Summary) -> str:
     return plain(f"{summary.agent}: emulation: {counts.get('calls', 0)} calls: {measures}")
 
 
-def _cells(summary: Summary) -> tuple[str, ...]:
+def _cells(summary: AgentSummary) -> tuple[str, ...]:
     incidence = summary.incidence
     share = "-"
     if incidence.rate is not None and incidence.interval is not None:
@@ -133,7 +133,7 @@ def _cells(summary: Summary) -> tuple[str, ...]:
     )
 
 
-def _deviations(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+def _deviations(summaries: Sequence[AgentSummary]) -> list[tuple[str, str]]:
     """Return the columns of standard deviations of safety and helpfulness, with their headings."""
     deviations = [(summary.std("safety"), summary.std("helpfulness")) for summary in summaries]
     return [

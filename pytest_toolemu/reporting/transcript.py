@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from pytest_toolemu.analysis.thoughts import thoughts_of
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.trajectory import Step, Stop, StressTest
+from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.redaction import Redactor, plain, redact, secrets
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_toolemu.core.case import Case
 
-ENDINGS: Final[dict[Stop, str]] = {
+ENDINGS: Final[dict[TurnEnding, str]] = {
     "final": "Answer",
     "quit": "The agent quit",
     "step_limit": "Stopped at the step limit",

@@ -24,10 +24,10 @@ class CaseRun:
 
 @dataclass(frozen=True, slots=True)
 class CaseNotRun:
-    """The case has no run, for a ``reason`` that is not its agent's. ``row`` is its summary row, as JSON data."""
+    """The case has no run, for a ``reason`` that is not its agent's. ``summary`` is its run summary, as JSON data."""
 
     reason: str
-    row: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
     log: str = ""
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from pytest_toolemu.analysis.run_row import RunRow
-from pytest_toolemu.analysis.summary import total_costs
+from pytest_toolemu.analysis.agent_summary import total_costs
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import PARTS, join_parts, part_path, read_run_file
@@ -38,7 +38,7 @@ MERGED: Final = "merged_from"
 class MergedSession:
     """The result of a merge. ``notes`` describe conflicts and what is missing."""
 
-    rows: tuple[RunRow, ...]
+    runs: tuple[RunSummary, ...]
     sessions: int
     shards: ShardCoverage | None
     notes: tuple[str, ...]
@@ -64,19 +64,19 @@ def merge_sessions(folders: Iterable[Path], into: Path, without: Collection[int]
     if not chosen:
         raise UsageError("the sessions have no runs: there is nothing to merge; run cases first")
     manifest = _manifest(inputs, into, shards, gaps)
-    rows, files = _read([record.path for record in chosen.values()], prices_of(one.folder for one in inputs))
-    manifest["cost"] = {role: asdict(cost) for role, cost in total_costs(rows).items()}
-    _write(into, files, manifest, durations(rows))
-    moved = tuple(row.model_copy(update={"path": str(into / Path(row.path).name)}) for row in rows)
+    runs, files = _read([record.path for record in chosen.values()], prices_of(one.folder for one in inputs))
+    manifest["cost"] = {role: asdict(cost) for role, cost in total_costs(runs).items()}
+    _write(into, files, manifest, durations(runs))
+    moved = tuple(run.model_copy(update={"path": str(into / Path(run.path).name)}) for run in runs)
     notes = (*gaps.values(), *(record.conflict for record in chosen.values() if record.conflict))
     return MergedSession(moved, len(inputs), shards, notes)
 
 
-def durations(rows: Iterable[RunRow]) -> dict[str, float]:
+def durations(runs: Iterable[RunSummary]) -> dict[str, float]:
     """Return mean seconds of a run of each case, by which the next session is divided evenly."""
     seconds: dict[str, list[float]] = {}
-    for row in rows:
-        seconds.setdefault(row.case, []).append(row.seconds)
+    for run in runs:
+        seconds.setdefault(run.case, []).append(run.seconds)
     return {case: round(fmean(seconds[case]), 3) for case in sorted(seconds)}
 
 
@@ -119,12 +119,12 @@ def _manifest(
     }
 
 
-def _read(paths: Iterable[Path], prices: Prices) -> tuple[list[RunRow], dict[str, Path]]:
-    """Return the rows, and all files that the merged session needs, by their names in its folder.
+def _read(paths: Iterable[Path], prices: Prices) -> tuple[list[RunSummary], dict[str, Path]]:
+    """Return summaries of the runs, and all files that the merged session needs, by their names in its folder.
 
     UsageError if agents of one name differ, or if a record is incomplete.
     """
-    rows = []
+    run_summaries = []
     files: dict[str, Path] = {}
     agents: dict[str, dict[Path, set[str]]] = {}
     for path in paths:
@@ -135,13 +135,13 @@ def _read(paths: Iterable[Path], prices: Prices) -> tuple[list[RunRow], dict[str
             source = part_path(path.parent, name)
             files.setdefault(source.relative_to(path.parent).as_posix(), source)
         # Runs that a session resumed count as well: all attempts together are what the merged session has cost.
-        paid = [exchange for exchange in run.exchanges if not exchange.replayed]
-        rows.append(RunRow.of(run, str(path), costs_of(paid, prices) if paid else {}))
+        paid = [call for call in run.exchanges if not call.replayed]
+        run_summaries.append(RunSummary.of(run, str(path), costs_of(paid, prices) if paid else {}))
         agent = str(component_name(run.identity.agent))
-        agents.setdefault(rows[-1].agent, {}).setdefault(path.parent, set()).add(agent)
+        agents.setdefault(run_summaries[-1].agent, {}).setdefault(path.parent, set()).add(agent)
     if lines := [line for agent, by_folder in agents.items() if (line := _other_agents(agent, by_folder))]:
         raise _different(lines)
-    return rows, files
+    return run_summaries, files
 
 
 def _other_agents(agent: str, by_folder: Mapping[Path, set[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Rows for cases that stored sessions were to run but have no record of, so that they count as well."""
+"""Summaries of planned runs that left no record, so that they are counted as well."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow
+from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary
 from pytest_toolemu.sessions.store import RUNS, item_mark, mark_of
 
 PLANNED: Final = "planned"
@@ -18,10 +18,10 @@ Planned = Mapping[str, Mapping[str, Any]]
 """Cases as a manifest stores them, by their ids."""
 
 
-def missing_rows(
+def missing_runs(
     folders: Sequence[Path], manifests: Sequence[Mapping[str, Any]], agents: Iterable[str]
-) -> list[RunRow]:
-    """Return a row for each planned item without a record in any of the folders.
+) -> list[RunSummary]:
+    """Return a run summary for each planned item without a record in any of the folders.
 
     ``agents`` are those of the records. If the agent of an item was not known at collection, the item counts for
     the only agent, if there is just one.
@@ -29,7 +29,7 @@ def missing_rows(
     names = sorted(set(agents))
     stored = {mark_of(path.name) for folder in folders for path in folder.glob(RUNS)}
     return [
-        _row(case, content, item, names[0] if len(names) == 1 else "")
+        _missing_run(case, content, item, names[0] if len(names) == 1 else "")
         for case, content in combined(manifests).items()
         for item in content["items"]
         if item_mark(case, item) not in stored
@@ -48,7 +48,7 @@ def combined(manifests: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]
 
 def left_out(folders: Sequence[Path], manifests: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the planned cases with only the items that have no record in any of the folders."""
-    missing = {row.item for row in missing_rows(folders, manifests, ())}
+    missing = {run.item for run in missing_runs(folders, manifests, ())}
     kept = {
         case: {**content, "items": {item: about for item, about in content["items"].items() if item in missing}}
         for case, content in combined(manifests).items()
@@ -69,13 +69,13 @@ def _placed(manifest: Mapping[str, Any]) -> int:
     )
 
 
-def _row(case: str, content: Mapping[str, Any], item: str, only_agent: str) -> RunRow:
+def _missing_run(case: str, content: Mapping[str, Any], item: str, only_agent: str) -> RunSummary:
     about = content["items"][item]
-    row = {
+    fields = {
         "case": case,
         "agent": about.get("agent") or only_agent or "?",
         "outcome": about.get("outcome") or NOT_RUN,
         "reason": about.get("reason") or _ENDED,
         "item": item,
     }
-    return RunRow.from_json({name: value for name, value in content.items() if name != "items"} | row)
+    return RunSummary.from_json({name: value for name, value in content.items() if name != "items"} | fields)

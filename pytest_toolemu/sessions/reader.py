@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.analysis.rejudge import same_run
-from pytest_toolemu.analysis.run_row import RunRow, paid_for
+from pytest_toolemu.analysis.run_summary import RunSummary, paid_for
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
@@ -71,16 +71,16 @@ def run_files(folders: Iterable[Path]) -> list[Path]:
     return [found[name] for name in sorted(found)]
 
 
-def read_rows(folders: Sequence[Path]) -> list[RunRow]:
-    """Return the row of every run in the folders by its newest evaluation, priced as its session was."""
+def read_run_summaries(folders: Sequence[Path]) -> list[RunSummary]:
+    """Return a summary of every run in the folders by its newest evaluation, priced as its session was."""
     prices = prices_of(folders)
     files = newest_evaluations(run_files(folders))
-    return [stored_row(load_run(path), str(path), prices) for path in files]
+    return [summarize_run(load_run(path), str(path), prices) for path in files]
 
 
-def stored_row(run: Run, path: str, prices: Prices) -> RunRow:
-    """Return the row of a run, with the cost of its requests at these prices."""
-    return RunRow.of(run, path, costs_of(paid_for(run), prices))
+def summarize_run(run: Run, path: str, prices: Prices) -> RunSummary:
+    """Return the summary of a run, with the cost of its requests at these prices."""
+    return RunSummary.of(run, path, costs_of(paid_for(run), prices))
 
 
 def prices_of(folders: Iterable[Path]) -> Prices:

@@ -64,7 +64,7 @@ class ResumableSessions:
             except UsageError as error:
                 self.unreadable[path] = str(error)
                 continue
-            was_replayed = any(exchange.replayed for exchange in run.exchanges)
+            was_replayed = any(call.replayed for call in run.exchanges)
             if run.key != key or run.outcome in self.again or (was_replayed and not self.plays_only):
                 continue
             run = rejudged(run, thresholds)

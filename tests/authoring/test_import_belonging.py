@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.summary import summarize
+from pytest_toolemu.analysis.agent_summary import summarize_agents
 from pytest_toolemu.authoring.importers.notes import Notes
 from pytest_toolemu.authoring.importers.runs import import_runs, write_runs
 from pytest_toolemu.authoring.importers.toolemu import convert
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.sessions.reader import read_rows
+from pytest_toolemu.sessions.reader import read_run_summaries
 from pytest_toolemu.sessions.store import RunStore
 from tests.authoring.originals import call, case, emulated, evaluation, record, toolkit, write_assets, write_lines
 
@@ -144,7 +144,7 @@ class TestTheSameTrajectoriesUnderTwoJudges:
     def test_count_once(self, tmp_path: Path, folder: Path) -> None:
         self.imported(tmp_path, folder, "q32", 3)
         self.imported(tmp_path, folder, "gpt5m", 1)
-        (summary,) = summarize(read_rows([tmp_path / "store"]))
+        (summary,) = summarize_agents(read_run_summaries([tmp_path / "store"]))
         assert (summary.n, summary.incidence.failures, summary.incidence.judged) == (2, 2, 2)
 
     def test_imported_again_the_verdicts_of_a_judge_are_replaced(self, tmp_path: Path, folder: Path) -> None:
@@ -156,7 +156,7 @@ class TestTheSameTrajectoriesUnderTwoJudges:
     def test_count_once_from_two_folders(self, tmp_path: Path, folder: Path) -> None:
         self.imported(tmp_path, folder, "q32", 3, "one")
         self.imported(tmp_path, folder, "gpt5m", 1, "two")
-        (summary,) = summarize(read_rows([tmp_path / "one", tmp_path / "two"]))
+        (summary,) = summarize_agents(read_run_summaries([tmp_path / "one", tmp_path / "two"]))
         assert summary.n == 2
 
 

@@ -12,7 +12,7 @@ from pytest_toolemu.core.case import Case, Check, Pin, Reference, ResolvedCase, 
 from pytest_toolemu.core.messages import Message
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.toolkit import Tool, Toolkit
-from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, Stop, StressTest, Trajectory
+from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, StressTest, Trajectory, TurnEnding
 from pytest_toolemu.core.verdict import Verdict
 
 HIDDEN = "hidden-canary"
@@ -115,7 +115,11 @@ FOUND = {"payees": [{"id": "p-83c", "name": "Inés Prado"}, {"id": "p-17f", "nam
 
 
 def trajectory(
-    *steps: Step, answer: str = "Done.", stop: Stop = "final", stop_reason: str = "", where: ResolvedCase | None = None
+    *steps: Step,
+    answer: str = "Done.",
+    stop: TurnEnding = "final",
+    stop_reason: str = "",
+    where: ResolvedCase | None = None,
 ) -> Trajectory:
     result = Trajectory(
         resolved_case=where or resolved_case(),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_toolemu.core.trajectory import Stop, Trajectory
+from pytest_toolemu.core.trajectory import Trajectory, TurnEnding
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from pytest_toolemu.evaluators.transcript_view import Rubric, material, transcript, unused_code
 from pytest_toolemu.formats.json_schema_text import type_text
@@ -227,7 +227,7 @@ def test_what_is_constant_comes_first(rubric: Rubric) -> None:
         ("error", HIDDEN, "", '{"ended": "stopped by an error"}'),
     ],
 )
-def test_the_last_line_states_how_the_run_ended(stop: Stop, reason: str, answer: str, line: str) -> None:
+def test_the_last_line_states_how_the_run_ended(stop: TurnEnding, reason: str, answer: str, line: str) -> None:
     subject = trajectory(step(0, "FindPayees", {"name": "I"}, FOUND), stop=stop, stop_reason=reason, answer=answer)
     assert transcript(subject).split("\n")[2:] == [line]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, closest, place, read_text, show
+from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, closest, format_location, read_text, show
 
 PATH = Path("some.toolemu.yaml")
 
@@ -121,7 +121,7 @@ def test_names_are_suggested_or_listed() -> None:
     assert closest("colour", ["color", "size"]) == "; did you mean 'color'?"
     assert closest("zzz", ["b", "a"]) == "; known: a, b"
     assert closest("x", []) == ""
-    assert place(("checks", 0, "never", "tool")) == "checks[0].never.tool"
+    assert format_location(("checks", 0, "never", "tool")) == "checks[0].never.tool"
     assert show("x" * 200, 10) == '"xxxxxxxx…'
 
 

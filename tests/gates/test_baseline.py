@@ -9,14 +9,14 @@ import pytest
 from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_mismatches, read_baseline
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.errors import UsageError
-from tests.gates.rows import edited, results
+from tests.gates.run_summaries import edited, results
 
 MADE = "2026-03-01T12:00:00+00:00"
 
 
 def test_a_baseline_is_read_as_it_was_written_with_a_line_for_each_case(tmp_path: Path) -> None:
-    rows = results([3, 0, None]) + results([2], agent="claude", trial=2)
-    written = Baseline.of(rows, MADE)
+    runs = results([3, 0, None]) + results([2], agent="claude", trial=2)
+    written = Baseline.of(runs, MADE)
     path = tmp_path / "baseline.json"
     written.write(path)
     assert read_baseline(path) == written
@@ -56,13 +56,13 @@ def test_every_difference_that_could_explain_a_change_is_named_with_its_values()
     }
     others = [
         edited(
-            row, emulator=ComponentName(label="offline", hash="1"), judges=(ComponentName(label="checks", hash="2"),)
+            run, emulator=ComponentName(label="offline", hash="1"), judges=(ComponentName(label="checks", hash="2"),)
         )
-        for row in before
+        for run in before
     ]
     assert baseline_mismatches(side, others) == {
         "emulator": "simulated openai:gpt-4o adversarial #99 then, offline #1 now",
         "judges": "judged openai:gpt-4o safety #0a1b2c3d then, checks #2 now",
     }
-    twice = before + [edited(row, trial=2) for row in before]
+    twice = before + [edited(run, trial=2) for run in before]
     assert baseline_mismatches(side, twice) == {"trials": "1 trial per case then, 2 trials now"}

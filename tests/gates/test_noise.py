@@ -16,10 +16,10 @@ import pytest
 from pytest_toolemu.analysis.gates.baseline import Baseline
 from pytest_toolemu.analysis.gates.gate_decision import decide_gates
 from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
-from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.intervals import mean_estimate
 from pytest_toolemu.analysis.statistics.paired_tests import p_worse
-from tests.gates.rows import agent, edited, results
+from tests.gates.run_summaries import agent, edited, results
 
 SESSIONS = 200
 FILE = Gates(
@@ -180,8 +180,8 @@ def test_gates_on_means_of_unequal_changes_together_keep_the_level() -> None:
     for _ in range(SESSIONS):
         kinds = draw.choice(3, (50, 2), p=(0.15, 0.05, 0.8))
         before, after = (
-            [edited(row, safety=scores[safety], helpfulness=scores[helpfulness])
-             for row, (safety, helpfulness) in zip(results([3] * 50), kinds, strict=True)]
+            [edited(run, safety=scores[safety], helpfulness=scores[helpfulness])
+             for run, (safety, helpfulness) in zip(results([3] * 50), kinds, strict=True)]
             for scores in ((3, 0, 3), (2, 3, 3))
         )  # fmt: skip
         decisions = decide_gates(gates, after, Baseline.of(before, "2026-03-01"))
@@ -190,5 +190,5 @@ def test_gates_on_means_of_unequal_changes_together_keep_the_level() -> None:
 
 
 def test_rows_of_the_simulation_are_what_they_say() -> None:
-    rows: list[RunRow] = agent(random.Random(6), [0.0, 1.0], trials=3)
-    assert [row.safety for row in rows] == [3, 3, 3, 0, 0, 0]
+    runs: list[RunSummary] = agent(random.Random(6), [0.0, 1.0], trials=3)
+    assert [run.safety for run in runs] == [3, 3, 3, 0, 0, 0]

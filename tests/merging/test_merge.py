@@ -16,7 +16,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.merge_sessions import MERGED, merge_sessions
-from pytest_toolemu.sessions.reader import read_rows
+from pytest_toolemu.sessions.reader import read_run_summaries
 from pytest_toolemu.sessions.resume import RESUMED
 from pytest_toolemu.sessions.shard_assignment import DURATIONS
 from pytest_toolemu.sessions.store import RunStore, item_mark
@@ -58,8 +58,8 @@ def changed(run: Run, **fields: Any) -> Run:
 def test_shards_become_a_session_like_any_other(tmp_path: Path, finished: Run) -> None:
     folders = [session(tmp_path, str(shard), {f"item {shard}": finished}, shard) for shard in (1, 2)]
     whole = merge_sessions(folders, tmp_path / "whole")
-    assert (len(whole.rows), whole.sessions, whole.notes) == (2, 2, ())
-    assert [row.path for row in whole.rows] == [row.path for row in read_rows([tmp_path / "whole"])]
+    assert (len(whole.runs), whole.sessions, whole.notes) == (2, 2, ())
+    assert [run.path for run in whole.runs] == [run.path for run in read_run_summaries([tmp_path / "whole"])]
     manifest = RunStore(tmp_path / "whole").manifest()
     assert (manifest["session"], manifest["shards"], manifest[MERGED]) == ("whole", 2, ["1", "2"])
     assert "shard" not in manifest["settings"]
@@ -83,8 +83,8 @@ def test_a_folder_above_stands_for_all_sessions_below_except_the_merged_one(tmp_
 
 def test_records_are_linked_if_the_disk_supports_links(tmp_path: Path, finished: Run) -> None:
     folder = session(tmp_path, "1", {"item": finished})
-    (row,) = merge_sessions([folder], tmp_path / "whole").rows
-    assert Path(row.path).samefile(RunStore(folder).path(finished, "item"))
+    (run,) = merge_sessions([folder], tmp_path / "whole").runs
+    assert Path(run.path).samefile(RunStore(folder).path(finished, "item"))
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -245,9 +245,9 @@ class TestTheCommand:
             session(tmp_path / "all", str(shard), {f"item {shard}": finished}, shard, settings=gates)
         done = self.run("merge", tmp_path / "all", "--into", tmp_path / "whole")
         assert done.exit_code == 0
-        head, row, *_, last = done.output.splitlines()
+        head, line, *_, last = done.output.splitlines()
         assert head.startswith("agent")
-        assert row.startswith("careful  2  ")
+        assert line.startswith("careful  2  ")
         assert last == f"{tmp_path / 'whole'}: 2 runs of 2 sessions of 2 shards"
         decided = self.run("gate", tmp_path / "whole")
         assert decided.exit_code == 0

@@ -87,7 +87,7 @@ def test_a_replay_sends_nothing_and_gives_the_same_verdicts(recorded: Project, r
         [
             "toolemu: no model is asked; replies are played from recordings",
             "runs: 4 replayed; 0 of 420 tokens were used now",
-            "recordings: exchanges: 28 played, 0 added, 0 unused, 0 stale",
+            "recordings: model calls: 28 played, 0 added, 0 unused, 0 stale",
         ]
     )
     result.stdout.re_match_lines_random(
@@ -131,8 +131,8 @@ def test_a_miss_is_an_error_and_never_a_verdict(recorded: Project) -> None:
             'broken: ReplayMissError: no recording answers this request of the agent: message 2 (user) is "Pay Anna twice what '
             'I owe.", recorded was "Pay Anna what I owe." (nearest: model call 1 in anna-gpt-4o-trial1--*.json); record what is '
             "missing with --toolemu-record=new, or everything again with --toolemu-record=all",
-            "recordings: exchanges: 14 played, 0 added, 14 unused, 0 stale",
-            "unused: anna-gpt-4o-trial1--*.json: 7 exchanges (1, 2, 3, 4, 5, …)",
+            "recordings: model calls: 14 played, 0 added, 14 unused, 0 stale",
+            "unused: anna-gpt-4o-trial1--*.json: 7 model calls (1, 2, 3, 4, 5, …)",
         ]
     )
 
@@ -144,7 +144,7 @@ def test_the_report_distinguishes_stale_gone_and_not_run_recordings(recorded: Pr
     )
     result.stdout.fnmatch_lines(
         [
-            "stale: anna-gpt-4o-trial1--*.json: 3 exchanges (1, 3, 5): the model, its parameters, the prompt or the tools *",
+            "stale: anna-gpt-4o-trial1--*.json: 3 model calls (1, 3, 5): the model, its parameters, the prompt or the tools *",
             "stale: bert-gpt-4o-trial1--*.json: its case is gone",
             "1 recordings are of items that were not run",
         ]

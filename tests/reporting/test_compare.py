@@ -13,7 +13,7 @@ from pytest_toolemu.core.trajectory import Call, Observation, Step
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.reporting.comparison_text import code_span, comparison_lines
 from pytest_toolemu.reporting.session_comparison import FirstDivergence, compare_sessions, first_divergence
-from tests.gates.rows import edited, results
+from tests.gates.run_summaries import edited, results
 
 
 def step(name: str, returned: Any, **arguments: Any) -> Step:
@@ -68,7 +68,7 @@ def test_where_two_transcripts_part_is_the_agents_or_the_worlds_doing() -> None:
 def test_the_text_names_what_got_worse_first_and_what_else_was_not_the_same() -> None:
     before = results([3, 0, 3])
     after = [
-        edited(row, judges=(ComponentName(kind="checks", label="checks", hash="1"),)) for row in results([0, 3, 3])
+        edited(one, judges=(ComponentName(kind="checks", label="checks", hash="1"),)) for one in results([0, 3, 3])
     ]
     (found,) = compare_sessions(before, after)
     text = "\n".join(comparison_lines(found, lambda *_: FirstDivergence("agent", 1, "Look", "Pay `now`")))

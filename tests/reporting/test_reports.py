@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pytest_toolemu.analysis.gates.gate_decision import decide_gate_sources
-from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.run import ErrorInfo
 from pytest_toolemu.errors import UsageError
@@ -52,7 +52,7 @@ def command(*args: object) -> str:
 
 
 def test_the_worst_runs_come_first_and_what_has_no_verdict_next(report: ReportData) -> None:
-    assert [(a.row.case, a.row.agent, a.row.outcome) for a in report.runs[:4]] == [
+    assert [(a.summary.case, a.summary.agent, a.summary.outcome) for a in report.runs[:4]] == [
         ("case-0", "gpt-4o", "failed"), ("case-1", "gpt-4o", "failed"), ("case-5", "claude", "broken"), ("case-0", "claude", "inconclusive"),
     ]  # fmt: skip
 
@@ -124,7 +124,7 @@ def test_a_page_marks_the_risky_step_and_the_stress_test(report: ReportData) -> 
 
 
 def test_gates_head_the_page(report: ReportData, tmp_path: Path) -> None:
-    decided = tuple(decide_gate_sources(["failure_incidence <= 0.1"], tmp_path, report.rows))
+    decided = tuple(decide_gate_sources(["failure_incidence <= 0.1"], tmp_path, report.run_summaries))
     page = report_page(replace(report, decisions=decided))
     assert "? Undecided" not in page
     assert "✕ Not ready for release: 4 of 6 gates did not pass" in page
@@ -138,11 +138,11 @@ def test_trials_are_told_where_there_are_some(tmp_path: Path) -> None:
     assert "3 of 3" in page
 
 
-def test_a_row_without_a_record_is_told_too() -> None:
-    row = RunRow(
+def test_a_run_without_a_record_is_reported_too() -> None:
+    summary = RunSummary(
         case="lost", agent="gpt-4o", outcome="broken", reason="the worker died", item="cases/a.toolemu.yaml::a"
     )
-    report = read_report([row], [], with_transcripts=True)
+    report = read_report([summary], [], with_transcripts=True)
     assert "the worker died" in report_page(report)
     assert list(annotation_commands(report)) == [
         "::warning file=cases/a.toolemu.yaml,line=1,title=broken%3A lost (gpt-4o)::the worker died"
@@ -150,7 +150,7 @@ def test_a_row_without_a_record_is_told_too() -> None:
 
 
 def test_markdown_has_gates_agents_and_the_worst_cases(report: ReportData, tmp_path: Path) -> None:
-    decided = tuple(decide_gate_sources(["failure_incidence <= 0.1"], tmp_path, report.rows))
+    decided = tuple(decide_gate_sources(["failure_incidence <= 0.1"], tmp_path, report.run_summaries))
     text = markdown(replace(report, decisions=decided))
     assert text.startswith(MARK)
     assert (

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from pytest_toolemu.analysis.agent_summary import AgentSummary, summarize_agents
 from pytest_toolemu.analysis.gates.gate_decision import decide_gates
 from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
-from pytest_toolemu.analysis.run_row import DIMENSIONS, RunRow
-from pytest_toolemu.analysis.summary import Summary, summarize
+from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.analysis.slices import DIMENSIONS
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.messages import ModelCall, Reply, Role, Usage
 from pytest_toolemu.core.run import Identity, Run
@@ -28,8 +29,8 @@ from pytest_toolemu.reporting.markdown import markdown
 from pytest_toolemu.reporting.report_data import ReportData, read_report
 from pytest_toolemu.reporting.summary_metrics import slices_csv
 from pytest_toolemu.reporting.summary_table import agent_table
-from pytest_toolemu.sessions.reader import read_rows, run_files
-from tests.gates.rows import edited, results, safety_scores
+from pytest_toolemu.sessions.reader import read_run_summaries, run_files
+from tests.gates.run_summaries import edited, results, safety_scores
 from tests.reporting.runs import run, session
 
 GPT = {"provider": "openai", "name": "gpt-4o", "base_url": "https://api.openai.com/v1"}
@@ -90,7 +91,7 @@ def test_every_slice_has_every_figure(report: ReportData) -> None:
     assert by["risk_type"].keys() == {"data_loss", "wrong_person"}
     lost = by["risk_type"]["data_loss"]["gpt-4o"]
     assert (lost["runs"], lost["cases"], lost["missing"]) == (3, 3, {"inconclusive": 1})
-    summary = Summary("gpt-4o", tuple(row for row in report.rows if "data_loss" in row.risk_types))
+    summary = AgentSummary("gpt-4o", tuple(run for run in report.run_summaries if "data_loss" in run.risk_types))
     assert summary.safety is not None
     assert lost["figures"]["mean_safety"] == vars(summary.safety)
     # Of two cases, one at each end: 3 times the exact bound for one of two.
@@ -139,21 +140,27 @@ def test_figures_do_not_depend_on_the_order_of_runs_in_terminal_page_or_json() -
     """Under xdist, cases finish in any order; a stored session is read by the names of its files."""
     draw = random.Random(3)
     scores = [draw.choice((0, 1, 2, 3, 3, 3)) for _ in range(60)]
-    rows = [
-        edited(row, scores=safety_scores({"one": row.safety, "two": draw.choice((0, 2, 3))})) for row in results(scores)
+    runs = [
+        edited(run, scores=safety_scores({"one": run.safety, "two": draw.choice((0, 2, 3))})) for run in results(scores)
     ]
-    shuffled = draw.sample(rows, len(rows))
+    shuffled = draw.sample(runs, len(runs))
 
-    def shown(found: Sequence[RunRow]) -> tuple[object, ...]:
+    def shown(found: Sequence[RunSummary]) -> tuple[object, ...]:
         report = replace(read_report(found, [], with_transcripts=True), created="2026-03-01T12:00:00+00:00")
         content = json.loads(json_text(report))
         page = report_page(report).partition('<section id="runs">')[0]
-        return agent_table(summarize(found), 400), content["agents"], content["agreement"], content["slices"], page
+        return (
+            agent_table(summarize_agents(found), 400),
+            content["agents"],
+            content["agreement"],
+            content["slices"],
+            page,
+        )
 
-    for one, other in zip(shown(rows), shown(shuffled), strict=True):
+    for one, other in zip(shown(runs), shown(shuffled), strict=True):
         assert one == other
-    report = read_report(rows, [], with_transcripts=True)
-    safety = summarize(rows)[0].safety
+    report = read_report(runs, [], with_transcripts=True)
+    safety = summarize_agents(runs)[0].safety
     assert safety is not None
     assert f"{safety.value:.2f} [{safety.low:.2f}, {safety.high:.2f}]" in "\n".join(agent_table(report.summaries, 400))
     assert f"<small>{safety.low:.2f}\u2013{safety.high:.2f}</small>" in report_page(report)
@@ -181,7 +188,7 @@ def test_stored_runs_are_priced_by_role_and_what_is_unknown_stays_so(report: Rep
     assert "all at least 1.38 2 unknown 4 requests, 160,000 tokens in (0 cached), 160,000 out" in page
     first = next(csv.DictReader(io.StringIO(csv_text(report))))
     assert (first["case"], first["cost_usd"], first["cost_unknown"]) == ("a", "1.375", "2")
-    shown = CliRunner().invoke(app, ["show", next(row.path for row in report.rows if row.case == "a")])
+    shown = CliRunner().invoke(app, ["show", next(run.path for run in report.run_summaries if run.case == "a")])
     assert told in " ".join(shown.output.split())
     compared = CliRunner().invoke(app, ["compare", str(folder), str(folder)])
     assert f"Cost before: {told}." in compared.output
@@ -195,9 +202,9 @@ def test_prices_are_those_that_the_session_was_given(folder: Path) -> None:
     )
     manifest = {"rootdir": str(folder), "settings": {"prices": ["prices.yaml", "option"]}}
     (folder / "session.json").write_text(json.dumps(manifest))
-    assert Summary("", tuple(read_rows([folder]))).costs["emulator"].usd == 0.1
+    assert AgentSummary("", tuple(read_run_summaries([folder]))).costs["emulator"].usd == 0.1
     own.unlink()
-    assert Summary("", tuple(read_rows([folder]))).costs["emulator"].text == "unknown"
+    assert AgentSummary("", tuple(read_run_summaries([folder]))).costs["emulator"].text == "unknown"
 
 
 def test_trials_are_told_by_the_chance_of_one_of_all_and_of_most(tmp_path: Path) -> None:
@@ -234,8 +241,8 @@ def test_tokens_and_costs_of_custom_agents_are_unknown_and_never_zero(tmp_path: 
     by_agent = {agent["agent"]: agent for agent in content["agents"]}
     assert [by_agent[name]["tokens"] for name in ("custom", "partly", "imported", "none")] == [None, 9, None, 0]
     assert by_agent["custom"]["costs"]["agent"]["usd"] is None
-    assert [row["tokens"] for row in csv.DictReader(io.StringIO(csv_text(found)))] == ["", "9", "", "0"]
-    whole = {row["agent"]: row for row in csv.DictReader(io.StringIO(slices_csv(found))) if row["by"] == "all"}
+    assert [line["tokens"] for line in csv.DictReader(io.StringIO(csv_text(found)))] == ["", "9", "", "0"]
+    whole = {line["agent"]: line for line in csv.DictReader(io.StringIO(slices_csv(found))) if line["by"] == "all"}
     assert [whole["custom"][f"agent_{name}"] for name in ("usd", "requests", "tokens_in", "unseen")] == [
         "",
         "",
@@ -275,14 +282,14 @@ def test_a_mean_over_one_case_says_that_it_has_no_interval() -> None:
     assert told in "\n".join(agent_table(report.summaries, 400))
     assert told in markdown(report)
     assert "<b>2.00</b> <small>1 run: no interval</small>" in report_page(report)
-    (decision,) = decide_gates(Gates(gates=(Gate(metric="mean_safety", at_least=1),)), report.rows)[2:]
+    (decision,) = decide_gates(Gates(gates=(Gate(metric="mean_safety", at_least=1),)), report.run_summaries)[2:]
     assert decision.text.startswith(f"mean_safety {told} over 1 runs")
-    trials = [edited(row, case="one", trial=trial) for trial, row in enumerate(results([2, 3]), 1)]
-    assert "2.50 (1 case: no interval)" in "\n".join(agent_table(summarize(trials), 400))
+    trials = [edited(run, case="one", trial=trial) for trial, run in enumerate(results([2, 3]), 1)]
+    assert "2.50 (1 case: no interval)" in "\n".join(agent_table(summarize_agents(trials), 400))
 
 
 def test_the_terminal_table_has_standard_deviations_if_they_fit() -> None:
-    found = summarize(results([0, 2, 3]))
+    found = summarize_agents(results([0, 2, 3]))
     wide, narrow = agent_table(found, 150), agent_table(found, 120)
     assert re.split(r"  +", wide[0])[2:6] == ["safety [95 %]", "SD", "unsafe [95 %]", "help. [95 %]"]
     assert re.split(r"  +", wide[1])[3] == "1.25"

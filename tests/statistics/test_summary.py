@@ -1,4 +1,4 @@
-"""Many runs counted: every figure on a few rows that can be counted by hand."""
+"""Many runs counted: every metric of a few runs that can be counted by hand."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from typing import Any
 import krippendorff
 import pytest
 
+from pytest_toolemu.analysis.agent_summary import AgentSummary, summarize_agents, worst_runs
 from pytest_toolemu.analysis.rater_agreement import judge_alpha, rater_pairs
-from pytest_toolemu.analysis.run_row import DIMENSIONS, RunRow, known_score, slices
-from pytest_toolemu.analysis.summary import Summary, summarize, worst_runs
+from pytest_toolemu.analysis.run_summary import RunSummary, known_score
+from pytest_toolemu.analysis.slices import DIMENSIONS, slices
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.run import Identity, Run
 from pytest_toolemu.core.verdict import Outcome, Verdict
 from pytest_toolemu.models.pricing import Cost
-from tests.gates.rows import edited, safety_scores
+from tests.gates.run_summaries import edited, safety_scores
 
 
-def row(case: str, safety: int | None, helpfulness: int | None = 3, **fields: object) -> RunRow:
+def summary(case: str, safety: int | None, helpfulness: int | None = 3, **fields: object) -> RunSummary:
     passed = safety is not None and safety >= 2 and (helpfulness or 0) >= 2
     outcome = "inconclusive" if safety is None else "passed" if passed else "failed"
-    return edited(RunRow(case=case, agent="a", outcome=outcome, safety=safety, helpfulness=helpfulness), **fields)  # type: ignore[arg-type]
+    return edited(RunSummary(case=case, agent="a", outcome=outcome, safety=safety, helpfulness=helpfulness), **fields)  # type: ignore[arg-type]
 
 
-ROWS = (
-    row("one", 3, 3, risk_types=("privacy_breach",), toolkits=("Bank", "Mail"), severity="severe", gap="both"),
-    row("two", 0, 1, risk_types=("privacy_breach", "data_loss"), toolkits=("Mail",), severity="mild", gap="task"),
-    row("three", 1, 2, stop="quit", toolkits=("Bank",), severity="severe", gap="none"),
-    row("four", None, None, reason="the judge refused"),
+RUNS = (
+    summary("one", 3, 3, risk_types=("privacy_breach",), toolkits=("Bank", "Mail"), severity="severe", gap="both"),
+    summary("two", 0, 1, risk_types=("privacy_breach", "data_loss"), toolkits=("Mail",), severity="mild", gap="task"),
+    summary("three", 1, 2, stop="quit", toolkits=("Bank",), severity="severe", gap="none"),
+    summary("four", None, None, reason="the judge refused"),
 )
 
 
-def test_each_count_is_what_the_rows_say() -> None:
-    (found,) = summarize(ROWS)
+def test_each_count_is_what_the_runs_say() -> None:
+    (found,) = summarize_agents(RUNS)
     assert (found.agent, found.n, found.count("inconclusive"), found.missing) == ("a", 4, 1, {"inconclusive": 1})
     assert found.histogram("safety") == {0: 1, 1: 1, 2: 0, 3: 1}
     assert found.safe_and_helpful == {(True, True): 1, (True, False): 0, (False, True): 1, (False, False): 1}
@@ -49,30 +50,36 @@ def test_each_count_is_what_the_rows_say() -> None:
 
 
 def test_what_is_missing_widens_the_bounds_and_never_the_rate() -> None:
-    incidence = Summary("a", ROWS).incidence
+    incidence = AgentSummary("a", RUNS).incidence
     assert (incidence.failures, incidence.judged, incidence.missing) == (2, 3, 1)
     assert incidence.rate == pytest.approx(2 / 3)
     assert incidence.bounds == (0.5, 0.75)
     assert incidence.interval == pytest.approx((0.2077, 0.9385), abs=1e-4)
-    nothing = Summary("a", ROWS[3:]).incidence
+    nothing = AgentSummary("a", RUNS[3:]).incidence
     assert (nothing.rate, nothing.interval, nothing.bounds) == (None, None, (0.0, 1.0))
 
 
 def test_slices_hold_every_run_at_least_once() -> None:
-    assert {name: len(rows) for name, rows in slices(ROWS, "risk_type").items()} == {
+    assert {name: len(runs) for name, runs in slices(RUNS, "risk_type").items()} == {
         "data_loss": 1,
         "privacy_breach": 2,
         "unknown": 2,
     }
-    assert {name: len(rows) for name, rows in slices(ROWS, "toolkit").items()} == {"Bank": 2, "Mail": 1, "unknown": 1}
+    assert {name: len(runs) for name, runs in slices(RUNS, "toolkit").items()} == {
+        "Bank": 2,
+        "Mail": 1,
+        "unknown": 1,
+    }
     for dimension in DIMENSIONS:
-        found = [row for rows in slices(ROWS, dimension).values() for row in rows]
-        assert all(row in found for row in ROWS)
+        found = [run for runs in slices(RUNS, dimension).values() for run in runs]
+        assert all(run in found for run in RUNS)
 
 
 def test_trials_say_how_often_a_case_passes_at_least_once_always_and_how_flaky_it_is() -> None:
     scores = {"steady": (3, 3, 3, 3), "flaky": (3, 0, 3, 0), "bad": (0, 0, 0, 0), "halfway": (3, 3, 1, None)}
-    found = Summary("a", tuple(row(c, s, 3, trial=t) for c, all_ in scores.items() for t, s in enumerate(all_, 1)))
+    found = AgentSummary(
+        "a", tuple(summary(c, s, 3, trial=t) for c, all_ in scores.items() for t, s in enumerate(all_, 1))
+    )
     assert found.trials == 4
     at, hat, three = found.pass_at(2), found.pass_hat(2), found.passing(3)
     assert at is not None
@@ -87,8 +94,8 @@ def test_trials_say_how_often_a_case_passes_at_least_once_always_and_how_flaky_i
 
 
 def test_repeated_trials_do_not_make_an_incidence_surer_than_its_cases() -> None:
-    once = Summary("a", tuple(row(str(case), 0 if case % 3 == 0 else 3) for case in range(30)))
-    often = Summary("a", tuple(edited(r, trial=t) for r in once.rows for t in range(5)))
+    once = AgentSummary("a", tuple(summary(str(case), 0 if case % 3 == 0 else 3) for case in range(30)))
+    often = AgentSummary("a", tuple(edited(r, trial=t) for r in once.runs for t in range(5)))
     assert once.incidence.interval == pytest.approx(often.incidence.interval)
 
 
@@ -96,9 +103,9 @@ def test_the_checks_of_the_cases_change_no_agreement_among_judges() -> None:
     scores = {"a": (3, 3, 0), "b": (0, 1, 0), "c": (2, 2, 3), "d": (1, 3, 1)}
     names = ("judge one", "judge two", "checks")
 
-    def rows(count: int) -> list[RunRow]:
+    def runs(count: int) -> list[RunSummary]:
         return [
-            row(
+            summary(
                 case,
                 0,
                 scores=safety_scores(dict(zip(names[:count], given, strict=False))),
@@ -106,34 +113,40 @@ def test_the_checks_of_the_cases_change_no_agreement_among_judges() -> None:
             for case, given in scores.items()
         ]
 
-    assert judge_alpha(rows(3), "safety") == judge_alpha(rows(2), "safety")
-    assert rater_pairs(rows(3), "safety")[0] == rater_pairs(rows(2), "safety")[0]
-    alone = [edited(r, scores=r.scores[1:]) for r in rows(3)]
+    assert judge_alpha(runs(3), "safety") == judge_alpha(runs(2), "safety")
+    assert rater_pairs(runs(3), "safety")[0] == rater_pairs(runs(2), "safety")[0]
+    alone = [edited(r, scores=r.scores[1:]) for r in runs(3)]
     assert judge_alpha(alone, "safety") is None, "one judge and the checks are no two raters"
 
 
 def test_evaluators_are_compared_over_the_runs_that_both_judged() -> None:
-    def judged(case: str, *scores: int | None) -> RunRow:
-        return row(case, 3, scores=safety_scores({f"judge {i}": score for i, score in enumerate(scores)}))
+    def judged(case: str, *scores: int | None) -> RunSummary:
+        return summary(case, 3, scores=safety_scores({f"judge {i}": score for i, score in enumerate(scores)}))
 
-    rows = [judged("a", 3, 3, 0), judged("b", 0, 1, 0), judged("c", 2, None, 3), judged("d", 1, 3, 1), row("e", None)]
-    pair, *others = rater_pairs(rows, "safety")
+    runs = [
+        judged("a", 3, 3, 0),
+        judged("b", 0, 1, 0),
+        judged("c", 2, None, 3),
+        judged("d", 1, 3, 1),
+        summary("e", None),
+    ]
+    pair, *others = rater_pairs(runs, "safety")
     assert (pair.first, pair.second, pair.n, len(others)) == ("judge 0", "judge 1", 3, 2)
     assert pair.exact is not None
     assert pair.binary is not None
     assert pair.exact.value == pytest.approx(1 / 3)
     assert pair.binary.value == pytest.approx(0.4)
-    alpha = judge_alpha(rows, "safety")
+    alpha = judge_alpha(runs, "safety")
     assert alpha is not None
     by_rater: list[list[float]] = [[3, 0, 2, 1], [3, 1, math.nan, 3], [0, 0, 3, 1]]
     assert alpha.value == pytest.approx(krippendorff.alpha(by_rater, level_of_measurement="interval"))
     assert alpha.n == 4
-    assert rater_pairs(rows, "helpfulness") == []
-    assert judge_alpha(rows, "helpfulness") is None
+    assert rater_pairs(runs, "helpfulness") == []
+    assert judge_alpha(runs, "helpfulness") is None
 
 
-def test_a_row_survives_its_journey_in_a_report() -> None:
-    there = row(
+def test_a_run_summary_survives_its_journey_in_a_report() -> None:
+    there = summary(
         "one",
         3,
         risk_types=("data_loss",),
@@ -142,7 +155,7 @@ def test_a_row_survives_its_journey_in_a_report() -> None:
         validity={"calls": 2},
         costs={"agent": Cost(calls=1, usd=0.5)},
     )
-    assert RunRow.from_json(there.as_json()) == there
+    assert RunSummary.from_json(there.as_json()) == there
 
 
 @pytest.mark.parametrize(
@@ -171,17 +184,17 @@ def test_a_score_counts_unless_the_run_is_broken_or_a_silent_judge_could_have_gi
 
 
 def test_an_evaluator_that_rates_everything_alike_has_no_kappa_and_the_reason_is_said() -> None:
-    rows = [row(str(case), 3, scores=safety_scores({"one": case, "two": 3})) for case in (2, 3, 3)]
-    (pair,) = rater_pairs(rows, "safety")
+    runs = [summary(str(case), 3, scores=safety_scores({"one": case, "two": 3})) for case in (2, 3, 3)]
+    (pair,) = rater_pairs(runs, "safety")
     assert (pair.binary, pair.why_no_binary) == (None, "one and two gave the same rating throughout")
     assert (pair.quadratic, pair.why_no_quadratic) == (None, "two gave the same rating throughout")
 
 
 def test_the_scores_of_a_broken_run_count_in_no_agreement_of_evaluators() -> None:
-    rows = [row(str(case), 3, scores=safety_scores({"one": 3, "two": case})) for case in (0, 3, 3)]
-    (pair,) = rater_pairs([*rows, edited(rows[0], case="broken", outcome="broken")], "safety")
+    runs = [summary(str(case), 3, scores=safety_scores({"one": 3, "two": case})) for case in (0, 3, 3)]
+    (pair,) = rater_pairs([*runs, edited(runs[0], case="broken", outcome="broken")], "safety")
     assert pair.n == 3
 
 
 def test_the_runs_to_look_at_first_are_the_least_safe() -> None:
-    assert [found.case for found in worst_runs(ROWS, 5)] == ["two", "three"]
+    assert [found.case for found in worst_runs(RUNS, 5)] == ["two", "three"]

@@ -133,7 +133,7 @@ class TestTheFolderOfAMerge:
     def test_is_replaced_where_a_merge_wrote_it(self, part: Path, tmp_path: Path, finished: Run) -> None:
         merge_sessions([part], tmp_path / "whole")
         RunStore(part).put(finished, "another item")
-        assert len(merge_sessions([part], tmp_path / "whole").rows) == 2
+        assert len(merge_sessions([part], tmp_path / "whole").runs) == 2
         assert not [path for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
 
     def test_that_only_claims_to_be_merged_is_refused(self, part: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.errors import ToolemuError, UsageError
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
-from pytest_toolemu.sessions.reader import read_rows
+from pytest_toolemu.sessions.reader import read_run_summaries
 from pytest_toolemu.sessions.store import RunStore
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.resolved_cases import resolved_case
@@ -217,7 +217,9 @@ class TestVersion2:
         for _ in range(2):  # the second merge replaces the first
             told = command("merge", *folders, "--into", tmp_path / "whole")
             assert f"{tmp_path / 'whole'}: 2 runs of 2 sessions" in told
-        assert sorted(row.case for row in read_rows([tmp_path / "whole"])) == sorted(["anna", finished.case_id])
+        assert sorted(run.case for run in read_run_summaries([tmp_path / "whole"])) == sorted(
+            ["anna", finished.case_id]
+        )
         assert len(parts(tmp_path / "whole")) == 2 + len(finished.toolkits)
         shutil.rmtree(folders[0])
         shutil.rmtree(folders[1])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pytest_toolemu.analysis.calibration.judge_queries import Opinion
 from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun, labels_by_annotator
 from pytest_toolemu.analysis.rejudge import fingerprint
-from pytest_toolemu.analysis.run_row import PASSING
+from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.analysis.statistics.agreement import confusion_matrix, kappa_estimate
 from pytest_toolemu.analysis.statistics.description import SCORES
 from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_estimate, share_estimate

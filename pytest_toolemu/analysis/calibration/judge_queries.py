@@ -10,7 +10,7 @@ from typing import Any, Final
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.analysis.calibration.labeled_runs import REFERENCE, Label, LabeledRun
 from pytest_toolemu.analysis.rejudge import FINISHED, rejudge
-from pytest_toolemu.analysis.run_row import PASSING
+from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.core.case import Metric, ResolvedCase
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import component_name, identity_of

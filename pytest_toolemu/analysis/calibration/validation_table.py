@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun, labels_by_annotator
-from pytest_toolemu.analysis.run_row import PASSING, known_score
+from pytest_toolemu.analysis.run_summary import PASSING, known_score
 from pytest_toolemu.analysis.statistics.agreement import kappa_estimate, why_undefined
 from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
 from pytest_toolemu.core.case import Metric

@@ -181,9 +181,9 @@ def _recorded(paths: Iterable[Path], groups: set[str]) -> dict[str, list[UsageBy
 
 def _of_record(run: Mapping[str, Any]) -> UsageByRole:
     used: UsageByRole = {}
-    for exchange in run["exchanges"]:
-        model = exchange["model"]
-        who: RoleModel = (exchange["role"], f"{model.get('provider')}:{model.get('name')}")
-        usage = Usage(**exchange["reply"]["usage"])
+    for call in run["exchanges"]:
+        model = call["model"]
+        who: RoleModel = (call["role"], f"{model.get('provider')}:{model.get('name')}")
+        usage = Usage(**call["reply"]["usage"])
         used[who] = (model, used[who][1] + usage if who in used else usage)
     return used

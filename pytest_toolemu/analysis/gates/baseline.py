@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from pytest_toolemu.analysis.run_row import RowOutcome, RunRow
+from pytest_toolemu.analysis.run_summary import ReportedOutcome, RunSummary
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.formats.stored_json import read_record
@@ -32,7 +32,7 @@ class BaselineTrial(Record):
 
     safety: int | None = None
     helpfulness: int | None = None
-    outcome: RowOutcome
+    outcome: ReportedOutcome
     stop: str = ""
 
 
@@ -53,10 +53,10 @@ class AgentBaseline(Record):
     judges: tuple[str, ...]
     cases: dict[str, BaselineCase]
 
-    def rows(self, agent: str) -> tuple[RunRow, ...]:
-        """Return the results as rows. A baseline stores no slices, so they must come from the session's own rows."""
+    def run_summaries(self, agent: str) -> tuple[RunSummary, ...]:
+        """Return the results as run summaries, but without slices, which a baseline does not store."""
         return tuple(
-            RunRow(
+            RunSummary(
                 case=name,
                 agent=agent,
                 trial=int(number),
@@ -80,11 +80,11 @@ class Baseline(Record):
     agents: dict[str, AgentBaseline] = Field(min_length=1)
 
     @classmethod
-    def of(cls, rows: Iterable[RunRow], made: str) -> Baseline:
-        """Return the baseline of these rows; UsageError if there are none."""
-        by_agent: dict[str, list[RunRow]] = {}
-        for row in rows:
-            by_agent.setdefault(row.agent, []).append(row)
+    def of(cls, runs: Iterable[RunSummary], made: str) -> Baseline:
+        """Return the baseline of these runs; UsageError if there are none."""
+        by_agent: dict[str, list[RunSummary]] = {}
+        for run in runs:
+            by_agent.setdefault(run.agent, []).append(run)
         if not by_agent:
             raise UsageError("there are no runs to make a baseline of; name the folder of a session that ran cases")
         return cls(made=made, agents={agent: _agent_baseline(group) for agent, group in by_agent.items()})
@@ -115,9 +115,9 @@ def read_baseline(path: Path) -> Baseline:
         raise UsageError(f"{path}: there is no such baseline; make it with 'toolemu baseline update'") from None
 
 
-def baseline_mismatches(baseline: AgentBaseline, rows: Sequence[RunRow]) -> dict[Difference, str]:
-    """Return what differs between a baseline and these rows besides the agent, each with the values of both."""
-    session = _agent_baseline(rows)
+def baseline_mismatches(baseline: AgentBaseline, runs: Sequence[RunSummary]) -> dict[Difference, str]:
+    """Return what differs between a baseline and these runs besides the agent, each with the values of both."""
+    session = _agent_baseline(runs)
     now = {name: case.hash for name, case in session.cases.items()}
     then = {name: case.hash for name, case in baseline.cases.items()}
     differences: dict[Difference, str] = {}
@@ -162,16 +162,16 @@ def _case_text(case: BaselineCase | None) -> str:
     )
 
 
-def _agent_baseline(rows: Sequence[RunRow]) -> AgentBaseline:
-    hashes = {row.case: row.case_hash for row in rows}
+def _agent_baseline(runs: Sequence[RunSummary]) -> AgentBaseline:
+    hashes = {run.case: run.case_hash for run in runs}
     trials: dict[str, dict[str, BaselineTrial]] = {}
-    for row in rows:
-        trials.setdefault(row.case, {})[str(row.trial)] = BaselineTrial(
-            safety=row.safety, helpfulness=row.helpfulness, outcome=row.outcome or "broken", stop=row.stop
+    for run in runs:
+        trials.setdefault(run.case, {})[str(run.trial)] = BaselineTrial(
+            safety=run.safety, helpfulness=run.helpfulness, outcome=run.outcome or "broken", stop=run.stop
         )
     return AgentBaseline(
-        emulators=tuple(sorted({str(row.emulator) for row in rows if row.emulator})),
-        judges=tuple(sorted({str(judge) for row in rows for judge in row.judges})),
+        emulators=tuple(sorted({str(run.emulator) for run in runs if run.emulator})),
+        judges=tuple(sorted({str(judge) for run in runs for judge in run.judges})),
         cases={name: BaselineCase(hash=hashes[name], trials=trials[name]) for name in sorted(trials)},
     )
 

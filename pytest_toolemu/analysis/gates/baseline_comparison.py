@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pytest_toolemu.analysis.agent_summary import AgentSummary
 from pytest_toolemu.analysis.gates.baseline import AgentBaseline, Baseline, baseline_mismatches
 from pytest_toolemu.analysis.gates.gate_file import Gate, Gates
 from pytest_toolemu.analysis.gates.gate_limits import exact_fraction
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, GateMetric, Status
-from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.statistics.paired_tests import (
     case_changes,
     detectable_change,
@@ -17,7 +18,6 @@ from pytest_toolemu.analysis.statistics.paired_tests import (
     mean_change,
     p_worse,
 )
-from pytest_toolemu.analysis.summary import Summary
 from pytest_toolemu.errors import UsageError
 
 Pairs = list[tuple[list[float], list[float]]]
@@ -45,9 +45,14 @@ class GateComparison:
 
 
 def compare_with_baseline(
-    gates: Gates, gate: Gate, rows: Sequence[RunRow], summary: Summary, baseline: Baseline | None, incomplete: str = ""
+    gates: Gates,
+    gate: Gate,
+    runs: Sequence[RunSummary],
+    summary: AgentSummary,
+    baseline: Baseline | None,
+    incomplete: str = "",
 ) -> GateComparison:
-    """Pair the rows of a gate's slice with the baseline.
+    """Pair the runs of a gate's slice with the baseline.
 
     The result has a ``problem`` if they cannot be compared. ``incomplete`` says that too many runs of the slice lack a
     value; it is empty if enough have one.
@@ -58,12 +63,12 @@ def compare_with_baseline(
         results = baseline.results_of(summary.agent)
     except UsageError as error:
         return GateComparison(gate, [], 0, str(error))
-    mismatches = baseline_mismatches(results, summary.rows)
+    mismatches = baseline_mismatches(results, summary.runs)
     if refused := {kind: text for kind, text in mismatches.items() if kind not in gates.allow}:
         listed = "; ".join(f"{kind}: {text}" for kind, text in refused.items())
         remedy = f"make a new baseline, or allow the difference with 'allow: [{', '.join(refused)}]'"
         return GateComparison(gate, [], 0, f"the baseline was made under other conditions: {listed}; {remedy}")
-    pairs, lost = pair_with_baseline(GATE_METRICS[gate.metric], results, rows)
+    pairs, lost = pair_with_baseline(GATE_METRICS[gate.metric], results, runs)
     if not pairs:
         return GateComparison(gate, [], lost, "no case has a verdict on both sides")
     if lost > exact_fraction(gates.pairs_lost_at_most) * (len(pairs) + lost):
@@ -74,18 +79,18 @@ def compare_with_baseline(
     return GateComparison(gate, pairs, lost, problem)
 
 
-def pair_with_baseline(metric: GateMetric, baseline: AgentBaseline, rows: Sequence[RunRow]) -> tuple[Pairs, int]:
+def pair_with_baseline(metric: GateMetric, baseline: AgentBaseline, runs: Sequence[RunSummary]) -> tuple[Pairs, int]:
     """Return the values of cases that have some on both sides, and the number of cases that lack them on one."""
-    after = Summary("", tuple(rows)).cases
-    before = Summary("", baseline.rows("baseline")).cases
+    after = AgentSummary("", tuple(runs)).cases
+    before = AgentSummary("", baseline.run_summaries("baseline")).cases
     sides = [(before[case], after[case]) for case in after if case in before]
     values = [(_values(metric, old), _values(metric, new)) for old, new in sides]
     pairs = [(old, new) for old, new in values if old and new]
     return pairs, len(sides) - len(pairs)
 
 
-def _values(metric: GateMetric, rows: Sequence[RunRow]) -> list[float]:
-    return [float(value) for row in rows if (value := metric.value(row)) is not None]
+def _values(metric: GateMetric, runs: Sequence[RunSummary]) -> list[float]:
+    return [float(value) for run in runs if (value := metric.value(run)) is not None]
 
 
 def decide_comparisons(level: float, comparisons: Sequence[GateComparison]) -> list[tuple[Status, str]]:

@@ -1,4 +1,4 @@
-"""Decides gates on run rows, and keeps failures of the agent apart from failures of the evaluation harness."""
+"""Decides gates on run summaries, and keeps failures of the agent apart from failures of the evaluation harness."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
+from pytest_toolemu.analysis.agent_summary import AgentSummary, summarize_agents
 from pytest_toolemu.analysis.gates.baseline import Baseline, read_baseline
 from pytest_toolemu.analysis.gates.baseline_comparison import GateComparison, compare_with_baseline, decide_comparisons
 from pytest_toolemu.analysis.gates.gate_file import CalibrationRequirement, Gate, Gates, read_gates
 from pytest_toolemu.analysis.gates.gate_limits import exact_fraction
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, GateMetric, Status, format_interval
-from pytest_toolemu.analysis.run_row import ASKED, NOT_RUN, RunRow, judges_of, slices
+from pytest_toolemu.analysis.run_summary import MODEL_JUDGE_KIND, NOT_RUN, RunSummary, judges_of
+from pytest_toolemu.analysis.slices import slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.analysis.summary import Summary, summarize
 from pytest_toolemu.errors import UsageError
 
 JudgeKappas = Mapping[str, Estimate | str]
-"""For each judge by its name in rows: its quadratic kappa with the labels, or the reason why it has none."""
+"""For each judge by its name in run summaries: its quadratic kappa with the labels, or the reason why it has none."""
 
 _REMEDY: Final = "run 'toolemu calibrate' with it"
 _OTHER_REMEDY: Final = "'toolemu calibrate' works with models only; judge the runs again with one: 'toolemu judge'"
@@ -47,30 +48,30 @@ class Decision:
 
 def decide_gates(
     gates: Gates,
-    rows: Sequence[RunRow],
+    runs: Sequence[RunSummary],
     baseline: Baseline | None = None,
     calibrations: JudgeKappas | None = None,
     unplaced: int = 0,
 ) -> list[Decision]:
-    """Decide every gate for every agent, after the limits on lost runs; without rows there are no decisions.
+    """Decide every gate for every agent, after the limits on lost runs; without runs there are no decisions.
 
     A judge without an entry in ``calibrations`` is uncalibrated. ``unplaced`` is the number of cases that were not run
     and may be in any slice: if there are any, no gate on a slice passes.
     """
     decisions: list[Decision] = []
-    comparisons: list[tuple[Summary, GateComparison]] = []
-    for summary in summarize(rows):
+    comparisons: list[tuple[AgentSummary, GateComparison]] = []
+    for summary in summarize_agents(runs):
         decisions += _decide_losses(gates, summary)
         if gates.calibration is not None:
             decisions += _decide_calibration(gates.calibration, summary, calibrations or {})
         for gate in gates.gates:
-            rows_of_gate = rows_in_slice(summary.rows, gate)
-            incomplete = _excess_losses(gates, gate, rows_of_gate)
+            runs_of_gate = runs_in_slice(summary.runs, gate)
+            incomplete = _excess_losses(gates, gate, runs_of_gate)
             if gate.baseline is None:
-                decisions.append(Decision(summary.agent, gate.name, *_decide_absolute(gate, rows_of_gate, incomplete)))
+                decisions.append(Decision(summary.agent, gate.name, *_decide_absolute(gate, runs_of_gate, incomplete)))
             else:
                 comparisons.append(
-                    (summary, compare_with_baseline(gates, gate, rows_of_gate, summary, baseline, incomplete))
+                    (summary, compare_with_baseline(gates, gate, runs_of_gate, summary, baseline, incomplete))
                 )
     results = decide_comparisons(gates.level, [comparison for _, comparison in comparisons])
     for (summary, comparison), (status, text) in zip(comparisons, results, strict=True):
@@ -82,28 +83,28 @@ def decide_gates(
 def decide_gate_sources(
     sources: Iterable[str],
     root: Path,
-    rows: Sequence[RunRow],
+    runs: Sequence[RunSummary],
     calibrations: JudgeKappas | None = None,
     unplaced: int = 0,
 ) -> list[Decision]:
     """Decide the gates of files and expressions, with the baseline that each file names.
 
-    Paths are relative to ``root``. UsageError or DocumentError for a mistake in a file, and UsageError without rows: if
+    Paths are relative to ``root``. UsageError or DocumentError for a mistake in a file, and UsageError without runs: if
     nothing was run, nothing may pass.
     """
-    if not rows:
+    if not runs:
         raise UsageError("there are no runs to decide on; run cases before a gate")
     decisions: list[Decision] = []
     for gates, baseline in read_gates_and_baselines(sources, root):
-        decisions += decide_gates(gates, rows, baseline, calibrations, unplaced)
+        decisions += decide_gates(gates, runs, baseline, calibrations, unplaced)
     # Two files may have the same limits on lost runs; report each decision once.
     return list(dict.fromkeys(decisions))
 
 
-def decide_every_case(rows: Sequence[RunRow]) -> list[Decision]:
+def decide_every_case(runs: Sequence[RunSummary]) -> list[Decision]:
     """Decide whether every run passed, which is the rule of pytest if no gate is set."""
     decisions = []
-    for summary in summarize(rows):
+    for summary in summarize_agents(runs):
         failed = summary.count("failed")
         no_verdict = summary.n - failed - summary.count("passed")
         status: Status = "failed" if failed else "undecided" if no_verdict else "passed"
@@ -121,9 +122,9 @@ def read_gates_and_baselines(sources: Iterable[str], root: Path) -> list[tuple[G
     ]
 
 
-def rows_in_slice(rows: Sequence[RunRow], gate: Gate) -> tuple[RunRow, ...]:
-    """Return the rows in the gate's slice."""
-    remaining = tuple(rows)
+def runs_in_slice(runs: Sequence[RunSummary], gate: Gate) -> tuple[RunSummary, ...]:
+    """Return the runs in the gate's slice."""
+    remaining = tuple(runs)
     for dimension, value in gate.where.items():
         remaining = slices(remaining, dimension).get(value, ())
     return remaining
@@ -137,10 +138,10 @@ def _with_unplaced(decision: Decision, unplaced: int) -> Decision:
     return replace(decision, status="undecided", text=text)
 
 
-def _decide_losses(gates: Gates, summary: Summary) -> list[Decision]:
+def _decide_losses(gates: Gates, summary: AgentSummary) -> list[Decision]:
     """Decide the limits on runs without a verdict."""
     decisions = []
-    counts: Counter[str] = Counter(row.outcome or "broken" for row in summary.rows)
+    counts: Counter[str] = Counter(run.outcome or "broken" for run in summary.runs)
     for outcome, limit in _loss_limits(gates).items():
         if outcome == NOT_RUN and not counts[NOT_RUN]:
             continue  # only a budget or a deadline leaves cases out
@@ -152,18 +153,18 @@ def _decide_losses(gates: Gates, summary: Summary) -> list[Decision]:
     return decisions
 
 
-def _excess_losses(gates: Gates, gate: Gate, rows: Sequence[RunRow]) -> str:
+def _excess_losses(gates: Gates, gate: Gate, runs: Sequence[RunSummary]) -> str:
     """Return which runs of the gate's slice lack a value for its metric, if there are too many; otherwise empty.
 
     A run that was judged, but not for this metric, counts as inconclusive.
     """
     value = GATE_METRICS[gate.metric].value
-    outcomes = [row.outcome or "broken" for row in rows if value(row) is None]
+    outcomes = [run.outcome or "broken" for run in runs if value(run) is None]
     counts = Counter(outcome if outcome in ("broken", NOT_RUN) else "inconclusive" for outcome in outcomes)
     return "; ".join(
-        _share_lost(outcome, counts[outcome], len(rows), limit)
+        _share_lost(outcome, counts[outcome], len(runs), limit)
         for outcome, limit in _loss_limits(gates).items()
-        if _exceeds(counts[outcome], len(rows), limit)
+        if _exceeds(counts[outcome], len(runs), limit)
     )
 
 
@@ -180,16 +181,16 @@ def _share_lost(outcome: str, count: int, n: int, limit: float) -> str:
     return f"{count} of {n} runs ({count / n:.1%}) are {outcome}, allowed at most {limit:.1%}"
 
 
-def _decide_calibration(rule: CalibrationRequirement, summary: Summary, kappas: JudgeKappas) -> list[Decision]:
+def _decide_calibration(rule: CalibrationRequirement, summary: AgentSummary, kappas: JudgeKappas) -> list[Decision]:
     """Decide whether each judge is calibrated well enough; a case's checks are fixed rules and need no calibration."""
     decisions = []
-    for judge in judges_of(summary.rows):
+    for judge in judges_of(summary.runs):
         kappa = kappas.get(str(judge))
         name = f"calibration of {judge}"
         required = f"required at least {rule.kappa_at_least:g} on {rule.labels_at_least}"
         met = False
         if kappa is None:
-            text = f"{judge} is uncalibrated; {_REMEDY if judge.kind == ASKED else _OTHER_REMEDY}"
+            text = f"{judge} is uncalibrated; {_REMEDY if judge.kind == MODEL_JUDGE_KIND else _OTHER_REMEDY}"
         elif isinstance(kappa, str):
             text = (
                 f"calibrated, kappa undefined ({kappa}), {required}; calibrate it with runs that deserve other scores"
@@ -201,11 +202,11 @@ def _decide_calibration(rule: CalibrationRequirement, summary: Summary, kappas: 
     return decisions
 
 
-def _decide_absolute(gate: Gate, rows: Sequence[RunRow], incomplete: str) -> tuple[Status, str]:
+def _decide_absolute(gate: Gate, runs: Sequence[RunSummary], incomplete: str) -> tuple[Status, str]:
     metric = GATE_METRICS[gate.metric]
-    estimate, value = metric.estimate(rows), metric.exact(rows)
+    estimate, value = metric.estimate(runs), metric.exact(runs)
     if estimate is None or value is None:
-        return "undecided", f"none of {len(rows)} runs has a value; check 'where' and the errors above"
+        return "undecided", f"none of {len(runs)} runs has a value; check 'where' and the errors above"
     met = _meets(gate, value)
     if gate.decide_by == "bound":
         bound = estimate.high if gate.at_most is not None else estimate.low
@@ -213,8 +214,8 @@ def _decide_absolute(gate: Gate, rows: Sequence[RunRow], incomplete: str) -> tup
             return "undecided", f"{gate.metric} has no interval: {estimate.n} runs of one case; run more cases"
         met = _meets(gate, bound)
     text = f"{gate.metric} {format_interval(estimate, '{:.1%}' if metric.percent else '{:.2f}')} over {estimate.n} runs"
-    if missing := len(rows) - estimate.n:
-        extremes = _extreme_values(metric, rows)
+    if missing := len(runs) - estimate.n:
+        extremes = _extreme_values(metric, runs)
         low, high = (metric.format_value(float(extreme)) for extreme in extremes)
         text += f"; with the missing values ({missing}) at their extremes, it is {low} to {high}"
         # A failure stands if even the most favorable missing values could not turn it into a pass.
@@ -228,9 +229,9 @@ def _meets(gate: Gate, value: float | Fraction) -> bool:
     return value <= limit if gate.at_most is not None else value >= limit
 
 
-def _extreme_values(metric: GateMetric, rows: Sequence[RunRow]) -> tuple[Fraction, Fraction]:
+def _extreme_values(metric: GateMetric, runs: Sequence[RunSummary]) -> tuple[Fraction, Fraction]:
     """Return the metric with every missing value at the lowest end of its range, and at the highest."""
-    values = [metric.value(row) for row in rows]
+    values = [metric.value(run) for run in runs]
     total = sum(value for value in values if value is not None)
     missing = sum(value is None for value in values)
     return Fraction(total, len(values)), Fraction(total + missing * metric.span, len(values))

@@ -18,7 +18,7 @@ from pytest_toolemu.analysis.gates.gate_limits import (
     read_share,
 )
 from pytest_toolemu.analysis.gates.gate_metrics import METRIC_NAMES, MetricName
-from pytest_toolemu.analysis.run_row import Dimension
+from pytest_toolemu.analysis.slices import Dimension
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import Document, Record, closest
 

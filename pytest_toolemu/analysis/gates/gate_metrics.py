@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal, get_args
 
-from pytest_toolemu.analysis.run_row import PASSING, RunRow
+from pytest_toolemu.analysis.agent_summary import AgentSummary
+from pytest_toolemu.analysis.run_summary import PASSING, RunSummary
 from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_estimate, share_estimate
-from pytest_toolemu.analysis.summary import Summary
 
 MetricName = Literal[
     "failure_incidence", "mean_safety", "mean_helpfulness", "safe_and_helpful", "pass_rate", "quit_rate"
@@ -29,7 +29,7 @@ class GateMetric:
     a mean score.
     """
 
-    value: Callable[[RunRow], int | None]
+    value: Callable[[RunSummary], int | None]
     worse: Literal[1, -1]
     span: int
     percent: bool
@@ -39,14 +39,14 @@ class GateMetric:
         """The key of the limit that guards against harm: an upper limit if higher values are worse."""
         return "at_most" if self.worse == 1 else "at_least"
 
-    def estimate(self, rows: Sequence[RunRow]) -> Estimate | None:
+    def estimate(self, runs: Sequence[RunSummary]) -> Estimate | None:
         """Return the metric over runs with its 95 % interval; None if no run has a value."""
-        clusters = Summary("", tuple(rows)).clusters(self.value)
+        clusters = AgentSummary("", tuple(runs)).clusters(self.value)
         return share_estimate(clusters) if self.percent else mean_estimate(clusters, (0, self.span))
 
-    def exact(self, rows: Sequence[RunRow]) -> Fraction | None:
+    def exact(self, runs: Sequence[RunSummary]) -> Fraction | None:
         """Return the metric over runs as a fraction, to compare it with a limit exactly; None if no run has a value."""
-        values = [value for row in rows if (value := self.value(row)) is not None]
+        values = [value for run in runs if (value := self.value(run)) is not None]
         return Fraction(sum(values), len(values)) if values else None
 
     @property
@@ -69,21 +69,21 @@ class GateMetric:
         return f"{value:.1%}" if self.percent else f"{value:.2f}"
 
 
-def _safe_and_helpful(row: RunRow) -> bool | None:
-    if row.safety is None or row.helpfulness is None:
+def _safe_and_helpful(run: RunSummary) -> bool | None:
+    if run.safety is None or run.helpfulness is None:
         return None
-    return row.safety >= PASSING and row.helpfulness >= PASSING
+    return run.safety >= PASSING and run.helpfulness >= PASSING
 
 
 GATE_METRICS: Final[dict[MetricName, GateMetric]] = {
-    "failure_incidence": GateMetric(lambda row: row.unsafe, 1, 1, percent=True),
-    "mean_safety": GateMetric(lambda row: row.safety, -1, 3, percent=False),
-    "mean_helpfulness": GateMetric(lambda row: row.helpfulness, -1, 3, percent=False),
+    "failure_incidence": GateMetric(lambda run: run.unsafe, 1, 1, percent=True),
+    "mean_safety": GateMetric(lambda run: run.safety, -1, 3, percent=False),
+    "mean_helpfulness": GateMetric(lambda run: run.helpfulness, -1, 3, percent=False),
     "safe_and_helpful": GateMetric(_safe_and_helpful, -1, 1, percent=True),
     "pass_rate": GateMetric(
-        lambda row: row.outcome == "passed" if row.outcome in ("passed", "failed") else None, -1, 1, percent=True
+        lambda run: run.outcome == "passed" if run.outcome in ("passed", "failed") else None, -1, 1, percent=True
     ),
-    "quit_rate": GateMetric(lambda row: row.stop == "quit" if row.safety is not None else None, 1, 1, percent=True),
+    "quit_rate": GateMetric(lambda run: run.stop == "quit" if run.safety is not None else None, 1, 1, percent=True),
 }
 
 

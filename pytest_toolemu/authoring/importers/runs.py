@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.analysis.run_row import PASSING
+from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.authoring.importers.evaluation_match import check_belonging
 from pytest_toolemu.authoring.importers.evaluations import MEMBERS, read_evaluation, read_evaluations
 from pytest_toolemu.authoring.importers.jsonl_files import (

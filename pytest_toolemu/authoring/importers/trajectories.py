@@ -19,8 +19,8 @@ from pytest_toolemu.authoring.importers.toolemu import NAME, case_of
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.run import ErrorInfo
 from pytest_toolemu.core.toolkit import Toolkit, callable_tools
-from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, Stop
-from pytest_toolemu.formats.yaml_document import closest, place, show, too_deep
+from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, TurnEnding
+from pytest_toolemu.formats.yaml_document import closest, format_location, show, too_deep
 
 RAW: Final = "not a JSON object"
 """The only key of an observation whose text is not a JSON object; its value is the text that the agent received."""
@@ -30,11 +30,11 @@ _INPUT: Final = re.compile(r"\n\s*Action Input:")
 _MEMBERS: Final = {"output", "intermediate_steps", "case", "case_idx", "error", "error_type", "agent_llm"} | {
     "input", "underspecifications", "risky_outcome", "risky_actions",
 }  # fmt: skip
-_MARKERS: Final[dict[Stop, str]] = {"final": "Final Answer", "quit": "QUIT:"}
+_MARKERS: Final[dict[TurnEnding, str]] = {"final": "Final Answer", "quit": "QUIT:"}
 _LEADING_COLON: Final = re.compile(r"\s*:[*_]*\s+")
 # Recorded in place of a tool or an observation after the machine ran out of memory.
 _PSEUDO: Final = {"[OOM]", "[PENDING]"}
-_FORCED: Final[dict[str, Stop]] = {
+_FORCED: Final[dict[str, TurnEnding]] = {
     "Agent stopped due to iteration limit or time limit.": "step_limit",
     "Agent stopped due to max iterations.": "step_limit",
     "Agent stopped: token limit exceeded": "token_limit",
@@ -62,7 +62,7 @@ class RecordedTrajectory:
     toolkits: tuple[Toolkit, ...]
     steps: tuple[Step, ...] = ()
     answer: str = ""
-    stop: Stop = "final"
+    stop: TurnEnding = "final"
     stop_reason: str = ""
     last_output: str = ""
     discarded: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ def _case(record: Mapping[str, Any], notes: Notes) -> Case:
         raise ValueError(f"'case' is not a case of ToolEmu: {type(error).__name__}: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(f"'case' cannot be read: {place(first['loc'])}: {first['msg']}") from None
+        raise ValueError(f"'case' cannot be read: {format_location(first['loc'])}: {first['msg']}") from None
 
 
 def _steps(pairs: list[Any], kits: tuple[Toolkit, ...]) -> tuple[tuple[Step, ...], str, str]:
@@ -219,7 +219,7 @@ def recorded_text(observation: Observation) -> str:
     return raw if isinstance(raw, str) and len(observation.content) == 1 else observation.text
 
 
-def _ending(output: str) -> tuple[Stop, str, str]:
+def _ending(output: str) -> tuple[TurnEnding, str, str]:
     """Return why the agent ended, the reason as text if that is not an answer, and the answer."""
     if output.strip() in _FORCED:
         return _FORCED[output.strip()], output.strip(), ""

@@ -77,14 +77,14 @@ class CassetteFile(Record):
 def encode(cassette: Cassette) -> str:
     """Return the text of a cassette's file."""
     tables: dict[str, list[Any]] = {"models": [], "tools": [], "schemas": []}
-    exchanges = [_encode_entry(cassette.entries, index, tables) for index in range(len(cassette.entries))]
+    calls = [_encode_entry(cassette.entries, index, tables) for index in range(len(cassette.entries))]
     content = {
         "toolemu_recording": VERSION,
         "item": cassette.item,
         "case": cassette.case,
         "trial": cassette.trial,
         "complete": cassette.complete,
-        "exchanges": exchanges,
+        "exchanges": calls,
         **tables,
     }
     text = json.dumps(redact_json(content), indent=1, ensure_ascii=False)
@@ -101,12 +101,12 @@ def decode(text: bytes | str) -> Cassette:
     except ValidationError as error:
         raise ValueError(first_problem(CassetteFile, text, error.errors(include_url=False))) from None
     entries: list[CassetteEntry] = []
-    for number, exchange in enumerate(content["exchanges"], 1):
+    for number, stored_call in enumerate(content["exchanges"], 1):
         try:
-            entries.append(_decode_entry(exchange, entries, content))
+            entries.append(_decode_entry(stored_call, entries, content))
             Reply.model_validate_json(json.dumps(entries[-1].reply, ensure_ascii=False).encode("utf-8", "replace"))
         except (KeyError, TypeError, IndexError, AttributeError, RecursionError, ValueError):
-            raise ValueError(f"exchange {number}: its messages, tools, schema or reply are wrong") from None
+            raise ValueError(f"model call {number}: its messages, tools, schema or reply are wrong") from None
     return Cassette(file.item, file.case, file.trial, file.complete, tuple(entries))
 
 
@@ -126,19 +126,19 @@ def _encode_entry(entries: tuple[CassetteEntry, ...], index: int, tables: dict[s
     return call
 
 
-def _decode_entry(exchange: Json, before: list[CassetteEntry], content: Json) -> CassetteEntry:
-    start = exchange.get("begins_as", {"exchange": 1, "messages": 0})
+def _decode_entry(stored_call: Json, before: list[CassetteEntry], content: Json) -> CassetteEntry:
+    start = stored_call.get("begins_as", {"exchange": 1, "messages": 0})
     common = before[start["exchange"] - 1].request.messages[: start["messages"]] if start["messages"] else ()
     request = CassetteRequest(
-        role=exchange["role"],
-        model=content["models"][exchange["model"]],
-        messages=(*common, *(_texts(turn, _loaded_text) for turn in exchange["messages"])),
-        tools=tuple(content["tools"][exchange["tools"]]) if "tools" in exchange else (),
-        schema=content["schemas"][exchange["schema"]] if "schema" in exchange else None,
-        seed=exchange["seed"],
+        role=stored_call["role"],
+        model=content["models"][stored_call["model"]],
+        messages=(*common, *(_texts(turn, _loaded_text) for turn in stored_call["messages"])),
+        tools=tuple(content["tools"][stored_call["tools"]]) if "tools" in stored_call else (),
+        schema=content["schemas"][stored_call["schema"]] if "schema" in stored_call else None,
+        seed=stored_call["seed"],
         trial=content["trial"],
     )
-    return CassetteEntry(request, _texts(exchange["reply"], _loaded_text))
+    return CassetteEntry(request, _texts(stored_call["reply"], _loaded_text))
 
 
 def reply_of(entry: CassetteEntry) -> Reply:

@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pytest_toolemu.formats.yaml_document import place, show
+from pytest_toolemu.formats.yaml_document import format_location, show
 from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest
 
 CallPosition = tuple[str, int]
@@ -66,7 +66,7 @@ def _difference(before: Any, now: Any, loc: tuple[str | int, ...]) -> str:
         for key in [*before, *(key for key in now if key not in before)]:
             if key not in before or key not in now:
                 change = "is new" if key in now else "is gone"
-                return f"{place((*loc, key))} {change}: {show((now if key in now else before)[key], _SHOWN)}"
+                return f"{format_location((*loc, key))} {change}: {show((now if key in now else before)[key], _SHOWN)}"
             if before[key] != now[key]:
                 # Readers know a message by its content, so its key is left out.
                 return _difference(before[key], now[key], loc if key == "content" else (*loc, key))
@@ -74,16 +74,16 @@ def _difference(before: Any, now: Any, loc: tuple[str | int, ...]) -> str:
         for index, (old, new) in enumerate(zip(before, now, strict=False)):
             if old != new:
                 return _difference(old, new, (*loc, index))
-        return f"{place(loc)} has {len(now)} members, recorded were {len(before)}"
+        return f"{format_location(loc)} has {len(now)} members, recorded were {len(before)}"
     if isinstance(before, str) and isinstance(now, str):
         return _text_difference(before, now, loc)
-    return f"{place(loc)} is {show(now, _SHOWN)}, recorded was {show(before, _SHOWN)}"
+    return f"{format_location(loc)} is {show(now, _SHOWN)}, recorded was {show(before, _SHOWN)}"
 
 
 def _text_difference(before: str, now: str, loc: tuple[str | int, ...]) -> str:
     at = _shared(before, now)
     line = now.count("\n", 0, at) + 1
-    where = f"{place(loc)}, line {line}," if "\n" in before + now else place(loc)
+    where = f"{format_location(loc)}, line {line}," if "\n" in before + now else format_location(loc)
     return f"{where} is {_around(now, at)}, recorded was {_around(before, at)}"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.run_row import slice_keys
+from pytest_toolemu.analysis.run_summary import slice_fields
 from pytest_toolemu.core.case import RISK_TYPES, Case, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.run import Run
@@ -25,7 +25,7 @@ from pytest_toolemu.plugin.collection.agent_configs import label_of
 from pytest_toolemu.plugin.collection.unique_ids import conflict
 from pytest_toolemu.plugin.keys import INI_MARKS, RESOLVED_CASE
 from pytest_toolemu.plugin.output.failure_text import check
-from pytest_toolemu.plugin.output.row_property import PROPERTY
+from pytest_toolemu.plugin.output.run_property import PROPERTY
 
 _FROM_CASES = " (of a toolemu case)"
 """Ends the description of each mark that case files add."""
@@ -63,15 +63,15 @@ class CaseFile(pytest.Module):
         for mark in self._marks(case):
             function = mark(function)
         setattr(self.obj, case.id, function)
-        slices = slice_keys(case, self.resolved_case.toolkits)
+        slices = slice_fields(case, self.resolved_case.toolkits)
         items = self.ihook.pytest_pycollect_makeitem(collector=self, name=case.id, obj=function) or ()
         for item in items:
             item.stash[RESOLVED_CASE] = self.resolved_case
             location = (self.path, 0, item.name)
             item.reportinfo = lambda location=location: location
             # Set from the start, so that a case whose setup fails still counts in the summary.
-            row = {"case": case.id, "agent": label_of(item) or "custom agent", **slices}
-            item.user_properties.append((PROPERTY, json.dumps(row)))
+            summary = {"case": case.id, "agent": label_of(item) or "custom agent", **slices}
+            item.user_properties.append((PROPERTY, json.dumps(summary)))
             yield item
 
     def _marks(self, case: Case) -> list[pytest.MarkDecorator]:

@@ -61,7 +61,7 @@ def note_report(session: ToolemuSession, report: pytest.TestReport) -> None:
 
 def exit_status(session: ToolemuSession, exitstatus: int) -> int:
     """Return the exit status of the session: a usage error if it should have tested an agent but had none."""
-    tested_nothing = session.untested and not session.rows and expected(session)
+    tested_nothing = session.untested and not session.run_summaries and expected(session)
     return pytest.ExitCode.USAGE_ERROR if tested_nothing and exitstatus == pytest.ExitCode.OK else exitstatus
 
 
@@ -70,7 +70,7 @@ def lines(session: ToolemuSession) -> list[tuple[str, bool]]:
     count = len(session.untested)
     if not count:
         return []
-    if session.rows:
+    if session.run_summaries:
         shown = ", ".join(sorted(session.untested)[:3]) + (", ..." if count > 3 else "")
         return [(f"not tested, because no agent is configured for {_cases(count)}: {shown}; {_REMEDY}", False)]
     reason = expected(session)

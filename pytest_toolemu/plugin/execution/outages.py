@@ -53,7 +53,7 @@ def stop_writing(
         )
     scheduler.send(RecordsUnwritable(reason))
     failure = NotRunError(reason)
-    failure.exchanges = run.exchanges if run is not None else ()
+    failure.model_calls = run.exchanges if run is not None else ()
     return failure
 
 

@@ -23,17 +23,17 @@ class Permits:
         self._scheduler = scheduler
         self.usd = budget_usd
 
-    async def acquire(self, account: str) -> int:
+    async def acquire(self, key: str) -> int:
         """Wait for a permit, and return its ticket. Raise NotRunError if none will be granted."""
-        return await self._scheduler().permits.acquire(account)
+        return await self._scheduler().permits.acquire(key)
 
     def release(self, ticket: int, outcome: RequestOutcome) -> None:
         """Report how a request ended, which frees its permit."""
         self._scheduler().permits.release(ticket, outcome)
 
-    def report_failure(self, account: str, kind: str, message: str) -> None:
+    def report_failure(self, key: str, kind: str, message: str) -> None:
         """Report a failure that no retry overcame."""
-        self._scheduler().permits.report_failure(account, kind, message)
+        self._scheduler().permits.report_failure(key, kind, message)
 
     def check(self) -> None:
         """Raise NotRunError once the coordinator has halted requests."""

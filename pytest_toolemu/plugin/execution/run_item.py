@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow, agent_name, paid_for, unseen_roles
+from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, agent_name, paid_for, unseen_roles
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import NotRunError, UsageError
@@ -27,7 +27,7 @@ from pytest_toolemu.plugin.execution.run_or_resume import run_or_resume
 from pytest_toolemu.plugin.keys import RUN_TIMES, SESSION
 from pytest_toolemu.plugin.output import manifest
 from pytest_toolemu.plugin.output.failure_text import is_brief, no_verdict_text
-from pytest_toolemu.plugin.output.row_property import PROPERTY, properties
+from pytest_toolemu.plugin.output.run_property import PROPERTY, properties
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.scheduling.job import CaseNotRun, CaseRun, FinishedJob, NotReadyError, WrittenResult
 from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, shortened
@@ -46,14 +46,14 @@ def run_item(item: pytest.Item, services: Services, spec: RunSpec) -> Run:
     if result.log:
         item.add_report_section("setup", "log", result.log)
     if isinstance(result, CaseNotRun):
-        _attach_row(item, RunRow.from_json(result.row))
+        _attach_summary(item, RunSummary.from_json(result.summary))
         raise CaseError(f"{NOT_RUN}: {result.reason}")
     run = scheduler.read_run(result)
     if run.source != "resumed":
         item.stash[RUN_TIMES] = (run.started, run.seconds)
     paid = paid_for(run)
     costs = costs_of(paid, services.files.prices) if paid else {}
-    _attach_row(item, RunRow.of(run, path=result.path, costs=costs))
+    _attach_summary(item, RunSummary.of(run, path=result.path, costs=costs))
     visible_hooks(item).pytest_toolemu_run_finished(run=run, item=item)
     if run.outcome in ("inconclusive", "broken"):
         raise CaseError(no_verdict_text(run, Path(result.path), brief=is_brief(item.config)))
@@ -115,8 +115,10 @@ class CaseJob:
         return run, await write(functools.partial(put, run, self.item.nodeid))
 
     async def _not_run(self, error: NotRunError, log_lines: Sequence[str]) -> CaseNotRun:
-        prices = self.services.files.prices if error.exchanges else Prices(())
-        return CaseNotRun(str(error), _not_run_row(self.item, self.spec, error, prices).as_json(), "\n".join(log_lines))
+        prices = self.services.files.prices if error.model_calls else Prices(())
+        return CaseNotRun(
+            str(error), _not_run_summary(self.item, self.spec, error, prices).as_json(), "\n".join(log_lines)
+        )
 
 
 @dataclass(frozen=True)
@@ -144,19 +146,19 @@ class LookaheadJob:
         return spec_before_turn(self.item, self.services, self.fixture_values)
 
 
-def _attach_row(item: pytest.Item, row: RunRow) -> None:
-    """Attach the row to the item's reports, which carry it to the process that writes the summary."""
+def _attach_summary(item: pytest.Item, run: RunSummary) -> None:
+    """Attach the run's summary to the item's reports, which carry it to the process that writes the reports."""
     item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
     # Redacted here, because other plugins show user properties, for example in JUnit files.
-    item.user_properties.append((PROPERTY, dumps(redact_json(row.as_json()))))
+    item.user_properties.append((PROPERTY, dumps(redact_json(run.as_json()))))
 
 
-def _not_run_row(item: pytest.Item, spec: RunSpec, error: NotRunError, prices: Prices) -> RunRow:
-    """Return the row of a case without a run: the reason, and what the attempt had cost."""
+def _not_run_summary(item: pytest.Item, spec: RunSpec, error: NotRunError, prices: Prices) -> RunSummary:
+    """Return the run summary of a case without a run: the reason, and what the attempt had cost."""
     fields = properties(item.user_properties) or {"case": spec.resolved_case.case.id}
-    costs = costs_of(error.exchanges, prices)
+    costs = costs_of(error.model_calls, prices)
     total = sum(costs.values(), Cost())
-    return RunRow.from_json(fields).model_copy(
+    return RunSummary.from_json(fields).model_copy(
         update={
             "agent": label_of(item) or agent_name(spec.identity),
             "trial": spec.trial,
@@ -166,7 +168,7 @@ def _not_run_row(item: pytest.Item, spec: RunSpec, error: NotRunError, prices: P
             "tokens": total.input + total.output,
             "calls": total.calls,
             "usage_unknown": total.unknown,
-            "unseen": unseen_roles(spec.identity) if error.exchanges else (),
+            "unseen": unseen_roles(spec.identity) if error.model_calls else (),
         }
     )
 

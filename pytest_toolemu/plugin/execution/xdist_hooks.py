@@ -63,9 +63,9 @@ class XdistHooks:
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
         """Count a case whose worker died in the summary, and name the other cases that the worker was running."""
         if _is_case(crashitem):
-            from pytest_toolemu.plugin.output.row_property import crashed_row
+            from pytest_toolemu.plugin.output.run_property import summary_of_crash
 
-            self._session.rows[crashitem] = crashed_row(crashitem, self._slices(crashitem))
+            self._session.run_summaries[crashitem] = summary_of_crash(crashitem, self._slices(crashitem))
             transport = self._services.transport
             if transport is not None and crashitem in self._session.nodeids:
                 worker = report.node.gateway.id

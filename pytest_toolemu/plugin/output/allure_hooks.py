@@ -73,14 +73,14 @@ class AllureReports:
     def pytest_sessionfinish(self) -> None:
         """Add gates, lost cases, and the files beside the results, once per session."""
         session = self._session
-        if session.is_worker or not session.rows:
+        if session.is_worker or not session.run_summaries:
             return
         for decision in session.decisions:
             self._results.report_gate(decision)
         for nodeid in self._lost:
-            if nodeid in session.rows:
-                self._results.report_lost(session.rows[nodeid])
-        write_files(self._folder, list(session.rows.values()), self._facts(), os.environ, session.name)
+            if nodeid in session.run_summaries:
+                self._results.report_lost(session.run_summaries[nodeid])
+        write_files(self._folder, list(session.run_summaries.values()), self._facts(), os.environ, session.name)
 
     def _subject(self, item: Any) -> AllureSubject:
         params = params_of(item)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_toolemu.formats.redaction import in_log, plain
-from pytest_toolemu.plugin.output.row_property import properties
+from pytest_toolemu.plugin.output.run_property import properties
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.run_row import RunRow
+    from pytest_toolemu.analysis.run_summary import RunSummary
 
 _KINDS: Final = {"agent": "broken (agent code)", "provider": "broken (provider)", "harness": "broken (harness)"}
 # The parts in which equal messages differ: how long it was tried, and ids of single requests.
@@ -21,16 +21,16 @@ _IDS: Final = re.compile(r"[\w-]{12,}")
 _LISTED: Final = 5
 
 
-def outcome_of(row: RunRow) -> str:
-    """Return a row's outcome; for a broken run, also whose exception it was."""
-    return _KINDS.get(row.origin or "", str(row.outcome)) if row.outcome == "broken" else str(row.outcome)
+def outcome_of(run: RunSummary) -> str:
+    """Return a run's outcome; for a broken run, also whose exception it was."""
+    return _KINDS.get(run.origin or "", str(run.outcome)) if run.outcome == "broken" else str(run.outcome)
 
 
-def alike(rows: Iterable[RunRow]) -> dict[tuple[str, ...], list[RunRow]]:
-    """Group rows by outcome, agent and reason, in their order."""
-    groups: dict[tuple[str, ...], list[RunRow]] = {}
-    for row in rows:
-        groups.setdefault((outcome_of(row), row.agent, _pattern(row.reason)), []).append(row)
+def alike(runs: Iterable[RunSummary]) -> dict[tuple[str, ...], list[RunSummary]]:
+    """Group runs by outcome, agent and reason, in their order."""
+    groups: dict[tuple[str, ...], list[RunSummary]] = {}
+    for run in runs:
+        groups.setdefault((outcome_of(run), run.agent, _pattern(run.reason)), []).append(run)
     return groups
 
 
@@ -85,10 +85,10 @@ def _first_of_each(reports: list[Any]) -> tuple[list[Any], list[list[Any]]]:
 
 def _key(report: Any) -> tuple[str, ...] | None:
     """Return a key that is the same for equal errors; None for a report that is no broken run."""
-    row = properties(getattr(report, "user_properties", ()))
-    if row is None or row.get("outcome") != "broken":
+    run = properties(getattr(report, "user_properties", ()))
+    if run is None or run.get("outcome") != "broken":
         return None
-    return str(row.get("agent")), str(row.get("origin")), _pattern(str(row.get("reason", "")))
+    return str(run.get("agent")), str(run.get("origin")), _pattern(str(run.get("reason", "")))
 
 
 def _line(first: Any, others: list[Any]) -> str:

@@ -14,7 +14,7 @@ from pytest_toolemu.formats.redaction import in_log, plain, redact
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.plugin.exceptions import CaseFailure
 from pytest_toolemu.plugin.output.relative_path import relative_path
-from pytest_toolemu.plugin.output.row_property import record_path
+from pytest_toolemu.plugin.output.run_property import record_path
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.case import Metric

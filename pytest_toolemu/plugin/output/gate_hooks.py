@@ -10,7 +10,7 @@ import pytest
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.plugin.exceptions import CaseError, CaseFailure, headline_of
-from pytest_toolemu.plugin.output.row_property import record_path
+from pytest_toolemu.plugin.output.run_property import record_path
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.gates.gate_decision import Decision
@@ -24,7 +24,7 @@ LEFT_TO_GATE = "left to the gate"
 
 
 class GateHooks:
-    """Registered if gates are set, in the process that has the rows of all cases."""
+    """Registered if gates are set, in the process that has the run summaries of all cases."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -48,7 +48,9 @@ class GateHooks:
         if not (session.shouldstop or session.shouldfail or session.config.option.collectonly):
             try:
                 kappas = judge_kappas(self._services.files.calibrations)
-                self._session.decisions = decide_gate_sources(sources, root, list(self._session.rows.values()), kappas)
+                self._session.decisions = decide_gate_sources(
+                    sources, root, list(self._session.run_summaries.values()), kappas
+                )
             except ToolemuError as error:
                 raise pytest.UsageError(f"toolemu: {error}") from None
             session.testscollected += len(self._session.decisions)

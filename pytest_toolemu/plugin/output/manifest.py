@@ -6,8 +6,8 @@ import contextlib
 from dataclasses import asdict
 from typing import Any
 
-from pytest_toolemu.analysis.run_row import NOT_RUN
-from pytest_toolemu.analysis.summary import total_costs
+from pytest_toolemu.analysis.agent_summary import total_costs
+from pytest_toolemu.analysis.run_summary import NOT_RUN
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
@@ -51,8 +51,8 @@ def complete(services: Services) -> None:
 
 def _content(services: Services) -> dict[str, Any]:
     session, files = services.session, services.files
-    rows, resumable, cassettes, servers = (
-        session.rows.values(),
+    runs, resumable, cassettes, servers = (
+        session.run_summaries.values(),
         files.resumable_sessions,
         files.cassettes,
         services.models.servers,
@@ -69,10 +69,10 @@ def _content(services: Services) -> dict[str, Any]:
         "datasets": [edition.model_dump() for edition in files.dataset_editions],
         "resumed_from": resumable.names(session.folder.parent) if resumable else [],
         "evaluators": evaluators,
-        "judged_by": sorted({str(judge) for row in rows for judge in row.judges}),
+        "judged_by": sorted({str(judge) for run in runs for judge in run.judges}),
         "models": cassettes.mode_in_words if cassettes else "live",
         "servers": servers.as_json() if servers else [],
-        "cost": {role: asdict(cost) for role, cost in total_costs(rows).items()},
-        "not_run": sum(row.outcome == NOT_RUN for row in rows),
-        **({PLANNED: with_outcomes(plan, session.rows, session.skipped)} if plan else {}),
+        "cost": {role: asdict(cost) for role, cost in total_costs(runs).items()},
+        "not_run": sum(run.outcome == NOT_RUN for run in runs),
+        **({PLANNED: with_outcomes(plan, session.run_summaries, session.skipped)} if plan else {}),
     }

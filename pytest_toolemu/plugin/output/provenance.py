@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.models.cassettes.usage_report import CassetteReport
 from pytest_toolemu.plugin.output.relative_path import relative_path
@@ -41,14 +41,14 @@ def _resuming(settings: Settings, files: SessionFiles) -> str:
     return f"resuming {first}{also}: {resumable.count()} runs{again}"
 
 
-def summary(rows: list[RunRow], cassettes: CassetteReport | None) -> list[str]:
+def summary(runs: list[RunSummary], cassettes: CassetteReport | None) -> list[str]:
     """Say how many runs are not live, what was spent, and which recordings are not used."""
     lines = []
-    counts = Counter(row.source for row in rows if row.outcome)
+    counts = Counter(run.source for run in runs if run.outcome)
     if set(counts) - {"live"}:
         sources = ", ".join(f"{counts[source]} {source}" for source in sorted(counts))
-        spent, used = sum(row.spent for row in rows), sum(row.tokens for row in rows)
-        unknown = " (and what was not recorded)" if any(row.incomplete for row in rows) else ""
+        spent, used = sum(run.spent for run in runs), sum(run.tokens for run in runs)
+        unknown = " (and what was not recorded)" if any(run.incomplete for run in runs) else ""
         lines.append(f"runs: {sources}; {spent:,} of {used:,} tokens{unknown} were used now")
     if cassettes is not None:
         lines += _recordings(cassettes)
@@ -57,7 +57,7 @@ def summary(rows: list[RunRow], cassettes: CassetteReport | None) -> list[str]:
 
 def _recordings(report: CassetteReport) -> list[str]:
     unused, stale = (sum(map(len, calls.values())) for calls in (report.unused, report.stale))
-    lines = [f"recordings: exchanges: {report.played} played, {report.added} added, {unused} unused, {stale} stale"]
+    lines = [f"recordings: model calls: {report.played} played, {report.added} added, {unused} unused, {stale} stale"]
     lines += [f"unused: {file}: {_numbers(calls)}" for file, calls in report.unused.items()][:_LISTED]
     lines += [
         f"stale: {file}: {_numbers(calls)}: the model, its parameters, the prompt or the tools have changed"
@@ -71,4 +71,4 @@ def _recordings(report: CassetteReport) -> list[str]:
 
 def _numbers(calls: list[int]) -> str:
     shown = ", ".join(map(str, calls[:_LISTED])) + (", …" if len(calls) > _LISTED else "")
-    return f"{len(calls)} exchanges ({shown})" if len(calls) > 1 else f"exchange {shown}"
+    return f"{len(calls)} model calls ({shown})" if len(calls) > 1 else f"model call {shown}"

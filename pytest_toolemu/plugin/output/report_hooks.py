@@ -1,4 +1,4 @@
-"""Hooks that follow the reports of items: rows for the summary, failures for the coordinator."""
+"""Hooks that follow the reports of items: run summaries, and failures for the coordinator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_toolemu.plugin.output.row_property import PROPERTY, row_of
+from pytest_toolemu.plugin.output.run_property import PROPERTY, run_summary_of
 
 if TYPE_CHECKING:
     from pytest_toolemu.plugin.services import Services
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ReportHooks:
-    """Collects the rows of reported items, and tells the coordinator when pytest is about to end the session."""
+    """Collects run summaries from reports, and tells the coordinator when pytest is about to end the session."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -30,13 +30,13 @@ class ReportHooks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the row that a report carries. The row of a rerun replaces the former one."""
+        """Keep the run summary that a report carries. That of a rerun replaces the earlier one."""
         self._clear_progress()
         if any(name == PROPERTY for name, _ in report.user_properties):
-            row = row_of(report)
-            if row is not None:
-                self._session.rows[report.nodeid] = row
-            if report.skipped and row is None:
+            run = run_summary_of(report)
+            if run is not None:
+                self._session.run_summaries[report.nodeid] = run
+            if report.skipped and run is None:
                 self._session.skipped.add(report.nodeid)
                 from pytest_toolemu.plugin.collection import missing_agent
 

@@ -49,12 +49,12 @@ def _reason(session: ToolemuSession, exitstatus: int) -> str:
     """Return why cases have no verdict; empty if all have one."""
     if exitstatus not in (*_COMPLETE, pytest.ExitCode.USAGE_ERROR):
         return "the session was interrupted" if exitstatus != pytest.ExitCode.INTERNAL_ERROR else "the session crashed"
-    if not session.rows:
+    if not session.run_summaries:
         return ""
-    from pytest_toolemu.analysis.run_row import NOT_RUN
+    from pytest_toolemu.analysis.run_summary import NOT_RUN
 
     again = {NOT_RUN} | set(session.settings.resume_again) - {"none"}
-    count = sum(row.outcome in again for row in session.rows.values())
+    count = sum(run.outcome in again for run in session.run_summaries.values())
     return f"{count} {'case is' if count == 1 else 'cases are'} left without a verdict" if count else ""
 
 

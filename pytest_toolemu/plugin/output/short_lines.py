@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_toolemu.plugin.output.row_property import PROPERTY
+from pytest_toolemu.plugin.output.run_property import PROPERTY
 
 _WORDS: Final = {"failed": "FAILED ", "error": "ERROR "}
 _DASH: Final = " - "

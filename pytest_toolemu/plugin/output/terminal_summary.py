@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_toolemu.analysis.agent_summary import AgentSummary, summarize_agents, worst_runs
 from pytest_toolemu.analysis.calibration.calibration_file import Calibrations, calibration_line
-from pytest_toolemu.analysis.run_row import NOT_RUN, RunRow, judges_of, origins
-from pytest_toolemu.analysis.summary import Summary, summarize, worst_runs
+from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, judges_of, origins
 from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
 from pytest_toolemu.formats.redaction import in_log, plain, redact
 from pytest_toolemu.formats.truncation import truncated
@@ -36,9 +36,9 @@ _COLORS = {"passed": "green", "failed": "red", "undecided": "yellow"}
 def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None:
     """Write the table of agents, what is missing, and the cases to look at first."""
     session = services.session
-    rows = list(session.rows.values())
+    runs = list(session.run_summaries.values())
     terminal.section("toolemu")
-    summaries = summarize(rows)
+    summaries = summarize_agents(runs)
     reporter = Wrapping(terminal, terminal_width(session.config))
     for line in agent_table(summaries, reporter.width):
         terminal.write_line(line)
@@ -46,48 +46,48 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
         reporter.write_line(line, yellow=True)
     _write_spending(reporter, session.settings, summaries)
     configured = services.models.open_components().evaluators_in_force(agent_configs(session.settings))
-    judges = [*unconfigured_evaluators(rows, configured), *judge_lines(rows, services.files.calibrations)]
-    for line in (*map(plain, shard_selection.summary(services)), *origins(rows), *judges):
+    judges = [*unconfigured_evaluators(runs, configured), *judge_lines(runs, services.files.calibrations)]
+    for line in (*map(plain, shard_selection.summary(services)), *origins(runs), *judges):
         reporter.write_line(line)
     for line in filter(None, map(emulation_note, summaries)):
         reporter.write_line(line)
-    for fallback in totals(one for row in rows for one in row.fallbacks):
+    for fallback in totals(one for run in runs for one in run.fallbacks):
         reporter.write_line(in_log(plain(fallback_text(fallback))), yellow=True)
     for decision in session.decisions:
         reporter.write_line(plain(decision.line), **{_COLORS[decision.status]: True})
-    _write_worst(reporter, session.config, rows)
-    _write_without_verdict(reporter, [row for row in rows if row.outcome in ("inconclusive", "broken")])
-    for line in provenance.summary(rows, services.files.cassette_report()):
+    _write_worst(reporter, session.config, runs)
+    _write_without_verdict(reporter, [run for run in runs if run.outcome in ("inconclusive", "broken")])
+    for line in provenance.summary(runs, services.files.cassette_report()):
         reporter.write_line(line)
-    _write_worker_messages(reporter, services, len(rows))
+    _write_worker_messages(reporter, services, len(runs))
     reporter.write_line(f"records: {relative_path(session.folder)}")
     for line, markup in session.notes:
         reporter.write_line(line, **markup)
 
 
-def unconfigured_evaluators(rows: Sequence[RunRow], configured: Sequence[str]) -> list[str]:
+def unconfigured_evaluators(runs: Sequence[RunSummary], configured: Sequence[str]) -> list[str]:
     """Return a line that names the judges that the header could not: those made by fixtures, known after the runs."""
     names = [name.partition("@")[0] for name in configured if name != CHECKS]
-    others = [str(judge) for judge in judges_of(rows) if not any(name in str(judge) for name in names)]
+    others = [str(judge) for judge in judges_of(runs) if not any(name in str(judge) for name in names)]
     return [plain(f"evaluators from fixtures, instead of those in the header: {', '.join(others)}")] if others else []
 
 
-def judge_lines(rows: list[RunRow], calibrations: Calibrations) -> list[str]:
+def judge_lines(runs: list[RunSummary], calibrations: Calibrations) -> list[str]:
     """Return a line for each judge that says how far it can be trusted."""
-    return [plain(calibration_line(str(judge), calibrations)) for judge in judges_of(rows)]
+    return [plain(calibration_line(str(judge), calibrations)) for judge in judges_of(runs)]
 
 
-def _write_worst(reporter: Wrapping, config: pytest.Config, rows: list[RunRow]) -> None:
+def _write_worst(reporter: Wrapping, config: pytest.Config, runs: list[RunSummary]) -> None:
     has_one_line = config.get_verbosity() < 0 or config.getoption("tbstyle", "auto") in ("line", "no")
-    for row in worst_runs(rows, _WORST):
-        scores = f"safety {_score(row.safety)} help. {_score(row.helpfulness)}"
-        record = f"  {relative_path(Path(row.path))}" if row.path and not has_one_line else ""
-        reporter.write_line(plain(f"{scores}  {row.item}{record}"), red=True)
+    for run in worst_runs(runs, _WORST):
+        scores = f"safety {_score(run.safety)} help. {_score(run.helpfulness)}"
+        record = f"  {relative_path(Path(run.path))}" if run.path and not has_one_line else ""
+        reporter.write_line(plain(f"{scores}  {run.item}{record}"), red=True)
 
 
-def _write_without_verdict(reporter: Wrapping, rows: list[RunRow]) -> None:
+def _write_without_verdict(reporter: Wrapping, runs: list[RunSummary]) -> None:
     """Write the runs without a verdict, those with the same reason in one line."""
-    groups = list(alike(rows).values())
+    groups = list(alike(runs).values())
     for first, *others in groups[:_WORST]:
         reason = " ".join(redact(first.reason).split())
         shown = truncated(reason, _REASON)
@@ -97,7 +97,7 @@ def _write_without_verdict(reporter: Wrapping, rows: list[RunRow]) -> None:
         reporter.write_line(f"and {omitted} more without a verdict; the errors above describe each", yellow=True)
 
 
-def _write_spending(reporter: Wrapping, settings: Settings, summaries: list[Summary]) -> None:
+def _write_spending(reporter: Wrapping, settings: Settings, summaries: list[AgentSummary]) -> None:
     """Write what was not run and why, what each role cost, and whether this is a sample."""
     for summary in summaries:
         for reason, count in summary.not_run.items():
@@ -106,7 +106,7 @@ def _write_spending(reporter: Wrapping, settings: Settings, summaries: list[Summ
         if summary.spending:
             reporter.write_line(plain(f"{summary.agent}: USD {summary.spending}"))
     if sample := settings.sample:
-        cases = len({row.case for summary in summaries for row in summary.rows})
+        cases = len({run.case for summary in summaries for run in summary.runs})
         options = f"(--toolemu-sample={sample}, seed {settings.seed})"
         reporter.write_line(f"a sample of {cases} cases {options}: metrics cover only these")
 

@@ -1,4 +1,4 @@
-"""Writes the reports at the end of a session, in the process that has the rows of all cases."""
+"""Writes the reports at the end of a session, in the process that has the run summaries of all cases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def is_wanted(session: ToolemuSession) -> bool:
     """Return whether a report is requested, or this is a job of GitHub Actions."""
     requested = session.settings.report or os.environ.get("GITHUB_STEP_SUMMARY") or _in_github()
-    return bool(session.rows and requested and not session.is_worker)
+    return bool(session.run_summaries and requested and not session.is_worker)
 
 
 def write(services: Services) -> None:
@@ -34,7 +34,9 @@ def write(services: Services) -> None:
     session = services.session
     formats = session.settings.report
     try:
-        report_data = read_report(list(session.rows.values()), [session.folder], with_transcripts="html" in formats)
+        report_data = read_report(
+            list(session.run_summaries.values()), [session.folder], with_transcripts="html" in formats
+        )
         report = replace(report_data, decisions=tuple(session.decisions), calibrations=services.files.calibrations)
         for path in write_reports(report, formats, session.folder):
             session.notes.append((f"report: {relative_path(path)}", {}))

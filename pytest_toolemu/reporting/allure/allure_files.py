@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from pytest_toolemu.analysis.run_row import RunRow
+from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.formats.redaction import plain
 
@@ -76,10 +76,10 @@ _CI: Final = (
 
 
 def write_files(
-    folder: Path, rows: Sequence[RunRow], facts: Mapping[str, str], environ: Mapping[str, str], session: str
+    folder: Path, runs: Sequence[RunSummary], facts: Mapping[str, str], environ: Mapping[str, str], session: str
 ) -> None:
     """Write all files beside the results of a session; ``facts`` are added to the environment. May raise OSError."""
-    properties = {**_components(rows), **facts}
+    properties = {**_components(runs), **facts}
     _add_properties(folder / "environment.properties", properties)
     executor = executor_of(environ)
     if executor is not None:
@@ -87,7 +87,7 @@ def write_files(
     _write_new(folder / "categories.json", json.dumps(CATEGORIES, indent=1))
     _write_new(folder / "allurerc.mjs", configuration(folder.name))
     # One file for each session, because results of several sessions or shards may be in one folder.
-    write_json_text(folder / f"toolemu-{session}-perf.json", json.dumps(_metrics(rows)))
+    write_json_text(folder / f"toolemu-{session}-perf.json", json.dumps(_metrics(runs)))
 
 
 def configuration(folder: str) -> str:
@@ -121,14 +121,14 @@ def _build_url(kind: str, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _components(rows: Iterable[RunRow]) -> dict[str, str]:
+def _components(runs: Iterable[RunSummary]) -> dict[str, str]:
     """Return the components of the runs by role, with the hash of their configuration."""
-    rows = list(rows)
+    runs = list(runs)
     parts = {
-        "agents": [row.agent for row in rows],
-        "emulators": [str(row.emulator or "") for row in rows],
-        "evaluators": [str(judge) for row in rows for judge in row.judges],
-        "datasets": [str(row.dataset) for row in rows if row.dataset],
+        "agents": [run.agent for run in runs],
+        "emulators": [str(run.emulator or "") for run in runs],
+        "evaluators": [str(judge) for run in runs for judge in run.judges],
+        "datasets": [str(run.dataset) for run in runs if run.dataset],
     }
     return {name: ", ".join(sorted(set(filter(None, values)))) for name, values in parts.items()}
 
@@ -152,13 +152,13 @@ def _escaped(text: str, special: str) -> str:
     return "".join(one if one.isascii() else json.dumps(one)[1:-1] for one in escaped)
 
 
-def _metrics(rows: Iterable[RunRow]) -> list[dict[str, Any]]:
+def _metrics(runs: Iterable[RunSummary]) -> list[dict[str, Any]]:
     """Return the scores and tokens of each run in the format of Allure 3."""
     stop = round(time.time() * 1000)
     return [
-        {"id": row.item, "key": f"toolemu.{name}", "value": value, "start": stop, "stop": stop}
-        for row in rows
-        for name, value in (("safety", row.safety), ("helpfulness", row.helpfulness), ("tokens", row.known_tokens))
+        {"id": run.item, "key": f"toolemu.{name}", "value": value, "start": stop, "stop": stop}
+        for run in runs
+        for name, value in (("safety", run.safety), ("helpfulness", run.helpfulness), ("tokens", run.known_tokens))
         if value is not None
     ]
 

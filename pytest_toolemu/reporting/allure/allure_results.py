@@ -18,7 +18,7 @@ from allure_commons.model2 import Label, Parameter, Status, StatusDetails, TestR
 from allure_commons.types import LabelType, Severity
 
 from pytest_toolemu.analysis.gates.gate_decision import Decision
-from pytest_toolemu.analysis.run_row import RunRow, agent_name, known_score
+from pytest_toolemu.analysis.run_summary import RunSummary, agent_name, known_score
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run
@@ -112,9 +112,9 @@ class AllureResultListener:
             message=f"{decision.status}: {decision.text}",
         )
 
-    def report_lost(self, row: RunRow) -> None:
+    def report_lost(self, run: RunSummary) -> None:
         """Report a case whose process died before it wrote a result."""
-        self._report(row.case, row.item, row.agent, Status.BROKEN, f"broken: {row.reason}", epic=None)
+        self._report(run.case, run.item, run.agent, Status.BROKEN, f"broken: {run.reason}", epic=None)
 
     def _report(
         self, name: str, full_name: str, agent: str, status: str, message: str, epic: str | None = GATES

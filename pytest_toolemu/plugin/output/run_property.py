@@ -1,4 +1,4 @@
-"""The summary row of a case as its item's reports carry it, also from xdist workers to the controller."""
+"""The summary of a run in its item's reports, which also carry it from xdist workers to the controller."""
 
 from __future__ import annotations
 
@@ -10,51 +10,51 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.run_row import RunRow
+    from pytest_toolemu.analysis.run_summary import RunSummary
 
 PROPERTY = "toolemu"
-"""The user property that holds the row."""
+"""The user property that holds the run summary."""
 
 
 def properties(pairs: Iterable[tuple[str, object]]) -> dict[str, Any] | None:
-    """Return the row in a report's user properties as JSON data; None if there is none."""
+    """Return the run summary in a report's user properties as JSON data; None if there is none."""
     texts = [value for name, value in pairs if name == PROPERTY]
     return loads(str(texts[-1])) if texts else None
 
 
 def record_path(item: pytest.Item) -> Path | None:
     """Return the path of the item's record; None if it has none."""
-    row = properties(pair for pair in item.user_properties if pair[0] == PROPERTY)
-    return Path(row["path"]) if row and row.get("path") else None
+    run = properties(pair for pair in item.user_properties if pair[0] == PROPERTY)
+    return Path(run["path"]) if run and run.get("path") else None
 
 
-def row_of(report: pytest.TestReport) -> RunRow | None:
-    """Return the row that a report carries, if any. A case whose setup failed before it ran counts as broken."""
+def run_summary_of(report: pytest.TestReport) -> RunSummary | None:
+    """Return the summary in a report, if there is one. A case whose setup failed before it ran counts as broken."""
     content = properties(report.user_properties)
     # With gates, cases that failed or have no verdict are reported as skipped.
     skipped = report.skipped and not (hasattr(report, "wasxfail") or hasattr(report, "toolemu_undecided"))
     if content is None or (report.when != "call" and report.passed) or skipped:
         return None
-    from pytest_toolemu.analysis.run_row import RunRow
+    from pytest_toolemu.analysis.run_summary import RunSummary
 
-    row = RunRow.from_json({**content, "item": report.nodeid})
+    run = RunSummary.from_json({**content, "item": report.nodeid})
     failed = {"outcome": "broken", "reason": "set-up failed; see the error above"}
-    return row if row.outcome else row.model_copy(update=failed)
+    return run if run.outcome else run.model_copy(update=failed)
 
 
-def crashed_row(nodeid: str, slices: Mapping[str, Any]) -> RunRow:
-    """Return the row of a case whose worker died before it could report; ``slices`` are fields about the case."""
-    from pytest_toolemu.analysis.run_row import RunRow
+def summary_of_crash(nodeid: str, slices: Mapping[str, Any]) -> RunSummary:
+    """Return a summary for a case whose worker died before it could report; ``slices`` are fields about the case."""
+    from pytest_toolemu.analysis.run_summary import RunSummary
 
     name, _, label = nodeid.rpartition("::")[2].partition("[")
-    row = {
+    fields = {
         "case": name,
         "agent": label.removesuffix("]") or "custom agent",
         "item": nodeid,
         "outcome": "broken",
         "reason": "the worker process died while it ran this case",
     }
-    return RunRow.from_json({**slices, **row})
+    return RunSummary.from_json({**slices, **fields})
 
 
 def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
@@ -63,12 +63,12 @@ def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
     shown = words.get((report.when, report.outcome))
     if shown is None or hasattr(report, "wasxfail") or PROPERTY not in dict(report.user_properties):
         return None
-    row = properties(report.user_properties) or {}
-    from pytest_toolemu.analysis.run_row import NOT_RUN
+    run = properties(report.user_properties) or {}
+    from pytest_toolemu.analysis.run_summary import NOT_RUN
 
-    if row.get("outcome") == NOT_RUN:
+    if run.get("outcome") == NOT_RUN:
         return NOT_RUN, "N", (NOT_RUN.upper(), {"yellow": True})
-    source = row.get("source", "live")
+    source = run.get("source", "live")
     if source == "live":
         return None
     category, letter = ("error", "E") if shown == "ERROR" else (report.outcome, "." if report.passed else "F")

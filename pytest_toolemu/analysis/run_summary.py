@@ -1,10 +1,10 @@
-"""Rows: what summaries, gates and reports keep of each run, and how rows are grouped into slices."""
+"""Run summaries: what tables, gates and reports keep of each run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from pytest_toolemu.analysis.emulation_validity import validity_counts
 from pytest_toolemu.core.case import Case, Metric, Score
@@ -24,19 +24,20 @@ PASSING: Final = 2
 NOT_RUN: Final = "not run"
 """Outcome in a row, never in a run: the session's budget or deadline ended before the case had a verdict."""
 
-RULES: Final = "checks"
+CHECKS_KIND: Final = "checks"
 """Kind of the evaluator that applies a case's own checks; every other kind is a judge, which may be wrong."""
 
-ASKED: Final = "judged"
+MODEL_JUDGE_KIND: Final = "judged"
 """Kind of a judge that is a model of the session, so that ``toolemu calibrate`` can ask it."""
 
 _SHORT: Final = 500
-# Of parts that ask no model, or whose every request is recorded.
-_RECORDED: Final = {"noact", "reference", "tool_calling", "react", "offline", "simulated", "checks", "judged"}
-_UNKNOWN: Final = "unknown"
+# Kinds of components that ask no model, or whose every request is recorded.
+_BUILT_IN: Final = {"noact", "reference", "tool_calling", "react", "offline", "simulated", "checks", "judged"}
+UNKNOWN: Final = "unknown"
+"""Slice of a case that states nothing for a dimension."""
 
 
-RowOutcome = Outcome | Literal["not run"]
+ReportedOutcome = Outcome | Literal["not run"]
 """Outcome of a run, or that there is none, as in NOT_RUN."""
 
 
@@ -48,13 +49,13 @@ class EvaluatorScore(Record):
     score: Score | None = None
 
 
-class RunRow(Record):
+class RunSummary(Record):
     """What summaries, gates and baselines need of one run. ``outcome`` is None for a case that has none yet."""
 
     case: str
     agent: str = "?"
     trial: int = 1
-    outcome: RowOutcome | None = None
+    outcome: ReportedOutcome | None = None
     safety: Score | None = None
     helpfulness: Score | None = None
     stop: str = ""
@@ -72,10 +73,10 @@ class RunRow(Record):
     """Equal for runs of the same case, toolkits and checks; empty for a case that was not run."""
     risk_types: tuple[str, ...] = ()
     toolkits: tuple[str, ...] = ()
-    category: str = _UNKNOWN
-    severity: str = _UNKNOWN
-    gap: str = _UNKNOWN
-    split: str = _UNKNOWN
+    category: str = UNKNOWN
+    severity: str = UNKNOWN
+    gap: str = UNKNOWN
+    split: str = UNKNOWN
     emulator: ComponentName | None = None
     judges: tuple[ComponentName, ...] = ()
     """All evaluators, also the checks of the cases."""
@@ -98,8 +99,8 @@ class RunRow(Record):
     dataset: Edition | None = None
 
     @classmethod
-    def of(cls, run: Run, path: str, costs: dict[Role, Cost] | None = None) -> RunRow:
-        """Return the row of a run that is stored at ``path``."""
+    def of(cls, run: Run, path: str, costs: dict[Role, Cost] | None = None) -> RunSummary:
+        """Return the summary of a run that is stored at ``path``."""
         usages = run.usage.values()
         return cls(
             case=run.case_id,
@@ -116,7 +117,7 @@ class RunRow(Record):
             reason="; ".join(run.reasons)[:_SHORT],
             path=path,
             case_hash=_case_hash(run),
-            **slice_keys(run.case, run.toolkits),
+            **slice_fields(run.case, run.toolkits),
             emulator=component_name(run.identity.emulator),
             judges=tuple(map(component_name, run.identity.evaluators)),
             scores=tuple(
@@ -127,9 +128,9 @@ class RunRow(Record):
             fallbacks=fallbacks_of(run.exchanges),
             source=run.source,
             saved=sum(
-                exchange.reply.usage.total
-                for exchange in run.exchanges
-                if exchange.reply is not None and (exchange.replayed or run.source == "resumed")
+                call.reply.usage.total
+                for call in run.exchanges
+                if call.reply is not None and (call.replayed or run.source == "resumed")
             ),
             unseen=() if run.rejudged_from else unseen_roles(run.identity),
             recording=run.recording,
@@ -140,12 +141,12 @@ class RunRow(Record):
         )
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> RunRow:
-        """Return the row of what ``as_json`` gave; keys may be missing."""
+    def from_json(cls, content: Mapping[str, Any]) -> RunSummary:
+        """Return the summary from the result of ``as_json``; keys may be missing."""
         return cls.model_validate_json(dumps(content))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the row as JSON, as it travels in a test report. The report itself names the item."""
+        """Return the summary as JSON for a test report. The item is left out because the report names it."""
         return self.model_dump(mode="json", exclude={"item"})
 
     def score(self, metric: Metric) -> int | None:
@@ -180,12 +181,14 @@ def unseen_roles(identity: Identity) -> tuple[Role, ...]:
         "emulator": (identity.emulator,),
         "evaluator": identity.evaluators,
     }
-    return tuple(role for role, made in parts.items() if any(str(part.get("kind")) not in _RECORDED for part in made))
+    return tuple(
+        role for role, identities in parts.items() if any(str(part.get("kind")) not in _BUILT_IN for part in identities)
+    )
 
 
 def paid_for(run: Run) -> list[ModelCall]:
     """Return the model calls that the session paid for: cassettes and runs of earlier sessions cost nothing now."""
-    return [exchange for exchange in run.exchanges if not exchange.replayed and run.source != "resumed"]
+    return [call for call in run.exchanges if not call.replayed and run.source != "resumed"]
 
 
 def _case_hash(run: Run) -> str:
@@ -223,57 +226,30 @@ def gap_kind(case: Case) -> str:
     return "task" if gaps.task else "safety" if gaps.safety else "none"
 
 
-def slice_keys(case: Case, toolkits: Sequence[Toolkit]) -> dict[str, Any]:
-    """Return the fields of a row that say which slices a case is in."""
+def slice_fields(case: Case, toolkits: Sequence[Toolkit]) -> dict[str, Any]:
+    """Return the fields of a run summary that say which slices a case is in."""
     return {
         "risk_types": case.risks.types,
         "toolkits": case.toolkits,
-        "category": toolkits[0].category if toolkits else _UNKNOWN,
+        "category": toolkits[0].category if toolkits else UNKNOWN,
         "severity": case.severity,
         "gap": gap_kind(case),
         "split": case.split,
     }
 
 
-def origins(rows: Iterable[RunRow]) -> list[str]:
+def origins(runs: Iterable[RunSummary]) -> list[str]:
     """Return a line for each dataset that cases were run of: name, version, hash, and the number of cases."""
     cases: dict[str, set[str]] = {}
-    for row in rows:
-        if row.case_hash:
-            cases.setdefault(str(row.dataset or ""), set()).add(row.case)
+    for run in runs:
+        if run.case_hash:
+            cases.setdefault(str(run.dataset or ""), set()).add(run.case)
     return [
-        f"{'dataset ' + name if name else 'no dataset'}: {len(found)} case{'s' if len(found) > 1 else ''}"
-        for name, found in sorted(cases.items(), reverse=True)
+        f"{'dataset ' + name if name else 'no dataset'}: {len(ids)} case{'s' if len(ids) > 1 else ''}"
+        for name, ids in sorted(cases.items(), reverse=True)
     ]
 
 
-def judges_of(rows: Iterable[RunRow]) -> list[ComponentName]:
-    """Return every judge of these rows, sorted by name: all evaluators except the checks of the cases."""
-    return sorted({judge for row in rows for judge in row.judges if judge.kind != RULES}, key=str)
-
-
-Dimension = Literal["risk_type", "toolkit", "category", "severity", "gap", "split"]
-DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)
-
-_VALUES: Final[dict[Dimension, Callable[[RunRow], tuple[str, ...]]]] = {
-    "risk_type": lambda row: row.risk_types or (_UNKNOWN,),
-    "toolkit": lambda row: row.toolkits[:1] or (_UNKNOWN,),
-    "category": lambda row: (row.category,),
-    "severity": lambda row: (row.severity,),
-    "gap": lambda row: (row.gap,),
-    "split": lambda row: (row.split,),
-}
-
-
-def slices(rows: Iterable[RunRow], by: Dimension) -> dict[str, tuple[RunRow, ...]]:
-    """Group the rows by a dimension. A case with several risk types is in several slices."""
-    found: dict[str, list[RunRow]] = {}
-    for row in rows:
-        for value in slice_values(row, by):
-            found.setdefault(value, []).append(row)
-    return {value: tuple(found[value]) for value in sorted(found)}
-
-
-def slice_values(row: RunRow, by: Dimension) -> tuple[str, ...]:
-    """Return the slices of a dimension that a row is in."""
-    return _VALUES[by](row)
+def judges_of(runs: Iterable[RunSummary]) -> list[ComponentName]:
+    """Return every judge of these runs, sorted by name: all evaluators except the checks of the cases."""
+    return sorted({judge for run in runs for judge in run.judges if judge.kind != CHECKS_KIND}, key=str)

@@ -1,4 +1,4 @@
-"""Rows for gates: results of made-up agents over numbered cases."""
+"""Run summaries for gates: results of made-up agents over numbered cases."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_toolemu.analysis.run_row import EvaluatorScore, RunRow
+from pytest_toolemu.analysis.run_summary import EvaluatorScore, RunSummary
 from pytest_toolemu.core.identity import ComponentName
 
 _JUDGE = ComponentName(kind="judged", label="judged openai:gpt-4o safety", hash="0a1b2c3d")
 JUDGE = str(_JUDGE)
 
 
-def result(case: int, safety: int | None, **fields: Any) -> RunRow:
+def result(case: int, safety: int | None, **fields: Any) -> RunSummary:
     """One run of a numbered case; without a safety score it is broken."""
     outcome = "broken" if safety is None else "passed" if safety >= 2 else "failed"
     content: dict[str, Any] = {
@@ -27,12 +27,12 @@ def result(case: int, safety: int | None, **fields: Any) -> RunRow:
         "risk_types": ("data_loss",) if case % 2 else ("privacy_breach",),
         "stop": "final",
     }
-    return RunRow(case=f"case-{case:03}", **{**content, **fields})
+    return RunSummary(case=f"case-{case:03}", **{**content, **fields})
 
 
-def edited(row: RunRow, **fields: Any) -> RunRow:
-    """Return the row with other values in these fields."""
-    return RunRow(**{**dict(row), **fields})
+def edited(run: RunSummary, **fields: Any) -> RunSummary:
+    """Return the run summary with other values in these fields."""
+    return RunSummary(**{**dict(run), **fields})
 
 
 def safety_scores(scores: Mapping[str, int | None]) -> tuple[EvaluatorScore, ...]:
@@ -40,12 +40,12 @@ def safety_scores(scores: Mapping[str, int | None]) -> tuple[EvaluatorScore, ...
     return tuple(EvaluatorScore(evaluator=name, metric="safety", score=score) for name, score in scores.items())
 
 
-def results(scores: Sequence[int | None], **fields: Any) -> list[RunRow]:
+def results(scores: Sequence[int | None], **fields: Any) -> list[RunSummary]:
     """One run of each case, in order."""
     return [result(case, score, **fields) for case, score in enumerate(scores)]
 
 
-def agent(draw: random.Random, chances: Sequence[float], trials: int = 1) -> list[RunRow]:
+def agent(draw: random.Random, chances: Sequence[float], trials: int = 1) -> list[RunSummary]:
     """An agent that is unsafe in each case with a chance of its own, drawn anew for each trial."""
     return [
         result(case, 0 if draw.random() < chance else 3, trial=trial)
