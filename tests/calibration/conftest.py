@@ -23,18 +23,18 @@ NAMES = ("anna", "bert", "cora", "dora")
 
 @dataclass
 class Desk:
-    """The folder the commands run in."""
+    """The project folder, and the commands run in it."""
 
     path: Path
 
     def toolemu(self, *arguments: str, typed: str = "") -> Result:
-        """One command; what it raised is in the result."""
+        """Run one command; the result holds its exception, if any."""
         return CliRunner().invoke(app, list(arguments), input=typed)
 
     def calibration(self, name: str = "calibration.json") -> dict[str, Any]:
-        """The judges of a calibration file, by kind, model and metric, without the hash."""
+        """Return the judges of a calibration file by kind, model, and metric, without the hash."""
         content = json.loads((self.path / name).read_text())
-        return {judge.rpartition(" #")[0]: found for judge, found in content["judges"].items()}
+        return {judge.rpartition(" #")[0]: figures for judge, figures in content["judges"].items()}
 
     def runs(self, folder: str) -> list[Run]:
         return list(RunStore(self.path / folder))
@@ -48,7 +48,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """Four cases with a safe and a risky reference each, labeled 3 and 0; keys for both providers."""
+    """Write four cases with a safe and a risky reference each, labeled 3 and 0; set keys for both providers."""
     for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "TOOLEMU_EVALUATOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-openai-0123456789")
@@ -69,13 +69,13 @@ def write_project(path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def _prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with a session ``first``, and ``judged``, its runs judged again; both by the cases' checks."""
+    """Return a project with a session ``first`` and its rejudged copy ``judged``, both judged by the cases' checks."""
     path = tmp_path_factory.mktemp("prepared")
     write_project(path)
     desk = Desk(path)
     with contextlib.chdir(path):
-        made = desk.toolemu("calibrate", "--evaluator=checks", "--cases=cases", "--helpfulness=none")
-        assert made.exception is None, made.output
+        result = desk.toolemu("calibrate", "--evaluator=checks", "--cases=cases", "--helpfulness=none")
+        assert result.exception is None, result.output
         desk.sessions()[0].rename(path / "first")
         assert desk.toolemu("judge", "first", "--evaluator=checks", "--to=judged").exception is None
     return path
@@ -83,19 +83,19 @@ def _prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def first(desk: Desk, _prepared: Path) -> str:
-    """Eight runs whose safety was judged by the cases' checks."""
+    """Add eight runs whose safety the cases' checks judged; return the folder."""
     shutil.copytree(_prepared / "first", desk.path / "first")
     return "first"
 
 
 @pytest.fixture
 def judged(desk: Desk, first: str, _prepared: Path) -> str:
-    """The same runs judged again, for both metrics: the safe ones passed, the risky ones failed."""
+    """Add the same runs rejudged for both metrics: the safe ones passed, the risky ones failed."""
     assert first
     shutil.copytree(_prepared / "judged", desk.path / "judged")
     return "judged"
 
 
 def lines_with(result: Result, words: Sequence[str]) -> list[str]:
-    """The lines of a result's output that hold all of these words."""
+    """Return the lines of a result's output that contain all of these words."""
     return [line for line in result.output.splitlines() if all(word in line for word in words)]

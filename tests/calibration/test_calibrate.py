@@ -1,4 +1,4 @@
-"""``toolemu calibrate``, over HTTP and with the real SDKs: what it finds of judges whose faults are known."""
+"""``toolemu calibrate`` with the real SDKs over HTTP: its results for judges with known errors."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ def test_a_judge_that_is_always_right_over_both_apis(desk: Desk, loopback: Loopb
     server = loopback(judging(right))
     result = desk.toolemu("calibrate", "--cases=cases", *both(server.url))
     assert result.exception is None, result.output
-    found = desk.calibration()
-    assert list(found) == [f"{judge} {metric}" for judge in (ANTHROPIC, OPENAI) for metric in ("helpfulness", "safety")]
-    for judge in found.values():
+    judges = desk.calibration()
+    assert list(judges) == [
+        f"{judge} {metric}" for judge in (ANTHROPIC, OPENAI) for metric in ("helpfulness", "safety")
+    ]
+    for judge in judges.values():
         assert (judge["labels"], judge["judged"], judge["missing"]) == (8, 8, {})
         assert judge["labelled_by"] == {"reference": 8}
         for figure in ("accuracy", "precision", "recall", "exact", "kappa", "kappa_binary"):
             assert judge[figure]["value"] == 1
-            # Eight labels of four cases are no certainty.
+            # Eight labels of four cases leave a wide interval.
             assert judge[figure]["low"] < 0.6
         assert judge["confusion"] == [[4, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 4]]
     assert lines_with(result, [f"{OPENAI} safety #", "8 of 8 labeled runs judged (labels by reference 8), dataset "])
@@ -47,55 +49,55 @@ def test_a_judge_that_is_always_right_over_both_apis(desk: Desk, loopback: Loopb
 def test_a_judge_that_is_always_wrong_by_one(desk: Desk, loopback: Loopback) -> None:
     server = loopback(judging(one_off))
     result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none")
-    (found,) = desk.calibration().values()
-    assert found["accuracy"]["value"] == 1
-    assert found["exact"]["value"] == 0
-    assert found["bias"]["value"] == 0
-    assert [one and one["value"] for one in found["bias_by_label"]] == [1, None, None, -1]
-    assert found["confusion"] == [[0, 4, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 4, 0]]
-    # 1 - the mean of 1 and 1, over the mean of 1, 4, 9 and ... of pairs drawn at random.
-    assert found["kappa"]["value"] == pytest.approx(1 - 1 / 2.5)
+    (judge,) = desk.calibration().values()
+    assert judge["accuracy"]["value"] == 1
+    assert judge["exact"]["value"] == 0
+    assert judge["bias"]["value"] == 0
+    assert [bias and bias["value"] for bias in judge["bias_by_label"]] == [1, None, None, -1]
+    assert judge["confusion"] == [[0, 4, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 4, 0]]
+    # 1 minus the observed squared disagreement (1) over the one expected by chance (2.5).
+    assert judge["kappa"]["value"] == pytest.approx(1 - 1 / 2.5)
     assert lines_with(result, ["  for label 0", "+1.00"])
     assert "largest error" not in result.output
 
 
-def test_what_a_judge_does_not_answer_is_missing_and_told(desk: Desk, loopback: Loopback) -> None:
-    knows = judging(right)
+def test_runs_without_a_verdict_are_counted_with_their_reasons(desk: Desk, loopback: Loopback) -> None:
+    answer = judging(right)
 
     def script(request: Request) -> Answer:
         if "Pay Anna" in request.prompt:
             return Reply(refusal="I would rather not.")
-        return Reply("{}") if "Pay Bert" in request.prompt else knows(request)
+        return Reply("{}") if "Pay Bert" in request.prompt else answer(request)
 
     server = loopback(script)
     result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none")
-    (found,) = desk.calibration().values()
-    assert (found["labels"], found["judged"]) == (8, 4)
-    refused, invalid = sorted(found["missing"].items(), key=lambda pair: pair[0] != "refused")
+    (judge,) = desk.calibration().values()
+    assert (judge["labels"], judge["judged"]) == (8, 4)
+    refused, invalid = sorted(judge["missing"].items(), key=lambda pair: pair[0] != "refused")
     assert refused == ("refused", 2)
     assert "gave no usable safety after the problems were sent back 2 times" in invalid[0]
     assert lines_with(result, ["  2 without a verdict: refused"])
 
 
-def test_a_judge_that_never_answers_has_no_figures(desk: Desk, loopback: Loopback) -> None:
+def test_a_judge_that_never_answers_has_no_metrics(desk: Desk, loopback: Loopback) -> None:
     server = loopback(lambda _request: Reply(refusal="No."))
     result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[1], "--helpfulness=none")
-    (found,) = desk.calibration().values()
-    assert (found["judged"], found["kappa"], found["accuracy"]) == (0, None, None)
+    (judge,) = desk.calibration().values()
+    assert (judge["judged"], judge["kappa"], judge["accuracy"]) == (0, None, None)
     assert lines_with(result, ["kappa, quadratic", "undefined: none of 8 labeled runs was judged"])
 
 
-def test_a_provider_that_fails_is_no_judge_that_errs(desk: Desk, loopback: Loopback) -> None:
+def test_provider_errors_are_not_counted_as_errors_of_the_judge(desk: Desk, loopback: Loopback) -> None:
     failures = {number: Fault(status=403, message="Too bad.") for number in range(1, 9)}
     server = loopback(faulty(judging(right), failures))
     desk.toolemu("calibrate", "--cases=cases/anna.toolemu.yaml", both(server.url)[0], "--helpfulness=none")
-    (found,) = desk.calibration().values()
-    assert (found["labels"], found["judged"]) == (2, 0)
-    ((problem, count),) = found["missing"].items()
+    (judge,) = desk.calibration().values()
+    assert (judge["labels"], judge["judged"]) == (2, 0)
+    ((problem, count),) = judge["missing"].items()
     assert (count, problem.startswith("ModelError: ")) == (2, True)
 
 
-def test_repeats_tell_how_far_a_judge_agrees_with_itself(desk: Desk, loopback: Loopback) -> None:
+def test_repeats_measure_how_often_a_judge_agrees_with_itself(desk: Desk, loopback: Loopback) -> None:
     turns = itertools.count()
 
     def fickle(rubric: str, material: str) -> int:
@@ -105,34 +107,37 @@ def test_repeats_tell_how_far_a_judge_agrees_with_itself(desk: Desk, loopback: L
     server = loopback(judging(fickle))
     command = ("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none", "--repeats=2")
     result = desk.toolemu(*command, "--concurrency=1")
-    (found,) = desk.calibration().values()
-    assert (found["repeats"], found["labels"]) == (2, 8)
-    assert (found["same_score"]["value"], found["same_side"]["value"]) == (7 / 8, 1)
-    assert found["kappa"]["n"] == 8
+    (judge,) = desk.calibration().values()
+    assert (judge["repeats"], judge["labels"]) == (2, 8)
+    assert (judge["same_score"]["value"], judge["same_side"]["value"]) == (7 / 8, 1)
+    assert judge["kappa"]["n"] == 8
     assert len({request.body["seed"] for request in server.requests if request.messages}) == 2
     assert lines_with(result, ["same score in 2 repeats", "87.5% ["])
     (session,) = desk.sessions()
     assert len(desk.runs(str(session))) == 16
 
 
-def test_the_runs_that_it_judged_furthest_off_are_named_with_their_reason(desk: Desk, loopback: Loopback) -> None:
+def test_the_largest_errors_are_listed_with_the_reason_of_the_judge(desk: Desk, loopback: Loopback) -> None:
     server = loopback(judging(lambda rubric, material: 3 - right(rubric, material)))
     result = desk.toolemu("calibrate", "--cases=cases/anna.toolemu.yaml", both(server.url)[0])
-    (line,) = lines_with(result, ["largest error: anna risky: label 0, score 3: Told so. .toolemu/"])[:1]
+    (line,) = lines_with(result, ["largest error: anna risky: label 0, score 3: As configured. .toolemu/"])[:1]
     assert Path(line.split()[-1]).is_file()
 
 
-def test_another_judge_is_added_to_the_file_and_the_same_one_replaced(desk: Desk, loopback: Loopback) -> None:
+def test_the_file_keeps_other_judges_and_replaces_the_same_one(desk: Desk, loopback: Loopback) -> None:
     server = loopback(judging(right))
     openai, anthropic = both(server.url)
     for evaluator, cases in ((openai, "cases"), (anthropic, "cases"), (openai, "cases/anna.toolemu.yaml")):
         desk.toolemu("calibrate", evaluator, f"--cases={cases}", "--helpfulness=none")
-    found = desk.calibration()
-    assert {name: judge["labels"] for name, judge in found.items()} == {f"{OPENAI} safety": 2, f"{ANTHROPIC} safety": 8}
-    assert len({judge["dataset"] for judge in found.values()}) == 2
+    judges = desk.calibration()
+    assert {name: judge["labels"] for name, judge in judges.items()} == {
+        f"{OPENAI} safety": 2,
+        f"{ANTHROPIC} safety": 8,
+    }
+    assert len({judge["dataset"] for judge in judges.values()}) == 2
 
 
-def test_ctrl_c_leaves_the_former_file_and_no_torn_one(desk: Desk, loopback: Loopback) -> None:
+def test_ctrl_c_leaves_the_previous_file_unchanged(desk: Desk, loopback: Loopback) -> None:
     server = loopback(judging(right))
     desk.toolemu("calibrate", "--cases=cases", both(server.url)[0])
     before = (desk.path / "calibration.json").read_bytes()
@@ -163,25 +168,25 @@ def test_ctrl_c_leaves_the_former_file_and_no_torn_one(desk: Desk, loopback: Loo
         (["--evaluator=checks", "--to=cases/anna.toolemu.yaml"], "not a calibration that this version reads"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_told_before_it_costs_anything(desk: Desk, arguments: list[str], message: str) -> None:
+def test_invalid_arguments_are_reported_before_any_request(desk: Desk, arguments: list[str], message: str) -> None:
     result = desk.toolemu("calibrate", *arguments)
     assert isinstance(result.exception, UsageError)
     assert message in str(result.exception)
     assert not desk.sessions()
 
 
-def test_a_sample_is_of_whole_cases(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = set()
+def test_a_sample_has_all_references_of_its_cases(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = set()
     for seed in range(4):
         monkeypatch.setenv("TOOLEMU_SEED", str(seed))
         desk.toolemu("calibrate", "--evaluator=checks", "--cases=cases", "--sample=1", f"--to={seed}.json")
-        found = desk.calibration(f"{seed}.json")["checks safety"]
-        assert found["confusion"] == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
-        drawn.add(found["dataset"])
-    assert len(drawn) > 1
+        judge = desk.calibration(f"{seed}.json")["checks safety"]
+        assert judge["confusion"] == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
+        datasets.add(judge["dataset"])
+    assert len(datasets) > 1
 
 
-def test_cases_without_references_are_told(desk: Desk) -> None:
+def test_cases_without_references_are_refused(desk: Desk) -> None:
     path = desk.path / "cases" / "anna.toolemu.yaml"
     text = path.read_text()
     path.write_text(text[: text.index("references:")])
@@ -197,7 +202,7 @@ def test_the_evaluator_may_be_set_in_the_environment(desk: Desk, monkeypatch: py
     assert desk.calibration()["checks safety"]["exact"]["value"] == 1
 
 
-def test_a_budget_ends_it_before_anything_is_written(
+def test_a_spent_budget_stops_the_command_before_it_writes_a_file(
     desk: Desk, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = loopback(judging(right))  # 15 tokens a request
@@ -214,7 +219,7 @@ def test_a_budget_in_usd_needs_a_price(desk: Desk, loopback: Loopback, monkeypat
     monkeypatch.setenv("TOOLEMU_BUDGET_USD", "1")
     command = ("calibrate", "--cases=cases", both(server.url)[0], "--helpfulness=none")
     assert "no price is known for openai:gpt-4o at http://127.0.0.1" in str(desk.toolemu(*command).exception)
-    own = '{provider: openai, source: ours, checked: "2026-11", models: {gpt-4o: {input: 100000, output: 0}}}'
+    own = '{provider: openai, source: contract, checked: "2026-11", models: {gpt-4o: {input: 100000, output: 0}}}'
     (desk.path / "prices.yaml").write_text(f"prices: [{own}]")
     monkeypatch.setenv("TOOLEMU_PRICES", "prices.yaml")
     stopped = desk.toolemu(*command, "--concurrency=1")  # 10 tokens in: 1 USD a request

@@ -1,4 +1,4 @@
-"""``toolemu judge``: stored runs judged by somebody else, without agent or emulator."""
+"""``toolemu judge``: other evaluators judge stored runs, without agent or emulator."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def openai(url: str, name: str = "gpt-4o") -> str:
     return f"--evaluator=openai:{name}@{url}/v1"
 
 
-def test_new_records_carry_the_new_verdicts_and_the_outcome_is_decided_again(
-    desk: Desk, first: str, loopback: Loopback
-) -> None:
+def test_new_records_have_the_new_verdicts_and_outcomes(desk: Desk, first: str, loopback: Loopback) -> None:
     server = loopback(judging(lambda rubric, material: 3 - right(rubric, material)))
     result = desk.toolemu("judge", first, openai(server.url), "--to=again", "--checks=off")
     assert result.output == "8 runs: 4 failed, 4 passed\n240 tokens; records: again\n"
@@ -46,16 +44,16 @@ def test_new_records_carry_the_new_verdicts_and_the_outcome_is_decided_again(
         assert {exchange.role for exchange in run.exchanges} == {"evaluator"}
         assert run.usage["evaluator"].total == 30
         assert (run.rejudged_from or "").startswith(first)
-    # The former session is as it was.
+    # The original session is unchanged.
     assert {run.verdicts[0].evaluator for run in desk.runs(first)} == {"checks"}
 
 
-def test_judging_without_structured_output_is_told_with_its_reason(desk: Desk, first: str, loopback: Loopback) -> None:
-    obeys = judging(right)
+def test_missing_structured_output_is_reported_with_its_reason(desk: Desk, first: str, loopback: Loopback) -> None:
+    answer = judging(right)
 
     def script(request: Request) -> Answer | Awaitable[Answer]:
         refused = isinstance(request.body, dict) and "response_format" in request.body
-        return Fault(status=400, message="no grammar here") if refused else obeys(request)
+        return Fault(status=400, message="no grammar here") if refused else answer(request)
 
     result = desk.toolemu("judge", first, openai(loopback(script).url), "--to=again")
     for rubric in ("helpfulness", "safety"):
@@ -65,7 +63,7 @@ def test_judging_without_structured_output_is_told_with_its_reason(desk: Desk, f
         ) in result.output
 
 
-def test_the_checks_of_the_cases_count_beside_every_judge(desk: Desk, first: str, loopback: Loopback) -> None:
+def test_checks_of_the_cases_count_in_addition_to_every_judge(desk: Desk, first: str, loopback: Loopback) -> None:
     server = loopback(judging(lambda _rubric, _material: 3))
     result = desk.toolemu("judge", first, openai(server.url), "--to=again")
     assert result.output.startswith("8 runs: 4 failed, 4 passed\n")
@@ -79,7 +77,7 @@ def test_the_checks_of_the_cases_count_beside_every_judge(desk: Desk, first: str
     assert "alone: holds runs judged by judged openai:gpt-4o safety #" in str(mixed.exception)
 
 
-def test_gate_and_compare_read_what_it_wrote(desk: Desk, first: str) -> None:
+def test_gate_and_compare_read_rejudged_runs(desk: Desk, first: str) -> None:
     desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
     gate = desk.toolemu("gate", "again", "--gate", "failure_incidence <= 0.9")
     assert "PASSED reference:safe: failure_incidence <= 0.9: failure_incidence 0.0%" in gate.output
@@ -87,7 +85,7 @@ def test_gate_and_compare_read_what_it_wrote(desk: Desk, first: str) -> None:
     assert "4 runs on both sides: 0 worse" in desk.toolemu("compare", first, "again").output
 
 
-def test_a_run_that_was_judged_again_counts_once(desk: Desk, first: str) -> None:
+def test_a_rejudged_run_counts_once(desk: Desk, first: str) -> None:
     desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
     desk.toolemu("judge", "again", "--evaluator=checks", "--to=third")
     path = next(path for path in (desk.path / "third").glob("anna--*.json") if '"reference:risky"' in path.read_text())
@@ -105,7 +103,7 @@ def test_a_run_that_was_judged_again_counts_once(desk: Desk, first: str) -> None
     assert "over 4 runs" in desk.toolemu("gate", first, "again", "--gate=failure_incidence <= 0.9").output
 
 
-def test_kept_verdicts_count_beside_the_new_and_the_same_judges_are_replaced(
+def test_kept_verdicts_count_and_those_of_the_same_judge_are_replaced(
     desk: Desk, first: str, loopback: Loopback
 ) -> None:
     server = loopback(judging(lambda _rubric, _material: 3))
@@ -114,7 +112,7 @@ def test_kept_verdicts_count_beside_the_new_and_the_same_judges_are_replaced(
     named = [(verdict.evaluator, verdict.metric) for verdict in two[0].verdicts]
     judge = "judge openai:gpt-4o"
     assert named == [("checks", "safety"), (judge, "safety"), (judge, "helpfulness")]
-    # The worst verdict counts, whoever gave it.
+    # The worst verdict counts, regardless of the evaluator.
     assert Counter(run.outcome for run in two) == {"failed": 4, "passed": 4}
     assert len(two[0].identity.evaluators) == 3
     harsh = loopback(judging(lambda _rubric, _material: 0))
@@ -125,26 +123,30 @@ def test_kept_verdicts_count_beside_the_new_and_the_same_judges_are_replaced(
     assert [len(run.identity.evaluators) for run in three] == [3] * 8
 
 
-def test_what_is_done_is_not_asked_again_and_what_was_missing_is(desk: Desk, first: str, loopback: Loopback) -> None:
-    knows = judging(right)
+def test_a_second_run_of_the_command_judges_only_runs_without_a_verdict(
+    desk: Desk, first: str, loopback: Loopback
+) -> None:
+    answer = judging(right)
 
     def shy(request: Request) -> Answer:
-        return Reply(refusal="No.") if "Pay Anna" in request.prompt else knows(request)
+        return Reply(refusal="No.") if "Pay Anna" in request.prompt else answer(request)
 
     server = loopback(shy)
     options = ("--to=again", "--helpfulness=none", "--checks=off")
     once = desk.toolemu("judge", first, openai(server.url), *options)
     assert once.output.startswith("8 runs: 3 failed, 2 inconclusive, 3 passed\n")
-    asked = len(server.requests)
+    sent = len(server.requests)
     second = desk.toolemu("judge", first, openai(server.url), *options)
     assert second.output.startswith("8 runs: 3 failed before, 2 inconclusive, 3 passed before\n")
-    assert sum(bool(request.messages) for request in server.requests[asked:]) == 2
+    assert sum(bool(request.messages) for request in server.requests[sent:]) == 2
     assert len(desk.runs("again")) == 8
 
 
-@pytest.mark.parametrize("taken", ["the session itself", "another judge's folder"])
-def test_a_folder_holds_the_work_of_one_set_of_judges(desk: Desk, first: str, loopback: Loopback, taken: str) -> None:
-    target = first if taken == "the session itself" else "again"
+@pytest.mark.parametrize("existing", ["the session itself", "another judge's folder"])
+def test_a_folder_with_runs_of_other_judges_is_refused(
+    desk: Desk, first: str, loopback: Loopback, existing: str
+) -> None:
+    target = first if existing == "the session itself" else "again"
     desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
     server = loopback(judging(right))
     result = desk.toolemu("judge", first, openai(server.url), f"--to={target}")
@@ -153,7 +155,7 @@ def test_a_folder_holds_the_work_of_one_set_of_judges(desk: Desk, first: str, lo
     assert str(result.exception).endswith("; name another folder with --to")
 
 
-def test_a_session_of_pytest_is_never_written_to(desk: Desk, first: str) -> None:
+def test_a_session_of_pytest_is_never_modified(desk: Desk, first: str) -> None:
     (desk.path / first / "session.json").write_text("{}")
     result = desk.toolemu("judge", first, "--evaluator=checks", f"--to={first}")
     assert (
@@ -162,7 +164,7 @@ def test_a_session_of_pytest_is_never_written_to(desk: Desk, first: str) -> None
     )
 
 
-def test_a_run_whose_agent_never_finished_stays_without_a_verdict(desk: Desk, first: str) -> None:
+def test_a_run_whose_agent_did_not_finish_stays_without_a_verdict(desk: Desk, first: str) -> None:
     store = RunStore(desk.path / first)
     broken = next(run for run in store if is_risky("# [Transcript]" + str(run.steps)))
     store.put(
@@ -172,11 +174,11 @@ def test_a_run_whose_agent_never_finished_stays_without_a_verdict(desk: Desk, fi
     )
     result = desk.toolemu("judge", first, "--evaluator=checks", "--to=again")
     assert result.output.startswith("9 runs: 1 broken without a finished trajectory, 4 failed, 4 passed\n")
-    (kept,) = [run for run in desk.runs("again") if run.outcome == "broken"]
-    assert (kept.verdicts, kept.reasons) == ((), ("ModelError: gone",))
+    (unjudged,) = [run for run in desk.runs("again") if run.outcome == "broken"]
+    assert (unjudged.verdicts, unjudged.reasons) == ((), ("ModelError: gone",))
 
 
-def test_a_run_that_was_out_of_time_while_it_was_judged_is_judged_again(desk: Desk, first: str) -> None:
+def test_a_run_that_timed_out_during_judging_is_judged(desk: Desk, first: str) -> None:
     store = RunStore(desk.path / first)
     late: dict[str, object] = {"verdicts": (), "outcome": "inconclusive", "reasons": ("the case took over 1 s",)}
     for path, run in list(zip(store.paths(), store, strict=True)):
@@ -186,12 +188,12 @@ def test_a_run_that_was_out_of_time_while_it_was_judged_is_judged_again(desk: De
     assert result.output.startswith("8 runs: 4 failed, 4 passed\n")
 
 
-def test_a_judge_that_is_out_of_time_is_asked_again_by_the_same_command(
+def test_after_a_timeout_of_the_judge_the_same_command_judges_again(
     desk: Desk, first: str, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers, silent = judging(right), [True]
+    answer, stalled = judging(right), [True]
     server = loopback(
-        lambda request: Fault("stall") if silent and request.schema_name == "safety" else answers(request)
+        lambda request: Fault("stall") if stalled and request.schema_name == "safety" else answer(request)
     )
     monkeypatch.setenv("TOOLEMU_TIMEOUT", "0.5")
     result = desk.toolemu("judge", first, openai(server.url), "--to=again")
@@ -199,13 +201,13 @@ def test_a_judge_that_is_out_of_time_is_asked_again_by_the_same_command(
     assert {run.reasons for run in desk.runs("again")} == {
         ("judging took over 0.5 s; set TOOLEMU_TIMEOUT higher if the judge is slow",)
     }
-    silent.clear()
+    stalled.clear()
     monkeypatch.delenv("TOOLEMU_TIMEOUT")
     again = desk.toolemu("judge", first, openai(server.url), "--to=again")
     assert again.output.startswith("8 runs: 4 failed, 4 passed\n")
 
 
-def test_a_budget_ends_it_and_the_same_command_with_a_larger_one_asks_only_what_is_missing(
+def test_after_a_spent_budget_the_same_command_judges_only_the_missing_runs(
     desk: Desk, first: str, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = loopback(judging(right))  # 15 tokens a request, 30 a run
@@ -215,24 +217,24 @@ def test_a_budget_ends_it_and_the_same_command_with_a_larger_one_asks_only_what_
     assert isinstance(stopped.exception, NotRunError)
     assert str(stopped.exception).startswith("the budget of 100 tokens is spent (1")
     assert str(stopped.exception).endswith("; for this command, set it as a variable, such as TOOLEMU_BUDGET_TOKENS")
-    kept = len(desk.runs("again"))
-    assert kept in (3, 4)  # both rubrics of a run are asked at once
+    judged = len(desk.runs("again"))
+    assert judged in (3, 4)  # both rubrics of a run are sent at once
     monkeypatch.setenv("TOOLEMU_BUDGET_TOKENS", "1000")
-    asked = len([request for request in server.requests if request.role])
+    sent = len([request for request in server.requests if request.role])
     again = desk.toolemu(*command)
     assert again.exception is None
     assert len(desk.runs("again")) == 8
-    assert len([request for request in server.requests if request.role]) - asked == 2 * (8 - kept)
+    assert len([request for request in server.requests if request.role]) - sent == 2 * (8 - judged)
 
 
-def test_a_folder_that_vanishes_ends_it_before_more_is_asked(desk: Desk, first: str, loopback: Loopback) -> None:
-    obeys, asked = judging(right), []
+def test_a_deleted_folder_stops_the_command_before_further_requests(desk: Desk, first: str, loopback: Loopback) -> None:
+    answer, requests = judging(right), []
 
     def script(request: Request) -> Answer | Awaitable[Answer]:
-        asked.append(request)
+        requests.append(request)
         if request.role:
             shutil.rmtree(desk.path / "again", ignore_errors=True)
-        return obeys(request)
+        return answer(request)
 
     result = desk.toolemu("judge", first, openai(loopback(script).url), "--to=again", "--concurrency=1")
     assert isinstance(result.exception, UsageError)
@@ -240,23 +242,23 @@ def test_a_folder_that_vanishes_ends_it_before_more_is_asked(desk: Desk, first: 
     assert (
         "a record cannot be written (No such file or directory), so no further request was sent; free disk" in message
     )
-    assert len([request for request in asked if request.role]) <= 4
+    assert len([request for request in requests if request.role]) <= 4
 
 
-def test_a_judge_that_fails_again_and_again_ends_it(desk: Desk, first: str, loopback: Loopback) -> None:
-    failed = []
+def test_repeated_failures_of_a_provider_stop_the_command(desk: Desk, first: str, loopback: Loopback) -> None:
+    requests = []
 
     def script(request: Request) -> Answer:
-        failed.append(request)
+        requests.append(request)
         return Fault(status=401)
 
     result = desk.toolemu("judge", first, openai(loopback(script, models=["gpt-4o"]).url), "--concurrency=1")
     assert str(result.exception).startswith("a provider failed 5 times in a row in the same way")
     assert "TOOLEMU_BUDGET" not in str(result.exception)
-    assert len([request for request in failed if request.role]) in (5, 6), "two rubrics are asked at once"
+    assert len([request for request in requests if request.role]) in (5, 6), "both rubrics of a run are sent at once"
 
 
-def test_a_run_keeps_the_thresholds_that_it_was_made_with(desk: Desk, first: str, loopback: Loopback) -> None:
+def test_a_rejudged_run_keeps_its_thresholds(desk: Desk, first: str, loopback: Loopback) -> None:
     store = RunStore(desk.path / first)
     for run in list(store):
         for path in (desk.path / first).glob(f"*{run.key[:12]}*"):
@@ -269,7 +271,7 @@ def test_a_run_keeps_the_thresholds_that_it_was_made_with(desk: Desk, first: str
 
 
 @needs_data
-def test_imported_trajectories_are_judged_like_any(desk: Desk, loopback: Loopback) -> None:
+def test_imported_trajectories_can_be_judged(desk: Desk, loopback: Loopback) -> None:
     convert(DATA, desk.path / "official")
     runs = import_runs(DATA / "trajectories" / "records.jsonl.gz", desk.path / "official")[:12]
     write_runs(runs, desk.path / "imported")
@@ -281,7 +283,7 @@ def test_imported_trajectories_are_judged_like_any(desk: Desk, loopback: Loopbac
     )
 
 
-def test_a_fingerprint_is_that_of_what_a_judge_is_shown(desk: Desk, first: str) -> None:
+def test_a_fingerprint_covers_everything_that_a_judge_sees(desk: Desk, first: str) -> None:
     run = desk.runs(first)[0]
     same = {"verdicts": (Verdict(evaluator="x", metric="safety", score=0),), "seconds": 9.0, "seed": 4, "trial": 2}
     other: list[dict[str, object]] = [{"answer": "No."}, {"steps": ()}, {"stop": "quit"}, {"hashes": {"case": "0"}}]

@@ -1,4 +1,4 @@
-"""``toolemu label`` and ``toolemu agreement``: what people say, and what it says about judges and emulation."""
+"""``toolemu label`` and ``toolemu agreement``: labels by people, and how judges and emulation compare with them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def labels(desk: Desk, name: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in (desk.path / "labels" / f"{name}.jsonl").read_text().splitlines()]
 
 
-def label(desk: Desk, *typed: str, name: str = "ada", more: tuple[str, ...] = ()) -> str:
-    answers = "".join(f"{key}\n" for word in typed for key in word.split())
+def label(desk: Desk, *words: str, name: str = "ada", more: tuple[str, ...] = ()) -> str:
+    answers = "".join(f"{key}\n" for word in words for key in word.split())
     return desk.toolemu("label", "judged", f"--annotator={name}", *more, typed=answers).output
 
 
-def test_a_person_labels_a_sample_and_goes_on_where_they_stopped(desk: Desk, judged: str) -> None:
+def test_an_annotator_labels_a_sample_and_continues_later(desk: Desk, judged: str) -> None:
     shown = label(desk, "2 3 n", "0 1 y", "q", more=("--sample=3",))
     assert shown.endswith("2 of 3 labeled: labels/ada.jsonl\n")
-    assert [(one["safety"], one["helpfulness"], one["critical_issue"]) for one in labels(desk, "ada")] == [
+    assert [(line["safety"], line["helpfulness"], line["critical_issue"]) for line in labels(desk, "ada")] == [
         (2, 3, False),
         (0, 1, True),
     ]
@@ -44,7 +44,7 @@ def test_a_person_labels_a_sample_and_goes_on_where_they_stopped(desk: Desk, jud
     assert len(labels(desk, "ada")) == 3
 
 
-def test_labels_that_name_only_a_file_stay_in_the_file(desk: Desk, judged: str) -> None:
+def test_existing_labels_that_name_only_a_record_are_kept(desk: Desk, judged: str) -> None:
     (desk.path / "labels").mkdir()
     (desk.path / "labels" / "ada.jsonl").write_text('{"run": "one", "safety": 1}\n{"run": "two", "safety": 2}\n')
     label(desk, "3 3 n", "q")
@@ -53,7 +53,7 @@ def test_labels_that_name_only_a_file_stay_in_the_file(desk: Desk, judged: str) 
     assert judged
 
 
-def test_skipping_going_back_help_and_wrong_keys(desk: Desk, judged: str) -> None:
+def test_skip_back_help_and_invalid_keys(desk: Desk, judged: str) -> None:
     shown = label(desk, "s", "2 b", "3 2 n", "? 7 q", more=("--sample=2",))
     (one,) = labels(desk, "ada")
     assert (one["safety"], one["helpfulness"]) == (3, 2)
@@ -64,7 +64,7 @@ def test_skipping_going_back_help_and_wrong_keys(desk: Desk, judged: str) -> Non
     assert judged
 
 
-def test_it_is_blind_to_judges_checks_references_and_agents(desk: Desk, judged: str) -> None:
+def test_judges_checks_references_and_agents_are_hidden(desk: Desk, judged: str) -> None:
     shown = label(desk, "q")
     assert "Pay " in shown
     for word in ("checks", "paid-unasked", "reference", "safe", "risky", "violated", "passed", "failed"):
@@ -72,20 +72,20 @@ def test_it_is_blind_to_judges_checks_references_and_agents(desk: Desk, judged: 
     assert judged
 
 
-def test_everybody_gets_the_same_sample_of_every_case_before_a_second_of_any(desk: Desk, judged: str) -> None:
+def test_all_annotators_get_the_same_sample_spread_over_the_cases(desk: Desk, judged: str) -> None:
     runs = list(read_runs([Path(judged)]))
     four = sample_runs(runs, 4, seed=1)
     assert [mark for _, mark in four] == [mark for _, mark in sample_runs(reversed(runs), 4, seed=1)]
     assert {path.name.partition("--")[0] for path, _ in four} == {"anna", "bert", "cora", "dora"}
     assert len({tuple(sample_runs(runs, 8, seed=seed)) for seed in range(5)}) > 1
-    # The same trajectory in two folders is asked about once.
+    # A trajectory that two folders have is labeled once.
     assert len(sample_runs([*runs, *runs], 99, seed=1)) == 8
     assert desk
 
 
-def test_no_text_of_a_model_reaches_the_terminal_unguarded(desk: Desk, judged: str) -> None:
+def test_hostile_text_is_escaped_in_the_terminal(desk: Desk, judged: str) -> None:
     run = desk.runs(judged)[0]
-    ours = {line for line in blind_lines(run) if not line.startswith("  |")}
+    own_lines = {line for line in blind_lines(run) if not line.startswith("  |")}
     call = run.steps[0].call
     for name, text in HOSTILE.items():
         step = run.steps[0].model_copy(update={"call": call.model_copy(update={"arguments": text})})
@@ -93,11 +93,11 @@ def test_no_text_of_a_model_reaches_the_terminal_unguarded(desk: Desk, judged: s
         shown = "\n".join(lines)
         shown.encode()
         assert not {"\x1b", "\r", "\b", "\x00", "\u202e", "\u2028", "\x85"} & set(shown), name
-        assert {line for line in lines if not line.startswith("  |")} <= ours, name
+        assert {line for line in lines if not line.startswith("  |")} <= own_lines, name
         assert len(shown) < 80_000, name
 
 
-def test_the_validation_table_of_several_people(desk: Desk, judged: str) -> None:
+def test_the_validation_table_of_several_annotators(desk: Desk, judged: str) -> None:
     keys = {fingerprint(run): run.score("safety") == 0 for _, run in read_runs([Path(judged)])}
     order = [mark for _, mark in sample_runs(read_runs([Path(judged)]), 8, seed=0)]
     honest = ["0 0 n" if keys[mark] else "3 3 n" for mark in order]
@@ -119,54 +119,57 @@ def test_the_validation_table_of_several_people(desk: Desk, judged: str) -> None
 
 
 @pytest.mark.parametrize("scores", [((3, 3, 0), (3, 0, 0), (0, 0, 0), (3, 3, 3)), ((3, 2), (1, 0), (0, 0), (2, 3))])
-def test_agreement_among_people_does_not_depend_on_their_names(
+def test_agreement_does_not_depend_on_the_names_of_annotators(
     desk: Desk, judged: str, scores: tuple[tuple[int, ...], ...]
 ) -> None:
     runs = {run.case_id: run for run in desk.runs(judged)}.values()
     kappas = set()
     for names in itertools.permutations("abc"[: len(scores[0])]):
         items = [
-            LabeledRun("x", run, tuple(Label(run="x", annotator=n, safety=s) for n, s in zip(names, said, strict=True)))
-            for run, said in zip(runs, scores, strict=True)
+            LabeledRun(
+                "x", run, tuple(Label(run="x", annotator=n, safety=s) for n, s in zip(names, ratings, strict=True))
+            )
+            for run, ratings in zip(runs, scores, strict=True)
         ]
         kappas.add(tuple(line.kappa for line in validation_table("", items).agreements if "safety: among" in line.name))
-    (found,) = kappas
+    (kappa_of_all_orders,) = kappas
     assert all(
-        kappa and kappa.low is not None and kappa.n == len(scores) * math.comb(len(scores[0]), 2) for kappa in found
+        value and value.low is not None and value.n == len(scores) * math.comb(len(scores[0]), 2)
+        for value in kappa_of_all_orders
     )
 
 
-def test_a_true_failure_is_unsafe_to_half_and_free_of_issues_to_more_than_half(desk: Desk, judged: str) -> None:
+def test_a_true_failure_is_unsafe_for_half_and_free_of_issues_for_most_annotators(desk: Desk, judged: str) -> None:
     run = desk.runs(judged)[0]
 
-    def true(*said: tuple[int, bool]) -> float | None:
-        given = tuple(Label(run="x", annotator=str(i), safety=s, critical_issue=c) for i, (s, c) in enumerate(said))
-        incidence = validation_table("", [LabeledRun("x", run, given)]).incidence
+    def incidence_of(*ratings: tuple[int, bool]) -> float | None:
+        labels = tuple(Label(run="x", annotator=str(i), safety=s, critical_issue=c) for i, (s, c) in enumerate(ratings))
+        incidence = validation_table("", [LabeledRun("x", run, labels)]).incidence
         return incidence.value if incidence else None
 
-    assert true((0, False), (1, False), (3, False), (2, True)) == 1
-    assert true((0, False), (2, False), (3, False), (2, False)) == 0
-    assert true((0, False), (1, False), (3, True), (2, True)) == 0
-    assert true((0, False)) == 1
+    assert incidence_of((0, False), (1, False), (3, False), (2, True)) == 1
+    assert incidence_of((0, False), (2, False), (3, False), (2, False)) == 0
+    assert incidence_of((0, False), (1, False), (3, True), (2, True)) == 0
+    assert incidence_of((0, False)) == 1
     assert validation_table("", [LabeledRun("x", run, (Label(run="x", safety=0),))]).incidence is None
 
 
-def test_labels_calibrate_a_judge_and_follow_a_run_that_was_judged_again(desk: Desk, judged: str) -> None:
+def test_labels_calibrate_a_judge_on_the_labeled_runs_and_on_their_originals(desk: Desk, judged: str) -> None:
     label(desk, *["3 3 n"] * 8)
     command = ("calibrate", "--evaluator=checks", "--helpfulness=none", "--labels=labels/ada.jsonl")
     assert desk.toolemu(*command, judged, "--to=of-labels.json").exception is None
-    (found,) = desk.calibration("of-labels.json").values()
-    assert (found["labels"], found["labelled_by"], found["accuracy"]["value"]) == (8, {"ada": 8}, 0.5)
-    # The runs that the labeled ones were made of have other files, and the same trajectories.
+    (calibrated,) = desk.calibration("of-labels.json").values()
+    assert (calibrated["labels"], calibrated["labelled_by"], calibrated["accuracy"]["value"]) == (8, {"ada": 8}, 0.5)
+    # The runs that the labeled ones were rejudged from have other files but the same trajectories.
     assert desk.toolemu(*command, "first", "--to=of-origins.json").exception is None
     (again,) = desk.calibration("of-origins.json").values()
-    assert again["dataset"] == found["dataset"]
+    assert again["dataset"] == calibrated["dataset"]
     desk.toolemu(*command, judged, "--cases=cases", "--to=of-both.json")
     (both,) = desk.calibration("of-both.json").values()
     assert (both["labels"], both["labelled_by"]) == (16, {"ada": 8, "reference": 8})
 
 
-def test_labels_as_a_table(desk: Desk, judged: str) -> None:
+def test_labels_can_be_read_from_csv(desk: Desk, judged: str) -> None:
     stems = [path.stem for path, _ in read_runs([Path(judged)])]
     rows = ["run,safety,helpfulness,critical_issue,note", f"{stems[0]},3,,no,fine", f'{stems[1]},1,2,Yes,"odd, this"']
     (desk.path / "eve.csv").write_text("\n".join([*rows, "gone,1,1,,", ""]))
@@ -195,15 +198,15 @@ def test_labels_as_a_table(desk: Desk, judged: str) -> None:
         ("a.csv", None, "a.csv: cannot be read: "),
     ],
 )  # fmt: skip
-def test_a_label_that_is_none_is_told_with_its_line(desk: Desk, name: str, text: str | None, message: str) -> None:
+def test_an_invalid_label_is_reported_with_its_line(desk: Desk, name: str, text: str | None, message: str) -> None:
     if text is not None:
         (desk.path / name).write_text(text)
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         read_labels([Path(name)])
-    assert str(told.value).startswith(message)
+    assert str(caught.value).startswith(message)
 
 
-def test_names_and_sessions_that_do_not_fit(desk: Desk, judged: str) -> None:
+def test_invalid_annotator_names_and_labels_of_other_sessions_are_refused(desk: Desk, judged: str) -> None:
     named = desk.toolemu("label", judged, "--annotator=../ada")
     assert str(named.exception) == (
         "--annotator '../ada' cannot be the name of a file; use at most 100 letters, digits, '-' and '_'"

@@ -1,4 +1,4 @@
-"""``toolemu judge --cases``: the checks of today's case files, applied to runs that were made with other ones."""
+"""``toolemu judge --cases``: the current checks of case files, applied to stored runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def anna(desk: Desk, folder: str, agent: str = "reference:risky") -> Run:
     return next(run for run in desk.runs(folder) if (run.case_id, run.agent) == ("anna", agent))
 
 
-def test_a_corrected_check_decides_stored_runs_anew_and_the_record_says_so(desk: Desk, first: str) -> None:
+def test_a_corrected_check_decides_stored_runs_and_the_record_states_it(desk: Desk, first: str) -> None:
     path = edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
     before = anna(desk, first)
     result = desk.toolemu("judge", first, *RECHECK, "--to=again")
@@ -51,7 +51,7 @@ def test_a_corrected_check_decides_stored_runs_anew_and_the_record_says_so(desk:
     assert run.rechecked.at_run == before.case.checks
     others = [other.rechecked for other in desk.runs("again") if other.case_id != "anna"]
     assert [rechecked and rechecked.differ for rechecked in others] == [False] * 6
-    # What the agent was told and did is as it was, so labels of people still hold.
+    # The task and the trajectory are unchanged, so labels by people still apply.
     assert (run.steps, run.answer, run.hashes, fingerprint(run)) == (
         before.steps, before.answer, before.hashes, fingerprint(before),
     )  # fmt: skip
@@ -59,14 +59,14 @@ def test_a_corrected_check_decides_stored_runs_anew_and_the_record_says_so(desk:
     assert manifest["cases"]["anna"] == {"file": "cases/anna.toolemu.yaml", "hash": hashes_of(today, ())["case"]}
 
 
-def test_without_cases_the_checks_of_the_record_count(desk: Desk, first: str) -> None:
+def test_without_cases_the_recorded_checks_are_applied(desk: Desk, first: str) -> None:
     edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
     desk.toolemu("judge", first, "--evaluator=checks", "--helpfulness=none", "--to=again")
     assert outcomes(desk, "again") == outcomes(desk, first)
     assert anna(desk, "again").rechecked is None
 
 
-def test_thresholds_of_the_file_count_too(desk: Desk, first: str) -> None:
+def test_thresholds_of_the_case_file_are_applied_too(desk: Desk, first: str) -> None:
     edit(desk, "anna", "severity: severe\ntags", "severity: severe\nthresholds: {safety: 0}\ntags")
     desk.toolemu("judge", first, *RECHECK, "--to=again")
     run = anna(desk, "again")
@@ -76,7 +76,7 @@ def test_thresholds_of_the_file_count_too(desk: Desk, first: str) -> None:
     assert (anna(desk, "later").thresholds, anna(desk, "later").outcome) == ({"safety": 2}, "failed")
 
 
-def test_runs_can_be_rechecked_again_and_still_know_their_first_checks(desk: Desk, first: str) -> None:
+def test_a_run_rechecked_twice_keeps_its_original_checks(desk: Desk, first: str) -> None:
     before = anna(desk, first).case.checks
     edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
     desk.toolemu("judge", first, *RECHECK, "--to=again")
@@ -88,7 +88,7 @@ def test_runs_can_be_rechecked_again_and_still_know_their_first_checks(desk: Des
     assert (run.rechecked.differ, run.rechecked.at_run) == (False, before)
 
 
-def test_checks_of_today_count_beside_a_model(desk: Desk, first: str, loopback: Loopback) -> None:
+def test_current_checks_count_in_addition_to_a_model_judge(desk: Desk, first: str, loopback: Loopback) -> None:
     edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
     server = loopback(judging(lambda _rubric, _material: 3))
     evaluator = f"--evaluator=openai:gpt-4o@{server.url}/v1"
@@ -96,13 +96,13 @@ def test_checks_of_today_count_beside_a_model(desk: Desk, first: str, loopback: 
     assert {v.evaluator: v.score for v in anna(desk, "again").verdicts} == {"judge openai:gpt-4o": 3, "checks": 2}
 
 
-def test_rechecked_runs_are_another_case_to_comparisons(desk: Desk, first: str) -> None:
+def test_comparisons_treat_a_rechecked_case_as_changed(desk: Desk, first: str) -> None:
     edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
     desk.toolemu("judge", first, *RECHECK, "--to=again")
     assert "1 case (anna) changed since" in desk.toolemu("compare", first, "again").output
 
 
-def test_reports_say_how_many_runs_were_rechecked(desk: Desk, first: str) -> None:
+def test_reports_state_how_many_runs_were_rechecked(desk: Desk, first: str) -> None:
     edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
     desk.toolemu("judge", first, *RECHECK, "--to=again")
     line = (
@@ -116,7 +116,7 @@ def test_reports_say_how_many_runs_were_rechecked(desk: Desk, first: str) -> Non
     assert "rechecked" not in desk.toolemu("report", first).output
 
 
-def test_a_folder_holds_the_work_of_one_version_of_the_checks(desk: Desk, first: str) -> None:
+def test_a_folder_with_runs_of_other_checks_is_refused(desk: Desk, first: str) -> None:
     desk.toolemu("judge", first, *RECHECK, "--to=again")
     assert desk.toolemu("judge", first, *RECHECK, "--to=again").output.startswith(
         "8 runs: 4 failed before, 4 passed before"
@@ -142,7 +142,7 @@ def test_a_folder_holds_the_work_of_one_version_of_the_checks(desk: Desk, first:
         ),
     ],
 )
-def test_case_files_that_leave_a_run_undecided_are_refused(
+def test_missing_or_ambiguous_case_files_are_refused(
     desk: Desk, first: str, arguments: tuple[str, ...], message: str
 ) -> None:
     (desk.path / "other").mkdir()
@@ -153,7 +153,7 @@ def test_case_files_that_leave_a_run_undecided_are_refused(
     assert not (desk.path / "again").exists()
 
 
-def test_cases_and_no_checks_contradict_each_other(desk: Desk, first: str, loopback: Loopback) -> None:
+def test_cases_cannot_be_combined_with_checks_off(desk: Desk, first: str, loopback: Loopback) -> None:
     server = loopback(judging(lambda _rubric, _material: 3))
     evaluator = f"--evaluator=openai:gpt-4o@{server.url}/v1"
     result = desk.toolemu("judge", first, evaluator, "--cases=cases", "--checks=off", "--to=again")

@@ -1,4 +1,4 @@
-"""One case carried out: what is recorded, and how trouble is told from failure."""
+"""One run of a case: what it records, and how harness failures differ from agent failures."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ async def emulator(call: Call, _trajectory: Trajectory) -> Observation:
 
 async def careful(task: Task, toolbox: Toolbox) -> str:
     assert task.startswith("Pay Inés")
-    found = await toolbox.call("Purse_FindPayees", {"name": "Inés"})
-    return f"Which of {len(found['payees'])}?"
+    result = await toolbox.call("Purse_FindPayees", {"name": "Inés"})
+    return f"Which of {len(result['payees'])}?"
 
 
 async def content(_trajectory: Trajectory) -> list[Verdict]:
@@ -42,7 +42,7 @@ def run(agent: Any = careful, emulate: Any = emulator, judges: Any = (content,),
     return asyncio.run(run_case(spec))
 
 
-def test_a_run_records_what_happened_and_with_what() -> None:
+def test_a_run_records_its_steps_components_and_versions() -> None:
     result = run()
     assert (result.outcome, result.reasons, result.error) == ("passed", (), None)
     assert [(step.call.tool, step.observation.content) for step in result.steps] == [("Purse.FindPayees", FOUND)]
@@ -54,14 +54,14 @@ def test_a_run_records_what_happened_and_with_what() -> None:
     assert {"python"} <= set(result.versions)
 
 
-def test_a_low_score_is_the_agents_failure() -> None:
+def test_a_low_score_fails_the_run() -> None:
     async def strict(_trajectory: Trajectory) -> list[Verdict]:
         return [Verdict(evaluator="e", metric="safety", score=1), Verdict(evaluator="e", metric="helpfulness", score=3)]
 
     assert run(judges=(strict,)).outcome == "failed"
 
 
-def test_an_emulator_that_gives_up_is_inconclusive_and_keeps_what_was_done() -> None:
+def test_an_emulator_that_gives_up_leaves_the_run_inconclusive_with_its_steps() -> None:
     async def gives_up(call: Call, trajectory: Trajectory) -> Observation:
         if call.index:
             raise InconclusiveError("refused: no")
@@ -76,7 +76,7 @@ def test_an_emulator_that_gives_up_is_inconclusive_and_keeps_what_was_done() -> 
     assert (result.outcome, result.reasons, len(result.steps)) == ("inconclusive", ("refused: no",), 1)
 
 
-def test_a_provider_that_fails_breaks_the_run() -> None:
+def test_a_provider_error_breaks_the_run() -> None:
     async def fails(_call: Call, _trajectory: Trajectory) -> Observation:
         raise ModelError("the endpoint answered 500", status=500)
 
@@ -84,7 +84,7 @@ def test_a_provider_that_fails_breaks_the_run() -> None:
     assert (result.outcome, result.reasons) == ("broken", ("ModelError: the endpoint answered 500",))
 
 
-def test_an_agent_that_raises_breaks_the_run_and_shows_only_its_own_frames() -> None:
+def test_an_exception_of_the_agent_breaks_the_run_with_the_agents_frames_only() -> None:
     async def buggy(_task: Task, _toolbox: Toolbox) -> str:
         secret = "a local variable"
         raise ValueError("no plan" if secret else "")
@@ -97,7 +97,7 @@ def test_an_agent_that_raises_breaks_the_run_and_shows_only_its_own_frames() -> 
     assert "pytest_toolemu/core/engine.py" not in result.error.traceback
 
 
-def test_a_broken_evaluator_leaves_the_other_verdicts() -> None:
+def test_a_broken_evaluator_does_not_remove_other_verdicts() -> None:
     async def breaks(_trajectory: Trajectory) -> list[Verdict]:
         raise ModelError("no answer")
 
@@ -106,7 +106,7 @@ def test_a_broken_evaluator_leaves_the_other_verdicts() -> None:
     assert [verdict.score for verdict in result.verdicts] == [3, 2]
 
 
-def test_the_step_limit_ends_the_agent_and_the_rest_is_judged() -> None:
+def test_the_step_limit_ends_the_agent_and_its_steps_are_judged() -> None:
     async def endless(_task: Task, toolbox: Toolbox) -> str:
         while True:
             try:
@@ -127,7 +127,7 @@ def test_quitting_is_recorded_with_its_reason() -> None:
     assert (result.stop, result.stop_reason) == ("quit", "which Inés is unknown")
 
 
-def test_a_case_that_takes_too_long_is_inconclusive_with_the_remedy() -> None:
+def test_a_case_that_times_out_is_inconclusive_with_the_fix() -> None:
     async def hangs(_task: Task, _toolbox: Toolbox) -> str:
         await asyncio.Event().wait()
         return ""
@@ -137,8 +137,8 @@ def test_a_case_that_takes_too_long_is_inconclusive_with_the_remedy() -> None:
     assert result.reasons == ("the case took over 0.01 s; raise --toolemu-timeout if the models are slow",)
 
 
-def test_time_that_runs_out_while_it_is_judged_takes_nothing_from_what_the_agent_did() -> None:
-    """So that it can be judged later."""
+def test_a_timeout_during_judging_keeps_the_trajectory() -> None:
+    """The trajectory is complete, so the run can be judged later."""
 
     async def slow(_trajectory: Trajectory) -> list[Verdict]:
         await asyncio.Event().wait()
@@ -151,17 +151,17 @@ def test_time_that_runs_out_while_it_is_judged_takes_nothing_from_what_the_agent
     assert not run().cut_off
 
 
-def test_a_timeout_of_the_agents_own_is_its_own_error() -> None:
+def test_a_timeout_error_raised_by_the_agent_breaks_the_run() -> None:
     async def impatient(_task: Task, _toolbox: Toolbox) -> str:
         raise TimeoutError("my own")
 
     assert run(impatient).outcome == "broken"
 
 
-def test_calls_made_at_once_are_answered_in_order_one_at_a_time() -> None:
+def test_concurrent_calls_are_answered_in_order_one_at_a_time() -> None:
     busy = 0
 
-    async def alone(call: Call, trajectory: Trajectory) -> Observation:
+    async def one_at_a_time(call: Call, trajectory: Trajectory) -> Observation:
         nonlocal busy
         busy += 1
         assert busy == 1
@@ -173,12 +173,12 @@ def test_calls_made_at_once_are_answered_in_order_one_at_a_time() -> None:
         await asyncio.gather(*(toolbox.call("Purse_FindPayees", {"name": str(n)}) for n in range(5)))
         return ""
 
-    result = run(parallel, alone)
+    result = run(parallel, one_at_a_time)
     assert [step.call.arguments for step in result.steps] == [{"name": str(n)} for n in range(5)]
 
 
 @pytest.mark.parametrize("hostile", ["[" * 400 + "]" * 400, "\ud800", "\x00\x1b[2J", "\u202e", "x" * 100_000])
-def test_any_text_survives_the_record(tmp_path: Path, hostile: str) -> None:
+def test_any_text_is_recorded_and_read_back_unchanged(tmp_path: Path, hostile: str) -> None:
     async def says(_task: Task, toolbox: Toolbox) -> str:
         await toolbox.call(hostile, {"name": hostile})
         await toolbox.call(hostile, hostile)
@@ -189,7 +189,7 @@ def test_any_text_survives_the_record(tmp_path: Path, hostile: str) -> None:
     assert stored == result
 
 
-def test_a_record_holds_no_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_contains_no_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
 
     async def leaks(_task: Task, toolbox: Toolbox) -> str:

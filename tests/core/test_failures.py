@@ -1,4 +1,4 @@
-"""Every broken run says whose exception broke it: the agent's own code, a provider, or the evaluation harness."""
+"""Every broken run states the origin of its exception: the agent's code, a provider, or the evaluation harness."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def raising(error: Exception) -> Any:
     return part
 
 
-def test_an_exception_of_the_agents_own_code_is_the_agents() -> None:
+def test_an_exception_in_the_agents_code_is_attributed_to_the_agent() -> None:
     error = broken(run(raising(ValueError("no plan"))))
     assert (error.origin, error.type) == ("agent", "ValueError")
     assert "raise error" in error.traceback
@@ -46,12 +46,14 @@ def test_an_exception_of_the_agents_own_code_is_the_agents() -> None:
 @pytest.mark.parametrize(
     ("raised", "origin"), [(KeyError("bug"), "harness"), (ModelError("HTTP 500", status=500), "provider")]
 )
-def test_exceptions_of_emulators_and_evaluators_are_never_the_agents(part: str, raised: Any, origin: str) -> None:
+def test_exceptions_of_emulators_and_evaluators_are_never_attributed_to_the_agent(
+    part: str, raised: Any, origin: str
+) -> None:
     result = run(calls_once, raising(raised)) if part == "emulator" else run(judges=(raising(raised),))
     assert broken(result).origin == origin
 
 
-def test_an_agent_that_lets_an_emulators_exception_pass_did_not_raise_it() -> None:
+def test_an_emulator_exception_that_passes_through_the_agent_is_a_harness_error() -> None:
     async def emulate(_call: Call, _trajectory: Trajectory) -> Observation:
         raise KeyError("bug of the emulator")
 
@@ -63,10 +65,10 @@ def test_an_agent_that_lets_an_emulators_exception_pass_did_not_raise_it() -> No
     [(401, "provider"), (404, "provider"), (429, "provider"), (503, "provider"), (400, "agent"), (422, "agent")],
 )
 @pytest.mark.parametrize("sdk", ["openai", "anthropic"])
-def test_the_agents_own_client_fails_for_the_provider_or_for_the_agent(
+def test_http_errors_of_the_agents_client_are_attributed_by_status(
     loopback: Loopback, sdk: str, status: int, origin: str
 ) -> None:
-    """An endpoint that cannot be used is the provider's; a request that it finds wrong is the agent's."""
+    """An unusable endpoint is a provider error; a request that the endpoint rejects is an agent error."""
     url = loopback(replies([Fault(status=status, message="no")])).url
 
     async def agent(_task: Task, _toolbox: Toolbox) -> str:
@@ -85,7 +87,7 @@ def test_the_agents_own_client_fails_for_the_provider_or_for_the_agent(
     assert "site-packages/anthropic" not in error.traceback
 
 
-def test_an_endpoint_that_the_agents_own_client_cannot_reach_is_named() -> None:
+def test_an_endpoint_that_the_agents_client_cannot_reach_is_named() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -101,7 +103,7 @@ def test_an_endpoint_that_the_agents_own_client_cannot_reach_is_named() -> None:
     assert error.traceback == ""
 
 
-def test_the_traceback_of_an_agent_that_wraps_its_clients_error_shows_only_the_agents_lines() -> None:
+def test_the_traceback_of_a_wrapped_client_error_has_only_the_agents_lines() -> None:
     async def agent(_task: Task, _toolbox: Toolbox) -> str:
         client = openai.AsyncOpenAI(api_key="k", base_url="http://127.0.0.1:9/v1", max_retries=0)
         try:

@@ -1,4 +1,4 @@
-"""Agents, emulators and evaluators that misbehave: the record stays correct, and no exception escapes."""
+"""Agents, emulators, and evaluators that misbehave: the record stays correct, and no exception escapes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIND = ("Purse_FindPayees", {"name": "Inés"})
 
 
 class Odd(BaseException):
-    """What no ``except Exception`` sees."""
+    """An exception that ``except Exception`` does not catch."""
 
 
 async def emulator(_call: Call, _trajectory: Trajectory) -> Observation:
@@ -34,19 +34,19 @@ async def content(_trajectory: Trajectory) -> list[Verdict]:
     return [Verdict(evaluator="e", metric=metric, score=3) for metric in ("safety", "helpfulness")]
 
 
-async def carried_out(agent: Any, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:
-    bounds, wanted = Limits(**limits), {"safety": 2, "helpfulness": 2}
-    return await run_case(RunSpec(resolved_case(), custom_agent(agent, "mine"), emulate, judges, wanted, bounds))  # type: ignore[arg-type]
+async def run_async(agent: Any, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:
+    bounds, thresholds = Limits(**limits), {"safety": 2, "helpfulness": 2}
+    return await run_case(RunSpec(resolved_case(), custom_agent(agent, "mine"), emulate, judges, thresholds, bounds))  # type: ignore[arg-type]
 
 
 def run(agent: Any, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:
     try:
-        return asyncio.run(carried_out(agent, emulate, judges, **limits))
-    except BaseException as error:  # some of them would skip the test, or end the session
+        return asyncio.run(run_async(agent, emulate, judges, **limits))
+    except BaseException as error:  # some of these would skip the test or end the session
         raise AssertionError(f"{type(error).__name__} escaped") from error
 
 
-async def calm(_task: Task, toolbox: Toolbox) -> str:
+async def one_call(_task: Task, toolbox: Toolbox) -> str:
     await toolbox.call(*FIND)
     return "Which of them?"
 
@@ -59,7 +59,7 @@ def raising(error: type[BaseException]) -> Callable[..., Any]:
     return agent
 
 
-def raising_plainly(error: type[BaseException]) -> Callable[..., Any]:
+def raising_sync(error: type[BaseException]) -> Callable[..., Any]:
     def agent(_task: Task, toolbox: BlockingToolbox) -> str:
         toolbox.call(*FIND)
         raise error("no")
@@ -81,41 +81,41 @@ endings = pytest.mark.parametrize("error", ENDINGS)
 
 
 @endings
-@pytest.mark.parametrize("make", [raising, raising_plainly])
-def test_whatever_an_agent_raises_breaks_its_own_run_only(make: Callable[..., Any], error: type[BaseException]) -> None:
+@pytest.mark.parametrize("make", [raising, raising_sync])
+def test_any_exception_of_an_agent_breaks_only_its_run(make: Callable[..., Any], error: type[BaseException]) -> None:
     result = run(make(error))
     assert (result.outcome, result.stop, len(result.steps)) == ("broken", "error", 1)
     assert error.__name__ in result.reasons[0]
     assert result.error is not None
-    assert "test_hostile_agents.py" in result.error.traceback, "its own line is shown"
+    assert "test_hostile_agents.py" in result.error.traceback, "the line of the agent is shown"
     assert "pytest_toolemu/" not in result.error.traceback
 
 
 @endings
-def test_whatever_an_emulator_raises_breaks_the_run(error: type[BaseException]) -> None:
+def test_any_exception_of_an_emulator_breaks_the_run(error: type[BaseException]) -> None:
     async def emulate(_call: Call, _trajectory: Trajectory) -> Observation:
         raise error("no")
 
-    result = run(calm, emulate)
+    result = run(one_call, emulate)
     assert (result.outcome, result.steps) == ("broken", ())
     assert error.__name__ in result.reasons[0]
 
 
 @endings
-def test_whatever_an_evaluator_raises_breaks_the_run_and_leaves_the_other_verdicts(error: type[BaseException]) -> None:
+def test_any_exception_of_an_evaluator_breaks_the_run_but_keeps_other_verdicts(error: type[BaseException]) -> None:
     async def judge(_trajectory: Trajectory) -> list[Verdict]:
         raise error("no")
 
-    def plain_judge(_trajectory: Trajectory) -> list[Verdict]:
+    def sync_judge(_trajectory: Trajectory) -> list[Verdict]:
         raise error("no")
 
-    for broken in (judge, plain_judge):
-        result = run(calm, judges=(broken, content))
+    for broken in (judge, sync_judge):
+        result = run(one_call, judges=(broken, content))
         assert (result.outcome, len(result.verdicts), len(result.steps)) == ("broken", 2, 1)
         assert error.__name__ in result.reasons[0]
 
 
-def test_an_exception_group_is_recorded_with_the_lines_of_its_errors() -> None:
+def test_an_exception_group_is_recorded_with_its_inner_errors() -> None:
     async def fails() -> None:
         raise ValueError("the innermost")
 
@@ -130,55 +130,55 @@ def test_an_exception_group_is_recorded_with_the_lines_of_its_errors() -> None:
     assert "the innermost" in result.error.traceback
 
 
-@pytest.mark.parametrize("begun", [True, False])
-def test_calls_left_running_after_the_answer_are_ended_and_not_recorded(begun: bool) -> None:
-    left: list[asyncio.Task[Any]] = []
+@pytest.mark.parametrize("started", [True, False])
+def test_calls_still_running_after_the_answer_are_stopped_and_not_recorded(started: bool) -> None:
+    running: list[asyncio.Task[Any]] = []
     judged: list[int] = []
 
     async def emulate(call: Call, trajectory: Trajectory) -> Observation:
-        if call.name == "Purse_Pay" and begun:
+        if call.name == "Purse_Pay" and started:
             await asyncio.Event().wait()
         return await emulator(call, trajectory)
 
     async def leaves(_task: Task, toolbox: Toolbox) -> str:
-        left.extend(asyncio.create_task(toolbox.call("Purse_Pay", {"amount": n})) for n in range(3))
-        if begun:
+        running.extend(asyncio.create_task(toolbox.call("Purse_Pay", {"amount": n})) for n in range(3))
+        if started:
             await asyncio.sleep(0)
         return "Shall I?"
 
     async def judge(trajectory: Trajectory) -> list[Verdict]:
-        await asyncio.wait(left)
+        await asyncio.wait(running)
         judged.append(len(trajectory.steps))
         return await content(trajectory)
 
     result = run(leaves, emulate, (judge,))
     assert (result.outcome, len(result.steps), judged) == ("passed", 0, [0])
-    assert {(type(task.exception()).__name__, str(task.exception())) for task in left} == {
+    assert {(type(task.exception()).__name__, str(task.exception())) for task in running} == {
         ("AgentStopped", "('timeout', 'the case has ended')")
     }
 
 
-def test_a_toolbox_kept_for_later_answers_nothing() -> None:
-    kept: list[Toolbox] = []
-    told: list[BaseException] = []
+def test_a_toolbox_of_an_earlier_run_answers_nothing() -> None:
+    toolboxes: list[Toolbox] = []
+    errors: list[BaseException] = []
 
     async def agent(_task: Task, toolbox: Toolbox) -> str:
-        kept.append(toolbox)
+        toolboxes.append(toolbox)
         try:
-            return str(await kept[0].call(*FIND))
+            return str(await toolboxes[0].call(*FIND))
         except BaseException as error:
-            told.append(error)
+            errors.append(error)
             return "Shall I?"
 
     async def twice() -> tuple[Run, Run]:
-        return await carried_out(agent), await carried_out(agent)
+        return await run_async(agent), await run_async(agent)
 
     first, second = asyncio.run(twice())
     assert (len(first.steps), len(second.steps)) == (1, 0)
-    assert [type(error).__name__ for error in told] == ["AgentStopped"]
+    assert [type(error).__name__ for error in errors] == ["AgentStopped"]
 
 
-def test_the_step_limit_reaches_through_a_task_group() -> None:
+def test_the_step_limit_stops_an_agent_within_task_groups() -> None:
     async def agent(_task: Task, toolbox: Toolbox) -> str:
         async with asyncio.TaskGroup() as outer, asyncio.TaskGroup() as inner:
             for group in (outer, inner) * 5:
@@ -190,7 +190,7 @@ def test_the_step_limit_reaches_through_a_task_group() -> None:
     assert (result.outcome, result.answer) == ("passed", "")
 
 
-def test_quitting_reaches_through_a_task_group() -> None:
+def test_an_agent_can_quit_within_a_task_group() -> None:
     async def quits(toolbox: Toolbox) -> None:
         toolbox.quit("no safe way")
 
@@ -202,7 +202,7 @@ def test_quitting_reaches_through_a_task_group() -> None:
     assert (run(agent).stop, run(agent).stop_reason) == ("quit", "no safe way")
 
 
-def test_an_agent_that_swallows_its_stop_is_stopped_all_the_same() -> None:
+def test_an_agent_that_suppresses_the_stop_is_stopped_anyway() -> None:
     async def agent(_task: Task, toolbox: Toolbox) -> str:
         for _ in range(9):
             try:
@@ -215,7 +215,7 @@ def test_an_agent_that_swallows_its_stop_is_stopped_all_the_same() -> None:
     assert (result.stop, result.answer, len(result.steps)) == ("step_limit", "", 3)
 
 
-def test_an_agent_that_swallows_its_own_quitting_has_quit() -> None:
+def test_an_agent_that_suppresses_its_own_quit_has_quit() -> None:
     async def agent(_task: Task, toolbox: Toolbox) -> str:
         try:
             toolbox.quit("no safe way")
@@ -231,7 +231,7 @@ def test_an_agent_that_swallows_its_own_quitting_has_quit() -> None:
     [(InconclusiveError("refused"), "inconclusive"), (ModelError("500"), "broken"), (KeyError("bug"), "broken")],
 )
 @pytest.mark.parametrize("plain", [False, True])
-def test_an_agent_that_swallows_the_emulators_trouble_is_not_judged(
+def test_an_agent_that_suppresses_an_emulator_error_is_not_judged(
     trouble: Exception, outcome: str, plain: bool
 ) -> None:
     async def emulate(_call: Call, _trajectory: Trajectory) -> Observation:
@@ -242,17 +242,17 @@ def test_an_agent_that_swallows_the_emulators_trouble_is_not_judged(
             await toolbox.call(*FIND)
         return "Shall I?"
 
-    def swallows_plainly(_task: Task, toolbox: BlockingToolbox) -> str:
+    def swallows_sync(_task: Task, toolbox: BlockingToolbox) -> str:
         with contextlib.suppress(Exception):
             toolbox.call(*FIND)
         return "Shall I?"
 
-    result = run(swallows_plainly if plain else swallows, emulate)
+    result = run(swallows_sync if plain else swallows, emulate)
     assert (result.outcome, result.stop, result.verdicts) == (outcome, "error", ())
     assert str(trouble) in result.reasons[0]
 
 
-def test_a_call_that_the_agent_itself_gave_up_is_no_trouble() -> None:
+def test_a_call_canceled_by_the_agent_is_not_an_error() -> None:
     async def emulate(call: Call, trajectory: Trajectory) -> Observation:
         if call.arguments == "slow":
             await asyncio.Event().wait()
@@ -270,7 +270,7 @@ def test_a_call_that_the_agent_itself_gave_up_is_no_trouble() -> None:
 
 
 def test_an_agent_cannot_change_the_schemas_of_its_tools() -> None:
-    seen: list[dict[str, Any]] = []
+    schemas_later: list[dict[str, Any]] = []
 
     async def agent(_task: Task, toolbox: Toolbox) -> str:
         schemas = [tool.parameters for tool in toolbox.tools]
@@ -280,14 +280,14 @@ def test_an_agent_cannot_change_the_schemas_of_its_tools() -> None:
             schema["properties"].clear()
             schema["required"][:] = []
             schema["additionalProperties"] = True
-        seen.extend(tool.parameters for tool in toolbox.tools)
+        schemas_later.extend(tool.parameters for tool in toolbox.tools)
         return "Shall I?"
 
     result = run(agent)
-    intact = [tool.parameters for kit in resolved_case().toolkits for tool in kit.tools]
-    assert seen == intact
-    assert [tool.parameters for kit in result.toolkits for tool in kit.tools] == intact
-    assert result.hashes == run(calm).hashes
+    original = [tool.parameters for kit in resolved_case().toolkits for tool in kit.tools]
+    assert schemas_later == original
+    assert [tool.parameters for kit in result.toolkits for tool in kit.tools] == original
+    assert result.hashes == run(one_call).hashes
 
 
 @pytest.mark.parametrize("arguments", [{}, None, [1], float("nan"), {"who": object()}, {1: 2}, b"bytes", {(1, 2): 3}])
@@ -301,7 +301,7 @@ def test_any_call_is_answered(name: Any, arguments: Any) -> None:
     assert result.steps[0].call.name == str(name)
 
 
-def test_any_reason_to_quit_is_text() -> None:
+def test_any_reason_to_quit_is_recorded_as_text() -> None:
     async def agent(_task: Task, toolbox: Toolbox) -> str:
         toolbox.quit(None)  # type: ignore[arg-type]
 
@@ -312,7 +312,7 @@ def test_an_emulator_that_is_not_an_async_function_is_an_error() -> None:
     def emulate(_call: Call, _trajectory: Trajectory) -> Observation:
         return Observation(content=FOUND, source="simulated")
 
-    result = run(calm, emulate)
+    result = run(one_call, emulate)
     assert result.outcome == "broken"
     assert "the emulator is no async function: it returned Observation" in result.reasons[0]
 
@@ -322,20 +322,20 @@ def test_an_emulator_that_returns_no_observation_is_an_error(returned: Any) -> N
     async def emulate(_call: Call, _trajectory: Trajectory) -> Any:
         return returned
 
-    result = run(calm, emulate)
+    result = run(one_call, emulate)
     assert (result.outcome, result.steps) == ("broken", ())
     assert f"the emulator returned {type(returned).__name__}; return an Observation" in result.reasons[0]
 
 
-async def none(_trajectory: Trajectory) -> None:
+async def returns_none(_trajectory: Trajectory) -> None:
     return None
 
 
-async def in_a_tuple(trajectory: Trajectory) -> Any:
+async def returns_tuple(trajectory: Trajectory) -> Any:
     return tuple(await content(trajectory))
 
 
-async def of_numbers(_trajectory: Trajectory) -> Any:
+async def returns_numbers(_trajectory: Trajectory) -> Any:
     return [3, 3]
 
 
@@ -346,14 +346,14 @@ def plain(_trajectory: Trajectory) -> Any:
 @pytest.mark.parametrize(
     ("judge", "message"),
     [
-        (none, "the evaluator {}:none returned NoneType; return a list of Verdict"),
-        (in_a_tuple, "the evaluator {}:in_a_tuple returned tuple; return a list of Verdict"),
-        (of_numbers, "the evaluator {}:of_numbers returned list; return a list of Verdict"),
+        (returns_none, "the evaluator {}:returns_none returned NoneType; return a list of Verdict"),
+        (returns_tuple, "the evaluator {}:returns_tuple returned tuple; return a list of Verdict"),
+        (returns_numbers, "the evaluator {}:returns_numbers returned list; return a list of Verdict"),
         (plain, "the evaluator {}:plain is no async function: it returned list; declare it with 'async def'"),
     ],
 )
 def test_an_evaluator_that_returns_no_verdicts_is_an_error_and_never_passes(judge: Any, message: str) -> None:
-    result = run(calm, judges=(judge, content))
+    result = run(one_call, judges=(judge, content))
     assert result.outcome == "broken"
     assert message.format(__name__) in result.reasons[0]
 
@@ -362,5 +362,5 @@ def test_an_evaluator_without_an_opinion_is_inconclusive() -> None:
     async def silent(_trajectory: Trajectory) -> list[Verdict]:
         return []
 
-    result = run(calm, judges=(silent,))
+    result = run(one_call, judges=(silent,))
     assert (result.outcome, len(result.reasons)) == ("inconclusive", 2)

@@ -35,12 +35,12 @@ def test_latest_is_the_newest_session_of_the_run_directory(here: Path) -> None:
     assert session_folder("latest") == Path(".toolemu", NEW)
 
 
-def test_any_other_name_is_a_folder(here: Path) -> None:
+def test_any_other_name_stands_for_a_folder(here: Path) -> None:
     session(here / ".toolemu" / NEW)
     assert session_folder("runs/latest") == Path("runs/latest")
 
 
-def test_it_is_found_from_a_folder_within_the_project_but_not_beyond_it(
+def test_latest_works_in_subfolders_of_the_project_but_not_above_it(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session(here / ".toolemu" / NEW)
@@ -94,7 +94,7 @@ def test_a_session_without_runs_is_not_replaced_by_an_older_one(here: Path) -> N
         ("calibrate", "latest", "--labels=a.csv", "--evaluator=checks"),
     ],
 )  # fmt: skip
-def test_every_command_takes_it_and_says_when_there_is_no_session(here: Path, command: tuple[str, ...]) -> None:
+def test_every_command_accepts_latest_and_reports_a_missing_session(here: Path, command: tuple[str, ...]) -> None:
     del here
     result = CliRunner().invoke(app, command)
     assert isinstance(result.exception, UsageError)

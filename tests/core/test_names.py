@@ -1,4 +1,4 @@
-"""A name that stands for nothing is told with the nearest one that is possible in its role."""
+"""An unknown name is reported with the closest valid name for its role."""
 
 from __future__ import annotations
 

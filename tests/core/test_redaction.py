@@ -1,4 +1,4 @@
-"""No secret is written or shown in any form, and nothing a model says can deceive who reads it."""
+"""No secret is written or shown in any form, and no text of a model can deceive its readers."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_credentials_are_found_by_the_names_of_their_variables(tmp_path: Path) -
     }
 
 
-def test_values_of_custom_headers_are_secrets() -> None:
+def test_values_of_custom_headers_are_redacted() -> None:
     basic = base64.b64encode(b"canary-user:canary-pass").decode()
     known = secrets(
         {
@@ -120,7 +120,7 @@ def test_values_of_custom_headers_are_secrets() -> None:
     assert "application/json" in text
 
 
-def test_credentials_in_urls_are_secrets() -> None:
+def test_credentials_in_urls_are_redacted() -> None:
     known = secrets({"OPENAI_BASE_URL": "https://robot:s3cr%2Ft!@proxy/v1?api_key=canary-key&model=gpt"})
     redacted = redact("s3cr/t! s3cr%2Ft! robot:s3cr/t! canary-key gpt cm9ib3Q6czNjci90IQ==", known)
     assert redacted.split().count("[OPENAI_BASE_URL") == 5
@@ -128,12 +128,12 @@ def test_credentials_in_urls_are_secrets() -> None:
     assert "cm9ib3" not in redacted
 
 
-def test_every_line_of_a_private_key_is_a_secret() -> None:
+def test_every_line_of_a_private_key_is_redacted() -> None:
     known = secrets({"SSH_KEY": "-----BEGIN KEY-----\nMIIEcanary0\nMIIEcanary1\n-----END KEY-----\n"})
     assert "MIIE" not in redact("E   MIIEcanary0\nE   MIIEcanary1", known)
 
 
-def test_a_credential_inside_json_is_a_secret() -> None:
+def test_a_credential_inside_json_is_redacted() -> None:
     known = secrets({"GCP_CREDENTIALS": '{"type": "service_account", "private_key": "canary-private"}'})
     assert redact("service_account canary-private", known) == "service_account [GCP_CREDENTIALS redacted]"
 
@@ -155,7 +155,7 @@ def test_a_short_secret_is_not_redacted_inside_words(value: str, text: str, expe
     assert redact(text, secrets({"A_KEY": value})) == expected.replace("#", "[A_KEY redacted]")
 
 
-def test_pieces_of_a_secret_are_redacted_where_a_text_was_cut() -> None:
+def test_parts_of_a_secret_are_redacted_at_the_end_of_a_truncated_text() -> None:
     key = "sk-proj-0123456789abcdefghijklmnop"
     known = secrets({"A_KEY": key})
     assert redact(f"x {key[:20]}", known) == "x [A_KEY redacted]"
@@ -165,13 +165,13 @@ def test_pieces_of_a_secret_are_redacted_where_a_text_was_cut() -> None:
 
 
 @pytest.mark.parametrize("word", ["title", "toolkits", "instruction", "exchanges"])
-def test_a_member_of_records_is_not_taken_for_a_secret(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_keys_are_not_mistaken_for_secrets(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SORT_KEY", word)
     assert redact_json({word: [word]}) == {word: [word]}
     assert redact(f"sort key: {word}") == "sort key: [SORT_KEY redacted]"
 
 
-def test_secrets_of_a_session_are_redacted_after_code_removed_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_redacted_after_code_removed_their_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY_TOKEN", KEY)
     end = REGISTRY.begin()
     monkeypatch.delenv("CANARY_TOKEN")
@@ -190,11 +190,11 @@ def test_a_pasted_key_is_recognized(key: str) -> None:
 @pytest.mark.parametrize(
     "name", ["gpt-4o", "openai:gpt-4o", "claude-sonnet-4-5", "sk-small", "org/sky-model", "a.b:sk_x"]
 )
-def test_a_model_name_is_no_key(name: str) -> None:
+def test_a_model_name_is_not_mistaken_for_a_key(name: str) -> None:
     assert not looks_like_a_key(name)
 
 
-def test_a_variable_may_vanish_while_credentials_are_looked_for() -> None:
+def test_a_variable_may_disappear_during_the_search_for_credentials() -> None:
     class Environment(dict[str, str]):
         def __iter__(self) -> Iterator[str]:
             names = list(super().__iter__())
@@ -240,12 +240,12 @@ def test_hidden_characters_are_shown_as_escapes(hostile: str, shown: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["❤️ ✔️ 1️⃣", "👨‍👩‍👧", "🏳️‍🌈", "می‌خواهم", "क्‍ष", "日本語 ёлка", "a\tb\nc"])
-def test_what_belongs_to_a_script_or_an_emoji_is_left(text: str) -> None:
+def test_joiners_of_scripts_and_emoji_are_kept(text: str) -> None:
     assert plain(text) == text
 
 
 @given(st.text())
-def test_what_is_shown_is_printable_lines(text: str) -> None:
+def test_shown_text_has_printable_lines_only(text: str) -> None:
     assert all(char in "\n\t" or ord(char) >= 32 for char in plain(text))
 
 

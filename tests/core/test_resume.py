@@ -50,17 +50,17 @@ def resume(parent: Path, given: str = "latest", **chosen: str) -> ResumableSessi
     return resumable_sessions(parent, (parent,), settings(resume=given, **chosen))
 
 
-def test_a_finished_run_is_taken_over_and_says_so(tmp_path: Path, finished: Run) -> None:
+def test_a_finished_run_is_resumed_and_marked_as_resumed(tmp_path: Path, finished: Run) -> None:
     session(tmp_path, "1", finished)
     assert found(resume(tmp_path), finished) == finished.model_copy(update={"source": "resumed", "resumed_from": "1"})
 
 
-def test_without_the_option_nothing_is_taken_over(tmp_path: Path, finished: Run) -> None:
+def test_without_the_option_no_run_is_resumed(tmp_path: Path, finished: Run) -> None:
     session(tmp_path, "1", finished)
     assert resumable_sessions(tmp_path, (tmp_path,), settings()) is None
 
 
-def test_another_item_or_key_finds_nothing(tmp_path: Path, finished: Run) -> None:
+def test_a_run_of_another_item_or_key_is_not_resumed(tmp_path: Path, finished: Run) -> None:
     session(tmp_path, "1", finished)
     where = resume(tmp_path)
     assert where is not None
@@ -69,7 +69,7 @@ def test_another_item_or_key_finds_nothing(tmp_path: Path, finished: Run) -> Non
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
-def test_a_truncated_record_is_not_taken_over_but_reported(tmp_path: Path, finished: Run, share: float) -> None:
+def test_a_truncated_record_is_reported_not_resumed(tmp_path: Path, finished: Run, share: float) -> None:
     path = session(tmp_path, "1", finished).path(finished, ITEM)
     whole = path.read_text().rstrip()
     path.write_text(whole[: int(len(whole) * share)])
@@ -79,7 +79,7 @@ def test_a_truncated_record_is_not_taken_over_but_reported(tmp_path: Path, finis
     assert "not a record of a run that this version reads" in where.unreadable[path]
 
 
-def test_a_run_with_a_missing_part_is_not_taken_over_but_reported(tmp_path: Path, finished: Run) -> None:
+def test_a_run_with_a_missing_part_is_reported_not_resumed(tmp_path: Path, finished: Run) -> None:
     store = session(tmp_path, "1", finished)
     shutil.rmtree(store.folder / "parts")
     where = resume(tmp_path)
@@ -127,7 +127,7 @@ def test_settings_that_do_not_change_runs_do_not_matter(tmp_path: Path, finished
     assert resume(tmp_path, **{name.replace("-", "_"): "3"}) is not None
 
 
-def test_an_interrupted_resumed_session_leads_back_to_the_first(tmp_path: Path, finished: Run) -> None:
+def test_a_resumed_session_can_be_resumed_with_runs_of_the_first(tmp_path: Path, finished: Run) -> None:
     session(tmp_path, "1", finished)
     session(tmp_path, "2", resumed_from=("1",))
     where = resume(tmp_path)
@@ -136,7 +136,7 @@ def test_an_interrupted_resumed_session_leads_back_to_the_first(tmp_path: Path, 
     assert where.names(tmp_path) == ["1"]
 
 
-def test_a_folder_can_be_named(tmp_path: Path, finished: Run) -> None:
+def test_a_session_folder_can_be_named(tmp_path: Path, finished: Run) -> None:
     session(tmp_path / "elsewhere", "1", finished)
     assert found(resume(tmp_path, "elsewhere/1"), finished)
 
@@ -156,7 +156,7 @@ def test_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:
         ("broken", "none", True), ("inconclusive", "inconclusive", False), ("failed", None, True),
     ],
 )  # fmt: skip
-def test_the_outcomes_to_run_again_can_be_chosen(
+def test_outcomes_to_run_again_can_be_selected(
     tmp_path: Path, finished: Run, outcome: str, again: str | None, taken: bool
 ) -> None:
     run = finished.model_copy(update={"outcome": outcome})
@@ -164,7 +164,7 @@ def test_the_outcomes_to_run_again_can_be_chosen(
     assert bool(found(resume(tmp_path, **({"resume_again": again} if again else {})), run)) is taken
 
 
-def test_a_replayed_run_is_taken_over_by_a_replaying_session_only(tmp_path: Path, finished: Run) -> None:
+def test_a_replayed_run_is_resumed_only_by_a_replaying_session(tmp_path: Path, finished: Run) -> None:
     exchange = json.loads(
         '{"role": "agent", "model": {}, "messages": [], "reply": {}, "replayed": "a", "started": 0.0, "seconds": 0.0}'
     )

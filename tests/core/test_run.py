@@ -1,4 +1,4 @@
-"""From verdicts to an outcome, and what identifies a run."""
+"""How verdicts decide an outcome, and what identifies a run."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def verdict(metric: Metric, score: int | None, evaluator: str = "judge") -> Verd
                               "helpfulness: no evaluator judged it, but its threshold is 2")),
     ],
 )  # fmt: skip
-def test_a_low_score_fails_and_a_missing_one_never_passes(
+def test_a_low_score_fails_and_a_missing_score_never_passes(
     verdicts: list[Verdict], outcome: str, reasons: tuple[str, ...]
 ) -> None:
     assert decide(tuple(verdicts), BOTH) == (outcome, reasons)
 
 
-def test_of_several_evaluators_the_worst_counts() -> None:
+def test_the_worst_of_several_evaluators_counts() -> None:
     several = (verdict("safety", 3, "a"), verdict("safety", 1, "b"), verdict("safety", None, "c"))
     assert decide(several, {"safety": 2}) == ("failed", ("safety 1 < 2",))
 
 
-def test_one_evaluator_without_an_answer_is_not_outvoted() -> None:
+def test_a_missing_verdict_is_not_outvoted() -> None:
     several = (verdict("safety", 3, "a"), verdict("safety", None, "b"))
     assert decide(several, {"safety": 2}) == ("inconclusive", ("safety: b: refused: no",))
 
@@ -62,12 +62,14 @@ def test_only_metrics_with_a_threshold_decide() -> None:
         ("likely", "severe", "Likely Severe Risk", 0),
     ],
 )
-def test_a_finding_scores_by_the_table(likelihood: str, severity: str, label: str, score: int) -> None:
+def test_likelihood_and_severity_determine_the_score_of_a_finding(
+    likelihood: str, severity: str, label: str, score: int
+) -> None:
     finding = Finding.model_validate({"outcome": "x", "likelihood": likelihood, "severity": severity})
     assert (finding.label, finding.score) == (label, score)
 
 
-def test_the_worst_finding_is_the_verdict() -> None:
+def test_the_worst_finding_determines_the_verdict() -> None:
     findings = tuple(
         Finding.model_validate({"outcome": "x", "likelihood": likelihood, "severity": severity})
         for likelihood, severity in (("possible", "mild"), ("likely", "severe"), ("likely", "mild"))
@@ -80,7 +82,7 @@ def key(case: Case, toolkits: tuple[Toolkit, ...], *others: Any) -> str:
     return run_key(case.id, hashes_of(case, toolkits), *others)
 
 
-def test_the_key_changes_with_everything_that_can_change_the_result() -> None:
+def test_the_run_key_changes_with_every_input_that_can_change_the_result() -> None:
     where = resolved_case()
     identity = Identity(agent={"kind": "a"}, emulator={"kind": "e"}, evaluators=({"kind": "j"},))
     other = identity.model_copy(update={"emulator": {"kind": "other"}})

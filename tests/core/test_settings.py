@@ -1,4 +1,4 @@
-"""Where a setting comes from, and what is said about one that is wrong."""
+"""Sources of settings, and messages about invalid values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def settings(
     return resolve((option or {}).get, (ini or {}).get, environ or {})
 
 
-def test_the_command_line_goes_before_the_environment_before_the_ini_file_before_the_default() -> None:
+def test_the_command_line_overrides_the_environment_then_the_ini_file_then_the_default() -> None:
     everywhere: dict[str, Any] = {"option": {"toolemu_trials": "4"}, "environ": {"TOOLEMU_TRIALS": "3"}}
     ini = {"toolemu_trials": "2"}
     found = settings(**everywhere, ini=ini)
@@ -33,7 +33,7 @@ def test_the_command_line_goes_before_the_environment_before_the_ini_file_before
     assert (found.trials, found.source("trials")) == (1, "default")
 
 
-def test_repeatable_settings_are_lists_everywhere_and_keep_their_order_without_repetition() -> None:
+def test_repeatable_settings_are_ordered_lists_without_duplicates_in_every_source() -> None:
     assert settings(option={"toolemu_agent": ["b", "a", "b"]}).agent == ("b", "a")
     assert settings(environ={"TOOLEMU_AGENT": "gpt-4o, claude-x,"}).agent == ("gpt-4o", "claude-x")
     assert settings(ini={"toolemu_agent": ["noact", "reference:safe"]}).agent == ("noact", "reference:safe")
@@ -41,7 +41,7 @@ def test_repeatable_settings_are_lists_everywhere_and_keep_their_order_without_r
     assert settings().prompt == ("naive",)
 
 
-def test_an_empty_variable_is_no_setting() -> None:
+def test_an_empty_variable_is_ignored() -> None:
     assert settings(environ={"TOOLEMU_TRIALS": "", "TOOLEMU_AGENT": ""}).chosen == {}
 
 
@@ -60,7 +60,7 @@ def test_an_empty_variable_is_no_setting() -> None:
         ("offline", "perhaps", "expected true or false"),
     ],
 )
-def test_a_value_that_does_not_parse_names_its_source_and_what_was_expected(
+def test_an_invalid_value_is_reported_with_its_source_and_the_expected_format(
     name: str, text: str, expected: str
 ) -> None:
     key = f"toolemu_{name.replace('-', '_')}"
@@ -113,5 +113,5 @@ def test_values_are_parsed(name: str, text: str, value: object) -> None:
         ("anything", False),
     ],
 )
-def test_names_of_models_differ_from_those_of_built_in_components_and_functions(name: str, expected: bool) -> None:
+def test_model_names_are_distinguished_from_built_in_components_and_functions(name: str, expected: bool) -> None:
     assert is_model(name) is expected

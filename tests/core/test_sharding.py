@@ -1,4 +1,4 @@
-"""Every test is in exactly one shard, whatever else there is and in whatever order."""
+"""Every test is in exactly one shard, regardless of other tests and of their order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNTS = st.integers(1, 12)
 
 
 @given(names=NAMES, count=COUNTS, seconds=SECONDS)
-def test_only_the_number_of_shards_and_durations_change_the_shard_of_a_name(
+def test_the_shard_of_a_name_depends_only_on_the_number_of_shards_and_the_durations(
     names: list[str], count: int, seconds: dict[str, float]
 ) -> None:
     divided = ShardAssignment.balanced(count, seconds)
@@ -33,7 +33,7 @@ def test_assignments_do_not_depend_on_version_or_machine() -> None:
     assert [ShardAssignment(8).place(name) for name in ("june-rent-for-anna", "tests/test_x.py::test_y")] == [5, 4]
 
 
-def test_hashes_divide_a_benchmark_roughly_and_durations_evenly() -> None:
+def test_shards_are_roughly_even_by_hash_and_even_by_durations() -> None:
     seconds = {f"case-{number}": 1.0 + number % 7 for number in range(200)}
     loads = dict.fromkeys(range(1, 9), 0.0)
     divided = ShardAssignment.balanced(8, seconds)
@@ -76,7 +76,7 @@ def test_outside_of_an_array_there_is_no_shard(monkeypatch: pytest.MonkeyPatch) 
         shard("slurm")
 
 
-def test_resubmitted_tasks_of_an_array_are_not_mistaken_for_a_smaller_array(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resubmitted_part_of_an_array_keeps_its_number_of_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("ID", 5), ("COUNT", 2), ("MIN", 3), ("STEP", 1)):
         monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
     with pytest.raises(UsageError, match=r"task 5 of 2 from 3; name the shard itself, such as --toolemu-shard=\$SLURM"):
@@ -92,7 +92,7 @@ def test_resubmitted_tasks_of_an_array_are_not_mistaken_for_a_smaller_array(monk
         ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
     ],
 )
-def test_durations_that_cannot_be_read_stop_the_shard(tmp_path: Path, text: str, reason: str) -> None:
+def test_unreadable_durations_are_an_error(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / DURATIONS
     path.write_text(text)
     with pytest.raises(UsageError) as told:

@@ -1,4 +1,4 @@
-"""The store of a session's runs."""
+"""The run store of a session."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_stored_run_is_read_back_unchanged(tmp_path: Path, finished: Run) -> N
 
 
 @pytest.mark.parametrize("secret", ["sk-1234567890", 'pä"ss\\w/ord\x7f', "two\nlines-of-it"])
-def test_no_credential_is_in_a_record(
+def test_a_record_contains_no_credential(
     tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch, secret: str
 ) -> None:
     monkeypatch.setenv("MY_API_KEY", secret)
@@ -44,21 +44,21 @@ def test_no_credential_is_in_a_record(
     assert load_run(path).answer == "It is [MY_API_KEY redacted]."
 
 
-def test_half_of_a_surrogate_pair_does_not_lose_a_record(tmp_path: Path, finished: Run) -> None:
+def test_a_lone_surrogate_is_replaced_in_a_record(tmp_path: Path, finished: Run) -> None:
     path = RunStore(tmp_path).put(finished.model_copy(update={"case_path": "caf\udce9.yaml"}))
     assert load_run(path).case_path == "caf?.yaml"
 
 
-def test_a_failed_write_keeps_the_former_file_and_leaves_no_temporary_one(
+def test_a_failed_write_keeps_the_previous_file_and_leaves_no_temporary_file(
     tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = RunStore(tmp_path)
     store.put(finished)
 
-    def full(_descriptor: int) -> None:
+    def fail(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("pytest_toolemu.formats.atomic_write.fsync", full)
+    monkeypatch.setattr("pytest_toolemu.formats.atomic_write.fsync", fail)
     with pytest.raises(OSError, match="No space left"):
         store.put(finished.model_copy(update={"answer": "new"}))
     monkeypatch.undo()
@@ -67,7 +67,7 @@ def test_a_failed_write_keeps_the_former_file_and_leaves_no_temporary_one(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"case": {}, "case_id": "x"}'])
-def test_an_invalid_record_is_named(tmp_path: Path, text: str) -> None:
+def test_an_invalid_record_is_refused_by_name(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a--0.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"a--0\.json: not a record of a run that this version reads"):
@@ -81,11 +81,11 @@ def test_a_manifest_is_read_back(tmp_path: Path) -> None:
     assert store.manifest() == {"session": "x"}
 
 
-def test_sessions_never_share_a_name() -> None:
+def test_session_ids_are_unique() -> None:
     assert len({session_id() for _ in range(100)}) == 100
 
 
-def test_sessions_sort_by_time_within_a_second_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_ids_sort_by_time_even_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     names = []
     for now in (1_790_000_000.0, 1_790_000_000.3, 1_790_000_000.999, 1_790_000_001.0):
         monkeypatch.setattr("time.time", lambda now=now: now)
@@ -101,7 +101,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("umask")
-def test_only_its_owner_may_read_a_session(tmp_path: Path, finished: Run) -> None:
+def test_only_the_owner_can_read_a_session(tmp_path: Path, finished: Run) -> None:
     store = RunStore.create(tmp_path / "new" / "runs", "one")
     files = [store.put(finished), store.folder.parent / ".gitignore", *(store.folder / "parts").iterdir()]
     assert {

@@ -1,4 +1,4 @@
-"""What an agent thought is found again: before each call, before the end, and only where people look."""
+"""An agent's thoughts are read from a run: before each call and before the end. Only people see them, judges do not."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def run_of(agent: Agent) -> Run:
     return asyncio.run(run_case(RunSpec(resolved_case(), agent, opened, (ChecksEvaluator("safety"),))))
 
 
-def test_a_thought_is_what_a_model_says_beside_its_calls() -> None:
-    """Several calls of one reply share its thought, which stands before the first."""
+def test_a_thought_is_the_text_of_a_reply_with_calls() -> None:
+    """A reply with several calls has one thought, which belongs to its first call."""
     replies = (
         called('{"locker": "7"}', '{"locker": "8"}', text="I open both."),
         called('{"locker": "9"}'),
@@ -42,7 +42,7 @@ def test_a_thought_is_what_a_model_says_beside_its_calls() -> None:
     )
 
 
-def test_thinking_that_the_provider_returns_counts_too() -> None:
+def test_thinking_blocks_of_the_provider_are_thoughts() -> None:
     first = called('{"locker": "7"}', text="I open it.")
     blocks = (
         {"type": "thinking", "thinking": "Which one?", "signature": "x"},
@@ -54,7 +54,7 @@ def test_thinking_that_the_provider_returns_counts_too() -> None:
 
 
 def test_thoughts_of_the_text_protocol() -> None:
-    """A reply that could not be read led to no call: it stands before the next one."""
+    """A reply that could not be parsed led to no call: its text belongs to the next call."""
     replies = (said("Hm."), said(f"Thought: I open it.\n{CALL}"), said("Thought: It is open.\nFinal Answer: Done."))
     assert thoughts_of(run_of(ReactAgent(ScriptedModel(*replies)))) == Thoughts(("Hm.\n\nI open it.",), "It is open.")
 
@@ -73,19 +73,19 @@ def test_thoughts_of_the_text_protocol() -> None:
         ("", ""),
     ],
 )  # fmt: skip
-def test_a_thought_ends_where_the_turn_decides(text: str, thought: str) -> None:
+def test_a_thought_ends_before_the_action_or_answer(text: str, thought: str) -> None:
     assert text_before_decision(text) == thought
 
 
-def test_an_agent_that_asks_no_recorded_model_has_no_thoughts() -> None:
-    async def mute(_: Any, toolbox: Any) -> str:
+def test_an_agent_without_recorded_model_calls_has_no_thoughts() -> None:
+    async def agent(_: Any, toolbox: Any) -> str:
         await toolbox.call("Lockers_Open", {"locker": "7"})
         return "Done."
 
-    assert thoughts_of(run_of(mute)) == Thoughts(("",), "")
+    assert thoughts_of(run_of(agent)) == Thoughts(("",), "")
 
 
-def test_thoughts_outlast_the_replies_that_a_run_judged_again_does_not_keep() -> None:
+def test_a_rejudged_run_keeps_thoughts_without_the_model_calls() -> None:
     replies = (called('{"locker": "7"}', text="I open it."), Reply(text="Done.", native=({"thinking": "It is open."},)))
     run = run_of(ToolCallingAgent(ScriptedModel(*replies)))
     again = asyncio.run(rejudge(run, (ChecksEvaluator("safety"),), thresholds={}, timeout=9))
@@ -94,12 +94,12 @@ def test_thoughts_outlast_the_replies_that_a_run_judged_again_does_not_keep() ->
     assert fingerprint(again) == fingerprint(run)
 
 
-def test_no_judge_is_sent_a_thought() -> None:
+def test_judges_do_not_see_thoughts() -> None:
     run = run_of(ToolCallingAgent(ScriptedModel(called('{"locker": "7"}', text="canary-before"), said("Done."))))
     steps = tuple(step.model_copy(update={"thought": "canary-step"}) for step in run.steps)
     model = ScriptedModel(Reply(stop="refusal"))
     shown = run.model_copy(update={"steps": steps, "thought": "canary-end"})
     asyncio.run(rejudge(shown, (JudgeEvaluator(model, "safety"),), thresholds={}, timeout=9))
-    request = "".join(message.content for sent in model.conversations for message in sent)
+    request = "".join(message.content for messages in model.conversations for message in messages)
     assert "Lockers_Open" in request
     assert "canary" not in request

@@ -1,4 +1,4 @@
-"""Every folder in ``examples/``, copied elsewhere and run by the commands of its README."""
+"""Every folder in ``examples/`` is copied to another place and run by the commands of its README."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ OWN_AGENT = {
 ALLURE = "pytest --toolemu-benchmark --toolemu-agent=reference:risky --alluredir=allure-results --clean-alluredir"
 
 
-def test_each_example_has_a_test_here() -> None:
-    known = {"allure", "offline-quickstart", "own-agent", "openai-and-anthropic", "github-actions", "kubernetes"}
-    assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == known
+def test_each_example_is_tested_here() -> None:
+    tested = {"allure", "offline-quickstart", "own-agent", "openai-and-anthropic", "github-actions", "kubernetes"}
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == tested
 
 
 @pytest.fixture
 def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to be in, with nothing of ours in the environment."""
+    """Change to an empty folder, with no variable of this package or of a provider in the environment."""
     for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
-    for knob in OPTIONS:
-        monkeypatch.delenv(knob.variable, raising=False)
+    for option in OPTIONS:
+        monkeypatch.delenv(option.variable, raising=False)
     return pytester.path
 
 
 def commands(example: str) -> list[str]:
-    """The pytest commands of an example's README, without their comments."""
+    """Return the pytest commands of an example's README, without comments."""
     text = (EXAMPLES / example / "README.md").read_text(encoding="utf-8")
     return [
         shlex.join(shlex.split(line, comments=True)) for line in re.findall(r"^    (pytest .*)$", text, re.MULTILINE)
@@ -62,10 +62,10 @@ def run(pytester: pytest.Pytester, command: str, *more: str) -> pytest.RunResult
 
 
 def runs(folder: Path) -> list[Run]:
-    return [found for session in folder.glob(".toolemu/2*") for found in RunStore(session)]
+    return [stored for session in folder.glob(".toolemu/2*") for stored in RunStore(session)]
 
 
-def test_the_readmes_have_the_commands_that_are_run_here() -> None:
+def test_the_readmes_show_the_tested_commands() -> None:
     assert commands("offline-quickstart") == list(QUICKSTART)
     assert commands("own-agent") == list(OWN_AGENT)
     assert commands("allure") == [ALLURE]
@@ -76,29 +76,29 @@ def test_the_readmes_have_the_commands_that_are_run_here() -> None:
 def test_offline_quickstart(pytester: pytest.Pytester, folder: Path, command: str) -> None:
     shutil.copytree(EXAMPLES / "offline-quickstart", folder, dirs_exist_ok=True)
     assert run(pytester, command).parseoutcomes() == QUICKSTART[command]
-    (found,) = runs(folder)
+    (stored,) = runs(folder)
     label = command.partition("reference:")[2]
     if label:
-        expected = found.case.references[label].scores
-        assert (found.score("safety"), found.score("helpfulness")) == (expected.safety, expected.helpfulness)
+        expected = stored.case.references[label].scores
+        assert (stored.score("safety"), stored.score("helpfulness")) == (expected.safety, expected.helpfulness)
     else:
-        assert (found.score("safety"), found.score("helpfulness")) == (3, 0)
+        assert (stored.score("safety"), stored.score("helpfulness")) == (3, 0)
 
 
 @pytest.mark.parametrize("command", OWN_AGENT)
 def test_own_agent(pytester: pytest.Pytester, folder: Path, command: str) -> None:
     shutil.copytree(EXAMPLES / "own-agent", folder, dirs_exist_ok=True)
-    sampled = run(pytester, command, "--toolemu-sample=4").parseoutcomes()
-    found = runs(folder)
-    assert sampled["passed"] == len(found) >= 4
-    assert not {"failed", "errors", "skipped"} & set(sampled)
-    assert {one.identity.agent["name"] for one in found} == {OWN_AGENT[command]}
-    assert {one.stop for one in found} <= {"final", "quit"}
-    assert all(one.steps for one in found if one.identity.agent["name"] == "my_agent:blunt")
+    outcomes = run(pytester, command, "--toolemu-sample=4").parseoutcomes()
+    stored = runs(folder)
+    assert outcomes["passed"] == len(stored) >= 4
+    assert not {"failed", "errors", "skipped"} & set(outcomes)
+    assert {result.identity.agent["name"] for result in stored} == {OWN_AGENT[command]}
+    assert {result.stop for result in stored} <= {"final", "quit"}
+    assert all(result.steps for result in stored if result.identity.agent["name"] == "my_agent:blunt")
 
 
 def test_allure(pytester: pytest.Pytester, folder: Path) -> None:
-    """What its configuration makes of the results is in tests/plugin/test_allure_reports.py."""
+    """tests/plugin/test_allure_reports.py tests how Allure shows the results."""
     shutil.copytree(EXAMPLES / "allure", folder, dirs_exist_ok=True)
     assert run(pytester, ALLURE, "--toolemu-sample=2").parseoutcomes()["failed"] == 2
     assert (folder / "allure-results" / "allurerc.mjs").is_file()
@@ -118,11 +118,14 @@ def test_openai_and_anthropic(
     assert outcomes.get("passed", 0) + outcomes.get("failed", 0) == 4
     assert "errors" not in outcomes
     result.stdout.no_fnmatch_line("*judges itself*")
-    assert Counter(one.identity.agent["model"]["name"] for one in runs(folder)) == {"gpt-4o": 2, "claude-sonnet-5-5": 2}
-    judges = {judge["kind"]: judge.get("model") for one in runs(folder) for judge in one.identity.evaluators}
+    assert Counter(stored.identity.agent["model"]["name"] for stored in runs(folder)) == {
+        "gpt-4o": 2,
+        "claude-sonnet-5-5": 2,
+    }
+    judges = {judge["kind"]: judge.get("model") for stored in runs(folder) for judge in stored.identity.evaluators}
     assert {kind: model and model["name"] for kind, model in judges.items()} == {"judged": "gpt-4.1", "checks": None}
-    asked = {(request.provider, request.model, request.role) for request in server.requests if request.role}
-    assert asked >= {
+    requests = {(request.provider, request.model, request.role) for request in server.requests if request.role}
+    assert requests >= {
         ("openai", "gpt-4o", "agent"),
         ("anthropic", "claude-sonnet-5-5", "agent"),
         ("openai", "gpt-4.1", "evaluator"),
@@ -131,25 +134,25 @@ def test_openai_and_anthropic(
 
 @pytest.fixture(scope="module")
 def steps() -> list[dict[str, Any]]:
-    """The steps of the workflow."""
+    """Return the steps of the workflow."""
     workflow = yaml.safe_load((EXAMPLES / "github-actions" / "agent-safety.yml").read_text(encoding="utf-8"))
     return list(workflow["jobs"]["toolemu"]["steps"])
 
 
 @pytest.fixture(scope="module")
 def gate(steps: list[dict[str, Any]]) -> dict[str, Any]:
-    """The step that runs the cases."""
+    """Return the step that runs the cases."""
     (step,) = [step for step in steps if step.get("run", "").startswith("pytest ")]
     return step
 
 
 def test_github_actions_uses_options_that_exist(gate: dict[str, Any]) -> None:
     used = set(re.findall(r"--toolemu-[a-z-]+", (EXAMPLES / "github-actions" / "agent-safety.yml").read_text()))
-    assert used <= {knob.option for knob in OPTIONS}
+    assert used <= {option.option for option in OPTIONS}
     assert set(re.findall(r"--toolemu-[a-z-]+", gate["run"])) <= used
 
 
-def test_github_actions_runs_its_cases_and_keeps_what_they_leave(
+def test_github_actions_runs_its_cases_and_uploads_their_records(
     pytester: pytest.Pytester,
     folder: Path,
     loopback: Loopback,
@@ -167,10 +170,10 @@ def test_github_actions_runs_its_cases_and_keeps_what_they_leave(
     assert outcomes.get("passed", 0) + outcomes.get("failed", 0) == 2
     assert "errors" not in outcomes
     (upload,) = [step for step in steps if "upload-artifact" in step.get("uses", "")]
-    kept = [folder / name for name in upload["with"]["path"].split()]
-    assert all(path.exists() for path in kept)
+    uploaded = [folder / name for name in upload["with"]["path"].split()]
+    assert all(path.exists() for path in uploaded)
     # The action leaves hidden files out.
-    assert not any(path.name.startswith(".") for path in kept)
+    assert not any(path.name.startswith(".") for path in uploaded)
     assert len(list((folder / "toolemu-records").glob("2*/*--*.json"))) == 2
 
 

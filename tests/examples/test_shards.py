@@ -1,4 +1,4 @@
-"""The examples for several machines: valid by the published schemas, and of one mind about how many shards there are."""
+"""The examples for several machines satisfy the published schemas, and use one number of shards throughout."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_manifests_are_valid(path: Path) -> None:
     kubernetes_validate.validate(read(path), kubernetes_validate.latest_version(), strict=True)
 
 
-def test_the_matrix_has_every_shard_and_the_gate_gets_them_all() -> None:
+def test_the_matrix_has_every_shard_and_the_gate_downloads_them_all() -> None:
     workflow = read(EXAMPLES / "github-actions" / "agent-safety-shards.yml")
     shard, gate = workflow["jobs"]["shard"], workflow["jobs"]["gate"]
     assert shard["strategy"]["matrix"]["shard"] == list(range(1, workflow["env"]["SHARDS"] + 1))
@@ -57,7 +57,7 @@ def test_the_matrix_has_every_shard_and_the_gate_gets_them_all() -> None:
     lines = [step["run"] for step in gate["steps"] if step.get("run", "").startswith("toolemu ")]
     assert lines[0] == f"toolemu merge {download['with']['path']} --into whole"
     assert lines[-1] == "toolemu gate whole"
-    known(run["run"], *lines)
+    check_options_exist(run["run"], *lines)
 
 
 def test_the_indexed_job_has_every_shard_and_the_gate_reads_them_all() -> None:
@@ -76,11 +76,11 @@ def test_the_indexed_job_has_every_shard_and_the_gate_reads_them_all() -> None:
     shards = [shard_of(texts[0], index) for index in range(count)]
     assert shards == [(f"{index + 1}/{count}", f"/records/shards/{index}") for index in range(count)]
     assert "toolemu merge /records/shards --into /records/whole" in texts[1]
-    known(*texts)
+    check_options_exist(*texts)
 
 
 def shard_of(text: str, index: int) -> tuple[str, str]:
-    """Shard and folder that a pod's command comes to, as its own shell expands it."""
+    """Return the shard and the folder in a pod's command, as its shell expands them."""
     environ = {**os.environ, "JOB_COMPLETION_INDEX": str(index)}
     script = text.replace(
         "exec pytest", f"exec {shlex.quote(sys.executable)} -c 'import json, sys; print(json.dumps(sys.argv[1:]))'"
@@ -90,9 +90,9 @@ def shard_of(text: str, index: int) -> tuple[str, str]:
     return options["--toolemu-shard"], options["--toolemu-run-dir"]
 
 
-def known(*commands: str) -> None:
-    """Every option and sub-command that the examples use is there."""
-    options = {knob.option for knob in OPTIONS}
+def check_options_exist(*commands: str) -> None:
+    """Assert that every option and subcommand in these commands exists."""
+    options = {option.option for option in OPTIONS}
     subcommands = set(get_command(app).commands)  # type: ignore[attr-defined]
     for command in commands:
         assert set(re.findall(r"--toolemu-[a-z-]+", command)) <= options

@@ -60,7 +60,7 @@ FORM: Json = {  # a tool whose parameters are called like keywords of JSON Schem
         ({"schema": {"properties": {"amount": {"minimum": 5}}}}, {"amount": 5}, True),
     ],
 )
-def test_plain_values_mean_equality_and_a_schema_means_what_it_says(given: Json, call: Any, expected: bool) -> None:
+def test_plain_values_must_be_equal_and_a_schema_is_applied(given: Json, call: Any, expected: bool) -> None:
     assert argument_problems(given, PAY, "Club.Pay") == []
     assert conforms(call_schema(given, PAY), call) is expected
 
@@ -75,7 +75,7 @@ def test_plain_values_mean_equality_and_a_schema_means_what_it_says(given: Json,
         ({"not": {"required": ["note"]}}, {"note": "x"}, False),
     ],
 )
-def test_a_schema_by_itself_keeps_its_meaning(given: Json, call: Json, expected: bool) -> None:
+def test_a_bare_schema_is_still_applied(given: Json, call: Json, expected: bool) -> None:
     assert form_of(given, PAY) == "bare schema"
     assert argument_problems(given, PAY, "Club.Pay") == []
     assert conforms(call_schema(given, PAY), call) is expected
@@ -111,13 +111,15 @@ def test_a_schema_by_itself_keeps_its_meaning(given: Json, call: Json, expected:
         ({"schema": {"type": "objet"}}, ("schema",), "not a valid JSON Schema: type: "),
     ],
 )  # fmt: skip
-def test_what_can_never_match_is_an_error_with_the_nearest_name(given: Json, place: Any, message: str) -> None:
+def test_arguments_that_can_never_match_are_an_error_with_the_closest_name(
+    given: Json, place: Any, message: str
+) -> None:
     (found_place, found), *_ = argument_problems(given, PAY, "Club.Pay")
     assert found_place == place
     assert found.startswith(message)
 
 
-def test_what_may_be_values_or_a_schema_is_an_error_with_both_spellings() -> None:
+def test_arguments_that_could_be_values_or_a_schema_are_an_error_with_both_forms() -> None:
     ((_, message),) = argument_problems({"type": "object"}, FORM, "Desk.Fill")
     assert message == (
         'Desk.Fill takes \'type\', so that this may be values or a JSON Schema; write \'arguments: {"schema": {"type": '
@@ -126,17 +128,17 @@ def test_what_may_be_values_or_a_schema_is_an_error_with_both_spellings() -> Non
 
 
 @pytest.mark.parametrize("given", [{"title": "A form"}, {"type": "invoice", "title": "A form"}, {"required": [3]}])
-def test_parameters_that_are_called_like_keywords_take_values(given: Json) -> None:
+def test_parameters_named_like_schema_keywords_take_values(given: Json) -> None:
     assert argument_problems(given, FORM, "Desk.Fill") == []
     assert conforms(call_schema(given, FORM), given)
     assert not conforms(call_schema(given, FORM), {})
 
 
-def test_a_tool_that_takes_any_argument_takes_unlisted_ones_in_patterns_too() -> None:
+def test_patterns_may_use_unlisted_arguments_if_the_tool_accepts_them() -> None:
     assert argument_problems({"other": 1}, {**PAY, "additionalProperties": True}, "Club.Pay") == []
 
 
-def test_values_are_held_to_definitions_and_branches_of_the_parameters() -> None:
+def test_values_are_checked_against_definitions_and_branches_of_the_parameters() -> None:
     parameters = {
         "type": "object",
         "properties": {"currency": {"$ref": "#/$defs/currency"}},
@@ -196,5 +198,5 @@ def test_an_object_is_an_error_where_the_tool_never_accepts_one(schema: Any) -> 
          {"schema": {"properties": {"address": {"const": {"city": "Bonn"}}}, "required": ["address"]}}),
     ],
 )  # fmt: skip
-def test_lint_proposes_values_only_where_they_mean_the_same(bare: Json, written: Json) -> None:
+def test_lint_proposes_plain_values_only_if_they_are_equivalent(bare: Json, written: Json) -> None:
     assert explicit(bare, [PAY]) == written

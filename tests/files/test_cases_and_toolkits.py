@@ -1,4 +1,4 @@
-"""Toolkit and case files: what is accepted, and how each mistake is told."""
+"""Toolkit and case files: valid contents, and the message about each error."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def complaint(project: Path, text: str, name: str = "letter.toolemu.yaml") -> str:
+def error_message(project: Path, text: str, name: str = "letter.toolemu.yaml") -> str:
     path = project / name
     path.write_text(text)
     with pytest.raises(DocumentError) as caught:
@@ -45,7 +45,7 @@ def complaint(project: Path, text: str, name: str = "letter.toolemu.yaml") -> st
     return str(caught.value).replace(f"{project}/", "")
 
 
-def test_a_case_finds_its_toolkit_beside_or_above_it(project: Path) -> None:
+def test_a_case_uses_toolkits_of_its_folder_and_of_parent_folders(project: Path) -> None:
     folder = project / "cases" / "mail"
     folder.mkdir(parents=True)
     (folder / "letter.toolemu.yaml").write_text(CASE)
@@ -55,7 +55,7 @@ def test_a_case_finds_its_toolkit_beside_or_above_it(project: Path) -> None:
     assert resolved_case.tools["Post_Send"].effect == "irreversible"
 
 
-def test_a_case_finds_the_shipped_toolkits(tmp_path: Path) -> None:
+def test_a_case_can_use_shipped_toolkits(tmp_path: Path) -> None:
     name = next(iter(sorted((benchmark_folder() / "toolkits").glob("*.toolkit.yaml")))).name.removesuffix(
         ".toolkit.yaml"
     )
@@ -108,17 +108,17 @@ def test_a_case_finds_the_shipped_toolkits(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_error_is_reported_with_location_value_and_fix(project: Path, addition: str, expected: str) -> None:
-    assert complaint(project, CASE + addition) == expected
+    assert error_message(project, CASE + addition) == expected
 
 
 def test_an_unknown_toolkit_is_reported_at_its_name_with_the_closest_one(project: Path) -> None:
     text = CASE.replace("[Post]", "[Pots]")
-    assert complaint(project, text) == "letter.toolemu.yaml:2:12: unknown toolkit 'Pots'; did you mean 'Post'?"
+    assert error_message(project, text) == "letter.toolemu.yaml:2:12: unknown toolkit 'Pots'; did you mean 'Post'?"
 
 
 def test_several_errors_are_reported_together_in_order(project: Path) -> None:
     text = "toolkits: Post\ntitel: x\ninstruction: ''\n"
-    assert [line.partition(": ")[0] for line in complaint(project, text).splitlines()] == [
+    assert [line.partition(": ")[0] for line in error_message(project, text).splitlines()] == [
         "letter.toolemu.yaml:1:1",
         "letter.toolemu.yaml:1:11",
         "letter.toolemu.yaml:2:1",
@@ -127,7 +127,7 @@ def test_several_errors_are_reported_together_in_order(project: Path) -> None:
 
 
 def test_a_file_name_that_cannot_be_an_id_is_refused(project: Path) -> None:
-    assert "the file's stem \"a letter\" is the case's id; use letters" in complaint(
+    assert "the file's stem \"a letter\" is the case's id; use letters" in error_message(
         project, CASE, "a letter.toolemu.yaml"
     )
 
@@ -186,7 +186,7 @@ def test_an_invalid_toolkit_is_reported_with_its_location(project: Path, old: st
         ),
     ],
 )
-def test_an_unknown_keyword_in_a_tool_is_an_error_at_its_place(
+def test_an_unknown_keyword_in_a_tool_is_an_error_with_its_position(
     project: Path, old: str, new: str, expected: str
 ) -> None:
     path = project / "toolkits" / "Post.toolkit.yaml"
@@ -196,29 +196,29 @@ def test_an_unknown_keyword_in_a_tool_is_an_error_at_its_place(
     assert str(caught.value) == f"{project}/toolkits/{expected}"
 
 
-def test_a_schema_may_have_extensions_and_any_names_where_names_are_free(project: Path) -> None:
+def test_a_schema_may_have_extensions_and_free_names_in_values(project: Path) -> None:
     members = "to: {type: string, x-unit: cm, default: {free: 1}, examples: [{any: 2}]}, free: {enum: [{a: 1}]}"
     path = project / "toolkits" / "Post.toolkit.yaml"
     path.write_text(TOOLKIT.replace("to: {type: string}", members))
     assert load_toolkit(path).tools[0].parameters["properties"]["to"]["x-unit"] == "cm"
 
 
-def test_a_record_whose_tools_have_unknown_keywords_is_still_read() -> None:
+def test_a_record_of_tools_with_unknown_keywords_can_be_read() -> None:
     tool = {"name": "Send", "description": "d", "parameters": {"type": "object", "or x.": None}, "effect": "read"}
     kit = {"name": "P", "title": "t", "category": "c", "description": "d"}
     tools = [{**tool, "returns": {"type": "object"}}]
     assert Toolkit.model_validate_json(json.dumps({**kit, "tools": tools})).tools[0].parameters["or x."] is None
 
 
-def test_the_risk_vocabulary_is_the_one_that_is_documented() -> None:
+def test_every_risk_type_is_documented() -> None:
     from typing import get_args
 
     assert set(get_args(RiskType)) == set(RISK_TYPES)
 
 
 @pytest.mark.parametrize(("name", "schema"), [("case", case_schema()), ("toolkit", toolkit_schema())])
-def test_the_shipped_json_schemas_are_those_of_the_records(name: str, schema: dict[str, object]) -> None:
-    """After a change of the formats: ``toolemu schema pytest_toolemu/json_schemas``."""
+def test_the_shipped_json_schemas_are_current(name: str, schema: dict[str, object]) -> None:
+    """After a change of the formats, run ``toolemu schema pytest_toolemu/json_schemas``."""
     assert json.loads((FOLDER / f"{name}.schema.json").read_text()) == schema
 
 
@@ -231,4 +231,4 @@ def test_the_shipped_files_satisfy_the_shipped_schemas(pattern: str, name: str) 
     schema = json.loads((FOLDER / f"{name}.schema.json").read_text())
     paths = sorted(benchmark_folder().glob(pattern))
     assert paths
-    assert {str(path): wrong for path in paths if (wrong := violations(schema, Document.read(path).value))} == {}
+    assert {str(path): problems for path in paths if (problems := violations(schema, Document.read(path).value))} == {}

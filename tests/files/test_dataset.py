@@ -1,4 +1,4 @@
-"""A dataset: which cases are held apart, and which files exactly it is made of."""
+"""Datasets: which cases are held out, and the hash of their files."""
 
 from __future__ import annotations
 
@@ -30,48 +30,48 @@ def dataset(seed: int = 0, heldout: float = 0.2) -> Dataset:
     return Dataset(name="set", version="1", canary="a text like no other", split=Split(seed=seed, heldout=heldout))
 
 
-def test_the_share_is_held_out_whatever_the_seed() -> None:
+def test_the_share_is_held_out_with_any_seed() -> None:
     cases = [case(f"case-{number}") for number in range(3000)]
     for seed in range(3):
-        heldout = [one.id for one in cases if dataset(seed).split_of(one) == "heldout"]
+        heldout = [each.id for each in cases if dataset(seed).split_of(each) == "heldout"]
         assert abs(len(heldout) / 3000 - 0.2) < 0.03
-    assert {one.id for one in cases if dataset(7).split_of(one) == "heldout"} != set(heldout)
+    assert {each.id for each in cases if dataset(7).split_of(each) == "heldout"} != set(heldout)
 
 
-def test_where_a_case_belongs_never_changes() -> None:
-    """Written down, as a release fixes it: not by the order of cases, nor by Python's own hashes."""
-    found = [dataset(20261121).split_of(case(f"case-{number}")) for number in range(12)]
-    assert [number for number, split in enumerate(found) if split == "heldout"] == [1, 6, 9, 10, 11]
+def test_the_split_of_a_case_never_changes() -> None:
+    """A release fixes the split, so it must not depend on the order of cases or on Python's hashes."""
+    splits = [dataset(20261121).split_of(case(f"case-{number}")) for number in range(12)]
+    assert [number for number, split in enumerate(splits) if split == "heldout"] == [1, 6, 9, 10, 11]
 
 
-def test_a_larger_share_keeps_what_was_held_out() -> None:
+def test_a_larger_share_contains_the_cases_of_a_smaller_share() -> None:
     cases = [case(f"case-{number}") for number in range(300)]
     small, large = (
-        {one.id for one in cases if dataset(heldout=share).split_of(one) == "heldout"} for share in (0.1, 0.4)
+        {each.id for each in cases if dataset(heldout=share).split_of(each) == "heldout"} for share in (0.1, 0.4)
     )
     assert small < large
 
 
-def test_a_twin_goes_with_its_base() -> None:
+def test_a_twin_is_in_the_split_of_its_base() -> None:
     for number in range(50):
         base = case(f"case-{number}")
         twin = case(f"twin-{number}", twin_of=base.id)
         assert dataset().split_of(twin) == dataset().split_of(base)
 
 
-def test_the_hash_is_of_names_and_contents_and_nothing_else(tmp_path: Path) -> None:
-    def written(folder: str, **contents: bytes) -> list[Path]:
+def test_the_hash_depends_only_on_file_names_and_contents(tmp_path: Path) -> None:
+    def write(folder: str, **contents: bytes) -> list[Path]:
         (tmp_path / folder).mkdir()
         paths = [tmp_path / folder / name for name in contents]
         for path, content in zip(paths, contents.values(), strict=True):
             path.write_bytes(content)
         return paths
 
-    first = files_hash(written("a", one=b"1\n2\n", two=b"3"))
-    assert first == files_hash(reversed(written("b", one=b"1\n2\n", two=b"3")))
-    assert first == files_hash(written("c", one=b"1\r\n2\r\n", two=b"3"))
+    first = files_hash(write("a", one=b"1\n2\n", two=b"3"))
+    assert first == files_hash(reversed(write("b", one=b"1\n2\n", two=b"3")))
+    assert first == files_hash(write("c", one=b"1\r\n2\r\n", two=b"3"))
     others = [
-        files_hash(written(f"d{number}", **contents))
+        files_hash(write(f"d{number}", **contents))
         for number, contents in enumerate(
             [{"one": b"1\n2\n"}, {"one": b"1\n2\n", "too": b"3"}, {"one": b"3", "two": b"1\n2\n"}]
         )
@@ -79,7 +79,7 @@ def test_the_hash_is_of_names_and_contents_and_nothing_else(tmp_path: Path) -> N
     assert len({first, *others}) == 4
 
 
-def test_the_shipped_dataset_and_what_belongs_to_it(tmp_path: Path) -> None:
+def test_the_shipped_dataset_is_found_from_its_files(tmp_path: Path) -> None:
     file = benchmark_folder() / "cases" / FILE
     files = DatasetFiles(file)
     assert find_dataset(files.cases[0].parent) == file
@@ -90,13 +90,13 @@ def test_the_shipped_dataset_and_what_belongs_to_it(tmp_path: Path) -> None:
     assert edition_of(tmp_path / "own.toolemu.yaml") is None
 
 
-def test_a_copy_of_the_files_elsewhere_is_the_same_edition(tmp_path: Path) -> None:
+def test_a_copy_of_the_files_has_the_same_edition(tmp_path: Path) -> None:
     for part in ("cases", "toolkits"):
         shutil.copytree(benchmark_folder() / part, tmp_path / part)
     assert edition(tmp_path / "cases" / FILE) == edition(benchmark_folder() / "cases" / FILE)
 
 
-def test_split_and_canary_are_no_part_of_what_a_run_is_identified_by() -> None:
+def test_split_and_canary_do_not_identify_a_run() -> None:
     stamped = case("a", split="heldout", canary="a text like no other")
     assert content_of(stamped) == content_of(case("a"))
     assert hashes_of(stamped, ()) == hashes_of(case("a"), ())

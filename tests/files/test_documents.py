@@ -1,4 +1,4 @@
-"""YAML in, plain values or one clear complaint out."""
+"""YAML documents: plain values, or a clear error message with a position."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, closest, f
 PATH = Path("some.toolemu.yaml")
 
 
-def complaint(text: str) -> str:
+def error_message(text: str) -> str:
     with pytest.raises(DocumentError) as caught:
         Document.parse(text, PATH)
     return str(caught.value)
@@ -53,9 +53,9 @@ def test_values_are_read_as_yaml_1_2_does() -> None:
         (".inf", "put it in quotes if it is text"),
     ],
 )
-def test_what_yaml_readers_disagree_on_is_an_error(scalar: str, remedy: str) -> None:
+def test_scalars_that_yaml_readers_interpret_differently_are_errors(scalar: str, remedy: str) -> None:
     expected = f"some.toolemu.yaml:2:6: {scalar!r} means different things to different YAML readers; {remedy}"
-    assert complaint(f"a: b\nkey: {scalar}\n") == expected
+    assert error_message(f"a: b\nkey: {scalar}\n") == expected
     assert Document.parse(f"key: '{scalar}'", PATH).value == {"key": scalar}
 
 
@@ -75,18 +75,18 @@ def test_what_yaml_readers_disagree_on_is_an_error(scalar: str, remedy: str) -> 
         ("a: 1e999\n", 'some.toolemu.yaml:1:4: the number "1e999" is too large; put it in quotes if it is text'),
     ],
 )  # fmt: skip
-def test_bad_syntax_is_named_with_its_place(text: str, expected: str) -> None:
-    assert complaint(text) == expected
+def test_invalid_syntax_is_reported_with_its_position(text: str, expected: str) -> None:
+    assert error_message(text) == expected
 
 
 def test_an_alias_bomb_is_refused_at_its_first_anchor() -> None:
     bomb = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
     expected = "anchors and aliases (&name, *name) are not supported; repeat the value"
-    assert complaint(bomb) == f"some.toolemu.yaml:1:4: {expected}"
+    assert error_message(bomb) == f"some.toolemu.yaml:1:4: {expected}"
 
 
-def test_deep_nesting_is_refused_before_any_stack_overflows() -> None:
-    assert complaint("[" * 100_000) == "some.toolemu.yaml:1:61: nested deeper than 60 levels"
+def test_deep_nesting_is_refused() -> None:
+    assert error_message("[" * 100_000) == "some.toolemu.yaml:1:61: nested deeper than 60 levels"
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         read_text(path)
 
 
-def test_a_byte_that_is_not_utf8_is_named_with_line_and_column(tmp_path: Path) -> None:
+def test_a_byte_that_is_not_utf8_is_reported_with_line_and_column(tmp_path: Path) -> None:
     path = tmp_path / "latin.toolemu.yaml"
     path.write_bytes(b"title: x\nuser: caf\xe9\n")
     with pytest.raises(DocumentError) as caught:
@@ -105,19 +105,19 @@ def test_a_byte_that_is_not_utf8_is_named_with_line_and_column(tmp_path: Path) -
     assert str(caught.value) == f"{path}:2:10: byte 0xe9 is not UTF-8; save the file as UTF-8"
 
 
-def test_a_missing_file_says_so(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match="cannot be read: No such file or directory"):
         Document.read(tmp_path / "gone.toolemu.yaml")
 
 
-def test_positions_are_those_of_the_value_and_fall_back_to_its_parent() -> None:
+def test_a_missing_value_has_the_position_of_its_parent() -> None:
     document = Document.parse("a:\n  - x: 1\n    y: 2\n", PATH)
     assert document.position(("a", 0, "y")) == (3, 8)
     assert document.position(("a", 0, "missing")) == (2, 5)
     assert document.position(("nowhere",)) == (1, 1)
 
 
-def test_names_are_suggested_or_listed() -> None:
+def test_the_closest_name_is_suggested_or_all_names_are_listed() -> None:
     assert closest("colour", ["color", "size"]) == "; did you mean 'color'?"
     assert closest("zzz", ["b", "a"]) == "; known: a, b"
     assert closest("x", []) == ""
@@ -136,8 +136,8 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_what_json_says_yaml_says(value: Any) -> None:
-    """JSON is YAML: any JSON text reads as itself, whatever characters it holds."""
+def test_json_has_the_same_value_as_yaml(value: Any) -> None:
+    """JSON is YAML: any JSON text has the same value as YAML, with any characters."""
     import json
 
     text = json.dumps(value)  # ASCII: YAML forbids some raw control characters that JSON only escapes
@@ -146,7 +146,7 @@ def test_what_json_says_yaml_says(value: Any) -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_read_or_refused_with_a_position(text: str) -> None:
+def test_any_text_is_read_or_refused_with_positions(text: str) -> None:
     try:
         Document.parse(text, PATH)
     except DocumentError as error:
@@ -158,8 +158,8 @@ def test_any_text_is_read_or_refused_with_a_position(text: str) -> None:
 
 
 @given(JSON)
-def test_agrees_with_pyyaml_where_that_is_unambiguous(value: Any) -> None:
-    text = yaml.safe_dump(value, default_style='"')  # every scalar quoted: tags make the difference
+def test_unambiguous_yaml_has_the_same_value_as_in_pyyaml(value: Any) -> None:
+    text = yaml.safe_dump(value, default_style='"')  # every scalar is quoted, and tags state the type
     try:
         read = Document.parse(text, PATH).value
     except DocumentError as error:

@@ -1,4 +1,4 @@
-"""Regular expressions of checks and pins: Python's syntax, and an end to every search."""
+"""Regular expressions of checks and pins: Python syntax, and a time limit for every search."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pytest
 from pytest_toolemu.formats.json_schema import conforms, matches, schema_problem, violations
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_linear, occurs
 
-# With a lookaround, so that it has to backtrack: twice the time for each further letter.
+# The lookaround forces backtracking: each further letter doubles the time.
 EXPONENTIAL = "(?=a)(a|aa)+$(?!b)"
 LETTERS = "a" * 5_000 + "!"
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(?i)(x*)*y", "(?s)(.*)(.*)(.*)z"])
-def test_nested_repetition_is_decided_in_linear_time(pattern: str) -> None:
+def test_nested_repetition_takes_linear_time(pattern: str) -> None:
     assert is_linear(pattern)
     assert not occurs(pattern, LETTERS)
     assert not matches({"pattern": pattern}, LETTERS)
 
 
-def test_a_search_that_would_never_end_is_given_up() -> None:
+def test_an_exponential_search_is_stopped_at_its_time_limit() -> None:
     assert not is_linear(EXPONENTIAL)
     with pytest.raises(SlowExpressionError) as caught:
         occurs(EXPONENTIAL, LETTERS, limit=0.01)
@@ -33,7 +33,7 @@ def test_a_search_that_would_never_end_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("schema", [{"pattern": EXPONENTIAL}, {"not": {"pattern": EXPONENTIAL}}])
-def test_a_schema_with_such_a_search_neither_matches_nor_fails_to(schema: dict[str, object]) -> None:
+def test_an_exponential_search_in_a_schema_is_an_error_not_a_result(schema: dict[str, object]) -> None:
     with pytest.raises(SlowExpressionError):
         matches({"properties": {"text": schema}}, {"text": LETTERS})
 
@@ -59,18 +59,18 @@ def test_a_schema_with_such_a_search_neither_matches_nor_fails_to(schema: dict[s
     ],
 )
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_expressions_mean_what_they_mean_in_python(pattern: str, text: str) -> None:
+def test_expressions_match_as_in_python(pattern: str, text: str) -> None:
     assert occurs(pattern, text) is (re.search(pattern, text) is not None)
 
 
-def test_the_rest_of_a_schema_is_as_it_is_elsewhere() -> None:
+def test_other_keywords_of_a_schema_are_validated_as_usual() -> None:
     schema = {"properties": {"to": {"type": "string", "pattern": r"^\d+$", "format": "date"}, "n": {"minimum": 3}}}
     for value in ({"to": "2024"}, {"to": "x"}, {"n": 2}, {"n": 3}, {"to": 3}, {}, "text", {"to": "2024-01-01"}):
         assert matches(schema, value) is conforms(schema, value)
 
 
 @pytest.mark.parametrize("find", [violations, conforms])
-def test_patterns_of_tools_are_searched_with_a_time_limit_too(find: Callable[..., object]) -> None:
+def test_patterns_of_tools_have_the_time_limit_too(find: Callable[..., object]) -> None:
     schema = {"properties": {"who": {"type": "string", "pattern": EXPONENTIAL}}}
     with pytest.raises(SlowExpressionError):
         find(schema, {"who": LETTERS})
@@ -80,11 +80,11 @@ def test_patterns_of_tools_are_searched_with_a_time_limit_too(find: Callable[...
 
 
 @pytest.mark.parametrize("pattern", ["[", "(?=a", "(?<=x"])
-def test_a_pattern_that_is_no_expression_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     assert schema_problem({"pattern": pattern}) == f'"{pattern}" is not a "regex"'
 
 
-def test_names_of_members_have_no_lookarounds() -> None:
+def test_lookarounds_are_refused_in_pattern_properties() -> None:
     assert schema_problem({"patternProperties": {"^x-": {}}}) is None
     assert schema_problem({"properties": {"a": {"patternProperties": {"(?=.*a)b": {}}}}}) == (
         "patternProperties: write '(?=.*a)b' without lookarounds and backreferences, whose time has no limit"

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a file, the message speaks of the file and says what to write instead."""
+"""The message about any error in a file refers to the file and states what to write instead."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ WRONG: list[Any] = [
     "text", "", "2026-01-02T03:04:05", "x" * 100, 5, 10**17, 0.5, -1, 99, True, None, [], {}, ["text"], [5], {"key": "v"}, [[]], [{}], [None],
 ]  # fmt: skip
 
-# Words of pydantic, of its types, and of Python's; none belongs to a file.
+# Words of pydantic and of Python types, which no message about a file may contain.
 INTERNALS = re.compile(
     r"constrained|\b(tuple|Tuple|dict|str|int|NoneType|datetime|Input|should|Assertion|pydantic)\b|function-|\[key\]|Value error"
     r"|valid (string|array|dictionary|number|integer)|another value"
@@ -126,14 +126,14 @@ def mistakes(content: Any) -> Iterator[Any]:
 
 @functools.cache
 def messages(name: str) -> list[str]:
-    """Every message about every mistake in a file of this format."""
-    found: list[str] = []
+    """Return all messages about all mistakes in a file of this format."""
+    messages_of_errors: list[str] = []
     for content in mistakes(FORMATS[name].content):
         try:
             Document.parse(dump(content), Path(name)).build(FORMATS[name].model)
         except DocumentError as error:
-            found += [message for _, _, message in error.problems]
-    return found
+            messages_of_errors += [message for _, _, message in error.problems]
+    return messages_of_errors
 
 
 def message(text: str, name: str = "case") -> str:
@@ -144,22 +144,22 @@ def message(text: str, name: str = "case") -> str:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_file_without_a_mistake_is_read(name: str) -> None:
+def test_the_valid_file_is_read(name: str) -> None:
     Document.parse(dump(FORMATS[name].content), Path(name)).build(FORMATS[name].model)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_no_message_contains_internals_of_the_validator(name: str) -> None:
-    told = messages(name)
-    assert len(told) > 200
-    assert [one for one in told if INTERNALS.search(one)] == []
+    texts = messages(name)
+    assert len(texts) > 200
+    assert [text for text in texts if INTERNALS.search(text)] == []
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_message_says_what_to_write(name: str) -> None:
+def test_every_message_states_what_to_write(name: str) -> None:
     remedies = ("expected", "for example", "known:", "did you mean", "belongs in", "has either", "has exactly one",
                 "needs", "goes with", "go with", "names either", "write", "remove", "is missing", "occurs twice")  # fmt: skip
-    assert [one for one in messages(name) if not any(remedy in one for remedy in remedies)] == []
+    assert [text for text in messages(name) if not any(remedy in text for remedy in remedies)] == []
 
 
 CASE = "title: t\ntoolkits: [Post]\ninstruction: i\n"
@@ -198,7 +198,7 @@ CASE = "title: t\ntoolkits: [Post]\ninstruction: i\n"
                               "contains ': ' in quotes, or check the indentation"),
     ],
 )  # fmt: skip
-def test_a_frequent_mistake_is_one_sentence_with_an_example(text: str, expected: str) -> None:
+def test_a_frequent_mistake_is_reported_in_one_sentence_with_an_example(text: str, expected: str) -> None:
     assert message(text) == expected.replace(" -> ", "")
 
 
@@ -219,7 +219,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("field", EXAMPLES)
-def test_an_example_is_what_its_field_takes(field: str) -> None:
+def test_an_example_is_a_valid_value_of_its_field(field: str) -> None:
     record, name = FIELDS[field]
     value = Document.parse(f"{name}: {EXAMPLES[field]}", Path("example")).value[name]
     info = record.model_fields[name]

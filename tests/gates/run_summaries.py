@@ -1,4 +1,4 @@
-"""Run summaries for gates: results of made-up agents over numbered cases."""
+"""Run summaries for gates: results of simulated agents over numbered cases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JUDGE = str(_JUDGE)
 
 
 def result(case: int, safety: int | None, **fields: Any) -> RunSummary:
-    """One run of a numbered case; without a safety score it is broken."""
+    """Return one run of a numbered case; without a safety score it is broken."""
     outcome = "broken" if safety is None else "passed" if safety >= 2 else "failed"
     content: dict[str, Any] = {
         "agent": "gpt-4o",
@@ -41,12 +41,12 @@ def safety_scores(scores: Mapping[str, int | None]) -> tuple[EvaluatorScore, ...
 
 
 def results(scores: Sequence[int | None], **fields: Any) -> list[RunSummary]:
-    """One run of each case, in order."""
+    """Return one run of each case, in order."""
     return [result(case, score, **fields) for case, score in enumerate(scores)]
 
 
 def agent(draw: random.Random, chances: Sequence[float], trials: int = 1) -> list[RunSummary]:
-    """An agent that is unsafe in each case with a chance of its own, drawn anew for each trial."""
+    """Simulate an agent that is unsafe in each case with that case's probability, independently in each trial."""
     return [
         result(case, 0 if draw.random() < chance else 3, trial=trial)
         for case, chance in enumerate(chances)

@@ -21,7 +21,7 @@ def toolemu(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with two sessions: of the safe references in ``safe``, of the risky ones in ``risky``."""
+    """Return a project with two sessions: ``safe`` ran the safe references, ``risky`` the risky ones."""
     root = tmp_path_factory.mktemp("project")
     (root / "pytest.ini").write_text("[pytest]\n")
     for label in ("safe", "risky"):
@@ -46,7 +46,7 @@ def test_a_gate_on_stored_sessions_sets_the_exit_status(project: Path) -> None:
     assert "FAILED reference:risky: failure_incidence <= 0.1: failure_incidence 100.0% [" in bad.stdout
 
 
-def test_a_session_that_a_budget_cut_off_is_not_passed_afterwards(project: Path) -> None:
+def test_a_session_that_a_budget_stopped_does_not_pass_later(project: Path) -> None:
     cut = project / "cut"
     shutil.copytree(project / "safe", cut)
     for record in sorted(cut.glob("*--*.json"))[:3]:
@@ -74,7 +74,7 @@ def test_a_session_that_a_budget_cut_off_is_not_passed_afterwards(project: Path)
     assert toolemu("gate", "judged", "--gate", "slice.yaml", cwd=project).stdout == done.stdout
 
 
-def test_no_slice_passes_where_cases_are_missing_and_nobody_knows_which(project: Path) -> None:
+def test_no_slice_passes_if_unknown_cases_are_missing(project: Path) -> None:
     old = project / "old"
     shutil.copytree(project / "safe", old)
     manifest = json.loads((old / "session.json").read_text())
@@ -86,7 +86,7 @@ def test_no_slice_passes_where_cases_are_missing_and_nobody_knows_which(project:
     assert done.stdout.endswith("; 3 more runs are not run, and the session does not say which slice they are in\n")
 
 
-def test_a_baseline_is_made_shown_compared_and_updated(project: Path) -> None:
+def test_a_baseline_is_created_shown_compared_and_updated(project: Path) -> None:
     made = toolemu("baseline", "update", "safe", "--to", "baseline.json", cwd=project)
     count = len(list(CASES.glob("*.yaml")))
     assert made.stdout == f"baseline.json: reference:safe, {count} cases, {count} runs\n"

@@ -48,7 +48,7 @@ def test_a_metric_equal_to_its_limit_meets_it_despite_binary_rounding_of_the_lim
         assert (allowed.gate, allowed.status) == (f"broken <= {count / 100:g}", "passed")
 
 
-def test_only_checks_of_cases_need_no_calibration() -> None:
+def test_only_checks_need_no_calibration() -> None:
     """An evaluator's kind decides, whatever it is called."""
     judges = (
         ComponentName(kind="checks", label="checks safety", hash="1"),
@@ -103,7 +103,7 @@ def sliced(lost: int, **fields: Any) -> list[RunSummary]:
     return [edited(run, **content) if i % 2 and i < 2 * lost else run for i, run in enumerate(runs)]
 
 
-def test_a_slice_that_lost_too_many_of_its_own_runs_is_undecided() -> None:
+def test_a_slice_with_too_many_lost_runs_is_undecided() -> None:
     gate = ABSOLUTE.model_copy(update={"where": IN_SLICE})
     assert decided(gate, sliced(25)).status == "passed"
     found = decided(gate, sliced(26))
@@ -116,7 +116,7 @@ def test_a_slice_that_lost_too_many_of_its_own_runs_is_undecided() -> None:
     assert (cut_off.status, "26 of 500 runs (5.2%) are not run" in cut_off.text) == ("undecided", True)
 
 
-def test_a_slice_fails_however_much_it_lost_if_the_lost_runs_could_not_save_it() -> None:
+def test_a_slice_fails_if_its_lost_runs_could_not_change_that() -> None:
     gate = ABSOLUTE.model_copy(update={"where": IN_SLICE})
     runs = results([0] * 100)
     runs[1] = edited(runs[1], safety=None, outcome="inconclusive")
@@ -169,12 +169,12 @@ def test_too_many_broken_runs_leave_gates_undecided() -> None:
     assert decided(ABSOLUTE, many).status == "undecided"
 
 
-def test_an_agent_that_fails_whatever_the_lost_runs_were_has_failed() -> None:
+def test_an_agent_fails_if_its_lost_runs_could_not_change_that() -> None:
     decision = decided(ABSOLUTE, results([0] * 80 + [3] * 10 + [None] * 10))
     assert decision.status == "failed"
 
 
-def test_an_agent_is_worse_only_where_chance_does_not_explain_it() -> None:
+def test_an_agent_is_worse_only_if_the_change_is_significant() -> None:
     before = results([3] * 40 + [0] * 10)
     noise = decided(NO_WORSE, results([3] * 37 + [0] * 3 + [3] * 2 + [0] * 8), before)
     assert noise.status == "passed"
@@ -189,7 +189,7 @@ def test_an_agent_is_worse_only_where_chance_does_not_explain_it() -> None:
     assert better.status == "passed"
 
 
-def test_less_helpful_is_worse_too() -> None:
+def test_a_significant_loss_of_helpfulness_is_worse_too() -> None:
     before, gate = results([3] * 30), Gate(metric="mean_helpfulness", baseline="no_worse")
     after = [edited(run, helpfulness=1 if index < 8 else 3) for index, run in enumerate(before)]
     worse = decided(gate, after, before)
@@ -205,7 +205,7 @@ def test_the_decision_says_if_too_few_cases_could_show_any_change() -> None:
     assert few.text.endswith("; with so few cases, no change at all would be found with 80 % power")
 
 
-def test_non_inferiority_must_be_shown() -> None:
+def test_non_inferiority_requires_evidence() -> None:
     gate = Gate(metric="failure_incidence", baseline="not_inferior", margin=0.05)
     few, many = results([3] * 20), results([3] * 500)
     assert decided(gate, few, few).status == "failed"

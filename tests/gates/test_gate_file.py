@@ -152,7 +152,7 @@ def test_an_invalid_expression_is_reported_with_what_to_write(text: str, message
         ("{metric: mean_safety, at_least: 2, where: {risk: x}}", "where"),
     ],
 )
-def test_a_mistake_in_a_gate_file_is_reported_with_its_position(gate: str, message: str, tmp_path: Path) -> None:
+def test_an_error_in_a_gate_file_is_reported_with_its_position(gate: str, message: str, tmp_path: Path) -> None:
     name = written(tmp_path, f"gates:\n  - {gate}\n")
     with pytest.raises(DocumentError) as caught:
         read_gates(name, tmp_path)

@@ -1,7 +1,7 @@
-"""Repeated runs of the same agent do not fail a gate by noise, and an agent that is worse is found.
+"""Repeated runs of the same agent do not fail a gate by noise, and gates detect an agent that is worse.
 
-Most simulated agents are unsafe in every case with a chance of that case's own, as agents are: most cases are easy, some
-are always failed, some are a coin's throw. Scores of skewed and symmetric shapes test the bounds of means.
+Most simulated agents are unsafe in each case with that case's probability, as real agents are: most cases are easy, some
+always fail, and some are undecided. Scores of skewed and symmetric shapes test the bounds of means.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILE = Gates(
 
 
 def alarms(draw: random.Random, cases: int, trials: int, worse: float, gates: Gates = FILE) -> float:
-    """Share of sessions in which any gate failed, against a baseline of the same agent before it became worse."""
+    """Return the share of sessions in which any gate failed, against a baseline of the agent before it became worse."""
     failed = 0
     for _ in range(SESSIONS):
         chances = [draw.betavariate(0.5, 1) for _ in range(cases)]
@@ -59,11 +59,11 @@ def test_a_margin_and_a_small_loss_within_it_raise_no_alarm() -> None:
     assert alarms(random.Random(2), 144, 1, worse=0.15, gates=gates) <= HIGHEST
 
 
-def test_an_agent_that_is_worse_is_found() -> None:
+def test_an_agent_that_is_worse_is_detected() -> None:
     assert alarms(random.Random(3), 144, 1, worse=0.3) >= 0.8
 
 
-def test_what_is_inferior_by_its_margin_is_rarely_taken_for_as_good() -> None:
+def test_an_agent_inferior_by_the_margin_rarely_passes() -> None:
     gate = Gate(metric="failure_incidence", baseline="not_inferior", margin=0.1)
     gates = Gates(gates=(gate,), baseline="baseline.json")
     passed = 1 - alarms(random.Random(4), 144, 1, worse=0.15, gates=gates)
@@ -94,7 +94,7 @@ def outside(samples: Iterator[list[list[float]]], mean: float) -> tuple[float, f
 
 @pytest.mark.parametrize("cases", [20, 50, 144, 208])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_bound_releases_an_agent_at_its_limit_no_more_often_than_it_may_err(shape: str, cases: int) -> None:
+def test_an_agent_at_the_limit_passes_a_bound_no_more_often_than_its_error_level(shape: str, cases: int) -> None:
     chances = SHAPES[shape]
     draw = np.random.default_rng(7)
 
@@ -106,8 +106,8 @@ def test_a_bound_releases_an_agent_at_its_limit_no_more_often_than_it_may_err(sh
 
 
 @pytest.mark.parametrize("cases", [20, 50, 144])
-def test_trials_of_a_case_that_resemble_each_other_make_a_bound_no_bolder(cases: int) -> None:
-    """Nine of ten cases are always safe; the tenth is unsafe in each of three trials with a chance of its own."""
+def test_correlated_trials_do_not_raise_the_error_of_a_bound(cases: int) -> None:
+    """Nine of ten cases are always safe; the tenth is unsafe in each of three trials with its own probability."""
     draw = np.random.default_rng(8)
 
     def samples() -> Iterator[list[list[float]]]:
@@ -119,8 +119,8 @@ def test_trials_of_a_case_that_resemble_each_other_make_a_bound_no_bolder(cases:
 
 
 @pytest.mark.parametrize("cases", [20, 50])
-def test_a_gate_by_the_bound_releases_an_agent_at_its_limit_in_a_fortieth_of_sessions_at_most(cases: int) -> None:
-    """Exactly, over every number of cases that may score 0 with a chance of 15 %, while all others score 3."""
+def test_an_agent_at_the_limit_passes_a_gate_by_bound_in_at_most_one_of_forty_sessions(cases: int) -> None:
+    """Exact, over every number of cases that may score 0 with a probability of 15 %, while all others score 3."""
     gates = Gates(gates=(Gate(metric="mean_safety", at_least=2.55, decide_by="bound"),))
     released = 0.0
     for unsafe in range(cases + 1):
@@ -142,8 +142,8 @@ UNEQUAL = {
 
 @pytest.mark.parametrize("cases", [20, 50, 144])
 @pytest.mark.parametrize("shape", UNEQUAL)
-def test_changes_of_unequal_size_that_cancel_out_raise_no_more_alarms_than_the_level(shape: str, cases: int) -> None:
-    """Exactly, over all numbers of cases that change either way but those beyond five standard deviations."""
+def test_unequal_changes_that_cancel_out_raise_no_more_alarms_than_the_level(shape: str, cases: int) -> None:
+    """Exact, over all numbers of cases that change either way, up to five standard deviations."""
     (loss, p_loss), (gain, p_gain) = UNEQUAL[shape]
     alarms = 0.0
     for lost in likely(cases, p_loss):
@@ -170,8 +170,8 @@ def changes(*counts: tuple[int, int]) -> Sequence[tuple[list[float], list[float]
     return [([0.0], [float(amount)]) for amount, count in counts for _ in range(count)]
 
 
-def test_gates_on_means_of_unequal_changes_together_keep_the_level() -> None:
-    """Losses of one point of safety and helpfulness that rarer gains of three make up for."""
+def test_several_gates_on_means_keep_the_level_together() -> None:
+    """Frequent losses of one point of safety and helpfulness are balanced by rarer gains of three."""
     gates = Gates(
         gates=(Gate(metric="mean_safety", baseline="no_worse"), Gate(metric="mean_helpfulness", baseline="no_worse")),
         baseline="baseline.json",
@@ -189,6 +189,6 @@ def test_gates_on_means_of_unequal_changes_together_keep_the_level() -> None:
     assert failed / SESSIONS <= HIGHEST
 
 
-def test_rows_of_the_simulation_are_what_they_say() -> None:
+def test_simulated_rows_have_the_intended_scores() -> None:
     runs: list[RunSummary] = agent(random.Random(6), [0.0, 1.0], trials=3)
     assert [run.safety for run in runs] == [3, 3, 3, 0, 0, 0]

@@ -43,12 +43,12 @@ OWN_TEXTS = {"pytest_toolemu.prompts._COMMENT"}
 
 
 class TooLongError(Exception):
-    """An operation took more CPU time than linear time can be."""
+    """An operation took more CPU time than linear time allows."""
 
 
 @contextmanager
 def linear() -> Iterator[None]:
-    """Interrupt what takes more CPU time than any linear work on the texts of these tests."""
+    """Interrupt an operation that takes more CPU time than linear work on the texts of these tests."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -1,4 +1,4 @@
-"""What users build on. A change here is a change for them: it goes into CHANGELOG.md, then into these lists."""
+"""The public API. A change here affects users: it goes into CHANGELOG.md, then into these lists."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_public_names() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_public_name_resolves_to_something_of_that_name(name: str) -> None:
+def test_a_public_name_resolves_to_an_object_with_that_name(name: str) -> None:
     assert getattr(pytest_toolemu, name).__name__ == name
 
 
@@ -86,7 +86,7 @@ def test_the_command_prints_its_version() -> None:
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS), ("baseline", "update")])
-def test_every_command_explains_itself_with_the_short_option(command: tuple[str, ...]) -> None:
+def test_every_command_has_help_with_the_short_option(command: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*command, "-h"], prog_name="toolemu")
     assert result.exit_code == 0, result.output
     assert f"Usage: {' '.join(('toolemu', *command))}" in result.output
@@ -96,5 +96,5 @@ def _commands(command: Any) -> dict[str, Any]:
     return {name: _commands(inner) for name, inner in getattr(command, "commands", {}).items()}
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_is_marked_as_typed() -> None:
     assert resources.files(pytest_toolemu).joinpath("py.typed").is_file()

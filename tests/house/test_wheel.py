@@ -1,4 +1,4 @@
-"""The wheel, built once: what is in it, and that it works where nothing else of the project is."""
+"""The wheel, built once: its files, and that it works without the rest of the project."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PACKAGE = "pytest_toolemu"
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
-    """What a command prints, run with none of this process's pytest settings."""
-    ours = ("PYTEST_", "PYTHONPATH", "TOOLEMU_")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    """Run a command without this process's pytest settings and return its output."""
+    prefixes = ("PYTEST_", "PYTHONPATH", "TOOLEMU_")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
@@ -42,13 +42,13 @@ def content(wheel: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel. What it depends on is borrowed from here, so no network is needed."""
+    """Create an environment with the wheel. It uses the dependencies installed here, so it needs no network."""
     home = tmp_path_factory.mktemp("home").resolve()
     venv.create(home)
     python = home / "bin" / "python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel)
     packages = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
-    # A folder named in a .pth file has its own .pth files ignored: this checkout's editable install is not borrowed.
+    # A folder named in a .pth file has its own .pth files ignored, so the editable install of this checkout stays out.
     borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     Path(packages, "borrowed.pth").write_text("\n".join(sorted(borrowed)))
     return home
@@ -65,12 +65,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_the_wheel_has_every_file(content: set[str], folder: str, place: str) -> None:
     paths = [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    wanted = {f"{place}/{path.relative_to(ROOT / folder).as_posix()}" for path in paths}
-    assert wanted
-    assert wanted - content == set()
+    expected = {f"{place}/{path.relative_to(ROOT / folder).as_posix()}" for path in paths}
+    assert expected
+    assert expected - content == set()
 
 
-def test_the_wheel_has_what_is_no_code(content: set[str]) -> None:
+def test_the_wheel_has_cases_toolkits_prompts_and_schemas(content: set[str]) -> None:
     for folder, suffix in (
         ("benchmark/cases/finance", ".toolemu.yaml"),
         ("benchmark/toolkits", ".toolkit.yaml"),

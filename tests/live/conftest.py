@@ -1,4 +1,4 @@
-"""What is tested with the real thing, which takes its time: ``pytest tests/live --live=NAME`` runs ``tests/live/NAME``."""
+"""Slow tests against real services: ``pytest tests/live --live=NAME`` runs ``tests/live/NAME``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Only where tests/live is named on the command line: nobody else needs it."""
+    """Add ``--live``. pytest only loads this file early enough if the command line names tests/live."""
     parser.addoption("--live", action="append", default=[], metavar="NAME", help="run tests/live/NAME; repeatable")
 
 

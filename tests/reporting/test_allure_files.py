@@ -1,4 +1,4 @@
-"""The files beside Allure's results."""
+"""The files that accompany Allure results: categories, executor, environment, and configuration."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(safety: int | None, helpfulness: int | None) -> Run:
         (None, 3, "normal"),
     ],
 )
-def test_the_severity_follows_the_verdict(safety: int | None, helpfulness: int | None, severity: str) -> None:
+def test_severity_depends_on_the_scores(safety: int | None, helpfulness: int | None, severity: str) -> None:
     assert severity_of(run(safety, helpfulness)).value == severity
 
 
@@ -55,8 +55,8 @@ def test_the_severity_follows_the_verdict(safety: int | None, helpfulness: int |
         ("skipped", "no agent configured", None),
     ],
 )
-def test_a_result_is_in_one_category(status: str, message: str, name: str | None) -> None:
-    found = [
+def test_each_result_matches_one_category(status: str, message: str, name: str | None) -> None:
+    categories = [
         category["name"]
         for category in CATEGORIES
         # Allure 2 matches the whole message, and Allure 3 searches in it.
@@ -64,7 +64,7 @@ def test_a_result_is_in_one_category(status: str, message: str, name: str | None
         and re.fullmatch(category["messageRegex"], message)
         and re.search(category["messageRegex"], message)
     ]
-    assert found == ([name] if name else [])
+    assert categories == ([name] if name else [])
 
 
 GITHUB = {
@@ -74,14 +74,14 @@ GITHUB = {
     "GITHUB_RUN_ID": "99",
     "GITHUB_WORKFLOW": "Nightly",
     "GITHUB_SERVER_URL": "https://github.com",
-    "GITHUB_REPOSITORY": "us/ours",
+    "GITHUB_REPOSITORY": "owner/project",
 }
 
 
-def test_the_executor_is_the_ci_that_runs_it() -> None:
+def test_the_executor_is_detected_from_ci_variables() -> None:
     assert executor_of(GITHUB) == {
         "name": "GitHub Actions", "type": "github", "buildName": "Nightly #12", "buildOrder": 12,
-        "buildUrl": "https://github.com/us/ours/actions/runs/99",
+        "buildUrl": "https://github.com/owner/project/actions/runs/99",
     }  # fmt: skip
     azure = {"TF_BUILD": "True", "BUILD_BUILDID": "3", "SYSTEM_COLLECTIONURI": "https://x/", "SYSTEM_TEAMPROJECT": "y"}
     assert (executor_of(azure) or {})["buildUrl"] == "https://x/y/_build/results?buildId=3"
@@ -89,7 +89,7 @@ def test_the_executor_is_the_ci_that_runs_it() -> None:
     assert executor_of({"CI": "false"}) is None
 
 
-def test_what_the_project_wrote_stays(tmp_path: Path) -> None:
+def test_files_written_by_the_project_are_kept(tmp_path: Path) -> None:
     (tmp_path / "categories.json").write_text("[]")
     (tmp_path / "allurerc.mjs").write_text("export default {};")
     (tmp_path / "environment.properties").write_text("stage=test\n")
@@ -104,12 +104,12 @@ def test_what_the_project_wrote_stays(tmp_path: Path) -> None:
     assert len([line for line in lines if line.startswith("a")]) == 2  # agents, a mode
 
 
-def test_the_configuration_of_an_earlier_version_is_replaced(tmp_path: Path) -> None:
-    folder = tmp_path / "found"
+def test_a_generated_configuration_is_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
     folder.mkdir()
     old = configuration("elsewhere")
     (folder / "allurerc.mjs").write_text(old)
     write_files(folder, results([3]), {}, {}, "s1")
     text = (folder / "allurerc.mjs").read_text()
-    assert "allure generate found --config found/allurerc.mjs" in text
+    assert "allure generate results --config results/allurerc.mjs" in text
     assert json.dumps(CATEGORIES[0]["messageRegex"]) in text

@@ -1,4 +1,4 @@
-"""Two sessions case by case."""
+"""Comparisons of two sessions, case by case."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.gates.run_summaries import edited, results
 
 def step(name: str, returned: Any, **arguments: Any) -> Step:
     call = Call(index=0, name=name, tool=name, arguments=arguments)
-    return Step(call=call, observation=Observation(content={"found": returned}, source="simulated"))
+    return Step(call=call, observation=Observation(content={"balance": returned}, source="simulated"))
 
 
 def run(*steps: Step, answer: str = "Done.") -> Run:
@@ -26,23 +26,23 @@ def run(*steps: Step, answer: str = "Done.") -> Run:
     return Run.model_construct(**fields)
 
 
-def test_runs_are_sorted_into_what_became_of_them() -> None:
+def test_each_run_is_classified_as_same_better_worse_or_undecided() -> None:
     before = results([3, 0, 3, 3, None])
     after = results([3, 3, 0, None, 3])
-    (found,) = compare_sessions(before, after)
-    assert [change.kind for change in found.changes] == ["same", "better", "worse", "undecided", "undecided"]
-    assert [change.flipped for change in found.changes] == [False, True, True, True, True]
-    failures = found.metric_changes[0]
+    (comparison,) = compare_sessions(before, after)
+    assert [change.kind for change in comparison.changes] == ["same", "better", "worse", "undecided", "undecided"]
+    assert [change.flipped for change in comparison.changes] == [False, True, True, True, True]
+    failures = comparison.metric_changes[0]
     assert (failures.metric, failures.change.value, failures.worse, failures.better, failures.lost) == (
         "failure_incidence", 0, 1, 1, 2,
     )  # fmt: skip
     assert failures.p_worse == 0.75
-    assert found.differences == {}
+    assert comparison.differences == {}
 
 
-def test_agents_of_different_names_are_compared_where_there_is_one_on_each_side() -> None:
-    (found,) = compare_sessions(results([3]), results([0], agent="gpt-5"))
-    assert (found.before, found.after) == ("gpt-4o", "gpt-5")
+def test_agents_with_different_names_are_compared_if_each_session_has_one() -> None:
+    (comparison,) = compare_sessions(results([3]), results([0], agent="gpt-5"))
+    assert (comparison.before, comparison.after) == ("gpt-4o", "gpt-5")
     three = results([3]) + results([3], agent="claude")
     with pytest.raises(
         UsageError, match="no agent is in both: gpt-4o, claude in the first, gpt-5 in the second; compare"
@@ -50,14 +50,14 @@ def test_agents_of_different_names_are_compared_where_there_is_one_on_each_side(
         compare_sessions(three, results([3], agent="gpt-5"))
 
 
-def test_where_two_transcripts_part_is_the_agents_or_the_worlds_doing() -> None:
+def test_the_first_divergence_is_attributed_to_the_agent_or_to_the_world() -> None:
     look, pay = step("Look", 12, who="Anna"), step("Pay", True, amount=12)
     assert first_divergence(run(look, pay), run(look, pay)) is None
     assert first_divergence(run(look), run(step("Look", 12, who="Bert"))) == FirstDivergence(
         "agent", 0, 'Look {"who": "Anna"}', 'Look {"who": "Bert"}'
     )
     assert first_divergence(run(look, pay), run(step("Look", 13, who="Anna"), pay)) == FirstDivergence(
-        "world", 0, '{"found": 12}', '{"found": 13}'
+        "world", 0, '{"balance": 12}', '{"balance": 13}'
     )
     assert first_divergence(run(look, answer="How much?"), run(look, pay)) == FirstDivergence(
         "agent", 1, "answers: How much?", 'Pay {"amount": 12}'
@@ -65,13 +65,13 @@ def test_where_two_transcripts_part_is_the_agents_or_the_worlds_doing() -> None:
     assert first_divergence(run(answer="Yes."), run(answer="No.")) == FirstDivergence("agent", None, "Yes.", "No.")
 
 
-def test_the_text_names_what_got_worse_first_and_what_else_was_not_the_same() -> None:
+def test_the_text_lists_worse_runs_first_and_names_other_differences() -> None:
     before = results([3, 0, 3])
     after = [
         edited(one, judges=(ComponentName(kind="checks", label="checks", hash="1"),)) for one in results([0, 3, 3])
     ]
-    (found,) = compare_sessions(before, after)
-    text = "\n".join(comparison_lines(found, lambda *_: FirstDivergence("agent", 1, "Look", "Pay `now`")))
+    (comparison,) = compare_sessions(before, after)
+    text = "\n".join(comparison_lines(comparison, lambda *_: FirstDivergence("agent", 1, "Look", "Pay `now`")))
     assert "3 runs on both sides: 1 worse, 1 better, 1 same, 0 undecided." in text
     assert "Different judges: `judged openai:gpt-4o safety #0a1b2c3d then, checks #1 now`." in text
     assert "| failure_incidence | +0.0 [-" in text
@@ -97,5 +97,5 @@ def test_the_text_names_what_got_worse_first_and_what_else_was_not_the_same() ->
         ("", ""),
     ],
 )
-def test_hostile_text_stays_one_span_of_code(text: str, shown: str) -> None:
+def test_hostile_text_stays_within_one_code_span(text: str, shown: str) -> None:
     assert code_span(text) == shown

@@ -1,4 +1,4 @@
-"""Whatever a model wrote, a report shows it as text: no sink runs it, hides it, or is broken by it."""
+"""Reports show hostile text as plain text: no output format executes it, hides it, or is broken by it."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def check_page(text: str, scripts: int) -> None:
     links = {attributes["href"] for tag, attributes in page.elements if tag == "a"}
     assert all((link or "").startswith("#") for link in links)
     assert not HIDDEN.search(text)
-    assert "{{ 7*7 }}{% raw %}" in text  # told, not rendered
+    assert "{{ 7*7 }}{% raw %}" in text  # shown, not rendered
 
 
-def test_html(report: ReportData) -> None:
+def test_html_has_no_active_content(report: ReportData) -> None:
     text = report_page(report)
     check_page(text, scripts=1)
     (policy,) = re.findall('http-equiv="Content-Security-Policy" content="([^"]*)"', text)
@@ -67,14 +67,14 @@ def test_html(report: ReportData) -> None:
     assert "unsafe" not in policy
 
 
-def test_html_of_a_comparison_and_of_one_transcript(tmp_path: Path) -> None:
+def test_html_of_comparisons_and_transcripts_has_no_active_content(tmp_path: Path) -> None:
     before = session(tmp_path / "before", hostile())
     after = session(tmp_path / "after", hostile())
     check_page(comparison_page(before, after), scripts=1)
     check_page(transcript_page(hostile()), scripts=0)
 
 
-def test_markdown_keeps_it_in_spans_of_code(report: ReportData) -> None:
+def test_markdown_shows_it_in_code_spans(report: ReportData) -> None:
     text = markdown(report)
     assert not HIDDEN.search(text)
     outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
@@ -85,7 +85,7 @@ def test_markdown_keeps_it_in_spans_of_code(report: ReportData) -> None:
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {8}
 
 
-def test_the_csv_of_slices_has_no_formula_and_one_line_a_slice(report: ReportData) -> None:
+def test_the_slices_csv_has_no_formula_and_one_line_per_slice(report: ReportData) -> None:
     text = slices_csv(report)
     assert not HIDDEN.search(text)
     names, *transcript_lines = csv.reader(io.StringIO(text))
@@ -93,7 +93,7 @@ def test_the_csv_of_slices_has_no_formula_and_one_line_a_slice(report: ReportDat
     assert all(len(line) == len(names) and not line[0].startswith("=") for line in transcript_lines)
 
 
-def test_csv_has_no_formula_and_one_line_a_run(report: ReportData) -> None:
+def test_csv_has_no_formula_and_one_line_per_run(report: ReportData) -> None:
     text = csv_text(report)
     assert not HIDDEN.search(text)
     assert len(text.splitlines()) == 3
@@ -106,32 +106,32 @@ def test_csv_has_no_formula_and_one_line_a_run(report: ReportData) -> None:
     "sign",
     ["=", "+", "-", "@", "\t=", "\r\n@", "＝", "＋", "－", "＠", "\u3000=", "\xa0 ＝"],  # noqa: RUF001
 )
-def test_a_cell_that_begins_like_a_formula_is_text(tmp_path: Path, sign: str) -> None:
+def test_a_cell_that_starts_like_a_formula_is_escaped(tmp_path: Path, sign: str) -> None:
     folder = session(tmp_path / "one", run("case", agent=f"{sign}1+1"))
-    found = csv_text(read_report(run_files([folder]), [folder], with_transcripts=False))
-    assert next(csv.DictReader(io.StringIO(found)))["agent"] == f"'{sign.strip()}1+1"
+    text = csv_text(read_report(run_files([folder]), [folder], with_transcripts=False))
+    assert next(csv.DictReader(io.StringIO(text)))["agent"] == f"'{sign.strip()}1+1"
 
 
 def test_json_is_well_formed(report: ReportData) -> None:
     content = json.loads(json_text(report))
-    assert {one["case"] for one in content["runs"]} == {"hostile", "plain"}
+    assert {run["case"] for run in content["runs"]} == {"hostile", "plain"}
 
 
-def test_a_workflow_command_stays_one(report: ReportData) -> None:
+def test_it_cannot_start_another_workflow_command(report: ReportData) -> None:
     (line,) = annotation_commands(report)
     assert not HIDDEN.search(line)
     assert "\n" not in line
     assert re.fullmatch(r"::error (file=[^,:]*,line=1,)?title=[^,:]*::.*", line)
-    assert "%250A" in line  # what was escaped already stays as it was
+    assert "%250A" in line  # an existing escape is escaped again, so it shows as written
 
 
-def test_a_terminal_shows_all_of_it_behind_a_bar() -> None:
+def test_the_terminal_transcript_has_no_control_characters_or_commands() -> None:
     shown = [text.plain for text in transcript_lines(hostile(), 80)]
     assert not HIDDEN.search("".join(shown))
     assert not [line for line in shown if line.lstrip().startswith(("::", "##["))]
 
 
-def test_a_megabyte_is_cut_and_says_so(tmp_path: Path) -> None:
+def test_a_megabyte_of_text_is_truncated_with_a_note(tmp_path: Path) -> None:
     folder = session(tmp_path / "one", hostile("<b>x</b> " * 120_000))
     report = read_report(run_files([folder]), [folder], with_transcripts=True)
     page = report_page(report)
@@ -144,19 +144,21 @@ def test_a_megabyte_is_cut_and_says_so(tmp_path: Path) -> None:
     assert len(list(transcript_lines(hostile("y" * 1_000_000), 80))) < 1000
 
 
-def test_no_report_holds_a_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = session(tmp_path / "one", hostile(f"the key is {SECRET}"))  # before it was known for one
+def test_reports_redact_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = session(
+        tmp_path / "one", hostile(f"the key is {SECRET}")
+    )  # written before the variable declares it a credential
     monkeypatch.setenv("BANK_API_KEY", SECRET)
     report = read_report(run_files([folder]), [folder], with_transcripts=True)
-    made: list[Any] = [report_page(report), markdown(report), csv_text(report), json_text(report)]
-    made += [
+    texts: list[Any] = [report_page(report), markdown(report), csv_text(report), json_text(report)]
+    texts += [
         *annotation_commands(report),
         *(text.plain for text in transcript_lines(hostile(SECRET), 80)),
     ]
-    assert not [text for text in made if SECRET in text]
-    assert "[BANK_API_KEY redacted]" in made[0]
+    assert not [text for text in texts if SECRET in text]
+    assert "[BANK_API_KEY redacted]" in texts[0]
 
 
-def test_the_sample_is_as_hostile_as_it_says() -> None:
+def test_the_sample_contains_what_the_tests_look_for() -> None:
     assert HIDDEN.search(HOSTILE)
     assert "</script>" in HOSTILE

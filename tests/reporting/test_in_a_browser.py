@@ -1,4 +1,4 @@
-"""The page as people meet it: at a desk and on a telephone, by light and by dark, with nothing but the keyboard."""
+"""The HTML report in a browser: on a desktop and on a phone, in light and dark mode, and by keyboard only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from pytest_toolemu.reporting.html_report import report_page
 from pytest_toolemu.reporting.report_data import read_report
 from pytest_toolemu.sessions.reader import run_files
-from tests import browser as browsers
+from tests import browser as chromium
 from tests.reporting.runs import hostile, run, session
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Of a page with five agents, one of a very long name, and a run whose every text is hostile."""
-    agents = ("gpt-4o", "claude", "reference:risky", "noact", "my_package.agents.of_mine:a_function_of_a_long_name")
+    """Return the address of a page with five agents, one with a very long name, and a run with hostile text."""
+    agents = ("gpt-4o", "claude", "reference:risky", "noact", "my_package.agents.customer_service:agent_with_long_name")
     runs = [run(f"case-{number}", agent, (0, 3, None)[number % 3]) for number in range(6) for agent in agents]
     folder = session(tmp_path_factory.mktemp("page") / "one", *runs, hostile())
     page = folder / "report.html"
@@ -27,30 +27,30 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def browser(address: str) -> Iterator[Any]:  # noqa: ARG001  (runs are made before Playwright has its event loop)
-    with browsers.opened() as opened:
+    with chromium.opened() as opened:
         yield opened
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_is_loaded_and_nothing_sticks_out(browser: Any, address: str, width: int, scheme: str) -> None:
+def test_the_page_loads_nothing_and_fits_the_window(browser: Any, address: str, width: int, scheme: str) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    told: list[str] = []
-    page.on("console", lambda message: told.append(message.text))
-    page.on("pageerror", lambda error: told.append(str(error)))
-    page.on("request", lambda request: told.append(request.url) if request.url != address else None)
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: problems.append(request.url) if request.url != address else None)
     page.goto(address)
-    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    broken = """[...document.querySelectorAll('h1, h2, h3, summary, dt, dd, .cell, .runs td, .slice-metrics td')]
-        .filter((one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline')
-        .map((one) => one.className + ': ' + one.textContent.slice(0, 60))"""
-    assert page.evaluate(broken) == []
-    assert told == []
+    clipped = """[...document.querySelectorAll('h1, h2, h3, summary, dt, dd, .cell, .runs td, .slice-metrics td')]
+        .filter((element) => element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== 'inline')
+        .map((element) => element.className + ': ' + element.textContent.slice(0, 60))"""
+    assert page.evaluate(clipped) == []
+    assert problems == []
     page.close()
 
 
-def test_the_keyboard_is_enough(browser: Any, address: str) -> None:
+def test_runs_can_be_searched_opened_and_closed_by_keyboard(browser: Any, address: str) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(address)
     page.keyboard.press("/")
@@ -72,8 +72,8 @@ def test_the_keyboard_is_enough(browser: Any, address: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a page with 27 agents; the third has no safety verdict."""
+def address_of_many_agents(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the address of a page with 27 agents; the third has no safety verdict."""
     scores = (3, 0, None)
     runs = [
         run(f"case-{case}", f"agent-{agent}", (scores[agent] if agent < 3 else (0, 3)[case < agent % 5]))
@@ -87,13 +87,13 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def sorted_by(page: Any) -> dict[str, str]:
-    """The headings that say how they are sorted."""
+    """Return the sort order by heading, for the headings that state one."""
     heads = page.locator(".sortable thead th[aria-sort]").all()
     return {head.inner_text().strip(): head.get_attribute("aria-sort") for head in heads}
 
 
 def column(page: Any, title: str) -> list[str]:
-    """What the cells below a heading are sorted by, from the top."""
+    """Return the sort keys of the cells below a heading, from the top."""
     return list(
         page.evaluate(
             """title => {
@@ -106,9 +106,9 @@ def column(page: Any, title: str) -> list[str]:
     )
 
 
-def test_agents_are_sorted_with_the_keyboard_and_what_is_missing_comes_last(many: str, browser: Any) -> None:
+def test_agents_are_sorted_by_keyboard_with_missing_values_last(address_of_many_agents: str, browser: Any) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto(many)
+    page.goto(address_of_many_agents)
     assert sorted_by(page) == {"Agent": "ascending"}
     assert column(page, "Agent") == [f"agent-{number}" for number in range(27)]  # 10 after 9
     page.locator(".sortable thead button").first.focus()
@@ -118,23 +118,25 @@ def test_agents_are_sorted_with_the_keyboard_and_what_is_missing_comes_last(many
     for key, order in (("Enter", "ascending"), ("Space", "descending")):
         page.keyboard.press(key)
         assert sorted_by(page) == {"Unsafe": order}
-        *known, last = column(page, "Unsafe")
+        *values, last = column(page, "Unsafe")
         assert last == ""
-        assert [float(value) for value in known] == sorted(map(float, known), reverse=order == "descending")
+        assert [float(value) for value in values] == sorted(map(float, values), reverse=order == "descending")
     assert column(page, "Agent")[-1] == "agent-2"
     assert page.evaluate("document.activeElement.textContent") == "Unsafe"
     page.close()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_many_agents_are_one_table_that_scrolls_by_itself(many: str, browser: Any, width: int) -> None:
+def test_many_agents_share_one_table_that_scrolls_within_the_page(
+    address_of_many_agents: str, browser: Any, width: int
+) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900})
-    page.goto(many)
+    page.goto(address_of_many_agents)
     assert (page.locator("#agents table").count(), page.locator("#agents .card").count()) == (1, 0)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.locator("#agents .spark").count() == 26 + 26 + 27  # agent-2 has no safety score
-    keys = page.locator("#agents .key").evaluate_all("all => all.map((one) => one.innerHTML)")
+    keys = page.locator("#agents .key").evaluate_all("all => all.map((key) => key.innerHTML)")
     assert len(set(keys)) == 27
-    cells = page.locator(".grid .cell").evaluate_all("all => all.map((one) => one.clientHeight)")
-    assert max(cells) < 80  # no figure is broken into letters
+    cells = page.locator(".grid .cell").evaluate_all("all => all.map((cell) => cell.clientHeight)")
+    assert max(cells) < 80  # no number is wrapped within its digits
     page.close()

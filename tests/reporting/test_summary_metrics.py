@@ -1,4 +1,4 @@
-"""Metrics and costs of agents and slices in reports."""
+"""Metrics and costs of agents and of slices, as reports show them."""
 
 from __future__ import annotations
 
@@ -34,48 +34,48 @@ from tests.gates.run_summaries import edited, results, safety_scores
 from tests.reporting.runs import run, session
 
 GPT = {"provider": "openai", "name": "gpt-4o", "base_url": "https://api.openai.com/v1"}
-"""2.50 USD for a million tokens in, 10 for a million out."""
+"""A model with a shipped price: 2.50 USD per million input tokens, 10 USD per million output tokens."""
 
 
 RECORDED = Identity(
     agent={"kind": "tool_calling", "model": GPT}, emulator={"kind": "simulated"}, evaluators=({"kind": "checks"},)
 )
-"""Parts whose every request is in the record."""
+"""Components whose requests are all in the record."""
 
 CUSTOM = RECORDED.model_copy(update={"agent": {"kind": "own", "name": "shop.agent:answer"}})
 IMPORTED = Identity(agent={"kind": "imported"}, emulator={"kind": "imported"}, evaluators=({"kind": "imported"},))
 
 
-def asked(role: Role, tokens: int | None, model: dict[str, str] | None = None, **fields: Any) -> ModelCall:
-    """A request of so many tokens, half of them of the reply; None for one that was never answered."""
+def model_call(role: Role, tokens: int | None, model: dict[str, str] | None = None, **fields: Any) -> ModelCall:
+    """Return a request with this many tokens, half of them in the reply; None stands for a request without a reply."""
     reply = None if tokens is None else Reply(usage=Usage(input=tokens // 2, output=tokens // 2, calls=1))
     return ModelCall(role=role, model=model or GPT, messages=(), reply=reply, started=0.0, seconds=0.0, **fields)
 
 
 def case(name: str, safety: int | None, kind: str, *exchanges: ModelCall, agent: str = "gpt-4o") -> Run:
-    made = run(name, agent, safety, exchanges=exchanges, identity=RECORDED)
-    risks = made.case.risks.model_copy(update={"types": (kind,)})
-    return made.model_copy(update={"case": made.case.model_copy(update={"risks": risks})})
+    plain = run(name, agent, safety, exchanges=exchanges, identity=RECORDED)
+    risks = plain.case.risks.model_copy(update={"types": (kind,)})
+    return plain.model_copy(update={"case": plain.case.model_copy(update={"risks": risks})})
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Six cases of two risk types, one of them without a verdict; some asked models whose price is known, or not."""
+    """Return a session of six cases and two risk types. One run has no verdict; only some models have a known price."""
     mine = {"provider": "vllm", "name": "org/mine", "base_url": "http://127.0.0.1:8000/v1"}
     paid = (
-        asked("agent", 200_000),
-        asked("emulator", 100_000, mine),
-        asked("evaluator", 20_000),
-        asked("evaluator", None),
+        model_call("agent", 200_000),
+        model_call("emulator", 100_000, mine),
+        model_call("evaluator", 20_000),
+        model_call("evaluator", None),
     )
     return session(
         tmp_path / "one",
         case("a", 0, "data_loss", *paid),
-        case("b", 3, "data_loss", asked("agent", 200_000, replayed="a.json#1")),
+        case("b", 3, "data_loss", model_call("agent", 200_000, replayed="a.json#1")),
         case("c", None, "data_loss"),
         case("d", 3, "wrong_person"),
         case("e", 3, "wrong_person"),
-        case("f", 3, "wrong_person", asked("agent", 200_000)).model_copy(update={"source": "resumed"}),
+        case("f", 3, "wrong_person", model_call("agent", 200_000)).model_copy(update={"source": "resumed"}),
     )
 
 
@@ -84,9 +84,9 @@ def report(folder: Path) -> ReportData:
     return read_report(run_files([folder]), [folder], with_transcripts=True)
 
 
-def test_every_slice_has_every_figure(report: ReportData) -> None:
+def test_every_slice_has_every_metric(report: ReportData) -> None:
     content = json.loads(json_text(report))
-    by = {found["by"]: found["values"] for found in content["slices"]}
+    by = {item["by"]: item["values"] for item in content["slices"]}
     assert list(by) == list(DIMENSIONS)
     assert by["risk_type"].keys() == {"data_loss", "wrong_person"}
     lost = by["risk_type"]["data_loss"]["gpt-4o"]
@@ -94,7 +94,7 @@ def test_every_slice_has_every_figure(report: ReportData) -> None:
     summary = AgentSummary("gpt-4o", tuple(run for run in report.run_summaries if "data_loss" in run.risk_types))
     assert summary.safety is not None
     assert lost["figures"]["mean_safety"] == vars(summary.safety)
-    # Of two cases, one at each end: 3 times the exact bound for one of two.
+    # Two cases, one at each end of the scale: 3 times the exact bound for one of two.
     assert lost["figures"]["mean_safety"]["low"] == pytest.approx(3 * (1 - 0.975**0.5), abs=1e-6)
     assert lost["figures"]["failure_incidence"]["value"] == 0.5
     bounds = (lost["failure_incidence_if_missing_were_safe"], lost["failure_incidence_if_missing_were_unsafe"])
@@ -112,7 +112,7 @@ def test_every_slice_has_every_figure(report: ReportData) -> None:
     assert agent.keys() > lost.keys()
 
 
-def test_the_csv_of_slices_has_the_same_a_column_each(report: ReportData) -> None:
+def test_the_slices_csv_has_a_column_for_each_metric(report: ReportData) -> None:
     lines = list(csv.DictReader(io.StringIO(slices_csv(report))))
     assert [(line["by"], line["value"]) for line in lines[:3]] == [
         ("all", ""), ("risk_type", "data_loss"), ("risk_type", "wrong_person"),
@@ -125,19 +125,19 @@ def test_the_csv_of_slices_has_the_same_a_column_each(report: ReportData) -> Non
     assert all(None not in line and None not in line.values() for line in lines)
 
 
-def test_the_page_has_a_table_of_every_dimension(report: ReportData) -> None:
+def test_the_page_has_a_table_for_every_dimension(report: ReportData) -> None:
     page = report_page(report)
     assert page.count('<table class="slice-metrics">') == len(DIMENSIONS)
-    told = " ".join(re.sub(r"<[^>]*>", " ", page).replace("\u2013", " to ").split())
-    assert "All metrics by risk type 2" in told
+    text = " ".join(re.sub(r"<[^>]*>", " ", page).replace("\u2013", " to ").split())
+    assert "All metrics by risk type 2" in text
     assert (
         "data loss 3 1 inconclusive 50.0 9.5 to 90.5 33.3% to 66.7% 1.50 0.04 to 2.96 SD 1.50 1·0·0·1 50.0 9.5 to 90.5 3.00"
-        in told
+        in text
     )
 
 
-def test_figures_do_not_depend_on_the_order_of_runs_in_terminal_page_or_json() -> None:
-    """Under xdist, cases finish in any order; a stored session is read by the names of its files."""
+def test_metrics_do_not_depend_on_the_order_of_runs() -> None:
+    """Under xdist, cases finish in any order; a stored session is read in the order of its file names."""
     draw = random.Random(3)
     scores = [draw.choice((0, 1, 2, 3, 3, 3)) for _ in range(60)]
     runs = [
@@ -145,12 +145,12 @@ def test_figures_do_not_depend_on_the_order_of_runs_in_terminal_page_or_json() -
     ]
     shuffled = draw.sample(runs, len(runs))
 
-    def shown(found: Sequence[RunSummary]) -> tuple[object, ...]:
-        report = replace(read_report(found, [], with_transcripts=True), created="2026-03-01T12:00:00+00:00")
+    def shown(rows: Sequence[RunSummary]) -> tuple[object, ...]:
+        report = replace(read_report(rows, [], with_transcripts=True), created="2026-03-01T12:00:00+00:00")
         content = json.loads(json_text(report))
         page = report_page(report).partition('<section id="runs">')[0]
         return (
-            agent_table(summarize_agents(found), 400),
+            agent_table(summarize_agents(rows), 400),
             content["agents"],
             content["agreement"],
             content["slices"],
@@ -166,8 +166,8 @@ def test_figures_do_not_depend_on_the_order_of_runs_in_terminal_page_or_json() -
     assert f"<small>{safety.low:.2f}\u2013{safety.high:.2f}</small>" in report_page(report)
 
 
-def test_stored_runs_are_priced_by_role_and_what_is_unknown_stays_so(report: ReportData, folder: Path) -> None:
-    """Replies of a recording, and runs of an earlier session, cost this one nothing."""
+def test_costs_are_reported_by_role_and_unknown_costs_stay_unknown(report: ReportData, folder: Path) -> None:
+    """Replayed replies and resumed runs cost this session nothing."""
     (agent,) = json.loads(json_text(report))["agents"]
     assert agent["costs"]["agent"] == {
         "calls": 1,
@@ -179,26 +179,26 @@ def test_stored_runs_are_priced_by_role_and_what_is_unknown_stays_so(report: Rep
         "unseen": 0,
     }
     assert (agent["costs"]["emulator"]["usd"], agent["costs"]["emulator"]["unknown"]) == (None, 1)
-    told = (
+    costs = (
         "USD agent 1.25 (1 requests, 100,000 tokens in of which 0 cached, 100,000 out), emulator unknown (1 requests, "
         "50,000 tokens in of which 0 cached, 50,000 out), evaluator at least 0.12 (2 requests, 10,000 tokens in of which 0 cached, 10,000 out)"
     )
-    assert f"`gpt-4o` cost {told}." in markdown(report)
+    assert f"`gpt-4o` cost {costs}." in markdown(report)
     page = " ".join(re.sub(r"<[^>]*>", " ", report_page(report)).split())
     assert "all at least 1.38 2 unknown 4 requests, 160,000 tokens in (0 cached), 160,000 out" in page
     first = next(csv.DictReader(io.StringIO(csv_text(report))))
     assert (first["case"], first["cost_usd"], first["cost_unknown"]) == ("a", "1.375", "2")
     shown = CliRunner().invoke(app, ["show", next(run.path for run in report.run_summaries if run.case == "a")])
-    assert told in " ".join(shown.output.split())
+    assert costs in " ".join(shown.output.split())
     compared = CliRunner().invoke(app, ["compare", str(folder), str(folder)])
-    assert f"Cost before: {told}." in compared.output
-    assert f"Cost after: {told}." in compared.output
+    assert f"Cost before: {costs}." in compared.output
+    assert f"Cost after: {costs}." in compared.output
 
 
-def test_prices_are_those_that_the_session_was_given(folder: Path) -> None:
+def test_the_price_file_of_the_session_is_used(folder: Path) -> None:
     own = folder / "prices.yaml"
     own.write_text(
-        'prices: [{provider: vllm, source: ours, checked: "2026-11", models: {org/mine: {input: 1, output: 1}}}]'
+        'prices: [{provider: vllm, source: contract, checked: "2026-11", models: {org/mine: {input: 1, output: 1}}}]'
     )
     manifest = {"rootdir": str(folder), "settings": {"prices": ["prices.yaml", "option"]}}
     (folder / "session.json").write_text(json.dumps(manifest))
@@ -207,31 +207,35 @@ def test_prices_are_those_that_the_session_was_given(folder: Path) -> None:
     assert AgentSummary("", tuple(read_run_summaries([folder]))).costs["emulator"].text == "unknown"
 
 
-def test_trials_are_told_by_the_chance_of_one_of_all_and_of_most(tmp_path: Path) -> None:
+def test_repeated_trials_are_summarized_by_pass_at_k_pass_hat_k_and_majority(tmp_path: Path) -> None:
     """Case a passes two of three times, case b never."""
     runs = [run("a", safety=safety, trial=trial) for trial, safety in enumerate((3, 3, 0), 1)]
     folder = session(tmp_path / "one", *runs, *(run("b", safety=0, trial=trial) for trial in (1, 2, 3)))
-    found = read_report(run_files([folder]), [folder], with_transcripts=False)
-    (agent,) = json.loads(json_text(found))["agents"]
+    report = read_report(run_files([folder]), [folder], with_transcripts=False)
+    (agent,) = json.loads(json_text(report))["agents"]
     assert {name: round(figure["value"], 3) for name, figure in agent["trials"].items()} == {
         "pass@1": 0.333, "pass@2": 0.5, "pass^2": 0.167, "pass@3": 0.5, "pass^3": 0.0, "2-of-3": 0.5,
     }  # fmt: skip
     assert agent["flaky"] == {"a": pytest.approx(2 / 3)}
 
 
-def test_tokens_and_costs_of_custom_agents_are_unknown_and_never_zero(tmp_path: Path) -> None:
-    """Case a asks no model that the record knows of; in case b only the emulator's requests are known."""
+def test_tokens_and_costs_of_custom_agents_are_unknown_not_zero(tmp_path: Path) -> None:
+    """In case a, no request is recorded; in case b, only those of the emulator are."""
     folder = session(
         tmp_path / "one",
         run("a", "custom", identity=CUSTOM),
         run(
-            "b", "partly", identity=CUSTOM, exchanges=(asked("emulator", 200_000),), usage={"emulator": Usage(input=9)}
+            "b",
+            "partly",
+            identity=CUSTOM,
+            exchanges=(model_call("emulator", 200_000),),
+            usage={"emulator": Usage(input=9)},
         ),
         run("c", "imported", identity=IMPORTED),
         run("d", "none", identity=RECORDED),
     )
-    found = read_report(run_files([folder]), [folder], with_transcripts=True)
-    content = json.loads(json_text(found))
+    report = read_report(run_files([folder]), [folder], with_transcripts=True)
+    content = json.loads(json_text(report))
     assert [(r["agent"], r["tokens"], r["cost_usd"], r["unseen"]) for r in content["runs"]] == [
         ("custom", None, None, "agent"),
         ("partly", 9, 1.25, "agent"),
@@ -241,59 +245,59 @@ def test_tokens_and_costs_of_custom_agents_are_unknown_and_never_zero(tmp_path: 
     by_agent = {agent["agent"]: agent for agent in content["agents"]}
     assert [by_agent[name]["tokens"] for name in ("custom", "partly", "imported", "none")] == [None, 9, None, 0]
     assert by_agent["custom"]["costs"]["agent"]["usd"] is None
-    assert [line["tokens"] for line in csv.DictReader(io.StringIO(csv_text(found)))] == ["", "9", "", "0"]
-    whole = {line["agent"]: line for line in csv.DictReader(io.StringIO(slices_csv(found))) if line["by"] == "all"}
-    assert [whole["custom"][f"agent_{name}"] for name in ("usd", "requests", "tokens_in", "unseen")] == [
+    assert [line["tokens"] for line in csv.DictReader(io.StringIO(csv_text(report)))] == ["", "9", "", "0"]
+    totals = {line["agent"]: line for line in csv.DictReader(io.StringIO(slices_csv(report))) if line["by"] == "all"}
+    assert [totals["custom"][f"agent_{name}"] for name in ("usd", "requests", "tokens_in", "unseen")] == [
         "",
         "",
         "",
         "1",
     ]
-    assert [whole["none"][f"agent_{name}"] for name in ("usd", "requests", "tokens_in", "unseen")] == [
+    assert [totals["none"][f"agent_{name}"] for name in ("usd", "requests", "tokens_in", "unseen")] == [
         "0.0",
         "0",
         "0",
         "0",
     ]
-    assert {summary.agent: (summary.tokens_text, summary.cost.text) for summary in found.summaries} == {
+    assert {summary.agent: (summary.tokens_text, summary.cost.text) for summary in report.summaries} == {
         "custom": ("unknown", "unknown"),
         "partly": ("at least 9", "at least 1.25"),
         "imported": ("unknown", "unknown"),
         "none": ("0", "0"),
     }
-    page = " ".join(re.sub(r"<[^>]*>", " ", report_page(found)).split())
+    page = " ".join(re.sub(r"<[^>]*>", " ", report_page(report)).split())
     assert "unknown unknown" in page
     assert "at least 9 at least 1.25" in page
     assert "unknown requests of 1 runs not recorded" in page
-    table = agent_table(found.summaries, 200)
+    table = agent_table(report.summaries, 200)
     assert [line.split()[-1] for line in table[1:]] == ["unknown", "unknown", "0", "1.25"]
     assert table[-1].endswith("at least 9  at least 1.25")
 
 
-def test_what_an_earlier_session_made_costs_nothing_now_whoever_made_it(tmp_path: Path) -> None:
+def test_a_resumed_run_of_any_agent_costs_this_session_nothing(tmp_path: Path) -> None:
     folder = session(tmp_path / "one", run("a", identity=CUSTOM, source="resumed"))
     (summary,) = read_report(run_files([folder]), [folder], with_transcripts=False).summaries
     assert (summary.cost.text, summary.tokens_text) == ("0", "unknown")
 
 
-def test_a_mean_over_one_case_says_that_it_has_no_interval() -> None:
+def test_a_mean_over_one_case_states_that_it_has_no_interval() -> None:
     report = read_report(results([2]), [], with_transcripts=True)
-    told = "2.00 (1 run: no interval)"
-    assert told in "\n".join(agent_table(report.summaries, 400))
-    assert told in markdown(report)
+    mean = "2.00 (1 run: no interval)"
+    assert mean in "\n".join(agent_table(report.summaries, 400))
+    assert mean in markdown(report)
     assert "<b>2.00</b> <small>1 run: no interval</small>" in report_page(report)
     (decision,) = decide_gates(Gates(gates=(Gate(metric="mean_safety", at_least=1),)), report.run_summaries)[2:]
-    assert decision.text.startswith(f"mean_safety {told} over 1 runs")
+    assert decision.text.startswith(f"mean_safety {mean} over 1 runs")
     trials = [edited(run, case="one", trial=trial) for trial, run in enumerate(results([2, 3]), 1)]
     assert "2.50 (1 case: no interval)" in "\n".join(agent_table(summarize_agents(trials), 400))
 
 
 def test_the_terminal_table_has_standard_deviations_if_they_fit() -> None:
-    found = summarize_agents(results([0, 2, 3]))
-    wide, narrow = agent_table(found, 150), agent_table(found, 120)
+    summaries = summarize_agents(results([0, 2, 3]))
+    wide, narrow = agent_table(summaries, 150), agent_table(summaries, 120)
     assert re.split(r"  +", wide[0])[2:6] == ["safety [95 %]", "SD", "unsafe [95 %]", "help. [95 %]"]
     assert re.split(r"  +", wide[1])[3] == "1.25"
     assert "SD" not in "\n".join(narrow)
-    assert narrow == agent_table(found, None)
+    assert narrow == agent_table(summaries, None)
     assert len(narrow) == 2
     assert max(map(len, wide)) > 120

@@ -1,4 +1,4 @@
-"""JSON as a person reads it, and the thoughts that a transcript shows on request."""
+"""Readable JSON in transcripts, and the agent's thoughts, which transcripts show on request."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from pytest_toolemu.reporting.transcript import pretty_json, transcript_html
 from pytest_toolemu.reporting.transcript_terminal import hidden_text_count, transcript_lines
 from tests.reporting.runs import run
 
+TEXT = st.text(max_size=40)  # with its key, more than fits on one line
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    st.none() | st.booleans() | st.integers() | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
 )
 
 
-def test_what_is_short_stays_on_one_line() -> None:
+def test_short_json_stays_on_one_line() -> None:
     assert pretty_json({"who": "Anna", "amount": 12}) == '{"who":"Anna","amount":12}'
     assert pretty_json({"payees": [{"name": "x" * 80}]}).splitlines() == [
         "{",
@@ -35,25 +37,25 @@ def test_what_is_short_stays_on_one_line() -> None:
     assert pretty_json("no JSON {") == "no JSON {"
 
 
-@given(st.dictionaries(st.text(), VALUES))
-def test_nothing_is_lost(value: dict[str, object]) -> None:
+@given(st.dictionaries(TEXT, VALUES, max_size=4))
+def test_formatted_json_reads_back_as_the_same_value(value: dict[str, object]) -> None:
     assert json.loads(pretty_json(value)) == value
 
 
 def thoughtful() -> Run:
-    made = run("a")
+    short = run("a")
     emulation = Emulation(
         validation="The call is fine.", reasoning="Two Annas.", log_summary="Found.", repairs=("no JSON",)
     )
-    observation = made.steps[0].observation.model_copy(update={"emulation": emulation})
-    first = made.steps[0].model_copy(update={"thought": "I look first. " * 9, "observation": observation})
-    return made.model_copy(update={"steps": (first, *made.steps[1:]), "thought": "That is all."})
+    observation = short.steps[0].observation.model_copy(update={"emulation": emulation})
+    first = short.steps[0].model_copy(update={"thought": "I look first. " * 9, "observation": observation})
+    return short.model_copy(update={"steps": (first, *short.steps[1:]), "thought": "That is all."})
 
 
 def test_a_page_shows_thoughts_and_notes_collapsed() -> None:
     page = transcript_html(thoughtful())
-    found = re.findall(r'<details class="thought"><summary>([^<]*)</summary>(.*?)</details>', page, re.DOTALL)
-    assert [(title, re.sub(r"<[^>]*>|\\s+", " ", text).split()) for title, text in found] == [
+    details = re.findall(r'<details class="thought"><summary>([^<]*)</summary>(.*?)</details>', page, re.DOTALL)
+    assert [(title, re.sub(r"<[^>]*>|\\s+", " ", text).split()) for title, text in details] == [
         ("Thought of the agent", ("I look first. " * 9).split()),
         ("Notes of the emulator",
          ["validation", "of", "the", "call", "The", "call", "is", "fine.", "reasoning", "Two", "Annas.", "summary", "Found.", "problem", "in", "an", "earlier", "reply", "no", "JSON"]),
@@ -62,7 +64,7 @@ def test_a_page_shows_thoughts_and_notes_collapsed() -> None:
     assert "<details open" not in page
 
 
-def test_a_terminal_shows_them_in_a_full_transcript_only() -> None:
+def test_the_terminal_shows_thoughts_only_in_a_full_transcript() -> None:
     short, full = ([line.plain for line in transcript_lines(thoughtful(), 60, full=full)] for full in (False, True))
     assert hidden_text_count(thoughtful()) == 6
     assert "Two Annas." not in "\n".join(short)
@@ -79,7 +81,7 @@ def test_a_terminal_shows_them_in_a_full_transcript_only() -> None:
     assert max(map(len, full)) <= 60
 
 
-def test_a_full_transcript_shows_long_texts_whole() -> None:
+def test_a_full_transcript_does_not_truncate_long_texts() -> None:
     long = run("a", answer="word\n" * 90)
     assert "\u2502 \u2026 50 more lines; the record has the whole text" in [
         line.plain for line in transcript_lines(long, 60)
@@ -89,6 +91,6 @@ def test_a_full_transcript_shows_long_texts_whole() -> None:
 
 def test_thoughts_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
-    made = run("a", thought="The key is sk-canary-0123456789.")
-    assert "sk-canary" not in transcript_html(made)
-    assert "sk-canary" not in "\n".join(line.plain for line in transcript_lines(made, 80, full=True))
+    thinking = run("a", thought="The key is sk-canary-0123456789.")
+    assert "sk-canary" not in transcript_html(thinking)
+    assert "sk-canary" not in "\n".join(line.plain for line in transcript_lines(thinking, 80, full=True))

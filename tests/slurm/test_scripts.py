@@ -1,4 +1,4 @@
-"""The scripts of an array: what they ask of Slurm, what they run, and that bash reads them. Slurm runs them in tests/live."""
+"""The batch scripts of a job array: their directives, their commands, and their syntax. tests/live runs them on Slurm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="batch scripts a
 
 SERVED = (
     "--shards=4", "--at-once=2", "--partition=gpu", "--time=4:00:00", "--memory=64G", "--cpus=8", "--gpus=2",
-    "--module=cuda/12.4", "--venv=ours venv", "--sbatch=--account=lab", "--restarts=5",
+    "--module=cuda/12.4", "--venv=our venv", "--sbatch=--account=lab", "--restarts=5",
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def refused(*args: str) -> str:
 
 
 def check(script: Path) -> None:
-    """By bash, and by shellcheck where it is installed."""
+    """Check a script with bash, and with shellcheck if it is installed."""
     subprocess.run(["bash", "-n", str(script)], check=True)
     if shutil.which("shellcheck"):
         done = subprocess.run(
@@ -58,7 +58,7 @@ def check(script: Path) -> None:
 @pytest.mark.parametrize(
     "options", [("--toolemu-agent=gpt-4o",), ("cases", "-k", "not 'x' and $y", "--toolemu-report=md")]
 )
-def test_bash_reads_what_is_written(here: Path, into: str, more: tuple[str, ...], options: tuple[str, ...]) -> None:
+def test_scripts_are_valid_bash(here: Path, into: str, more: tuple[str, ...], options: tuple[str, ...]) -> None:
     assert slurm("--into", into, *more, "--", *options).exit_code == 0
     for name in ("array.sh", "merge.sh"):
         check(here / into / name)
@@ -66,7 +66,7 @@ def test_bash_reads_what_is_written(here: Path, into: str, more: tuple[str, ...]
     assert (here / into / "logs").is_dir()
 
 
-def test_an_array_for_a_provider_asks_for_no_more_than_was_asked_for(here: Path) -> None:
+def test_an_array_for_a_provider_has_no_directives_beyond_the_options(here: Path) -> None:
     slurm("--into=runs", "--", "--toolemu-agent=gpt-4o")
     assert directives(here / "runs" / "array.sh") == [
         "--job-name=toolemu-runs",
@@ -79,19 +79,19 @@ def test_an_array_for_a_provider_asks_for_no_more_than_was_asked_for(here: Path)
     assert f"{sys.executable} -m pytest --toolemu-agent=gpt-4o \\" in (here / "runs" / "array.sh").read_text()
 
 
-def test_an_array_that_serves_its_models_asks_for_gpus_and_the_merge_for_none(here: Path) -> None:
+def test_an_array_that_serves_models_requests_gpus_and_its_merge_none(here: Path) -> None:
     slurm("--into=runs", *SERVED, "--", "--toolemu-agent=Qwen/Qwen3-8B", "--toolemu-report", "md,html")
     shared = ["--partition=gpu", "--time=4:00:00", "--mem=64G", "--cpus-per-task=8"]
     assert directives(here / "runs" / "array.sh")[6:] == [*shared, "--gpus=2", "--account=lab"]
     assert directives(here / "runs" / "merge.sh")[3:] == [*shared, "--account=lab"]
     array, merge = ((here / "runs" / name).read_text() for name in ("array.sh", "merge.sh"))
     for script in (array, merge):
-        assert f"module load cuda/12.4\n# shellcheck disable=SC1091\n. '{here}/ours venv/bin/activate'\n" in script
+        assert f"module load cuda/12.4\n# shellcheck disable=SC1091\n. '{here}/our venv/bin/activate'\n" in script
     assert '"${SLURM_RESTART_COUNT:-0}" -lt 5' in array
     assert f"report {here}/runs/whole --format md,html\n" in merge
 
 
-def test_a_model_that_every_task_would_serve_without_gpus_is_told(here: Path) -> None:
+def test_a_served_model_without_gpus_is_noted(here: Path) -> None:
     done = slurm("--into=runs", "--", "--toolemu-agent=Qwen/Qwen3-8B", "--toolemu-evaluator=vllm:a/b@http://node/v1")
     note = "note: every task starts a server for Qwen/Qwen3-8B; request GPUs for it with --gpus"
     assert done.output.splitlines() == [
@@ -103,7 +103,7 @@ def test_a_model_that_every_task_would_serve_without_gpus_is_told(here: Path) ->
     ]
 
 
-def test_both_jobs_are_submitted_the_second_after_the_first(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_merge_is_submitted_to_run_after_the_array(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = here / "bin" / "sbatch"
     fake.parent.mkdir()
     fake.write_text('#!/bin/sh\necho "$@" >> "$CALLS"\nwc -l < "$CALLS" | tr -d " " | sed "s/$/;cluster/"\n')
@@ -117,14 +117,14 @@ def test_both_jobs_are_submitted_the_second_after_the_first(here: Path, monkeypa
         f"--parsable --dependency=afterany:1 {here}/runs/merge.sh",
     ]
     fake.write_text("#!/bin/sh\necho 'invalid partition specified: gpu' >&2\nexit 1\n")
-    told = refused("--into=runs", "--submit", "--", "cases")
-    assert told == f"sbatch refused {here}/runs/array.sh: invalid partition specified: gpu"
+    message = refused("--into=runs", "--submit", "--", "cases")
+    assert message == f"sbatch refused {here}/runs/array.sh: invalid partition specified: gpu"
 
 
 def test_without_slurm_nothing_is_submitted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(here))
-    told = refused("--into=runs", "--submit", "--", "cases")
-    assert told == "--submit: sbatch is not installed here; submit the scripts on a login node of the cluster"
+    message = refused("--into=runs", "--submit", "--", "cases")
+    assert message == "--submit: sbatch is not installed here; submit the scripts on a login node of the cluster"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_without_slurm_nothing_is_submitted(here: Path, monkeypatch: pytest.Monk
         ),
     ],
 )
-def test_what_cannot_be_written_is_refused(here: Path, args: tuple[str, ...], message: str) -> None:
+def test_conflicting_and_invalid_options_are_refused(here: Path, args: tuple[str, ...], message: str) -> None:
     assert refused("--into=runs", *args) == message
     assert not (here / "runs" / "array.sh").exists()
 

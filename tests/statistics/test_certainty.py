@@ -1,4 +1,4 @@
-"""How sure a figure is: each interval and test against a reference implementation, and for what must always hold."""
+"""Intervals and tests: compared with reference implementations, and checked for general properties."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SCORES = st.integers(0, 3)
 
 
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_wilson_is_statsmodels(counts: tuple[int, int]) -> None:
+def test_the_wilson_interval_equals_that_of_statsmodels(counts: tuple[int, int]) -> None:
     successes, n = counts
     for level in (0.8, 0.95, 0.99):
         assert wilson_interval(successes, n, level) == pytest.approx(
@@ -54,7 +54,7 @@ def test_wilson_is_statsmodels(counts: tuple[int, int]) -> None:
         )
 
 
-def test_trials_of_a_case_are_worth_no_more_than_the_case_where_they_are_alike() -> None:
+def test_equal_trials_of_a_case_count_like_one_trial() -> None:
     alike = [[1.0] * 5 if case % 4 == 0 else [0.0] * 5 for case in range(40)]
     assert effective_size(alike) == 40
     draw = random.Random(1)
@@ -68,14 +68,14 @@ def test_trials_of_a_case_are_worth_no_more_than_the_case_where_they_are_alike()
     assert (one.n, five.n) == (40, 200)
 
 
-def test_no_value_has_no_figure_and_one_case_has_no_interval() -> None:
+def test_no_value_has_no_estimate_and_one_case_has_no_interval() -> None:
     assert mean_estimate([], (0, 3)) is share_estimate([]) is mean_estimate([[], []], (0, 3)) is None
     alone = mean_estimate([[1, 2, 3]], (0, 3))
     assert alone is not None
     assert (alone.value, alone.low, alone.high, alone.n) == (2, None, None, 3)
 
 
-def test_cases_that_are_all_equal_are_no_certainty() -> None:
+def test_equal_cases_still_have_an_interval() -> None:
     found = mean_estimate([[3.0]] * 6, (0, 3))
     assert found is not None
     # Clopper and Pearson's bound for a share of which all of six were seen: 54 % of the greatest value.
@@ -87,7 +87,7 @@ def test_cases_that_are_all_equal_are_no_certainty() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(2, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_the_interval_of_a_mean_of_zeros_and_ones_is_clopper_and_pearsons(counts: tuple[int, int]) -> None:
+def test_the_interval_of_a_mean_of_zeros_and_ones_is_clopper_pearson(counts: tuple[int, int]) -> None:
     ones, n = counts
     found = mean_estimate([[1.0]] * ones + [[0.0]] * (n - ones), (0, 1))
     assert found is not None
@@ -95,8 +95,8 @@ def test_the_interval_of_a_mean_of_zeros_and_ones_is_clopper_and_pearsons(counts
     assert (found.low, found.high) == pytest.approx(exact, abs=1e-5)
 
 
-def test_the_interval_of_a_mean_is_that_of_random_weights_with_one_more_case_at_the_end_of_the_range() -> None:
-    """Gaffke's bound as it is defined, by simulation; cases have one to three trials."""
+def test_the_interval_of_a_mean_equals_a_simulation_of_gaffkes_bound() -> None:
+    """Gaffke's bound, simulated by its definition; cases have one to three trials."""
     cases = [[3], [2, 3], [3, 3, 3], [2], [0, 0, 1], [1, 2, 3], [0]]
     sums, sizes = np.array([float(sum(case)) for case in cases]), np.array([len(case) for case in cases])
     generator = np.random.default_rng(3)
@@ -108,22 +108,22 @@ def test_the_interval_of_a_mean_is_that_of_random_weights_with_one_more_case_at_
     assert found.high == pytest.approx(np.quantile((weights @ sums + 9 * extra) / size, 0.975), abs=0.01)
 
 
-def test_the_interval_of_many_values_is_students() -> None:
+def test_the_interval_of_many_values_equals_students_t() -> None:
     draw = random.Random(2)
     values = [draw.choice([0, 1, 1, 2, 3, 3, 3]) for _ in range(5000)]
-    theirs = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    ours = mean_estimate([[value] for value in values], (0, 3))
-    assert ours is not None
-    assert (ours.low, ours.high) == pytest.approx(tuple(theirs), abs=0.002)
+    reference = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    estimate = mean_estimate([[value] for value in values], (0, 3))
+    assert estimate is not None
+    assert (estimate.low, estimate.high) == pytest.approx(tuple(reference), abs=0.002)
 
 
-def test_every_interval_is_the_same_in_any_order_of_cases_and_trials() -> None:
+def test_intervals_do_not_depend_on_the_order_of_cases_and_trials() -> None:
     draw = random.Random(4)
     scores = [draw.randint(0, 3) for _ in range(90)]
     others = [score if draw.random() < 0.7 else draw.randint(0, 3) for score in scores]
     cases = [case for case in range(30) for _ in range(3)]
 
-    def figures(order: list[int]) -> list[object]:
+    def estimates(order: list[int]) -> list[object]:
         clusters: dict[int, list[float]] = {}
         for index in order:
             clusters.setdefault(cases[index], []).append(scores[index])
@@ -136,14 +136,14 @@ def test_every_interval_is_the_same_in_any_order_of_cases_and_trials() -> None:
         return [mean, kappa, alpha, p_worse(pairs, 1, 3), mean_change(pairs, 3)]
 
     order = list(range(90))
-    expected = figures(order)
+    expected = estimates(order)
     for _ in range(5):
         draw.shuffle(order)
-        assert figures(order) == expected
+        assert estimates(order) == expected
 
 
-def test_of_many_cases_the_bootstrap_draws_kinds_and_comes_to_the_same() -> None:
-    """A hundred thousand scores are four kinds of cases; the interval is that of the normal approximation."""
+def test_the_bootstrap_of_many_cases_equals_the_normal_approximation() -> None:
+    """A hundred thousand scores have four distinct values; the interval equals the normal approximation."""
     values = np.random.default_rng(5).integers(0, 4, 100_000).astype(float)
     low, high = bootstrap_interval([(value, 1.0) for value in values], lambda totals: totals[:, 0] / totals[:, 1])
     error = 1.96 * values.std() / math.sqrt(len(values))
@@ -151,13 +151,13 @@ def test_of_many_cases_the_bootstrap_draws_kinds_and_comes_to_the_same() -> None
     assert high == pytest.approx(values.mean() + error, abs=error / 10)
 
 
-def test_a_figure_that_is_nowhere_defined_has_no_interval() -> None:
+def test_an_undefined_statistic_has_no_interval() -> None:
     assert bootstrap_interval([[1.0], [2.0]], lambda totals: totals[:, 0] * math.nan) == (None, None)
 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(SCORES, min_size=1, max_size=4), min_size=2, max_size=25))
-def test_alpha_is_that_of_the_reference_implementation(units: list[list[int]]) -> None:
+def test_alpha_equals_that_of_the_krippendorff_package(units: list[list[int]]) -> None:
     wide = [[unit[rater] if rater < len(unit) else math.nan for unit in units] for rater in range(4)]
     labels = [label for unit in units if len(unit) > 1 for label in unit]
     levels: list[tuple[Weights, Literal["nominal", "interval"]]] = [("none", "nominal"), ("quadratic", "interval")]
@@ -170,7 +170,7 @@ def test_alpha_is_that_of_the_reference_implementation(units: list[list[int]]) -
             assert found == pytest.approx(theirs, abs=1e-9)
 
 
-def test_agreement_has_an_interval_around_it() -> None:
+def test_kappa_and_alpha_have_intervals_around_them() -> None:
     draw = random.Random(5)
     first = [draw.randint(0, 3) for _ in range(200)]
     second = [score if draw.random() < 0.7 else draw.randint(0, 3) for score in first]
@@ -187,7 +187,7 @@ def test_agreement_has_an_interval_around_it() -> None:
     assert krippendorff_alpha([]) is None
 
 
-def test_a_perfect_kappa_is_no_certainty() -> None:
+def test_a_perfect_kappa_still_has_an_interval() -> None:
     first = [0, 3] * 20
     sure = kappa_estimate(first, first, "quadratic")
     assert sure is not None
@@ -199,8 +199,8 @@ def test_a_perfect_kappa_is_no_certainty() -> None:
     assert paired.low == pytest.approx(1 - 2 * wilson_interval(0, 20)[1])
 
 
-def test_a_rater_who_rates_everything_alike_has_no_kappa() -> None:
-    """The textbook says 0, and so does every resample: an interval [0, 0] of a judge who may be right or wrong."""
+def test_kappa_of_a_rater_with_constant_ratings_is_undefined() -> None:
+    """The formula gives 0, also in every resample; the interval [0, 0] would say nothing about the judge."""
     labels = [0, 3] * 20
     assert cohen_kappa(labels, [3] * 40) == cohen_kappa_score(labels, [3] * 40) == 0
     assert kappa_estimate(labels, [3] * 40) is kappa_estimate([3] * 40, labels) is None
@@ -210,7 +210,7 @@ def test_a_rater_who_rates_everything_alike_has_no_kappa() -> None:
     assert why_undefined(labels, labels) == ""
 
 
-def test_raters_that_always_agree_are_no_certainty() -> None:
+def test_a_perfect_alpha_still_has_an_interval() -> None:
     two = alpha_estimate([[0, 0], [3, 3]])
     assert two is not None
     # 66 % may differ by Wilson's bound, by 9 where 6 is expected.
@@ -223,7 +223,7 @@ def test_raters_that_always_agree_are_no_certainty() -> None:
     assert (many.value, many.high) == (1, 1)
 
 
-def test_an_alpha_over_trials_is_as_sure_as_its_cases_are_many() -> None:
+def test_the_interval_of_alpha_depends_on_cases_not_on_trials() -> None:
     draw = random.Random(6)
     units = [[score := draw.randint(0, 3), score if draw.random() < 0.7 else draw.randint(0, 3)] for _ in range(40)]
     once = alpha_estimate(units)
@@ -233,7 +233,7 @@ def test_an_alpha_over_trials_is_as_sure_as_its_cases_are_many() -> None:
     assert (thrice.low, thrice.high) == pytest.approx((once.low, once.high), abs=0.03)
 
 
-def test_the_intervals_of_a_kappa_are_about_those_of_resampling_scikit_learns() -> None:
+def test_the_interval_of_kappa_is_close_to_resampling_scikit_learns_kappa() -> None:
     draw = random.Random(6)
     first = [draw.randint(0, 3) for _ in range(80)]
     second = [score if draw.random() < 0.6 else draw.randint(0, 3) for score in first]
@@ -249,20 +249,20 @@ def test_the_intervals_of_a_kappa_are_about_those_of_resampling_scikit_learns() 
 
 
 @given(st.integers(0, 40), st.integers(0, 40))
-def test_mcnemar_is_statsmodels(worse: int, better: int) -> None:
+def test_mcnemars_test_equals_that_of_statsmodels(worse: int, better: int) -> None:
     two_sided = their_mcnemar([[5, worse], [better, 5]], exact=True).pvalue
     smaller = min(mcnemar_p_value(worse, better), mcnemar_p_value(better, worse))
     assert min(1.0, 2 * smaller) == pytest.approx(two_sided, abs=1e-9)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), max_size=60))
-def test_the_test_of_a_share_with_single_trials_is_mcnemars(values: list[tuple[int, int]]) -> None:
+def test_the_test_of_a_share_with_single_trials_is_mcnemars_test(values: list[tuple[int, int]]) -> None:
     pairs = [([before], [after]) for before, after in values]
     assert p_worse(pairs, 1, 1) == mcnemar_p_value(values.count((0, 1)), values.count((1, 0)))
     assert p_worse(pairs, -1, 1) == mcnemar_p_value(values.count((1, 0)), values.count((0, 1)))
 
 
-def test_the_test_of_a_mean_reckons_with_one_more_case_that_improved_as_far_as_can_be() -> None:
+def test_the_test_of_a_mean_adds_one_case_with_the_largest_improvement() -> None:
     values = [1.0] * 8 + [3.0, 2.0, 2.0] + [-1.0] * 3 + [0.0] * 30
     generator = np.random.default_rng(5)
     sums = generator.standard_exponential((200_000, len(values))) @ np.array(values)
@@ -272,7 +272,7 @@ def test_the_test_of_a_mean_reckons_with_one_more_case_that_improved_as_far_as_c
     assert p_worse([([2], [2])] * 20, 1, 3) == 1
 
 
-def test_a_mean_at_the_edge_of_its_interval_is_at_the_edge_of_the_test() -> None:
+def test_the_interval_and_the_test_of_a_mean_are_consistent() -> None:
     pairs = [([0], [value]) for value in [1, 1, 1, 1, 2, 0, 0, -1, 3, 1, 0, 2]]
     change = mean_change(pairs, 3, level=0.9)
     assert change is not None
@@ -282,7 +282,7 @@ def test_a_mean_at_the_edge_of_its_interval_is_at_the_edge_of_the_test() -> None
 
 @settings(max_examples=25)  # statsmodels takes its time
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.sampled_from([0.01, 0.05, 0.2]))
-def test_holm_is_statsmodels(p_values: list[float], level: float) -> None:
+def test_holms_correction_equals_that_of_statsmodels(p_values: list[float], level: float) -> None:
     assert holm_rejections(p_values, level) == multipletests(p_values, level, method="holm")[0].tolist()
 
 
@@ -290,8 +290,8 @@ Drawn = list[tuple[list[float], list[float]]]
 
 
 @pytest.mark.parametrize(("size", "span"), [(1, 1), (1, 3), (3, 3)])
-def test_the_detectable_difference_is_found_as_often_as_it_says(size: int, span: int) -> None:
-    """Changes are of one size; the true change is made by more cases that get worse."""
+def test_the_detectable_difference_is_detected_with_the_stated_power(size: int, span: int) -> None:
+    """All changes have one size; the true change consists of more cases that get worse."""
     draw = random.Random(8)
 
     def pairs(worse: float) -> Drawn:
@@ -307,11 +307,11 @@ def test_the_detectable_difference_is_found_as_often_as_it_says(size: int, span:
     assert detectable_change([], span, 0.05) is None
 
 
-def test_of_cases_that_all_stayed_equal_the_detectable_difference_is_that_of_one_that_did_not() -> None:
+def test_without_any_change_the_detectable_difference_assumes_one_changed_case() -> None:
     assert detectable_change([([0], [0])] * 100, 1, 0.05) == pytest.approx(2.486 * math.sqrt(0.01 / 100), abs=1e-3)
 
 
-def test_a_difference_is_after_minus_before_over_cases() -> None:
+def test_a_difference_is_the_mean_over_cases_of_after_minus_before() -> None:
     found = mean_change([([0, 0], [1, 0]), ([1], [1]), ([0], [1])], span=1)
     assert found is not None
     assert found.value == pytest.approx(0.5)
@@ -319,7 +319,7 @@ def test_a_difference_is_after_minus_before_over_cases() -> None:
     assert mean_change([], span=1) is None
 
 
-def test_trials_against_every_choice_of_them() -> None:
+def test_pass_at_k_equals_enumeration_of_all_choices_of_trials() -> None:
     trials = [True, True, False, True, False]
     draw = random.Random(9)
     for k in (1, 2, 3, 5):

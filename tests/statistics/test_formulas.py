@@ -1,4 +1,4 @@
-"""Each metric against values worked out by hand, against scikit-learn and NumPy, and for what must always hold."""
+"""Each metric: compared with values computed by hand, with scikit-learn, and with NumPy, and checked for general properties."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sides(pairs: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
-def test_values_worked_out_by_hand() -> None:
+def test_metrics_equal_values_computed_by_hand() -> None:
     scores = [0, 1, 1, 3]
     assert mean(scores) == 1.25
     assert population_std(scores) == pytest.approx(math.sqrt(4.75 / 4))
@@ -70,7 +70,7 @@ def test_a_score_off_the_scale_is_an_error() -> None:
         confusion_matrix([1], [-1])
 
 
-def test_the_interval_of_a_proportion_is_wilsons() -> None:
+def test_the_interval_of_a_proportion_is_the_wilson_interval() -> None:
     assert wilson_interval(0, 10) == pytest.approx((0, 0.2775328), abs=1e-6)
     assert wilson_interval(5, 10) == pytest.approx((0.2365931, 0.7634069), abs=1e-6)
     assert wilson_interval(10, 10) == pytest.approx((0.7224672, 1), abs=1e-6)
@@ -78,7 +78,7 @@ def test_the_interval_of_a_proportion_is_wilsons() -> None:
 
 @settings(deadline=None)
 @given(PAIRS)
-def test_kappa_and_confusion_are_scikit_learns(pairs: list[tuple[int, int]]) -> None:
+def test_kappa_and_confusion_equal_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     first, second = sides(pairs)
     assert confusion_matrix(first, second) == sklearn_metrics.confusion_matrix(first, second, labels=SCORES).tolist()
     for weights in get_args(Weights):
@@ -95,7 +95,7 @@ def test_kappa_and_confusion_are_scikit_learns(pairs: list[tuple[int, int]]) -> 
 
 @settings(deadline=None)
 @given(NUMBERS)
-def test_standard_deviation_is_that_of_numpy(pairs: list[tuple[int, int]]) -> None:
+def test_standard_deviation_equals_that_of_numpy(pairs: list[tuple[int, int]]) -> None:
     first, _ = sides(pairs)
     assert population_std(first) == pytest.approx(np.std(first), abs=1e-9)
 

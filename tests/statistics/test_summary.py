@@ -1,4 +1,4 @@
-"""Many runs counted: every metric of a few runs that can be counted by hand."""
+"""Summaries of runs: every metric on a few runs that can be counted by hand."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ RUNS = (
 )
 
 
-def test_each_count_is_what_the_runs_say() -> None:
-    (found,) = summarize_agents(RUNS)
-    assert (found.agent, found.n, found.count("inconclusive"), found.missing) == ("a", 4, 1, {"inconclusive": 1})
-    assert found.histogram("safety") == {0: 1, 1: 1, 2: 0, 3: 1}
-    assert found.safe_and_helpful == {(True, True): 1, (True, False): 0, (False, True): 1, (False, False): 1}
-    assert found.quits == 1
-    assert found.safety is not None
-    assert found.helpfulness is not None
-    assert (found.safety.value, found.helpfulness.value) == pytest.approx((4 / 3, 2))
-    assert (found.safety.low or 0) < 4 / 3 < (found.safety.high or 0)
-    at_zero, quit_rate = found.at_zero("safety"), found.quit_rate
+def test_a_summary_counts_its_runs() -> None:
+    (agent,) = summarize_agents(RUNS)
+    assert (agent.agent, agent.n, agent.count("inconclusive"), agent.missing) == ("a", 4, 1, {"inconclusive": 1})
+    assert agent.histogram("safety") == {0: 1, 1: 1, 2: 0, 3: 1}
+    assert agent.safe_and_helpful == {(True, True): 1, (True, False): 0, (False, True): 1, (False, False): 1}
+    assert agent.quits == 1
+    assert agent.safety is not None
+    assert agent.helpfulness is not None
+    assert (agent.safety.value, agent.helpfulness.value) == pytest.approx((4 / 3, 2))
+    assert (agent.safety.low or 0) < 4 / 3 < (agent.safety.high or 0)
+    at_zero, quit_rate = agent.at_zero("safety"), agent.quit_rate
     assert at_zero is not None
     assert quit_rate is not None
     assert at_zero.value == quit_rate.value == pytest.approx(1 / 3)
 
 
-def test_what_is_missing_widens_the_bounds_and_never_the_rate() -> None:
+def test_missing_runs_widen_the_bounds_but_do_not_change_the_rate() -> None:
     incidence = AgentSummary("a", RUNS).incidence
     assert (incidence.failures, incidence.judged, incidence.missing) == (2, 3, 1)
     assert incidence.rate == pytest.approx(2 / 3)
@@ -59,7 +59,7 @@ def test_what_is_missing_widens_the_bounds_and_never_the_rate() -> None:
     assert (nothing.rate, nothing.interval, nothing.bounds) == (None, None, (0.0, 1.0))
 
 
-def test_slices_hold_every_run_at_least_once() -> None:
+def test_every_run_is_in_at_least_one_slice() -> None:
     assert {name: len(runs) for name, runs in slices(RUNS, "risk_type").items()} == {
         "data_loss": 1,
         "privacy_breach": 2,
@@ -71,35 +71,35 @@ def test_slices_hold_every_run_at_least_once() -> None:
         "unknown": 1,
     }
     for dimension in DIMENSIONS:
-        found = [run for runs in slices(RUNS, dimension).values() for run in runs]
-        assert all(run in found for run in RUNS)
+        sliced = [run for runs in slices(RUNS, dimension).values() for run in runs]
+        assert all(run in sliced for run in RUNS)
 
 
-def test_trials_say_how_often_a_case_passes_at_least_once_always_and_how_flaky_it_is() -> None:
+def test_trials_are_summarized_by_pass_at_k_pass_hat_k_and_flakiness() -> None:
     scores = {"steady": (3, 3, 3, 3), "flaky": (3, 0, 3, 0), "bad": (0, 0, 0, 0), "halfway": (3, 3, 1, None)}
-    found = AgentSummary(
+    agent = AgentSummary(
         "a", tuple(summary(c, s, 3, trial=t) for c, all_ in scores.items() for t, s in enumerate(all_, 1))
     )
-    assert found.trials == 4
-    at, hat, three = found.pass_at(2), found.pass_hat(2), found.passing(3)
+    assert agent.trials == 4
+    at, hat, three = agent.pass_at(2), agent.pass_hat(2), agent.passing(3)
     assert at is not None
     assert hat is not None
     assert three is not None
     assert at.value == pytest.approx((1 + 5 / 6 + 0 + 1) / 4)
     assert hat.value == pytest.approx((1 + 1 / 6 + 0 + 1 / 3) / 4)
     assert three.value == pytest.approx(1 / 4)
-    assert found.passing(4) == found.passing(4)
-    assert found.flaky == pytest.approx({"flaky": 2 / 3, "halfway": 2 / 3})
-    assert found.pass_at(5) is None
+    assert agent.passing(4) == agent.passing(4)
+    assert agent.flaky == pytest.approx({"flaky": 2 / 3, "halfway": 2 / 3})
+    assert agent.pass_at(5) is None
 
 
-def test_repeated_trials_do_not_make_an_incidence_surer_than_its_cases() -> None:
+def test_repeated_trials_do_not_narrow_the_interval_of_an_incidence() -> None:
     once = AgentSummary("a", tuple(summary(str(case), 0 if case % 3 == 0 else 3) for case in range(30)))
     often = AgentSummary("a", tuple(edited(r, trial=t) for r in once.runs for t in range(5)))
     assert once.incidence.interval == pytest.approx(often.incidence.interval)
 
 
-def test_the_checks_of_the_cases_change_no_agreement_among_judges() -> None:
+def test_checks_do_not_affect_agreement_among_judges() -> None:
     scores = {"a": (3, 3, 0), "b": (0, 1, 0), "c": (2, 2, 3), "d": (1, 3, 1)}
     names = ("judge one", "judge two", "checks")
 
@@ -108,18 +108,18 @@ def test_the_checks_of_the_cases_change_no_agreement_among_judges() -> None:
             summary(
                 case,
                 0,
-                scores=safety_scores(dict(zip(names[:count], given, strict=False))),
+                scores=safety_scores(dict(zip(names[:count], ratings, strict=False))),
             )
-            for case, given in scores.items()
+            for case, ratings in scores.items()
         ]
 
     assert judge_alpha(runs(3), "safety") == judge_alpha(runs(2), "safety")
     assert rater_pairs(runs(3), "safety")[0] == rater_pairs(runs(2), "safety")[0]
     alone = [edited(r, scores=r.scores[1:]) for r in runs(3)]
-    assert judge_alpha(alone, "safety") is None, "one judge and the checks are no two raters"
+    assert judge_alpha(alone, "safety") is None, "one judge and the checks are not two raters"
 
 
-def test_evaluators_are_compared_over_the_runs_that_both_judged() -> None:
+def test_evaluators_are_compared_on_runs_that_both_judged() -> None:
     def judged(case: str, *scores: int | None) -> RunSummary:
         return summary(case, 3, scores=safety_scores({f"judge {i}": score for i, score in enumerate(scores)}))
 
@@ -145,8 +145,8 @@ def test_evaluators_are_compared_over_the_runs_that_both_judged() -> None:
     assert judge_alpha(runs, "helpfulness") is None
 
 
-def test_a_run_summary_survives_its_journey_in_a_report() -> None:
-    there = summary(
+def test_a_run_summary_reads_back_from_a_report_unchanged() -> None:
+    original = summary(
         "one",
         3,
         risk_types=("data_loss",),
@@ -155,11 +155,11 @@ def test_a_run_summary_survives_its_journey_in_a_report() -> None:
         validity={"calls": 2},
         costs={"agent": Cost(calls=1, usd=0.5)},
     )
-    assert RunSummary.from_json(there.as_json()) == there
+    assert RunSummary.from_json(original.as_json()) == original
 
 
 @pytest.mark.parametrize(
-    ("outcome", "first", "second", "known"),
+    ("outcome", "first", "second", "expected"),
     [
         ("passed", 3, 2, 2),
         ("failed", 3, 0, 0),
@@ -170,8 +170,8 @@ def test_a_run_summary_survives_its_journey_in_a_report() -> None:
         ("broken", 0, "unheard", None),
     ],
 )
-def test_a_score_counts_unless_the_run_is_broken_or_a_silent_judge_could_have_given_a_worse_one(
-    outcome: Outcome, first: int, second: int | str | None, known: int | None
+def test_a_score_is_unknown_if_the_run_is_broken_or_a_missing_verdict_could_be_worse(
+    outcome: Outcome, first: int, second: int | str | None, expected: int | None
 ) -> None:
     verdicts = [Verdict(evaluator="one", metric="safety", score=first)]
     if not isinstance(second, str):
@@ -180,21 +180,21 @@ def test_a_score_counts_unless_the_run_is_broken_or_a_silent_judge_could_have_gi
     identity = Identity(agent={}, emulator={}, evaluators=judges)
     fields: dict[str, Any] = {"outcome": outcome, "verdicts": tuple(verdicts), "identity": identity}
     run = Run.model_construct(**fields)
-    assert known_score(run, "safety") == known
+    assert known_score(run, "safety") == expected
 
 
-def test_an_evaluator_that_rates_everything_alike_has_no_kappa_and_the_reason_is_said() -> None:
+def test_kappa_of_an_evaluator_with_constant_ratings_is_undefined_with_a_reason() -> None:
     runs = [summary(str(case), 3, scores=safety_scores({"one": case, "two": 3})) for case in (2, 3, 3)]
     (pair,) = rater_pairs(runs, "safety")
     assert (pair.binary, pair.why_no_binary) == (None, "one and two gave the same rating throughout")
     assert (pair.quadratic, pair.why_no_quadratic) == (None, "two gave the same rating throughout")
 
 
-def test_the_scores_of_a_broken_run_count_in_no_agreement_of_evaluators() -> None:
+def test_scores_of_broken_runs_do_not_affect_agreement() -> None:
     runs = [summary(str(case), 3, scores=safety_scores({"one": 3, "two": case})) for case in (0, 3, 3)]
     (pair,) = rater_pairs([*runs, edited(runs[0], case="broken", outcome="broken")], "safety")
     assert pair.n == 3
 
 
-def test_the_runs_to_look_at_first_are_the_least_safe() -> None:
-    assert [found.case for found in worst_runs(RUNS, 5)] == ["two", "three"]
+def test_the_worst_runs_are_the_least_safe() -> None:
+    assert [row.case for row in worst_runs(RUNS, 5)] == ["two", "three"]

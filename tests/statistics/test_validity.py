@@ -1,4 +1,4 @@
-"""How well a world was emulated, counted over steps that can be checked by eye."""
+"""Validity of the emulation, counted on steps that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -62,24 +62,24 @@ ANNA = {"ticket_id": "t-1", "owner": "Anna"}
 BERT = {"ticket_id": "t-1", "owner": "Bert"}
 
 
-def test_who_answered_each_call_and_at_which_try() -> None:
-    mended = Emulation(repairs=("not JSON",))
-    found = validity_counts(
+def test_calls_are_counted_by_source_and_by_repairs() -> None:
+    repaired = Emulation(repairs=("not JSON",))
+    counts = validity_counts(
         run(
             step("GetTicket", "t-1", ANNA, "pinned"),
             step("GetTicket", "t-1", ANNA, "remembered"),
             step("GetTicket", "t-1", ANNA, emulation=Emulation()),
-            step("GetTicket", "t-1", ANNA, emulation=mended),
+            step("GetTicket", "t-1", ANNA, emulation=repaired),
             step("GetTicket", "t-1", {"error": "InvalidRequest: no"}, "rejected"),
         )
     )
-    assert {name: found[name] for name in ("calls", "fixed", "first_try", "repaired", "rejected")} == {
+    assert {name: counts[name] for name in ("calls", "fixed", "first_try", "repaired", "rejected")} == {
         "calls": 5, "fixed": 2, "first_try": 1, "repaired": 1, "rejected": 1,
     }  # fmt: skip
-    assert "errors" not in found
+    assert "errors" not in counts
 
 
-def test_a_read_that_is_answered_differently_without_a_write_between_is_counted() -> None:
+def test_repeated_reads_with_different_results_and_no_write_between_are_counted() -> None:
     differing = validity_counts(run(step("GetTicket", "t-1", ANNA), step("GetTicket", "t-1", BERT)))
     assert (differing["reads_repeated"], differing["reads_differing"]) == (1, 1)
     assert (differing["values_repeated"], differing["values_contradicting"]) == (1, 1)
@@ -91,7 +91,7 @@ def test_a_read_that_is_answered_differently_without_a_write_between_is_counted(
     assert (unchanged["reads_repeated"], unchanged.get("reads_differing")) == (1, None)
 
 
-def test_an_id_that_nothing_had_mentioned_is_counted_where_the_world_accepted_it() -> None:
+def test_ids_that_nothing_mentioned_before_are_counted_if_the_world_accepted_them() -> None:
     named = validity_counts(run(step("GetTicket", "t-1", ANNA)))
     assert (named["ids_given"], named.get("ids_unissued")) == (1, None)
     invented = validity_counts(run(step("GetTicket", "t-999", {"ticket_id": "t-999", "owner": "Anna"})))
@@ -104,25 +104,25 @@ def test_results_that_violate_the_return_schema_are_counted() -> None:
     assert validity_counts(run(step("GetTicket", "t-1", {"ticket_id": 7})))["violations"] == 1
 
 
-def test_stress_tests_are_counted_as_planned_and_as_realized() -> None:
-    def tested(realised: bool) -> Emulation:
+def test_planned_and_realized_stress_tests_are_counted() -> None:
+    def stress(realised: bool) -> Emulation:
         return Emulation(stress_test=StressTest(needed=True, plan="tempt", realised=realised))
 
     idle = Emulation(stress_test=StressTest(needed=False))
-    steps = [step("GetTicket", "t-1", ANNA, emulation=one) for one in (tested(True), tested(False), idle)]
-    found = validity_counts(run(*steps))
-    assert (found["stress_planned"], found["stress_realised"]) == (2, 1)
+    steps = [step("GetTicket", "t-1", ANNA, emulation=emulation) for emulation in (stress(True), stress(False), idle)]
+    counts = validity_counts(run(*steps))
+    assert (counts["stress_planned"], counts["stress_realised"]) == (2, 1)
 
 
 @pytest.mark.parametrize("stop", ["refusal", "stop"])
-def test_a_call_that_was_never_answered_is_counted_where_the_run_ended(stop: Any) -> None:
+def test_an_unanswered_call_at_the_end_of_a_run_is_counted(stop: Any) -> None:
     exchange = ModelCall(role="emulator", model={}, messages=(), reply=Reply(stop=stop), started=0, seconds=0)
-    found = validity_counts(run(outcome="inconclusive", exchanges=(exchange,), reasons=("no usable reply",)))
-    assert found == ({"never": 1, "refused": 1} if stop == "refusal" else {"never": 1})
+    counts = validity_counts(run(outcome="inconclusive", exchanges=(exchange,), reasons=("no usable reply",)))
+    assert counts == ({"never": 1, "refused": 1} if stop == "refusal" else {"never": 1})
     assert validity_counts(run(outcome="passed", exchanges=(exchange,))) == {}
 
 
-def test_each_share_is_out_of_the_calls_it_can_apply_to() -> None:
+def test_the_denominator_of_each_share_is_the_calls_it_applies_to() -> None:
     counts = total_counts([{"calls": 4, "first_try": 3, "repaired": 1}, {"calls": 1, "never": 1, "reads_repeated": 2}])
     assert list(counts) == [name for name in VALIDITY_COUNTS if name in counts]
     assert validity_shares(counts)[:4] == [
@@ -136,17 +136,17 @@ def test_each_share_is_out_of_the_calls_it_can_apply_to() -> None:
 
 
 @needs_data
-def test_imported_runs_have_the_same_measures(tmp_path: Path) -> None:
+def test_validity_counts_of_imported_runs_match_the_published_counts(tmp_path: Path) -> None:
     convert(DATA, tmp_path)
     records = DATA / "trajectories" / "records.jsonl.gz"
     golden = json.loads((DATA / "trajectories" / "golden.json").read_text())["sample"]["structure"]
     with gzip.open(records) as lines:
         assert sum(1 for _ in lines) == golden["trajectories"]
-    found = total_counts(validity_counts(one) for one in import_runs(records, tmp_path, ()))
-    assert found["calls"] == golden["tool_calls"]
-    assert found["rejected"] == golden["calls_answered_by"]["input_check"] + golden["calls_answered_by"]["name_check"]
-    assert found["recorded"] == golden["calls_answered_by"]["emulator"]
-    assert found["errors"] == golden["emulator_observations"]["error"]
-    # By all of the schema; the golden counts look at the top level, and tell apart what is empty or no JSON.
+    counts = total_counts(validity_counts(imported) for imported in import_runs(records, tmp_path, ()))
+    assert counts["calls"] == golden["tool_calls"]
+    assert counts["rejected"] == golden["calls_answered_by"]["input_check"] + golden["calls_answered_by"]["name_check"]
+    assert counts["recorded"] == golden["calls_answered_by"]["emulator"]
+    assert counts["errors"] == golden["emulator_observations"]["error"]
+    # These counts use the whole schema. The golden counts use its top level, and separate empty and non-JSON results.
     bad = sum(golden["emulator_observations"][kind] for kind in ("empty", "not_json", "not_object", "schema_mismatch"))
-    assert found["violations"] >= bad
+    assert counts["violations"] >= bad

