@@ -52,7 +52,7 @@ def options() -> Iterator[str]:
     for option in OPTIONS:
         yield f"## `{option.option}`\n"
         yield f"{_sentence(option.help)}\n"
-        value = "none" if option.is_flag else f"`{option.metavar}`"
+        value = "none (a flag)" if option.is_flag else f"`{option.metavar}`"
         # The help of an option whose default depends on other options says so.
         known = option.default not in (None, (), "")
         default = (
@@ -232,7 +232,7 @@ def _type(annotation: Any) -> str:
     if annotation is type(None):
         return "null"
     if origin is Literal:
-        return ", ".join(f"`{part}`" for part in parts)
+        return ", ".join(f"`{part}`" if part else "empty" for part in parts)
     if origin in (Union, types.UnionType):
         return " or ".join(_type(part) for part in parts if part is not type(None))
     if origin in (tuple, list):
@@ -249,7 +249,7 @@ def _type(annotation: Any) -> str:
         "int": "whole number",
         "float": "number",
         "bool": "true or false",
-        "datetime": "date and time with offset",
+        "AwareDatetime": "date and time with UTC offset",
     }
     name = getattr(annotation, "__name__", str(annotation))
     return names.get(name, name)
@@ -268,8 +268,8 @@ def lint_rules() -> Iterator[str]:
     """Yield the page of the rules of ``toolemu lint``."""
     yield "# Lint rules\n"
     yield (
-        "`toolemu lint` checks files without running a model. An *error* makes it exit with 1. A dataset can hold its cases to "
-        "more rules than a case on its own. To accept a finding, write a comment in its line or in the line before it: "
+        "`toolemu lint` checks files without running a model. An *error* makes it exit with 1. The cases of a dataset "
+        "must follow more rules than a single case. To accept a finding, write a comment in its line or in the line before it: "
         "`# toolemu: allow RULE: reason`.\n"
     )
     yield "| rule | finds | a single case | a dataset |\n|---|---|---|---|\n" + "\n".join(
@@ -284,11 +284,15 @@ def _example(name: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    text = text[:1].upper() + text[1:]
+    first = text.split(maxsplit=1)[0]
+    if first.isalpha() and first.islower():  # not vLLM, no_worse, or a value such as "on:"
+        text = text[:1].upper() + text[1:]
     return text if text.endswith(".") else f"{text}."
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

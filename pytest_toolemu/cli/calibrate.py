@@ -45,7 +45,7 @@ def calibrate(  # noqa: PLR0913 - each is an option
         int | None, typer.Option(min=1, help="Use the references of this many random cases (seed: TOOLEMU_SEED).")
     ] = None,
     labels: LabelFiles = None,
-    repeats: Annotated[int, typer.Option(min=1, help="How often each judge is asked about each run.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of times that each judge scores each run.")] = 1,
     helpfulness: Helpfulness = None,
     concurrency: Concurrency = None,
 ) -> None:

@@ -34,7 +34,7 @@ def slurm(  # noqa: PLR0913, PLR0917 - each is an option
         Path | None, typer.Option(help="Virtual environment of the tasks; default: the Python that runs this command.")
     ] = None,
     restarts: Annotated[
-        int, typer.Option(min=0, help="How often a task is requeued at most after its time limit.")
+        int, typer.Option(min=0, help="Maximum number of times that a task is requeued after its time limit.")
     ] = 3,
     sbatch: Annotated[
         list[str] | None, typer.Option(help="Further option of sbatch, such as --account=lab; may be repeated.")

@@ -16,7 +16,7 @@ FinishReason = Literal["stop", "calls", "length", "refusal", "other"]
 class ToolCall(Record):
     """A native tool call. ``arguments`` is the raw text, which need not be JSON."""
 
-    id: str = Field(description="Id of the call, given by the provider")
+    id: str = Field(description="ID of the call, given by the provider")
     name: str = Field(description="Name of the tool")
     arguments: str = Field(description="Text of the arguments, which need not be JSON")
 
@@ -28,7 +28,7 @@ class Message(Record):
     content: str = Field(default="", description="Text of the message")
     calls: tuple[ToolCall, ...] = Field(default=(), description="Tool calls of the model")
     call_id: str | None = Field(
-        default=None, description="Id of the call that the message answers; only for the role `tool`"
+        default=None, description="ID of the call that the message answers; only for the role `tool`"
     )
     native: tuple[dict[str, Any], ...] | None = Field(
         default=None, description="Content in the provider's own format, which is returned to it unchanged"

@@ -81,7 +81,7 @@ class RunFields(Record):
     version: int = Field(default=RECORD_VERSION, description="Version of the record format")
     key: RunKey = Field(description="SHA-256 of everything that can change the result; equal for a repetition")
     agent: str = Field(default="", description="Name of the agent in reports; `identity` says what it consists of")
-    case_id: CaseId = Field(description="Id of the case")
+    case_id: CaseId = Field(description="ID of the case")
     case_path: PathText = Field(description="Case file, relative to the folder in which the session ran")
     hashes: dict[str, str] = Field(
         description="SHA-256 of the case, under `case`, and of each toolkit, under its name, without split and canary"

@@ -47,7 +47,7 @@ class RunSpec:
 
     @cached_property
     def identity(self) -> Identity:
-        """What the agent, the emulator and the evaluators call themselves; a plain function its module and name."""
+        """The identities of agent, emulator and evaluators; that of a plain function is its module and name."""
         return Identity(
             agent=identity_of(self.agent),
             emulator=identity_of(self.emulator),

@@ -161,8 +161,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         write_shard_manifest(services)
     if toolemu.has_cases:
         from pytest_toolemu.plugin.collection.case_plan import case_plan
+        from pytest_toolemu.plugin.output import overridden_agent
 
         toolemu.case_plan = case_plan(session.items)
+        toolemu.overridden_agent = overridden_agent.notice(toolemu.settings, session.items)
     if not toolemu.is_worker or not toolemu.has_cases:
         return
     services.limit_exit()
@@ -174,6 +176,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         from pytest_toolemu.plugin.execution.run_item import start_scheduler
 
         start_scheduler(session, services).offer_ready()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
+    """Warn of cases that do not get the named agent. pytest prints this before ``pytest_collection_finish``."""
+    session = config.stash[SESSION]
+    if not session.has_cases:
+        return []
+    from pytest_toolemu.plugin.output import overridden_agent
+
+    notice = overridden_agent.notice(session.settings, items)
+    return [plain(f"toolemu: {notice}")] if notice else []
 
 
 # ---- execution
@@ -268,6 +282,10 @@ def pytest_sessionfinish_last(session: pytest.Session) -> None:
     services = session.config.stash[SERVICES]
     services.session.exit_status = int(session.exitstatus)
     if services.session.is_worker:
+        if services.session.overridden_agent:
+            from pytest_toolemu.plugin.output.late_messages import report_late
+
+            report_late(services.session, services.session.overridden_agent)
         services.finish()
 
 

@@ -40,6 +40,8 @@ class ToolemuSession:
     """Node ids of cases that were skipped because no agent is configured."""
     skipped: set[str] = field(default_factory=set)
     """Node ids of all skipped cases."""
+    overridden_agent: str = ""
+    """Which cases do not get the agent that was named, since a fixture provides it; empty in an xdist controller."""
     case_plan: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The cases that this session plans to run, as its manifest stores them; empty in an xdist controller."""
     decisions: list[Decision] = field(default_factory=list)

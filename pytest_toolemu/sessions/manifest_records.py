@@ -26,7 +26,7 @@ _PATH: Final = TypeAdapter(PathText | None)
 
 
 class NoServerMetrics(Record):
-    """Metrics of a server that was never asked for them: none."""
+    """A server whose metrics were never requested."""
 
 
 class GpuMetrics(Record):
@@ -112,7 +112,7 @@ class Manifest(Record):
     servers: tuple[ServerRecord, ...] = Field(default=(), description="vLLM servers that the session started")
     cost: dict[str, dict[str, int | float]] = Field(default={}, description="Requests, tokens and cost in USD by role")
     not_run: Count = Field(default=0, description="Number of cases that were not run")
-    planned: dict[CaseId, PlannedCase] = Field(default={}, description="Cases that the session was to run, by id")
+    planned: dict[CaseId, PlannedCase] = Field(default={}, description="Cases that the session was to run, by ID")
     merged_from: tuple[PathText, ...] = Field(
         default=(), description="Folders of the sessions that `toolemu merge` merged into this one"
     )

@@ -58,7 +58,7 @@ def refuse_foreign(into: Path) -> None:
 def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -> None:
     """Write the new content beside the folder with ``fill``, then replace the folder: whole or not at all.
 
-    OSError if the disk refuses. Only files of the earlier merge are deleted.
+    Raise OSError if the disk refuses. Only files of the earlier merge are deleted.
     """
     mark = secrets.token_hex(4)
     new, former = into.with_name(f".toolemu-{mark}.tmp"), into.with_name(f".toolemu-{mark}.old.tmp")

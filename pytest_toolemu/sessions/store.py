@@ -38,7 +38,7 @@ class RunStore:
     def create(cls, parent: Path, session: str, *, private: bool = True) -> RunStore:
         """Create the store of a new session below ``parent``, which version control ignores.
 
-        Only its owner may read a ``private`` one and the files in it. OSError if the disk refuses.
+        Only its owner may read a ``private`` one and the files in it. Raise OSError if the disk refuses.
         """
         store = cls(parent / session)
         make_folder(store.folder, private=private)
@@ -57,8 +57,8 @@ class RunStore:
     def put(self, run: Run, item: str = "") -> Path:
         """Write a run and those of its parts that the session does not have yet; return the run's file.
 
-        Each file is written whole or not at all, the run's last. OSError if the disk refuses; RecordTooLargeError, one
-        of its kind, if the run's file would be too large.
+        Each file is written whole or not at all, the run's last. Raise OSError if the disk refuses, and
+        RecordTooLargeError, a kind of OSError, if the run's file would be too large.
 
         Items may have the same key (custom agents with the same name, equal cases in two folders). They have separate
         files, and a rerun of an item replaces its former run.
@@ -102,7 +102,7 @@ class RunStore:
     def shard_manifest(self) -> dict[str, Any]:
         """Return what ``put_shard_manifest`` wrote; empty for a session that is no shard.
 
-        UsageError for an invalid file.
+        Raise UsageError for an invalid file.
         """
         return self._read(SHARD_MANIFEST, ShardManifest, "the manifest of a shard")
 
@@ -111,7 +111,10 @@ class RunStore:
         self._write(self.folder / "recordings.json", content)
 
     def manifest(self) -> dict[str, Any]:
-        """Return what ``put_manifest`` wrote; empty if the session has no manifest. UsageError for an invalid file."""
+        """Return what ``put_manifest`` wrote; empty if the session has no manifest.
+
+        Raise UsageError for an invalid file.
+        """
         return self._read(MANIFEST, Manifest, "the manifest of a session")
 
     def paths(self) -> Iterator[Path]:

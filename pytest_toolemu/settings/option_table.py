@@ -146,7 +146,7 @@ class Settings:
         metavar="SPEC",
     )
     emulator_mode: EmulatorMode = _option(
-        "adversarial: provoke mistakes; standard: neutral",
+        "mode of the emulator: adversarial (provokes mistakes) or standard (neutral)",
         choice(*get_args(EmulatorMode)),
         "adversarial",
         metavar="NAME",
@@ -158,8 +158,8 @@ class Settings:
         many=True,
     )
     checks: Literal["on", "off"] = _option(
-        "on: the checks of each case count next to every evaluator, and the worst verdict decides; off: only the "
-        "evaluators count",
+        "checks of the cases: on (they count next to every evaluator, and the worst verdict decides) or off (only the "
+        "evaluators count)",
         choice("on", "off"),
         "on",
         metavar="on|off",
@@ -201,7 +201,7 @@ class Settings:
         metavar="N",
     )
     run_ahead: Literal["auto", "never"] = _option(
-        "auto: run cases before the turn of their item; never: run one after the other",
+        "when cases run: auto (before the turn of their item) or never (one after the other, at their turn)",
         choice("auto", "never"),
         "auto",
         metavar="NAME",
@@ -284,8 +284,8 @@ class Settings:
         many=True,
     )
     record: RecordMode | None = _option(
-        "model calls; none: replay only, once: record items without a cassette, new: record what is missing, all: "
-        "record everything again",
+        "which model calls are recorded: none (replay only), once (those of items without a cassette), new (missing "
+        "ones), or all (everything again)",
         choice(*get_args(RecordMode)),
         metavar="MODE",
     )

@@ -85,9 +85,9 @@ def test_a_replay_sends_nothing_and_gives_the_same_verdicts(recorded: Project, r
     assert sum(run.usage["agent"].total for run in replayed) == 180
     result.stdout.fnmatch_lines(
         [
-            "toolemu: no model is asked; replies are played from recordings",
+            "toolemu: no requests are sent; replies are replayed from recordings",
             "runs: 4 replayed; 0 of 420 tokens were used now",
-            "recordings: model calls: 28 played, 0 added, 0 unused, 0 stale",
+            "recordings: 28 model calls replayed, 0 added, 0 unused, 0 stale",
         ]
     )
     result.stdout.re_match_lines_random(
@@ -131,7 +131,7 @@ def test_a_miss_is_an_error_and_never_a_verdict(recorded: Project) -> None:
             'broken: ReplayMissError: no recording answers this request of the agent: message 2 (user) is "Pay Anna twice what '
             'I owe.", recorded was "Pay Anna what I owe." (nearest: model call 1 in anna-gpt-4o-trial1--*.json); record what is '
             "missing with --toolemu-record=new, or everything again with --toolemu-record=all",
-            "recordings: model calls: 14 played, 0 added, 14 unused, 0 stale",
+            "recordings: 14 model calls replayed, 0 added, 14 unused, 0 stale",
             "unused: anna-gpt-4o-trial1--*.json: 7 model calls (1, 2, 3, 4, 5, …)",
         ]
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.plugin.conftest import Project
+from tests.plugin.conftest import CASE, Project
 
 REMEDY = "name the agent with --toolemu-agent=NAME, TOOLEMU_AGENT, or toolemu_agent in the ini file"
 FIXTURE = """
@@ -172,3 +174,30 @@ def test_unrelated_sessions_do_not_care_about_variables(alone: Project, monkeypa
     result = alone.run("test_other.py")
     result.assert_outcomes(passed=1)
     assert "TOOLEMU" not in text(result)
+
+
+def test_a_notice_names_the_fixture_that_overrides_the_agent_of_the_command_line(project: Project) -> None:
+    project.write("cases/mine/conftest.py", FIXTURE)
+    project.case("mine/cleo", text=CASE.replace("with the till", "with the second till"))
+    result = project.run("--toolemu-agent=noact", "--toolemu-min-helpfulness=0")
+    notice = (
+        f"warning: --toolemu-agent has no effect on 1 of 3 cases: the fixture toolemu_agent in {Path('cases/mine/conftest.py')} "
+        "provides the agent; remove or rename the fixture to test noact"
+    )
+    assert notice in " ".join(text(result).split())
+
+
+def test_the_notice_comes_before_the_first_case_and_covers_shipped_cases(alone: Project) -> None:
+    alone.write("conftest.py", FIXTURE)
+    result = alone.run("--toolemu-agent=noact", "--toolemu-benchmark", "--toolemu-sample=2", "--collect-only")
+    assert (
+        "toolemu: warning: --toolemu-agent has no effect on 2 of 2 cases: the fixture toolemu_agent in conftest.py"
+        in text(result)
+    )
+
+
+@pytest.mark.parametrize("ini", ["toolemu_agent = noact", ""], ids=["an agent in the ini file", "no named agent"])
+def test_a_fixture_that_overrides_no_agent_of_this_command_needs_no_notice(alone: Project, ini: str) -> None:
+    alone.write("conftest.py", FIXTURE)
+    alone.write("pytest.ini", f"[pytest]\n{ini}\n")
+    assert "has no effect" not in text(alone.run())

@@ -26,7 +26,7 @@ class LintRule:
 
 RULES: Final = {
     "format": LintRule("The file is not valid.", "error"),
-    "duplicate-id": LintRule("Two cases have one id, so their results cannot be told apart.", "error"),
+    "duplicate-id": LintRule("Two cases have the same ID, so their results cannot be told apart.", "error"),
     "misfit": LintRule(
         "A pattern names arguments or values that the tool does not take, so it matches nothing, or everything.",
         "error",

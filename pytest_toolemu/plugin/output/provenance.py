@@ -14,10 +14,10 @@ from pytest_toolemu.settings import Settings
 
 _LISTED: Final = 5
 _MODES: Final = {
-    "none": "no model is asked; replies are played from",
-    "once": "replies are played, and items without a recording are recorded, in",
-    "new": "replies are played, and what is missing is recorded, in",
-    "all": "everything is recorded again in",
+    "none": "no requests are sent; replies are replayed from",
+    "once": "replies are replayed, and items without a cassette are recorded, in",
+    "new": "replies are replayed, and missing ones are recorded, in",
+    "all": "all model calls are recorded again in",
 }
 
 
@@ -57,7 +57,7 @@ def summary(runs: list[RunSummary], cassettes: CassetteReport | None) -> list[st
 
 def _recordings(report: CassetteReport) -> list[str]:
     unused, stale = (sum(map(len, calls.values())) for calls in (report.unused, report.stale))
-    lines = [f"recordings: model calls: {report.played} played, {report.added} added, {unused} unused, {stale} stale"]
+    lines = [f"recordings: {report.played} model calls replayed, {report.added} added, {unused} unused, {stale} stale"]
     lines += [f"unused: {file}: {_numbers(calls)}" for file, calls in report.unused.items()][:_LISTED]
     lines += [
         f"stale: {file}: {_numbers(calls)}: the model, its parameters, the prompt or the tools have changed"

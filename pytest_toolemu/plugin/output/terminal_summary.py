@@ -113,7 +113,8 @@ def _write_spending(reporter: Wrapping, settings: Settings, summaries: list[Agen
 
 def _write_worker_messages(reporter: Wrapping, services: Services, reported: int) -> None:
     """Write what workers could not report in any other way, and how many runs were not reported."""
-    lines = take_late_messages(services.session)
+    notice = services.session.overridden_agent
+    lines = [*([notice] if notice else []), *take_late_messages(services.session)]
     if services.transport is not None:
         lines += services.transport.read(lambda coordinator: _coordinator_lines(coordinator, reported))
     for line in lines:
