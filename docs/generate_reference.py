@@ -164,6 +164,7 @@ def records() -> Iterator[str]:
         "| `parts/HASH.json` | a case, a toolkit or a dataset that runs refer to |\n"
         "| `session.json` | the session as a whole |\n"
         "| `shard.json` | what a shard of a session was to run |\n"
+        "| `unreported-output.txt` | what cases printed that were interrupted, or after their end; only if there is any |\n"
     )
     yield (
         "A run and its parts belong together: copy or upload the whole folder. `toolemu show --json RUN` prints one run as a "

@@ -198,6 +198,8 @@ class Services:
         """Return whether there is anything to summarize: a result, a shard, or a message of a worker."""
         if self.session.run_summaries or self.session.shard_manifest or self.session.late_messages_file.exists():
             return True
+        if self.session.unreported_output_file.exists():
+            return True
         return self.transport is not None and self.transport.read(
             lambda coordinator: bool(coordinator.completed or coordinator.notices)
         )
@@ -218,8 +220,22 @@ class Services:
             if finish_running and self._case_loop.leftovers:
                 self._report_tasks(self._case_loop.leftovers)
             self._case_loop = None
+        self._save_output()
         if self.transport is not None:
             self.transport.close()
+
+    def _save_output(self) -> None:
+        """Save what cases have printed that no item has reported, and will not report any more."""
+        from pytest_toolemu.plugin.output.unreported_output import append_output
+
+        if self.item_scheduler is not None:
+            append_output(self.session, self.item_scheduler.capture.close())
+        if self.transport is not None:
+            results = self.transport.read(lambda coordinator: coordinator.undelivered_results())
+            nodeids = self.session.nodeids
+            append_output(
+                self.session, {nodeids[index]: one.sections for index, one in results.items() if one.sections}
+            )
 
     def _report_tasks(self, tasks: list[str]) -> None:
         """Name the tasks that agents left behind in the summary, which workers reach with a file."""

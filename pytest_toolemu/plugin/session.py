@@ -63,6 +63,11 @@ class ToolemuSession:
         return self.folder / "late-reports.txt"
 
     @property
+    def unreported_output_file(self) -> Path:
+        """The file for output of cases that no item has reported. It need not exist."""
+        return self.folder / "unreported-output.txt"
+
+    @property
     def folder(self) -> Path:
         """The folder of this session's records. It need not exist yet."""
         return self.config.rootpath / str(self.settings.run_dir) / self.name

@@ -190,6 +190,11 @@ class Coordinator:
         """Return the cases that a worker is running."""
         return sorted(self._workers[worker].running) if worker in self._workers else []
 
+    def undelivered_results(self) -> dict[int, JobResult]:
+        """Return the results that no item has received, by index."""
+        outcomes = {index: case.outcome for index, case in self._queue.cases.items()}
+        return {index: outcome.result for index, outcome in outcomes.items() if isinstance(outcome, ResultReady)}
+
     # ---- messages
 
     def _receive_item(self, worker: str, message: ItemMessage) -> None:

@@ -13,6 +13,7 @@ from asyncio import wait as asyncio_wait
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
+from contextvars import copy_context
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -76,8 +77,11 @@ class CaseLoop:
         return wait(run_coroutine_threadsafe(job, self._start()[0]))
 
     async def run_in_thread(self, function: Callable[[], R]) -> R:
-        """Return the result of a plain function, called in a thread beside the loop; one such call at a time."""
-        return await get_running_loop().run_in_executor(self._builder, function)
+        """Return the result of a plain function, called in a thread beside the loop; one such call at a time.
+
+        The thread has the caller's context variables.
+        """
+        return await get_running_loop().run_in_executor(self._builder, copy_context().run, function)
 
     async def run_writer(self, function: Callable[[], R]) -> R:
         """Return the result of a function that writes a file, called in a thread beside the loop.

@@ -14,12 +14,12 @@ from typing import Any
 class CaseRun:
     """The case was run, or an earlier session's run was resumed; its record can be read at ``path``.
 
-    ``log`` holds the lines that the case logged.
+    ``sections`` holds what the case printed and logged, by the names ``stdout``, ``stderr`` and ``log``.
     """
 
     path: str
     resumed: bool = False
-    log: str = ""
+    sections: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class CaseNotRun:
 
     reason: str
     summary: dict[str, Any] = field(default_factory=dict)
-    log: str = ""
+    sections: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class JobError:
 
     message: str
     is_usage_error: bool = False
+    sections: dict[str, str] = field(default_factory=dict)
 
 
 WrittenResult = CaseRun | CaseNotRun

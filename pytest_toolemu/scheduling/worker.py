@@ -76,11 +76,14 @@ class _Attempt:
 class WorkerScheduler:
     """Runs jobs by item index, as the coordinator orders.
 
-    ``describe_error`` turns an exception of a job into its result. A job limits its own time. One that has run for
-    ``patience`` seconds blocks the event loop or ignores its cancellation, and is given up with an error that says so.
+    ``describe_error`` turns the index of a job and its exception into its result. A job limits its own time. One that
+    has run for ``patience`` seconds blocks the event loop or ignores its cancellation, and is given up with an error
+    that says so.
     """
 
-    def __init__(self, loop: CaseLoop, describe_error: Callable[[BaseException], JobError], patience: float) -> None:
+    def __init__(
+        self, loop: CaseLoop, describe_error: Callable[[int, BaseException], JobError], patience: float
+    ) -> None:
         self._loop = loop
         self._describe_error = describe_error
         self._patience = patience
@@ -247,7 +250,7 @@ class WorkerScheduler:
         except NotReadyError:
             message = CaseDeferred(index, number)
         except BaseException as error:
-            message = CaseCompleted(index, number, True, self._describe_error(error))
+            message = CaseCompleted(index, number, True, self._describe_error(index, error))
         self._end(attempt, message)
 
     def _cancel(self, index: int, number: int) -> None:
@@ -301,7 +304,7 @@ class WorkerScheduler:
             self._give_up(attempt, reason)
 
     def _give_up(self, attempt: _Attempt, reason: str) -> None:
-        error = self._describe_error(UsageError(reason))
+        error = self._describe_error(attempt.index, UsageError(reason))
         self._end(attempt, CaseCompleted(attempt.index, attempt.number, True, error))
 
 

@@ -96,8 +96,6 @@ def test_no_output_has_a_secret_in_any_form(
         "--toolemu-emulator=offline",
         "--toolemu-evaluator=checks",
         "--toolemu-max-steps=500",
-        # pytest captures, and this plugin redacts, what is printed while an item runs, but not between two items.
-        "--toolemu-run-ahead=never",
         *(f"--toolemu-report={form}" for form in ("html", "md", "json", "csv")),
         "--toolemu-record=all",
         "--alluredir=allure",

@@ -46,7 +46,8 @@ class Process:
         self.transport.close()
 
 
-def _describe(error: BaseException) -> JobError:
+def _describe(index: int, error: BaseException) -> JobError:
+    del index
     return JobError(f"{type(error).__name__}: {error}")
 
 

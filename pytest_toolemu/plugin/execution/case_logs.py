@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Final
 
 import pytest
 
 from pytest_toolemu.formats.redaction import plain
-
-# The last lines of a case are kept, because a library at DEBUG writes thousands.
-_MAX_LINES: Final = 1000
-_LINES: ContextVar[deque[str] | None] = ContextVar("toolemu_log", default=None)
+from pytest_toolemu.plugin.execution.case_output import CURRENT, is_in_case
 
 
 class CaseLogs(logging.Handler):
@@ -31,9 +23,9 @@ class CaseLogs(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Collect a record that is logged in a case."""
-        lines = _LINES.get()
-        if self._is_wanted and lines is not None:
-            lines.append(plain(self.format(record)))
+        output = CURRENT.get()
+        if self._is_wanted and output is not None:
+            output.log.append(plain(self.format(record)))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
@@ -44,22 +36,6 @@ class CaseLogs(logging.Handler):
         """Collect no more records."""
         logging.getLogger().removeHandler(self)
         super().close()
-
-
-@contextmanager
-def collect() -> Iterator[deque[str]]:
-    """Collect what is logged inside this context: by this task, and by the tasks and threads that it starts."""
-    lines: deque[str] = deque(maxlen=_MAX_LINES)
-    token = _LINES.set(lines)
-    try:
-        yield lines
-    finally:
-        _LINES.reset(token)
-
-
-def is_in_case() -> bool:
-    """Return whether this code runs in a case."""
-    return _LINES.get() is not None
 
 
 def exclude_cases_from_handlers() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -13,6 +14,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.exceptions import CaseError
+from pytest_toolemu.plugin.execution.case_capture import CaseCapture
 from pytest_toolemu.plugin.execution.case_logs import CaseLogs
 from pytest_toolemu.plugin.execution.lookahead import ActiveFixtures, needed_fixtures
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
@@ -44,7 +46,7 @@ class ItemScheduler:
         fixtures: ActiveFixtures,
         lookahead_job: LookaheadJob,
     ) -> None:
-        self.scheduler = WorkerScheduler(loop, describe_error, settings.timeout + _OVERTIME)
+        self.scheduler = WorkerScheduler(loop, self._error_of, settings.timeout + _OVERTIME)
         self._fixtures = fixtures
         fixtures.before_teardown = self.scheduler.withdraw
         self._items = items
@@ -55,6 +57,8 @@ class ItemScheduler:
         self._max_kept_runs = 2 * settings.concurrency
         self._logs = CaseLogs(config)
         config.pluginmanager.register(self._logs, "toolemu-logs")
+        self.capture = CaseCapture(config)
+        config.pluginmanager.register(self.capture, "toolemu-capture")
 
     def announce(self) -> None:
         """Tell the coordinator how many cases there are, and find those that may run before their turn."""
@@ -78,7 +82,7 @@ class ItemScheduler:
         )
 
     def result(self, item: pytest.Item, job: Job) -> CaseRun | CaseNotRun:
-        """Wait for the result of the item's job, wherever it runs.
+        """Wait for the result of the item's job, wherever it runs, and attach what the case printed to the item.
 
         If there is none, raise CaseError or UsageError, or skip the item, and end a session that is over.
         """
@@ -90,6 +94,8 @@ class ItemScheduler:
             if error.kind == "stopped":
                 item.session.shouldstop = item.session.shouldstop or f"toolemu: {error}"
             pytest.skip(f"not run: {error}")
+        for name, text in result.sections.items():
+            item.add_report_section("setup", name, text)
         if isinstance(result, JobError):
             _raise(result)
         return result
@@ -103,6 +109,9 @@ class ItemScheduler:
     def read_run(self, stored: CaseRun) -> Run:
         """Return a stored run, from memory or from its record."""
         return self._kept_runs.pop(stored.path, None) or load_run(Path(stored.path))
+
+    def _error_of(self, index: int, error: BaseException) -> JobError:
+        return replace(describe_error(error), sections=self.capture.take(self._items[index].nodeid))
 
     def close(self) -> None:
         """Sign off from the coordinator, and collect no more log records."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
@@ -21,6 +22,7 @@ from pytest_toolemu.plugin.collection.agent_configs import label_of
 from pytest_toolemu.plugin.collection.collect import CaseFile
 from pytest_toolemu.plugin.exceptions import CaseError
 from pytest_toolemu.plugin.execution import case_logs, outages
+from pytest_toolemu.plugin.execution.case_output import CaseOutput
 from pytest_toolemu.plugin.execution.item_scheduler import ItemScheduler
 from pytest_toolemu.plugin.execution.item_spec import spec_before_turn, visible_hooks
 from pytest_toolemu.plugin.execution.run_or_resume import run_or_resume
@@ -43,8 +45,6 @@ def run_item(item: pytest.Item, services: Services, spec: RunSpec) -> Run:
         result = scheduler.result(item, CaseJob(services, item, spec))
     finally:
         services.session.attempted.add(item.nodeid)  # any further run of it is a rerun, wherever this one ran
-    if result.log:
-        item.add_report_section("setup", "log", result.log)
     if isinstance(result, CaseNotRun):
         _attach_summary(item, RunSummary.from_json(result.summary))
         raise CaseError(f"{NOT_RUN}: {result.reason}")
@@ -75,15 +75,15 @@ class CaseJob:
 
     async def __call__(self) -> FinishedJob:
         """Run the case, or resume its run; never raise for what happens inside the case."""
-        with case_logs.collect() as log_lines:
+        with _collect(self.services, self.item) as output:
             try:
                 self._write_manifest()
                 run = await run_or_resume(self.services, self.spec, self.item.nodeid)
             except NotRunError as error:
-                return FinishedJob(_fails_with_case(self.item), functools.partial(self._not_run, error, log_lines))
+                return FinishedJob(_fails_with_case(self.item), functools.partial(self._not_run, error, output))
         run = run.model_copy(update={"agent": label_of(self.item) or agent_name(run.identity)})
         failed = run.outcome != "passed" and _fails_with_case(self.item)
-        return FinishedJob(failed, functools.partial(self._store, run, log_lines))
+        return FinishedJob(failed, functools.partial(self._store, run, output))
 
     def _write_manifest(self) -> None:
         try:
@@ -91,17 +91,17 @@ class CaseJob:
         except UsageError as error:
             raise outages.stop_writing(self.services.scheduler, self.services.session.folder, error) from None
 
-    async def _store(self, run: Run, log_lines: Sequence[str]) -> WrittenResult:
+    async def _store(self, run: Run, output: CaseOutput) -> WrittenResult:
         """Write the record before the result is sent, so that any process can read it."""
         services = self.services
         try:
             run, path = await self._write_record(run)
         except OSError as error:
             not_run = outages.stop_writing(services.scheduler, services.session.folder, error, run)
-            return await self._not_run(not_run, log_lines)
+            return await self._not_run(not_run, output)
         if services.item_scheduler is not None:
             services.item_scheduler.keep_run(run, path)
-        return CaseRun(str(path), resumed=run.source == "resumed", log="\n".join(log_lines))
+        return CaseRun(str(path), resumed=run.source == "resumed", sections=output.take_sections())
 
     async def _write_record(self, run: Run) -> tuple[Run, Path]:
         """Write the record; a second time if that fails, and shortened if it is too large. Return what was written."""
@@ -114,10 +114,10 @@ class CaseJob:
             pass
         return run, await write(functools.partial(put, run, self.item.nodeid))
 
-    async def _not_run(self, error: NotRunError, log_lines: Sequence[str]) -> CaseNotRun:
+    async def _not_run(self, error: NotRunError, output: CaseOutput) -> CaseNotRun:
         prices = self.services.files.prices if error.model_calls else Prices(())
         return CaseNotRun(
-            str(error), _not_run_summary(self.item, self.spec, error, prices).as_json(), "\n".join(log_lines)
+            str(error), _not_run_summary(self.item, self.spec, error, prices).as_json(), output.take_sections()
         )
 
 
@@ -134,16 +134,22 @@ class LookaheadJob:
 
     async def __call__(self) -> FinishedJob:
         """Run the case. Raise NotReadyError if its components cannot be built now: its turn will show the error."""
-        try:
-            spec = await self.services.case_loop.run_in_thread(self._spec)
-        except (Exception, pytest.skip.Exception, pytest.fail.Exception):
-            spec = None
-        if spec is None:
-            raise NotReadyError
+        with _collect(self.services, self.item) as output:
+            try:
+                spec = await self.services.case_loop.run_in_thread(self._spec)
+            except (Exception, pytest.skip.Exception, pytest.fail.Exception):
+                spec = None
+            if spec is None:
+                output.take_sections()  # it will be printed again at the item's turn
+                raise NotReadyError
         return await CaseJob(self.services, self.item, spec)()
 
     def _spec(self) -> RunSpec | None:
         return spec_before_turn(self.item, self.services, self.fixture_values)
+
+
+def _collect(services: Services, item: pytest.Item) -> contextlib.AbstractContextManager[CaseOutput]:
+    return start_scheduler(item.session, services).capture.collect(item.nodeid)
 
 
 def _attach_summary(item: pytest.Item, run: RunSummary) -> None:

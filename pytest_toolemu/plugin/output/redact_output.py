@@ -14,7 +14,7 @@ import pytest
 
 from pytest_toolemu.formats.escape_invisible import visible
 from pytest_toolemu.formats.redaction import Redactor, redact, secrets
-from pytest_toolemu.plugin.execution.case_logs import is_in_case
+from pytest_toolemu.plugin.execution.case_output import is_in_case
 from pytest_toolemu.plugin.session import ToolemuSession
 
 # Occur in the node id of every item that a case file has.

@@ -21,6 +21,7 @@ from pytest_toolemu.plugin.output.equal_failures import alike, outcome_of
 from pytest_toolemu.plugin.output.late_messages import take_late_messages
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.output.terminal_width import Wrapping, terminal_width
+from pytest_toolemu.plugin.output.unreported_output import unreported_output_lines
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note
 from pytest_toolemu.settings import CHECKS, Settings
@@ -60,6 +61,8 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     for line in provenance.summary(runs, services.files.cassette_report()):
         reporter.write_line(line)
     _write_worker_messages(reporter, services, len(runs))
+    for line in unreported_output_lines(session):
+        reporter.write_line(line, yellow=True)
     reporter.write_line(f"records: {relative_path(session.folder)}")
     for line, markup in session.notes:
         reporter.write_line(line, **markup)
