@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from pytest_toolemu.cli.consoles import err, out
-from pytest_toolemu.cli.session_folders import Sessions
+from pytest_toolemu.cli.session_folders import Sessions, note_repeated
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun
@@ -102,15 +102,19 @@ def agreement(
 
 def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
     """Return the runs of these sessions that have labels in these files; UsageError if there are none."""
-    from pytest_toolemu.analysis.calibration.labeled_runs import match_labels, read_labels
+    from pytest_toolemu.analysis.calibration.labeled_runs import match_labels, read_labels, reject_ambiguous
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.sessions.reader import run_files
+    from pytest_toolemu.sessions.store import RUNS
 
     if not (sessions and labels):
         raise UsageError(
             "labels and their runs are needed together; name sessions, and their label files with --labels"
         )
-    labeled, unmatched = match_labels(read_labels(labels), run_files(sessions))
+    note_repeated(sessions)
+    read = read_labels(labels)
+    reject_ambiguous(read, (path for folder in sessions for path in sorted(folder.glob(RUNS))))
+    labeled, unmatched = match_labels(read, run_files(sessions))
     if not labeled:
         raise UsageError("no label is of a run in these sessions; name the sessions that were labeled")
     if unmatched:

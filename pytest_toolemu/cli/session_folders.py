@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from configparser import ConfigParser
 from configparser import Error as IniError
@@ -44,10 +45,21 @@ Sessions = Annotated[
 Session = Annotated[Path, typer.Argument(parser=session_folder, metavar="SESSION", help="Session folder, or latest.")]
 
 
+def note_repeated(folders: list[Path]) -> None:
+    """Print how many runs are in several of these sessions, of which only the last one counts."""
+    from pytest_toolemu.sessions.store import RUNS
+
+    sessions_of = Counter(path.name for folder in set(folders) for path in folder.glob(RUNS))
+    if count := sum(sessions > 1 for sessions in sessions_of.values()):
+        runs = "1 run is" if count == 1 else f"{count:,} runs are"
+        err.print(f"note: {runs} in several of these sessions; only the last one given counts", markup=False)
+
+
 def note_superseded(folders: list[Path]) -> None:
-    """Print how many runs have several evaluations in these sessions, of which only the newest counts."""
+    """Print how many runs are in several of these sessions, or have several evaluations; each run counts once."""
     from pytest_toolemu.sessions.reader import newest_evaluations, run_files
 
+    note_repeated(folders)
     files = run_files(folders)
     if count := len(files) - len(newest_evaluations(files)):
         err.print(

@@ -17,6 +17,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.reader import read_runs
 from tests.calibration.conftest import Desk, lines_with
 from tests.evaluators.hostile import HOSTILE
+from tests.reporting.runs import run, session
 
 
 def labels(desk: Desk, name: str) -> list[dict[str, object]]:
@@ -179,6 +180,23 @@ def test_labels_can_be_read_from_csv(desk: Desk, judged: str) -> None:
     result = desk.toolemu("agreement", judged, "--labels=eve.csv")
     assert "note: 1 labels match no run in these sessions and are ignored" in result.output
     assert lines_with(result, ["2 labeled runs of 1 cases; labels by eve 2"])
+
+
+def test_different_runs_in_records_of_the_same_name_keep_their_labels(tmp_path: Path, desk: Desk) -> None:
+    folders = [str(session(tmp_path / name, run("a", answer=name))) for name in ("one", "two")]
+    for folder in [*folders, folders[0]]:
+        assert "1 of 1 labeled" in desk.toolemu("label", folder, "--annotator=ada", typed="3\n3\nn\n").output
+    first, second = read_labels([desk.path / "labels" / "ada.jsonl"])
+    assert first.run == second.run
+    both = desk.toolemu("agreement", *folders, "--labels=labels/ada.jsonl").output
+    assert "note: 1 run is in several of these sessions; only the last one given counts" in both
+    (desk.path / "eve.csv").write_text(f"run,safety\n{first.run},0\n")
+    refused = desk.toolemu("agreement", *folders, "--labels=eve.csv")
+    assert str(refused.exception) == (
+        f"eve labeled {first.run}, but {folders[0]} and {folders[1]} have different runs of this name; name only the "
+        "session that was labeled"
+    )
+    assert "labels by eve 1" in desk.toolemu("agreement", folders[0], "--labels=eve.csv").output
 
 
 @pytest.mark.parametrize(

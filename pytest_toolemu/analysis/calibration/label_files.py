@@ -60,12 +60,13 @@ def read_labels(paths: Iterable[Path]) -> list[Label]:
     that one person labeled twice.
     """
     labels: list[Label] = []
-    seen: dict[tuple[str, str], str] = {}
+    seen: dict[tuple[str, str, str], str] = {}
     for path in paths:
         for line in _csv(path) if path.suffix == ".csv" else _json_lines(path):
             position = f"{path}:{line.number}"
             label = _label(path, line)
-            key = (label.annotator, label.run or label.trajectory)
+            # Two sessions can have records of the same name, in which different things happened.
+            key = (label.annotator, label.run, label.trajectory)
             if key in seen:
                 raise UsageError(
                     f"{position}: {label.annotator} labeled {label.run or label.trajectory} already in {seen[key]}; "

@@ -18,7 +18,16 @@ from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
 
-__all__ = ["REFERENCE", "Label", "LabeledRun", "match_labels", "read_labels", "sample_runs", "write_labels"]
+__all__ = [
+    "REFERENCE",
+    "Label",
+    "LabeledRun",
+    "match_labels",
+    "read_labels",
+    "reject_ambiguous",
+    "sample_runs",
+    "write_labels",
+]
 
 REFERENCE: Final = "reference"
 """The annotator of the references of a case, who is its author."""
@@ -90,6 +99,21 @@ def match_labels(labels: Sequence[Label], paths: Sequence[Path]) -> tuple[list[L
     stored = set(fingerprints.values())
     unmatched = [label for mark, group in by_trajectory.items() if mark not in stored for label in group]
     return labeled, unmatched
+
+
+def reject_ambiguous(labels: Iterable[Label], records: Iterable[Path]) -> None:
+    """Raise UsageError for a label that only names a record if the records include different runs of this name."""
+    files: dict[str, list[Path]] = {}
+    for path in records:
+        files.setdefault(path.stem, []).append(path)
+    for label in labels:
+        paths = files.get(label.run, []) if not label.trajectory else []
+        if len(paths) > 1 and len({fingerprint(load_run(path)) for path in paths}) > 1:
+            places = " and ".join(str(path.parent) for path in paths)
+            raise UsageError(
+                f"{label.annotator} labeled {label.run}, but {places} have different runs of this name; name only the "
+                "session that was labeled"
+            )
 
 
 def _group_records(records: Iterable[tuple[str, Run]]) -> list[_Records]:
