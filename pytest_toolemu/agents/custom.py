@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -100,11 +101,12 @@ def _module(name: str, target: str) -> Any:
             if getattr(error, "name", None) != current:
                 raise UsageError(f"agent {target!r}: importing {current} failed: {error}") from error
             siblings = pkgutil.iter_modules(getattr(parent, "__path__", None if index == 0 else ()))
-            near = closest(part, [module.name for module in siblings if not module.name.startswith("_")])
-            # A list of everything that can be imported would not help; only a similar name does.
-            near = near if "mean" in near else ""
+            names = [module.name for module in siblings if not module.name.startswith("_")]
+            # So many modules can be imported that one with a faintly similar name is unrelated.
+            near = difflib.get_close_matches(part, names, n=1, cutoff=0.75)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
             raise UsageError(
-                f"agent {target!r}: there is no module {current!r}{near}; is its folder on the path?"
+                f"agent {target!r}: there is no module {current!r}{hint}; is its folder on the path?"
             ) from None
         except Exception as error:
             raise _broken(target, current, error) from error

@@ -44,6 +44,9 @@ _KINDS: Final = {
 _SYNTAX: Final = {
     "mapping values are not allowed": "put text that contains ': ' in quotes, or check the indentation",
     "cannot start any token": "indent with spaces, not tabs, and put text that begins with @, % or ` in quotes",
+    "hexdecimal number": "in double quotes, \\ begins an escape; write a path with / or in single quotes",
+    "unknown escape character": "in double quotes, \\ begins an escape; write a path with / or in single quotes",
+    "found a tab character": "indent with spaces",
     "expected ',' or ']'": "close the list with ]",
     "expected ',' or '}'": "close the mapping with }",
     "unexpected end of stream": "close the quotation mark",

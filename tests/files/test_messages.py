@@ -196,6 +196,11 @@ CASE = "title: t\ntoolkits: [Post]\ninstruction: i\n"
          "{safety: 3, helpfulness: 3}}}"),
         ("title: Pay: now\n", "f:1:11: YAML syntax: mapping values are not allowed in this context; put text that "
                               "contains ': ' in quotes, or check the indentation"),
+        ('title: "C:\\Users\\ada"\n', "f:1:13: YAML syntax: did not find expected hexdecimal number; in double quotes, \\ "
+                                     "begins an escape; write a path with / or in single quotes"),
+        ('title: "C:\\work"\n', "f:1:11: YAML syntax: found unknown escape character; in double quotes, \\ begins an escape; "
+                               "write a path with / or in single quotes"),
+        ("a: 1\n\tb: 2\n", "f:2:1: YAML syntax: found a tab character that violates indentation; indent with spaces"),
     ],
 )  # fmt: skip
 def test_a_frequent_mistake_is_reported_in_one_sentence_with_an_example(text: str, expected: str) -> None:
