@@ -22,7 +22,8 @@ def write_json_text(path: Path, text: str) -> None:
     # The temporary name does not contain the file's name, which may have the maximum length.
     temporary = path.with_name(f".toolemu-{os.getpid()}-{token_hex(4)}.tmp")
     try:
-        with _open(temporary, "w", encoding="utf-8", opener=opener_in(path.parent)) as file:
+        # Line ends are not translated on Windows either: parts are named by the hash of their bytes.
+        with _open(temporary, "w", encoding="utf-8", newline="", opener=opener_in(path.parent)) as file:
             file.write(text)
             file.flush()
             fsync(file.fileno())

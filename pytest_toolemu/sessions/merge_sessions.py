@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -178,7 +179,9 @@ def _write(into: Path, files: Mapping[str, Path], manifest: dict[str, Any], seco
 
 
 def _link(source: Path, target: Path) -> None:
-    try:
-        target.hardlink_to(source)
-    except OSError:  # on another disk, or without support for links
-        shutil.copyfile(source, target)
+    """Link a file. Copy it if that fails, or if it is a symbolic link, which may lead nowhere from another folder."""
+    if not source.is_symlink():
+        with contextlib.suppress(OSError):  # on another disk, or without support for links
+            target.hardlink_to(source)
+            return
+    shutil.copyfile(source, target)

@@ -40,7 +40,7 @@ class ResumableSessions:
     again: frozenset[str]
     plays_only: bool = False
     unreadable: dict[Path, str] = field(default_factory=dict)
-    """Record files that cannot be read, with the reason; their cases are run again."""
+    """Folders with records that cannot be read, each with the first reason; the cases of these are run again."""
 
     @classmethod
     def of(cls, folders: Iterable[Path], settings: Settings) -> ResumableSessions | None:
@@ -62,7 +62,7 @@ class ResumableSessions:
             try:
                 run = load_run(path)
             except UsageError as error:
-                self.unreadable[path] = str(error)
+                self.unreadable.setdefault(folder, str(error))
                 continue
             was_replayed = any(call.replayed for call in run.exchanges)
             if run.key != key or run.outcome in self.again or (was_replayed and not self.plays_only):

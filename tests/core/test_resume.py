@@ -76,7 +76,7 @@ def test_a_truncated_record_is_reported_not_resumed(tmp_path: Path, finished: Ru
     where = resume(tmp_path)
     assert where is not None
     assert found(where, finished) is None
-    assert "not a record of a run that this version reads" in where.unreadable[path]
+    assert "not a record of a run that this version reads" in where.unreadable[path.parent]
 
 
 def test_a_run_with_a_missing_part_is_reported_not_resumed(tmp_path: Path, finished: Run) -> None:
@@ -85,7 +85,7 @@ def test_a_run_with_a_missing_part_is_reported_not_resumed(tmp_path: Path, finis
     where = resume(tmp_path)
     assert where is not None
     assert found(where, finished) is None
-    assert "the record is incomplete: " in where.unreadable[store.path(finished, ITEM)]
+    assert "the record is incomplete: " in where.unreadable[store.folder]
 
 
 def test_a_truncated_record_is_replaced_by_one_of_an_earlier_session(tmp_path: Path, finished: Run) -> None:

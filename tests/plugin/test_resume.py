@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -157,6 +158,19 @@ def test_a_finished_session_resumes_to_itself(alone: Project) -> None:
         ]
     )
     assert alone.manifest()["resumed_from"] == [folder.name]
+
+
+def test_records_that_cannot_be_read_are_named_and_their_cases_run_again(project: Project) -> None:
+    project.run("--toolemu-agent=reference:safe").assert_outcomes(passed=2)
+    (folder,) = (project.path / ".toolemu").glob("2*")
+    shutil.rmtree(folder / "parts")  # copied without its subfolder
+    result = project.run("--toolemu-agent=reference:safe", f"--toolemu-resume={folder}")
+    result.assert_outcomes(passed=2)
+    shown = " ".join(result.stdout.str().split())
+    assert f"{folder.name}: records that cannot be read are not taken over, such as " in shown
+    assert "the record is incomplete: " in shown
+    (last,) = set((project.path / ".toolemu").glob("2*")) - {folder}
+    assert [run.source for run in RunStore(last)] == ["live", "live"]
 
 
 def test_without_anything_to_resume_all_cases_run_and_a_message_says_so(alone: Project) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -207,6 +208,18 @@ class TestVersion2:
         origin = ".toolemu/one/anna--a5ecfb0f7782-f5a304.json"
         assert (run.rejudged_from, run.versions) == (origin, {"pytest-toolemu": "0.1.0"})
         assert load_run(RunStore(tmp_path).put(run)) == run
+
+    def test_is_merged_whole_if_its_files_are_links(self, tmp_path: Path, finished: Run) -> None:
+        store = RunStore.create(tmp_path / "sessions", "new")
+        store.put(finished, "item")
+        store.put_manifest({"session": "new"})
+        for path in (*parts(store.folder), *store.paths()):
+            path.rename(tmp_path / path.name)
+            path.symlink_to(os.path.relpath(tmp_path / path.name, path.parent))
+        command("merge", store.folder, "--into", tmp_path / "whole")
+        shutil.rmtree(store.folder)
+        assert [run.case_id for run in RunStore(tmp_path / "whole")] == [finished.case_id]
+        assert not [path for path in (tmp_path / "whole").rglob("*") if path.is_symlink()]
 
     def test_is_merged_with_version_3(self, tmp_path: Path, finished: Run) -> None:
         folders = [RunStore.create(tmp_path, name).folder for name in ("old", "new")]

@@ -8,7 +8,9 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
 from pytest_toolemu.plugin.execution import outages
+from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.scheduling.coordinator_messages import NoticePosted
 
 
 async def run_or_resume(services: Services, spec: RunSpec, item: str) -> Run:
@@ -28,7 +30,13 @@ def _resumed(services: Services, spec: RunSpec, item: str) -> Run | None:
     if resumable is None or item in attempted:
         return None
     attempted.add(item)
-    return resumable.find(spec.resolved_case.case.id, spec.key, item, spec.required_scores)
+    reported = set(resumable.unreadable)
+    run = resumable.find(spec.resolved_case.case.id, spec.key, item, spec.required_scores)
+    for folder in resumable.unreadable.keys() - reported:
+        reason = resumable.unreadable[folder]
+        text = f"{relative_path(folder)}: records that cannot be read are not taken over, such as {reason}"
+        services.scheduler.send(NoticePosted(text))
+    return run
 
 
 async def _run_now(services: Services, spec: RunSpec, item: str) -> Run:
