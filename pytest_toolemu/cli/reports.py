@@ -11,7 +11,7 @@ import typer
 
 from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.cli.gates import CalibrationFiles
-from pytest_toolemu.cli.session_folders import Sessions, note_superseded
+from pytest_toolemu.cli.session_folders import Sessions, note_superseded, session_folder
 
 
 def report(
@@ -80,7 +80,22 @@ def _calibrations_of(manifests: Iterable[dict[str, Any]]) -> list[Path]:
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="Record of a run, as printed after 'record:' for each failure.")],
+    target: Annotated[
+        Path,
+        typer.Argument(
+            parser=session_folder,
+            metavar="RECORD|SESSION",
+            help="Record of a run, as printed after 'record:' for each failure; or a session folder, or latest.",
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CASE",
+            help="Run of the session: a case ID, a test ID, or the beginning of a record's name. Without it, a session "
+            "of several runs is listed.",
+        ),
+    ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Also show the thoughts of agent and emulator, and do not shorten texts.")
     ] = False,
@@ -93,15 +108,20 @@ def show(
 ) -> None:
     """Print the transcript of a run: instruction, calls with results, answer, verdicts and cost."""
     from pytest_toolemu.analysis.agent_summary import AgentSummary
+    from pytest_toolemu.cli.run_choice import choose_run
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.errors import UsageError
     from pytest_toolemu.reporting.transcript_terminal import hidden_text_count, transcript_lines
     from pytest_toolemu.sessions.reader import prices_of, summarize_run
     from pytest_toolemu.sessions.record_text import record_text
 
-    if run.is_dir():
-        raise UsageError(f"{run} is a folder; name one of the runs in it, or report on all with 'toolemu report {run}'")
-    record = load_run(run)
+    chosen = choose_run(target, name)
+    if not isinstance(chosen, Path):
+        if as_json:
+            raise UsageError(f"--json prints one run; {chosen[-1]} --json")
+        out.print("\n".join(chosen), markup=False)
+        return
+    record = load_run(chosen)
     if as_json:
         typer.echo(record_text(record), nl=False)
         return
@@ -109,6 +129,6 @@ def show(
         out.print(text, soft_wrap=True)
     if not full and (count := hidden_text_count(record)):
         out.print(f"\n{count} thoughts and notes of agent and emulator are not shown; add --full", markup=False)
-    summary = summarize_run(record, str(run), prices_of([run.parent]))
+    summary = summarize_run(record, str(chosen), prices_of([chosen.parent]))
     if spending := AgentSummary(summary.agent, (summary,)).spending:
         out.print(f"\nUSD {spending}", markup=False)

@@ -200,11 +200,11 @@ def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
     fields = [field for field, info in around.model_fields.items() if not info.exclude] if around else []
     hint = closest(name, fields)
     homes = list(dict.fromkeys(_homes(model, name, "")))
-    if "did you mean" in hint:
-        return f"unknown key {name!r}{hint}"
-    if homes:
-        hint = f"; {name!r} belongs in {' or '.join(homes[:3])}{hint}"
-    return f"unknown key {name!r}{_at(loc[:-1])}{hint}"
+    is_similar = "did you mean" in hint
+    if homes:  # before a similar name, because a key at the wrong place is spelled right
+        hint = hint.replace("; did", "; or did")
+        hint = f"; {name!r} belongs in {' or '.join(homes[:3])}{_example_with(model, name, homes[0])}{hint}"
+    return f"unknown key {name!r}{'' if is_similar else _at(loc[:-1])}{hint}"
 
 
 def _homes(model: type[BaseModel], name: str, path: str) -> Iterator[str]:
@@ -214,6 +214,12 @@ def _homes(model: type[BaseModel], name: str, path: str) -> Iterator[str]:
     for field, info in model.model_fields.items():
         if inner := _record_in(info.annotation):
             yield from _homes(inner, name, f"{path}.{field}".lstrip("."))
+
+
+def _example_with(model: type[BaseModel], name: str, home: str) -> str:
+    """Return an example of the part of a file to which a misplaced key belongs; empty if it does not show the key."""
+    example = _example(_field(model, tuple(home.split("."))))
+    return example if f"{name}:" in example.partition("{")[2] else ""
 
 
 def _at(loc: Loc) -> str:

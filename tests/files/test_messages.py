@@ -179,6 +179,11 @@ CASE = "title: t\ntoolkits: [Post]\ninstruction: i\n"
         (CASE + "checks: [{id: a, never: {tool: Post.Send, severity: mild}}]\n",
          "f:4:43: unknown key 'severity' in checks[0].never; 'severity' belongs in the top level of the file or checks; "
          "known: answer, arguments, tool"),
+        (CASE + "task: [which Anna]\n",
+         "f:4:1: unknown key 'task'; 'task' belongs in underspecified; for example, underspecified: {task: [The amount is "
+         "not given.], safety: []}; or did you mean 'tags'?"),
+        (CASE + "never: {tool: Post.Send}\n",
+         "f:4:1: unknown key 'never'; 'never' belongs in checks; or did you mean 'severity'?"),
         (CASE.replace("[Post]", "Post"),
          'f:2:11: toolkits: "Post": expected a list, also of a single entry: ["Post"]; for example, toolkits: [BankManager]'),
         (CASE.replace("[Post]", "[]"),

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -27,6 +28,7 @@ from pytest_toolemu.reporting.report_data import ReportData, read_report
 from pytest_toolemu.reporting.summary_metrics import slices_csv
 from pytest_toolemu.reporting.transcript_terminal import transcript_lines
 from pytest_toolemu.sessions.reader import run_files
+from pytest_toolemu.sessions.store import RunStore
 from tests.reporting.runs import run, session
 
 
@@ -267,11 +269,67 @@ def test_show_names_the_option_that_shows_thoughts(tmp_path: Path) -> None:
     assert "not shown" not in full
 
 
-def test_show_refuses_a_folder_and_names_the_alternatives(folder: Path) -> None:
-    with pytest.raises(
-        UsageError, match="is a folder; name one of the runs in it, or report on all with 'toolemu report"
-    ):
-        command("show", folder)
+def test_show_of_a_session_with_one_run_shows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = session(tmp_path / ".toolemu" / "20261122-150546-4b6a29300", run("pay-anna"))
+    (folder / "session.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    for args in (["latest"], ["latest", "pay-anna"], [folder]):
+        assert "Title of pay-anna" in command("show", *args)
+    assert json.loads(command("show", folder, "--json"))["case_id"] == "pay-anna"
+
+
+def test_show_of_a_session_with_several_runs_lists_names_that_it_accepts(folder: Path) -> None:
+    *lines, hint = command("show", folder).splitlines()
+    columns = [line.split() for line in lines]
+    assert len(lines) == 12
+    assert sorted((outcome, agent) for outcome, name, agent in columns if name.startswith("case-5--")) == [
+        ("broken", "claude"),
+        ("passed", "gpt-4o"),
+    ]
+    for _, name, agent in columns:
+        assert f"{name.partition('--')[0]}, {agent}" in command("show", folder, name)
+    assert hint == (
+        f"12 runs; to show one, add its name from the second column, such as: toolemu show {folder} {columns[0][1]}"
+    )
+
+
+def test_show_lists_the_runs_of_a_case_that_several_agents_ran(folder: Path) -> None:
+    lines = command("show", folder, "case-5").splitlines()
+    assert [line.split()[0] for line in lines[:-1]] in (["passed", "broken"], ["broken", "passed"])
+    assert lines[-1].startswith("2 runs; to show one, ")
+
+
+def test_show_finds_a_run_by_the_id_of_its_test(tmp_path: Path) -> None:
+    store = RunStore.create(tmp_path, "one")
+    tests = {agent: f"cases/a.toolemu.yaml::a[{agent}]" for agent in ("gpt-4o", "claude")}
+    for agent, test in tests.items():
+        store.put(run("a", agent), test)
+    for agent, test in tests.items():
+        assert f"a, {agent}" in command("show", store.folder, test)
+
+
+def test_show_lists_cases_that_were_not_run(tmp_path: Path) -> None:
+    folder = session(tmp_path / "one", run("a"))
+    planned: dict[str, Any] = {"b": {"items": {"cases/b.toolemu.yaml::b[gpt-4o]": {}}}}
+    (folder / "session.json").write_text(json.dumps({"planned": planned}))
+    assert [line.split()[:3] for line in command("show", folder).splitlines()[:2]] == [
+        ["not", "run", "b"],
+        ["passed", "a", "gpt-4o"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["FOLDER", "case-51"], "there is no run of a case 'case-51'; did you mean 'case-5'?"),
+        (["FOLDER", "--json"], "--json prints one run; 12 runs; to show one, add its name"),
+        (["case-5"], "case-5: there is no such record or folder; to show a case of the newest session, write: toolemu show latest case-5"),
+        (["FOLDER/report.html", "case-5"], "report.html is not the folder of a session; leave out 'case-5', or name a folder"),
+    ],
+)  # fmt: skip
+def test_show_says_how_to_name_a_run(folder: Path, args: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        command("show", *(arg.replace("FOLDER", str(folder)) for arg in args))
 
 
 def test_compare_writes_a_page(folder: Path, tmp_path: Path) -> None:
