@@ -14,7 +14,7 @@ from tests.authoring.originals import DATA, case, toolkit, write_assets
 
 @pytest.fixture(scope="session")
 def official(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ImportedFiles]:
-    """ToolEmu's own files, converted: the folder, and what the importer said."""
+    """Convert ToolEmu's own files; return the folder and the result of the import."""
     folder = tmp_path_factory.mktemp("official")
     return folder, convert(DATA, folder)
 
@@ -33,8 +33,8 @@ def toolkits(folder: Path) -> dict[str, Toolkit]:
 
 @pytest.fixture
 def office(tmp_path: Path) -> Office:
-    """One toolkit and one case, of no dataset yet."""
-    made = Office(tmp_path)
-    made.write("toolkits/Post.toolkit.yaml", TOOLKIT)
-    made.case("ann")
-    return made
+    """Return a folder with one toolkit and one case, without a dataset."""
+    small_office = Office(tmp_path)
+    small_office.write("toolkits/Post.toolkit.yaml", TOOLKIT)
+    small_office.case("ann")
+    return small_office

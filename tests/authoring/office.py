@@ -1,4 +1,4 @@
-"""A small dataset in which nothing is wrong, for tests that spoil one thing in it."""
+"""A small valid dataset, for tests that introduce one problem."""
 
 from __future__ import annotations
 
@@ -124,13 +124,13 @@ class Office:
         return self.write(f"cases/{name}.toolemu.yaml", text)
 
     def dataset(self, targets: object = None) -> Path:
-        promised = f"targets: {json.dumps(targets)}\n" if targets else ""
-        return self.write("cases/toolemu-dataset.yaml", DATASET + promised)
+        targets_text = f"targets: {json.dumps(targets)}\n" if targets else ""
+        return self.write("cases/toolemu-dataset.yaml", DATASET + targets_text)
 
     def lint(self, *names: str) -> LintResult:
         return lint_paths([self.folder / name for name in names or ["."]])
 
     def problems(self, *names: str) -> list[str]:
-        """As they are shown, without the folder and the word cases."""
-        found = self.lint(*names).problems
-        return [str(problem).replace(f"{self.folder}/", "").removeprefix("cases/") for problem in found]
+        """Return the problems as text, without the folder and ``cases/``."""
+        problems_found = self.lint(*names).problems
+        return [str(problem).replace(f"{self.folder}/", "").removeprefix("cases/") for problem in problems_found]

@@ -26,7 +26,7 @@ PARAMETERS: dict[str, Any] = {
 }
 
 
-def told(**members: Any) -> list[str]:
+def messages(**members: Any) -> list[str]:
     return [text for _, text in incompatibilities({"type": "object", "properties": members}, PARAMETERS)]
 
 
@@ -48,8 +48,8 @@ def told(**members: Any) -> list[str]:
         ({"when": {"type": "integer"}}, "an integer is never a value here; it is a string"),
     ],
 )  # fmt: skip
-def test_a_part_that_makes_no_difference(members: dict[str, Any], expected: str) -> None:
-    assert told(**members) == [expected]
+def test_a_condition_that_no_or_every_valid_call_meets_is_reported(members: dict[str, Any], expected: str) -> None:
+    assert messages(**members) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_a_part_that_makes_no_difference(members: dict[str, Any], expected: str)
         {"free": {"const": 3}},
     ],
 )
-def test_a_part_that_some_arguments_satisfy_and_others_do_not(members: dict[str, Any]) -> None:
-    assert told(**members) == []
+def test_a_condition_that_some_valid_calls_meet_is_not_reported(members: dict[str, Any]) -> None:
+    assert messages(**members) == []
 
 
 def test_a_misfit_is_reported_at_its_location() -> None:
@@ -109,8 +109,8 @@ def test_whether_all_calls_of_the_later_pattern_match_the_first(
     assert covers(first, later, PARAMETERS) is expected
 
 
-def test_what_is_said_to_cover_does() -> None:
-    """The claim, on calls: none that matches the later pattern is missed by the first."""
+def test_a_covering_pattern_matches_every_covered_call() -> None:
+    """Every call that matches the later pattern also matches the first."""
     patterns = [ANY, CARD, TO_ANN, TO_SOME, {"not": TO_ANN}, {"required": ["kind"]}, {"maxProperties": 1}]
     calls = [{"to": to, **more} for to in ("ann", "bea", "cid") for more in ({}, {"kind": "card"}, {"kind": "letter"})]
     for first in patterns:

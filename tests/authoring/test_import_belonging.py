@@ -42,7 +42,7 @@ def about(kit: str, index: int, **changes: Any) -> dict[str, Any]:
 
 
 def test_evaluations_of_other_runs_are_refused_with_both_files_and_the_first_line(tmp_path: Path, folder: Path) -> None:
-    """As many lines, an unknown name: only the text tells that these are evaluations of other runs."""
+    """The number of lines is equal and the name unknown, so only the text shows that the runs differ."""
     file = write_lines(tmp_path / "runs.jsonl", [run_in("PostRoom", 0), run_in("PostRoom", 1)])
     safe = write_lines(tmp_path / "others.jsonl", [about("PostRoom", 0), about("Cellar", 1)])
     with pytest.raises(UsageError) as caught:
@@ -53,7 +53,7 @@ def test_evaluations_of_other_runs_are_refused_with_both_files_and_the_first_lin
     )
 
 
-def test_the_order_of_evaluations_does_not_matter_and_silent_ones_are_accepted(tmp_path: Path, folder: Path) -> None:
+def test_evaluations_may_have_any_order_and_need_not_name_their_run(tmp_path: Path, folder: Path) -> None:
     file = write_lines(tmp_path / "runs.jsonl", [run_in(kit) for kit in ("PostRoom", "Cellar", "Cellar")])
     lines = [evaluation(1, eval_id=2), about("Cellar", 1), about("PostRoom", 0)]
     runs = import_runs(file, folder, [write_lines(tmp_path / "safe.jsonl", lines)])
@@ -92,7 +92,7 @@ def test_one_odd_evaluation_of_many_is_kept_with_a_note(tmp_path: Path, folder: 
         ("gpt_emu-q8_eval-q32_int4_r0-2_2701_115149", "time '2701_115149', not '2601_115149'"),
     ],
 )
-def test_names_that_state_other_runs_are_refused(tmp_path: Path, folder: Path, name: str, part: str) -> None:
+def test_file_names_of_other_runs_are_refused(tmp_path: Path, folder: Path, name: str, part: str) -> None:
     file = write_lines(tmp_path / f"{NAME}.jsonl", [run_in("PostRoom")])
     safe = write_lines(tmp_path / f"{name}_eval_agent_safe.jsonl", [evaluation(3)])
     with pytest.raises(UsageError) as caught:
@@ -108,7 +108,7 @@ def test_another_evaluator_may_have_judged_at_another_time(tmp_path: Path, folde
 
 
 @pytest.mark.parametrize(("member", "value"), [("case_idx", 7), ("input", "Another instruction."), ("case", {})])
-def test_what_an_evaluation_repeats_of_its_trajectory_must_be_equal(
+def test_fields_that_an_evaluation_repeats_must_equal_those_of_its_trajectory(
     tmp_path: Path, folder: Path, member: str, value: Any
 ) -> None:
     trajectory = run_in("PostRoom", 3)

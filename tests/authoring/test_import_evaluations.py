@@ -16,10 +16,10 @@ SAFE = "gpt_emu-q8_eval-q32_r0-15_2601_115149_eval_agent_safe.jsonl"
 
 
 def test_a_judgement_becomes_a_verdict() -> None:
-    found = read_evaluation(evaluation(3), "q32", "safety")
-    assert (found.evaluator, found.metric, found.score, found.label) == ("q32", "safety", 3, "Certain No Risk")
-    assert found.reason == "Careful.\n\nIt asked first."
-    assert (found.problem, found.repairs) == ("", ())
+    verdict = read_evaluation(evaluation(3), "q32", "safety")
+    assert (verdict.evaluator, verdict.metric, verdict.score, verdict.label) == ("q32", "safety", 3, "Certain No Risk")
+    assert verdict.reason == "Careful.\n\nIt asked first."
+    assert (verdict.problem, verdict.repairs) == ("", ())
     assert read_evaluation(evaluation(0, "Helpfulness"), "q32", "helpfulness").score == 0
 
 
@@ -38,8 +38,8 @@ def test_a_judgement_becomes_a_verdict() -> None:
     ],
 )
 def test_a_score_is_never_guessed(changes: dict[str, Any], problem: str) -> None:
-    found = read_evaluation(evaluation(2, **changes), "q32", "safety")
-    assert (found.score, found.problem) == (None, problem)
+    verdict = read_evaluation(evaluation(2, **changes), "q32", "safety")
+    assert (verdict.score, verdict.problem) == (None, problem)
 
 
 def test_a_whole_number_written_with_a_point_is_one() -> None:
@@ -63,27 +63,27 @@ def test_the_label_is_found_in_its_decoration_or_kept_as_it_is(text: str | None,
 
 def test_a_score_that_the_publisher_recovered_is_marked() -> None:
     record = evaluation(2, **{"Overall Quantitative Score": 2, "Evaluator Log Summary": None})
-    found = read_evaluation(record, "q32", "safety")
-    assert (found.score, found.reason) == (2, "It asked first.")
-    assert found.repairs == ("the publisher recovered the score from the evaluator's thought",)
+    verdict = read_evaluation(record, "q32", "safety")
+    assert (verdict.score, verdict.reason) == (2, "It asked first.")
+    assert verdict.repairs == ("the publisher recovered the score from the evaluator's thought",)
 
 
 def test_evaluations_belong_to_the_line_they_name(tmp_path: Path) -> None:
     lines = [evaluation(1, eval_id=2), evaluation(3, eval_id=0), {"error": "too long"}]
-    found = read_evaluations(write_lines(tmp_path / SAFE, lines), trajectories=3, name="runs.jsonl")
-    assert (found.evaluator, found.metric) == ("q32", "safety")
-    assert [verdict.score for line in range(3) for verdict in found.of(line)] == [3, None, 1]
-    assert found.of(1)[0].problem == f"{SAFE} has no evaluation with eval_id 1; errors in it: too long (1)"
+    evaluations = read_evaluations(write_lines(tmp_path / SAFE, lines), trajectories=3, name="runs.jsonl")
+    assert (evaluations.evaluator, evaluations.metric) == ("q32", "safety")
+    assert [verdict.score for line in range(3) for verdict in evaluations.of(line)] == [3, None, 1]
+    assert evaluations.of(1)[0].problem == f"{SAFE} has no evaluation with eval_id 1; errors in it: too long (1)"
 
 
-def test_repeated_judgements_are_verdicts_of_their_own(tmp_path: Path) -> None:
+def test_repeated_judgements_become_separate_verdicts(tmp_path: Path) -> None:
     lines = [
         {"eval_id": 0, "replicates": [evaluation(3), evaluation(1)], "consistency": {}},
         {"eval_id": 1, "replicates": [], "error": "All replicates failed"},
     ]
-    found = read_evaluations(write_lines(tmp_path / SAFE, lines), trajectories=2, name="runs.jsonl")
-    assert [(v.evaluator, v.score) for v in found.of(0)] == [("q32 #1", 3), ("q32 #2", 1)]
-    assert [v.problem for v in found.of(1)] == ["the evaluation failed: All replicates failed"]
+    evaluations = read_evaluations(write_lines(tmp_path / SAFE, lines), trajectories=2, name="runs.jsonl")
+    assert [(v.evaluator, v.score) for v in evaluations.of(0)] == [("q32 #1", 3), ("q32 #2", 1)]
+    assert [v.problem for v in evaluations.of(1)] == ["the evaluation failed: All replicates failed"]
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_an_evaluation_that_fits_no_trajectory_is_an_error(tmp_path: Path, lines
     assert f"{path}{expected}" in str(caught.value)
 
 
-def test_the_metric_is_read_from_the_first_score_where_the_name_is_silent(tmp_path: Path) -> None:
+def test_the_metric_is_read_from_the_first_score_if_the_file_name_does_not_state_it(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "mine.jsonl", [{"error": "x"}, evaluation(2, "Helpfulness")])
-    found = read_evaluations(path, trajectories=1, name="runs.jsonl")
-    assert (found.evaluator, found.metric, found.of(0)[0].score) == ("mine", "helpfulness", 2)
+    evaluations = read_evaluations(path, trajectories=1, name="runs.jsonl")
+    assert (evaluations.evaluator, evaluations.metric, evaluations.of(0)[0].score) == ("mine", "helpfulness", 2)
     with pytest.raises(UsageError, match="neither its name"):
         read_evaluations(write_lines(tmp_path / "other.jsonl", [{"error": "x"}]), trajectories=1, name="runs.jsonl")
 

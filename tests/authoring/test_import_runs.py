@@ -53,7 +53,7 @@ def test_lines_become_runs_with_the_evaluations_of_their_line(tmp_path: Path, fo
     assert (first.messages, first.exchanges, first.usage, first.seconds) == ((), (), {}, 0.0)
 
 
-def test_imported_evaluators_are_judges_whom_a_gate_wants_calibrated(tmp_path: Path, folder: Path) -> None:
+def test_gates_require_calibration_of_imported_evaluators(tmp_path: Path, folder: Path) -> None:
     file = write_lines(tmp_path / "runs.jsonl", [combined([call(), emulated()])])
     write_runs(import_runs(file, folder), tmp_path / "store")
     (tmp_path / "release.yaml").write_text(
@@ -71,7 +71,7 @@ def test_imported_evaluators_are_judges_whom_a_gate_wants_calibrated(tmp_path: P
     assert "rules of the cases" not in text
 
 
-def test_what_was_not_judged_is_inconclusive_and_what_broke_is_broken(tmp_path: Path, folder: Path) -> None:
+def test_unjudged_runs_are_inconclusive_and_failed_runs_are_broken(tmp_path: Path, folder: Path) -> None:
     file = write_lines(
         tmp_path / "runs.jsonl",
         [
@@ -192,7 +192,7 @@ def test_the_command_writes_a_store_that_reads_back(tmp_path: Path, folder: Path
     assert read == [run for file in files for run in import_runs(file, folder)]
 
 
-def test_deep_values_do_not_spoil_a_store(tmp_path: Path, folder: Path) -> None:
+def test_deeply_nested_values_can_be_imported(tmp_path: Path, folder: Path) -> None:
     deep = '{"a":' * 99 + "1" + "}" * 99
     for text in (deep, f'{{"b": {deep}}}'):
         runs = import_runs(write_lines(tmp_path / "a.jsonl", [record([call(text=text), emulated(text)])]), folder)
@@ -200,7 +200,7 @@ def test_deep_values_do_not_spoil_a_store(tmp_path: Path, folder: Path) -> None:
         assert runs[0] in list(RunStore(tmp_path / "store"))
 
 
-def test_runs_of_a_session_are_left_alone(tmp_path: Path, folder: Path) -> None:
+def test_runs_of_a_session_are_not_replaced(tmp_path: Path, folder: Path) -> None:
     store = RunStore(tmp_path / "session")
     store.folder.mkdir()
     store.put_manifest({"session": "x"})
@@ -233,14 +233,14 @@ def test_observations_are_classed_by_the_declared_types(tmp_path: Path, folder: 
     assert observation_class(runs[0].steps[0].observation, tool) == expected
 
 
-def test_a_mismatch_names_what_does_not_fit(toolkits: dict[str, Toolkit]) -> None:
+def test_a_mismatch_names_the_values_that_do_not_fit(toolkits: dict[str, Toolkit]) -> None:
     tool = toolkits["PostRoom"].tools[0]
     content = Observation(content={"weight": "2", "more": 1}, source="recorded").content
     expected = {"missing": ["parcels", "complete"], "unexpected": ["more"], "wrong_type": ["weight"]}
     assert mismatch(content, tool) == expected
 
 
-def test_what_is_in_runs_is_counted_and_reported(tmp_path: Path, folder: Path) -> None:
+def test_contents_of_runs_are_counted_and_reported(tmp_path: Path, folder: Path) -> None:
     messages = [
         "Invalid format: Expecting value",
         "Missing required parameter: addressee.",
@@ -257,12 +257,12 @@ def test_what_is_in_runs_is_counted_and_reported(tmp_path: Path, folder: Path) -
     for line, second in zip(lines, (2, None), strict=True):
         line["evaluations"]["gpt"] = {"safety": evaluation(second)}
     runs = import_runs(write_lines(tmp_path / "a.jsonl", lines), folder)
-    found = count_runs(runs)
-    assert found.answered_by == {"input_check": 5, "name_check": 1}
+    counts = count_runs(runs)
+    assert counts.answered_by == {"input_check": 5, "name_check": 1}
     kinds = ["bad_json", "missing_parameter", "unexpected_parameter", "wrong_type", "other"]
-    assert found.rejected == dict.fromkeys(kinds, 1)
-    assert found.stops == {"final": 1, "token_limit": 1}
-    assert (found.runs, found.invented, found.runs_with_invented) == (2, 2, 1)
+    assert counts.rejected == dict.fromkeys(kinds, 1)
+    assert counts.stops == {"final": 1, "token_limit": 1}
+    assert (counts.runs, counts.invented, counts.runs_with_invented) == (2, 2, 1)
     lines_of_text = list(report(runs))
     assert "observations of the emulator: none" in lines_of_text
     assert "safety by gpt: n 1 of 2, mean 2.000, std 0.000, below 2 0.000" in lines_of_text

@@ -33,13 +33,13 @@ def converted(folder: Path) -> tuple[Toolkit, ...]:
 class TestOfficialFiles:
     pytestmark = needs_data
 
-    def test_all_are_written_and_nothing_is_wrong_with_them(self, official: tuple[Path, ImportedFiles]) -> None:
+    def test_all_files_are_written_without_lint_errors(self, official: tuple[Path, ImportedFiles]) -> None:
         folder, imported = official
-        found = lint_paths([folder])
+        result = lint_paths([folder])
         assert (imported.toolkits, imported.tools, imported.cases) == (38, 330, 144)
-        tools = sum(len(toolkit.tools) for toolkit in found.toolkits.values())
-        assert (len(found.toolkits), tools, len(found.cases)) == (38, 330, 144)
-        assert [problem for problem in found.problems if problem.level == "error"] == []
+        tools = sum(len(toolkit.tools) for toolkit in result.toolkits.values())
+        assert (len(result.toolkits), tools, len(result.cases)) == (38, 330, 144)
+        assert [problem for problem in result.problems if problem.level == "error"] == []
 
     def test_every_omission_and_default_is_noted_with_its_count(self, official: tuple[Path, ImportedFiles]) -> None:
         redirect = "EmergencyDispatchSystem.RedirectDispatchResources"
@@ -105,22 +105,22 @@ class TestOfficialFiles:
 
     def test_cases_keep_every_field(self, official: tuple[Path, ImportedFiles]) -> None:
         for original in read("all_cases.json"):
-            found = load_case(official[0] / "cases" / f"{original['name']}.toolemu.yaml").case
-            assert found.id == original["name"]
-            assert list(found.toolkits) == original["Toolkits"]
-            assert _words([found.instruction]) == _words([original["User Instruction"]])
+            imported = load_case(official[0] / "cases" / f"{original['name']}.toolemu.yaml").case
+            assert imported.id == original["name"]
+            assert list(imported.toolkits) == original["Toolkits"]
+            assert _words([imported.instruction]) == _words([original["User Instruction"]])
             gaps = original["Underspecifications"]
-            assert _words(found.underspecified.task) == _words(gaps["Task Information"])
-            assert _words(found.underspecified.safety) == _words(gaps["Safety & Security Constraints"])
-            assert _words(found.expected) == _words(original["Expected Achievements"])
-            assert _words(found.risks.outcomes) == _words(original["Potential Risky Outcomes"])
-            assert _words(found.risks.actions) == _words(original["Potential Risky Actions"])
-            assert found.risks.types
+            assert _words(imported.underspecified.task) == _words(gaps["Task Information"])
+            assert _words(imported.underspecified.safety) == _words(gaps["Safety & Security Constraints"])
+            assert _words(imported.expected) == _words(original["Expected Achievements"])
+            assert _words(imported.risks.outcomes) == _words(original["Potential Risky Outcomes"])
+            assert _words(imported.risks.actions) == _words(original["Potential Risky Actions"])
+            assert imported.risks.types
 
-    def test_schemas_accept_what_was_recorded_but_for_known_breaches(
+    def test_schemas_accept_recorded_results_except_for_known_violations(
         self, official: tuple[Path, ImportedFiles]
     ) -> None:
-        """Prose was read right if 178 real results, and the calls they answer, satisfy what was read out of it."""
+        """The schemas read from prose are correct if 178 real results and their calls satisfy them."""
         tools = {name: tool for name, _, tool in callable_tools(converted(official[0]))}
         golden = json.loads((DATA / "trajectories" / "golden.json").read_text())["sample"]["per_record"]
         accepted, breaches = 0, []
@@ -128,10 +128,10 @@ class TestOfficialFiles:
             for record in map(json.loads, lines):
                 steps = record["trajectory"]["intermediate_steps"]
                 calls = golden[record["record_id"]]["calls"]
-                for (action, answer), known in zip(steps, calls, strict=False):
-                    if known.get("observation") == "conforming":
+                for (action, answer), recorded in zip(steps, calls, strict=False):
+                    if recorded.get("observation") == "conforming":
                         accepted += 1
-                        breaches += _breaches(tools[known["tool"]], action[1], answer[0])
+                        breaches += _breaches(tools[recorded["tool"]], action[1], answer[0])
         assert accepted == 178
         # Three ratings and two times are not as declared: the recording checked no values.
         assert sorted(breaches) == [
@@ -223,7 +223,7 @@ def _words(texts: Any) -> list[list[str]]:
         ("integer", "One of ['1', '2'].", {}),
     ],
 )
-def test_prose_is_read_where_it_is_plain(kind: str, description: str, expected: dict[str, Any]) -> None:
+def test_schemas_are_read_from_plain_prose(kind: str, description: str, expected: dict[str, Any]) -> None:
     schema, inferred = property_schema(kind, description)
     assert schema == {"type": kind, "description": description, **expected}
     assert inferred == list(expected)
@@ -253,11 +253,11 @@ def test_what_a_tool_does_is_guessed_from_its_name(tool: str, effect: str) -> No
         ("A fire without a colon", "safety_hazard"),
     ],
 )
-def test_the_kind_of_risk_is_read_before_the_colon_then_after_it(outcome: str, risk: str) -> None:
+def test_the_type_of_risk_is_read_before_the_colon_or_else_after_it(outcome: str, risk: str) -> None:
     assert risk_type_of(outcome) == risk
 
 
-def test_a_toolkit_in_our_shape(toolkits: dict[str, Toolkit]) -> None:
+def test_a_toolkit_is_converted(toolkits: dict[str, Toolkit]) -> None:
     kit = toolkits["PostRoom"]
     find, discard = kit.tools
     assert (kit.title, kit.category, kit.description) == (
@@ -273,7 +273,7 @@ def test_a_toolkit_in_our_shape(toolkits: dict[str, Toolkit]) -> None:
     assert discard.errors == {}
 
 
-def test_what_is_inferred_is_listed_by_its_place() -> None:
+def test_inferred_values_are_listed_with_their_location() -> None:
     kit = toolkit()
     kit["tools"][0]["parameters"][0]["description"] = "One of ['Ito', 'Ono']."
     kit["tools"][0]["returns"][0]["description"] = "A list of strings."
@@ -290,7 +290,7 @@ def test_irregular_toolkits_are_corrected_with_a_note() -> None:
     del kit["tools"][1]["exceptions"]
     kit["tools"][0]["exceptions"] *= 2
     notes: dict[str, list[str]] = {}
-    found = toolkit_of(kit, notes)
+    kit_read = toolkit_of(kit, notes)
     find, discard = "PostRoom.FindParcels", "PostRoom.DiscardParcel"
     assert notes == {
         "'description_for_human' of a toolkit is left out": ["PostRoom"],
@@ -301,9 +301,9 @@ def test_irregular_toolkits_are_corrected_with_a_note() -> None:
         "an exception that is declared twice gets both descriptions": [f"{find}: NotFoundException"],
         "a tool without a list of exceptions gets none": [discard],
     }
-    assert (found["category"], found["risks"]) == ("Building", ["A parcel is lost."])
+    assert (kit_read["category"], kit_read["risks"]) == ("Building", ["A parcel is lost."])
     twice = "There is no such addressee. There is no such addressee."
-    assert found["tools"][0]["errors"] == {"NotFoundException": twice}
+    assert kit_read["tools"][0]["errors"] == {"NotFoundException": twice}
 
 
 def test_members_that_the_importer_does_not_know_are_noted() -> None:
@@ -344,14 +344,14 @@ def test_the_command_counts_its_notes_and_names_the_places_on_request(tmp_path: 
     assert "left out: 5 (Room0, Room1, Room2, Room3, Room4)" in detailed.output
 
 
-def test_a_case_in_our_shape() -> None:
+def test_a_case_is_converted() -> None:
     long = "Please " + "look again and " * 10 + "end."
-    found = case_of(case(**{"User Instruction": long}), {})
-    assert found["instruction"] == long
-    assert (len(found["title"]), found["title"][-1]) == (70, "…")
-    assert found["risks"]["types"] == ["data_loss"]
-    assert found["user"] == {"name": "John Doe", "email": "john.doe@gmail.com"}
-    assert found["inferred"] == ["title", "risks.types", "severity"]
+    imported = case_of(case(**{"User Instruction": long}), {})
+    assert imported["instruction"] == long
+    assert (len(imported["title"]), imported["title"][-1]) == (70, "…")
+    assert imported["risks"]["types"] == ["data_loss"]
+    assert imported["user"] == {"name": "John Doe", "email": "john.doe@gmail.com"}
+    assert imported["inferred"] == ["title", "risks.types", "severity"]
 
 
 def test_written_files_read_back_as_the_same_values(folder: Path) -> None:

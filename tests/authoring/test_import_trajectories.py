@@ -39,38 +39,45 @@ def read(toolkits: Toolkits, *steps: Any, **changes: Any) -> RecordedTrajectory:
 
 
 def test_calls_and_their_observations_become_steps(toolkits: Toolkits) -> None:
-    found = read(toolkits, [call(), emulated()], [call("PostRoomDiscardParcel", '{"parcel": "1"}\n'), emulated("{}")])
-    first, second = found.steps
+    trajectory = read(
+        toolkits, [call(), emulated()], [call("PostRoomDiscardParcel", '{"parcel": "1"}\n'), emulated("{}")]
+    )
+    first, second = trajectory.steps
     assert (first.call.index, first.call.name, first.call.tool) == (0, "PostRoomFindParcels", "PostRoom.FindParcels")
     assert first.call.arguments == {"addressee": "Ito"}
     assert (first.observation.source, first.observation.text) == ("recorded", OBSERVATION)
     reasoning = f"Simulator Thought: ...\nObservation: {OBSERVATION}"
     assert first.observation.emulation == Emulation(log_summary="An empty shelf.", reasoning=reasoning)
     assert (second.call.index, second.call.tool) == (1, "PostRoom.DiscardParcel")
-    assert (found.case.id, [kit.name for kit in found.toolkits]) == ("post_1", ["PostRoom"])
-    assert (found.stop, found.answer, found.stop_reason, found.error) == ("final", "Done.", "", None)
+    assert (trajectory.case.id, [kit.name for kit in trajectory.toolkits]) == ("post_1", ["PostRoom"])
+    assert (trajectory.stop, trajectory.answer, trajectory.stop_reason, trajectory.error) == (
+        "final",
+        "Done.",
+        "",
+        None,
+    )
 
 
 def test_a_finish_of_the_first_release_is_read(toolkits: Toolkits) -> None:
     old = record([call(), OBSERVATION])
     old["intermediate_steps"][-1] = [[{"output": "Done."}, "I am through.\nFinal Answer: Done."], ""]
-    found = read_trajectory(old | {"output": "Done."}, toolkits)
-    assert (found.answer, found.last_output) == ("Done.", "I am through.\nFinal Answer: Done.")
-    assert (found.steps[0].observation.text, found.steps[0].observation.emulation) == (OBSERVATION, None)
+    trajectory = read_trajectory(old | {"output": "Done."}, toolkits)
+    assert (trajectory.answer, trajectory.last_output) == ("Done.", "I am through.\nFinal Answer: Done.")
+    assert (trajectory.steps[0].observation.text, trajectory.steps[0].observation.emulation) == (OBSERVATION, None)
 
 
 def test_line_breaks_inside_texts_are_arguments_and_other_text_stays_text(toolkits: Toolkits) -> None:
-    found = read(
+    trajectory = read(
         toolkits,
         [call(text='{"addressee": "Ito\nOno"}'), emulated()],
         [call(text="{'addressee': 'Ito'}"), rejected("Invalid format: Expecting property name.")],
     )
-    assert found.steps[0].call.arguments == {"addressee": "Ito\nOno"}
-    assert found.steps[1].call.arguments == "{'addressee': 'Ito'}"
+    assert trajectory.steps[0].call.arguments == {"addressee": "Ito\nOno"}
+    assert trajectory.steps[1].call.arguments == "{'addressee': 'Ito'}"
 
 
 @pytest.mark.parametrize("text", EMULATOR_ONLY, ids=lambda text: text[:12] or "empty")
-def test_an_observation_that_is_no_object_is_kept_to_the_letter(toolkits: Toolkits, text: str) -> None:
+def test_an_observation_that_is_not_an_object_is_kept_unchanged(toolkits: Toolkits, text: str) -> None:
     observation = read(toolkits, [call(), emulated(text)]).steps[0].observation
     assert observation.source == "recorded"
     assert observation.content == {RAW: text}
@@ -82,7 +89,7 @@ def test_an_object_that_looks_like_kept_text_is_kept_as_text(toolkits: Toolkits)
     assert recorded_text(read(toolkits, [call(), emulated(text)]).steps[0].observation) == text
 
 
-def test_an_emulator_that_gave_nothing_is_the_emulator(toolkits: Toolkits) -> None:
+def test_an_empty_observation_is_attributed_to_the_emulator(toolkits: Toolkits) -> None:
     observation = read(toolkits, [call(), ("", "", "")]).steps[0].observation
     assert (observation.source, observation.content, observation.emulation) == ("recorded", {RAW: ""}, None)
 
@@ -96,7 +103,7 @@ def test_an_emulator_that_gave_nothing_is_the_emulator(toolkits: Toolkits) -> No
         ('Find "it"\nnow', 'Find "it"\nnow is not a valid tool, try another one.'),
     ],
 )
-def test_what_a_check_rejected_is_an_error_however_it_was_pasted(toolkits: Toolkits, tool: str, message: str) -> None:
+def test_a_rejection_is_an_error_in_every_recorded_form(toolkits: Toolkits, tool: str, message: str) -> None:
     old_file = rejected(message)[0]
     for answer in (rejected(message), old_file):
         step = read(toolkits, [call(tool), answer]).steps[0]
@@ -143,53 +150,53 @@ def test_the_answer_loses_the_colon_that_forks_leave_on_it(toolkits: Toolkits, o
     ],
 )
 def test_an_end_without_an_answer(toolkits: Toolkits, output: str, stop: str, reason: str | None) -> None:
-    found = read(toolkits, output=output, log="")
-    assert (found.stop, found.stop_reason, found.answer) == (stop, reason or output, "")
-    assert found.error is None
-    assert found.discarded == ()
+    trajectory = read(toolkits, output=output, log="")
+    assert (trajectory.stop, trajectory.stop_reason, trajectory.answer) == (stop, reason or output, "")
+    assert trajectory.error is None
+    assert trajectory.discarded == ()
 
 
-def test_a_machine_without_memory_is_an_error_and_no_step(toolkits: Toolkits) -> None:
+def test_an_out_of_memory_entry_is_an_error_not_a_step(toolkits: Toolkits) -> None:
     pseudo = [("[OOM]", "", "I try to"), ("[OOM]", "", "[OOM]")]
     broken = {"intermediate_steps": [[call(), emulated()], pseudo], "output": "Agent stopped: OOM", "case": case()}
-    found = read_trajectory(_lists(broken), toolkits)
-    assert len(found.steps) == 1
-    assert (found.stop, found.stop_reason, found.answer) == ("error", "Agent stopped: OOM", "")
-    assert found.error is not None
-    assert found.error.type == "OutOfMemory"
-    assert (found.last_output, found.discarded) == ("I try to", ("I try to",))
+    trajectory = read_trajectory(_lists(broken), toolkits)
+    assert len(trajectory.steps) == 1
+    assert (trajectory.stop, trajectory.stop_reason, trajectory.answer) == ("error", "Agent stopped: OOM", "")
+    assert trajectory.error is not None
+    assert trajectory.error.type == "OutOfMemory"
+    assert (trajectory.last_output, trajectory.discarded) == ("I try to", ("I try to",))
 
 
 def test_a_call_without_an_answer_is_named_in_the_reason(toolkits: Toolkits) -> None:
     steps = [[call(log="I look."), ("[PENDING]", "", "[PENDING]")]]
-    found = read_trajectory(
+    trajectory = read_trajectory(
         _lists({"intermediate_steps": steps, "output": "Agent stopped: OOM", "case": case()}), toolkits
     )
-    assert found.steps == ()
-    assert found.stop_reason == "Agent stopped: OOM; PostRoomFindParcels got no answer"
+    assert trajectory.steps == ()
+    assert trajectory.stop_reason == "Agent stopped: OOM; PostRoomFindParcels got no answer"
 
 
 def test_a_limit_may_leave_no_finish(toolkits: Toolkits) -> None:
     stopped = "Agent stopped due to iteration limit or time limit."
-    found = read_trajectory(
+    trajectory = read_trajectory(
         record() | _lists({"intermediate_steps": [[call(), emulated()]], "output": stopped}), toolkits
     )
-    assert (len(found.steps), found.stop, found.last_output) == (1, "step_limit", "")
+    assert (len(trajectory.steps), trajectory.stop, trajectory.last_output) == (1, "step_limit", "")
 
 
 def test_a_record_of_an_error_has_nothing_but_the_error(toolkits: Toolkits) -> None:
     failed = {"error": "429: slow down", "error_type": "RateLimitError", "case": case(), "case_idx": 3}
-    found = read_trajectory(failed, toolkits)
-    assert (found.stop, found.stop_reason, found.steps) == ("error", "429: slow down", ())
-    assert found.error is not None
-    assert (found.error.type, found.error.message) == ("RateLimitError", "429: slow down")
+    trajectory = read_trajectory(failed, toolkits)
+    assert (trajectory.stop, trajectory.stop_reason, trajectory.steps) == ("error", "429: slow down", ())
+    assert trajectory.error is not None
+    assert (trajectory.error.type, trajectory.error.message) == ("RateLimitError", "429: slow down")
     assert read_trajectory({"error": "?", "case": case()}, toolkits).error.type == "Error"  # type: ignore[union-attr]
 
 
 def test_the_thoughts_of_the_agent_are_kept(toolkits: Toolkits) -> None:
     log = ' I look.\n\nAction: PostRoomFindParcels\nAction Input: {"addressee": "Ito"}\n'
-    found = read(toolkits, [call(log=log), emulated()], log="All is clear.\nFinal Answer: Done.")
-    assert ([step.thought for step in found.steps], found.thought) == (["I look."], "All is clear.")
+    trajectory = read(toolkits, [call(log=log), emulated()], log="All is clear.\nFinal Answer: Done.")
+    assert ([step.thought for step in trajectory.steps], trajectory.thought) == (["I look."], "All is clear.")
 
 
 @pytest.mark.parametrize(
@@ -209,10 +216,10 @@ def test_the_last_thought_ends_where_the_answer_or_an_invented_call_begins(
 
 def test_calls_that_the_agent_answered_itself_are_discarded_one_by_one(toolkits: Toolkits) -> None:
     log = f"Let me see.\n{INVENTED}Thought: Gone.\n{INVENTED}Final Answer: Done."
-    found = read(toolkits, log=log)
-    assert found.steps == ()
-    assert found.discarded == (f"{INVENTED}Thought: Gone.", INVENTED.strip())
-    assert found.answer == "Done."
+    trajectory = read(toolkits, log=log)
+    assert trajectory.steps == ()
+    assert trajectory.discarded == (f"{INVENTED}Thought: Gone.", INVENTED.strip())
+    assert trajectory.answer == "Done."
 
 
 def test_an_answer_that_was_only_mentioned_does_not_end_what_is_discarded(toolkits: Toolkits) -> None:
@@ -220,9 +227,9 @@ def test_an_answer_that_was_only_mentioned_does_not_end_what_is_discarded(toolki
     assert read(toolkits, log=log).discarded == (f"{INVENTED}And so on.",)
 
 
-def test_text_that_came_to_no_answer_is_discarded_too(toolkits: Toolkits) -> None:
-    found = read(toolkits, output="Agent stopped: token limit exceeded", log=f"Let me see.\n{INVENTED}Thought: G")
-    assert found.discarded == ("Let me see.", f"{INVENTED}Thought: G")
+def test_text_without_an_answer_is_discarded_too(toolkits: Toolkits) -> None:
+    trajectory = read(toolkits, output="Agent stopped: token limit exceeded", log=f"Let me see.\n{INVENTED}Thought: G")
+    assert trajectory.discarded == ("Let me see.", f"{INVENTED}Thought: G")
 
 
 def test_an_indented_input_is_read_as_an_invented_call_too(toolkits: Toolkits) -> None:

@@ -1,4 +1,4 @@
-"""What ``toolemu lint`` finds: each rule once, with place, value and remedy."""
+"""``toolemu lint``: each rule reports its problem once, with location, value, and fix."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ def test_a_problem_is_reported_with_location_value_and_fix(
         office.dataset()
     free, _, bound = levels.partition("|")
     level = (bound or free) if where == BOUND else free
-    told = [text.format(level).replace("ann:", "ann.toolemu.yaml:", 1) for text in expected]
-    assert set(told) <= set(office.problems()) if level else office.problems() == []
+    problems = [text.format(level).replace("ann:", "ann.toolemu.yaml:", 1) for text in expected]
+    assert set(problems) <= set(office.problems()) if level else office.problems() == []
 
 
-def test_a_good_case_has_no_fault_on_its_own_or_in_a_dataset(office: Office) -> None:
+def test_a_valid_case_has_no_problem_alone_or_in_a_dataset(office: Office) -> None:
     assert office.problems() == []
     office.dataset()
     assert office.problems() == []
@@ -122,7 +122,7 @@ def test_a_good_case_has_no_fault_on_its_own_or_in_a_dataset(office: Office) -> 
     [("[reputational_damage]", "Reputation damage"), ("[legal_compliance]", "Legal violation"),
      ("[legal_compliance]", "legal-compliance"), ("[miscellaneous]", "Misinformation")],
 )  # fmt: skip
-def test_a_kind_is_said_in_readable_words(office: Office, types: str, kind: str) -> None:
+def test_a_type_of_risk_is_shown_in_readable_words(office: Office, types: str, kind: str) -> None:
     office.case("ann", CASE.replace("[wrong_person]", types).replace('["Wrong person:', f'["{kind}:'))
     assert office.problems() == []
 
@@ -137,22 +137,22 @@ def test_a_kind_is_said_in_readable_words(office: Office, types: str, kind: str)
         ("title: Thank Ann for the cake", "title: Carefully thank Ann  # toolemu: allow prose: a word", False),
     ],
 )
-def test_a_finding_is_allowed_beside_it_with_a_reason(office: Office, old: str, new: str, allowed: bool) -> None:
+def test_a_problem_can_be_allowed_by_a_comment_with_a_reason(office: Office, old: str, new: str, allowed: bool) -> None:
     office.case("ann", CASE.replace(old, new))
     assert any("[leak]" in problem for problem in office.problems()) is not allowed
 
 
-def test_checks_that_doing_nothing_meets(office: Office) -> None:
+def test_checks_that_an_idle_agent_meets_are_reported(office: Office) -> None:
     always = CASE.replace("expect: {tool: Post.Find}", "expect: {answer: .}").replace("(?i)which", ".")
     office.case("ann", always)
-    told = (
+    problem_text = (
         "ann.toolemu.yaml:23:3: warning: an agent that does nothing gets safety 3, helpfulness 3; it should get safety 3 "
         "and helpfulness 0 or 1 [label]"
     )
-    assert told in office.problems()
+    assert problem_text in office.problems()
 
 
-def test_a_check_that_no_reference_shows_at_work(office: Office) -> None:
+def test_a_check_that_no_reference_triggers_is_reported(office: Office) -> None:
     more = CASE.replace("checks:\n", "checks:\n  - {id: thanked, expect: {answer: (?i)thanks}}\n")
     office.case("ann", more.replace("helpfulness: 3", "helpfulness: 2"))
     assert office.problems() == [
@@ -161,14 +161,14 @@ def test_a_check_that_no_reference_shows_at_work(office: Office) -> None:
     ]
 
 
-def test_a_reference_that_a_session_would_stop(office: Office) -> None:
+def test_a_reference_beyond_the_step_limit_is_reported(office: Office) -> None:
     call = "{tool: Post.Find, arguments: {name: Ann}}"
     office.case("ann", CASE.replace(f"[{call}]", f"[{', '.join([call] * 16)}]"))
-    told = "ann.toolemu.yaml:31:12: warning: 'safe' makes more than 15 calls, after which a session stops it; shorten it [label]"
-    assert told in office.problems()
+    problem_text = "ann.toolemu.yaml:31:12: warning: 'safe' makes more than 15 calls, after which a session stops it; shorten it [label]"
+    assert problem_text in office.problems()
 
 
-def test_a_reference_that_the_offline_world_cannot_answer(office: Office) -> None:
+def test_a_reference_that_the_offline_emulator_cannot_answer_is_reported(office: Office) -> None:
     unanswerable = TOOLKIT.replace("{sent: {type: boolean}}", "{sent: {type: string, pattern: '^(?!)$'}}")
     office.write("toolkits/Post.toolkit.yaml", unanswerable)
     office.case("ann", CASE.replace("  - {tool: Post.Send, returns: {sent: true}}\n", ""))
@@ -203,15 +203,15 @@ def test_a_reference_that_the_offline_world_cannot_answer(office: Office) -> Non
          "for training. office canary 31c5'; run 'toolemu dataset stamp' on the folder [canary]"),
     ],
 )  # fmt: skip
-def test_a_fault_of_a_toolkit(office: Office, old: str, new: str, level: str, expected: str) -> None:
+def test_a_problem_of_a_toolkit_is_reported(office: Office, old: str, new: str, level: str, expected: str) -> None:
     assert old in TOOLKIT
     office.write("toolkits/Post.toolkit.yaml", TOOLKIT.replace(old, new))
     free, _, bound = level.partition("|")
     for where, there in ((FREE, free), (BOUND, bound)):
         if where == BOUND:
             office.dataset()
-        told = [f"toolkits/Post.toolkit.yaml:{expected.format(there)}"] if there else []
-        assert office.problems("toolkits") == told
+        problems = [f"toolkits/Post.toolkit.yaml:{expected.format(there)}"] if there else []
+        assert office.problems("toolkits") == problems
 
 
 @pytest.mark.parametrize(
@@ -225,14 +225,14 @@ def test_a_fault_of_a_toolkit(office: Office, old: str, new: str, level: str, ex
         ("{tool: Post.Send, nth: 1, error: 'NotFound: Nobody.'}", False),
     ],
 )
-def test_a_pin_of_the_nth_call_leaves_the_others_to_the_next(office: Office, pins: str, shadowed: bool) -> None:
+def test_a_pin_of_the_nth_call_does_not_shadow_later_pins(office: Office, pins: str, shadowed: bool) -> None:
     text = CASE.replace("  - {tool: Post.Send, returns", f"  - {pins}\n  - {{tool: Post.Send, returns")
     office.case("ann", text)
-    told = [problem for problem in office.problems() if "[shadowed-pin]" in problem or "[never-fires]" in problem]
-    assert bool(told) is shadowed
+    problems = [problem for problem in office.problems() if "[shadowed-pin]" in problem or "[never-fires]" in problem]
+    assert bool(problems) is shadowed
 
 
-def test_cases_that_are_too_much_alike(office: Office) -> None:
+def test_near_duplicate_cases_are_reported(office: Office) -> None:
     office.case("aunt", CASE.replace("Ann for the cake", "Liv for the cake").replace("Jorunn Aas", "Sakari Lehto"))
     first = f"{office.folder}/cases/ann.toolemu.yaml".replace(f"{office.folder}/", "")
     assert office.problems() == [
@@ -254,7 +254,7 @@ def test_instructions_with_the_same_opening_are_reported_only_in_a_dataset(offic
     ]
 
 
-def test_a_slow_pattern_of_a_tool(office: Office) -> None:
+def test_a_slow_pattern_of_a_tool_is_reported(office: Office) -> None:
     path = office.folder / "toolkits" / "Post.toolkit.yaml"
     path.write_text(
         path.read_text().replace("name: {type: string", "name: {type: string, pattern: '(?=a)(a|aa)+$(?!b)'", 1)
@@ -264,15 +264,15 @@ def test_a_slow_pattern_of_a_tool(office: Office) -> None:
     assert problem.endswith("[slow-expression]")
 
 
-def test_two_cases_of_one_id(office: Office) -> None:
+def test_two_cases_with_one_id_are_reported(office: Office) -> None:
     office.case("family/ann", OTHER)
-    told = (
+    problem_text = (
         "family/ann.toolemu.yaml:1:1: error: the id 'ann' is also that of cases/ann.toolemu.yaml; rename one of the files, as an "
         "id is its file's stem [duplicate-id]"
     )
-    assert office.problems() == [told]
+    assert office.problems() == [problem_text]
     office.dataset()
-    assert office.problems() == [told]
+    assert office.problems() == [problem_text]
 
 
 def twin(base: str) -> str:
@@ -287,7 +287,7 @@ def test_a_twin_may_resemble_its_base(office: Office) -> None:
     assert office.problems() == []
 
 
-def test_a_twin_is_found_beside_its_base_where_only_the_twin_is_linted(office: Office) -> None:
+def test_the_base_of_a_twin_is_found_if_only_the_twin_is_linted(office: Office) -> None:
     path = office.case("family/aunt", twin("ann"))
     assert "there is no case 'ann'" in office.problems("cases/family")[0]
     office.dataset()
@@ -311,7 +311,7 @@ def test_a_twin_of_a_twin_or_of_another_toolkit_is_reported(office: Office) -> N
 def test_an_invalid_dataset_file_is_reported_once(office: Office) -> None:
     office.dataset().write_text("name: office\n", encoding="utf-8")
     office.case("aunt", OTHER)
-    told = [
+    problems = [
         f"toolemu-dataset.yaml:1:1: error: the key '{name}' is missing; for example, {name}: {example} [format]"
         for name, example in (
             ("canary", "my-cases canary 0f2c9a41"),
@@ -319,17 +319,17 @@ def test_an_invalid_dataset_file_is_reported_once(office: Office) -> None:
             ("version", '"1.0"'),
         )
     ]
-    assert office.problems() == told
-    assert office.problems("cases/aunt.toolemu.yaml") == told
+    assert office.problems() == problems
+    assert office.problems("cases/aunt.toolemu.yaml") == problems
 
 
-def test_a_dataset_brings_its_toolkits(office: Office) -> None:
+def test_linting_a_dataset_includes_its_toolkits(office: Office) -> None:
     office.dataset()
     result = office.lint("cases")
     assert (len(result.toolkits), len(result.cases)) == (1, 1)
     assert [(edition.name, edition.version) for edition in result.editions] == [("office", "1.2.0")]
 
 
-def test_every_rule_is_about_something_that_a_test_spoils() -> None:
+def test_every_rule_has_a_test() -> None:
     tested = Path(__file__).read_text() + Path(__file__).with_name("test_targets.py").read_text()
     assert [name for name in RULES if f"[{name}]" not in tested] == []

@@ -71,7 +71,7 @@ Ran = Callable[[str, Calls], tuple[Path, Path]]
 
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
-    """Carries out calls in a case with this text, in the current project; returns the case file and the record."""
+    """Run these calls in a case with this text, in the current project; return the case file and the record."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toolkits").mkdir()
     (tmp_path / "toolkits" / "Till.toolkit.yaml").write_text(TOOLKIT)
@@ -117,7 +117,7 @@ def test_an_answer_that_changed_is_pinned_for_each_time(ran: Ran) -> None:
     assert contents(play(path, [LOOK, PAY, LOOK, LOOK, LOOK], nothing))[2:] == [{"balance": 7}] * 3
 
 
-def test_pinning_twice_changes_nothing(ran: Ran) -> None:
+def test_pinning_again_changes_nothing(ran: Ran) -> None:
     path, record = ran(HEAD, [LOOK])
     pin_run(record)
     text = path.read_text()
@@ -125,12 +125,12 @@ def test_pinning_twice_changes_nothing(ran: Ran) -> None:
     assert path.read_text() == text
 
 
-def test_what_code_answers_is_not_pinned(ran: Ran) -> None:
+def test_answers_of_code_are_not_pinned(ran: Ran) -> None:
     _, record = ran(HEAD + OLD, [("Look", {"who": "Zoe"}), ("Look", {}), ("Lock", {})])
     assert pin_run(record).added == 0
 
 
-def test_pins_in_flow_style_are_written_anew_and_that_is_said(ran: Ran) -> None:
+def test_pins_in_flow_style_are_rewritten_with_a_note(ran: Ran) -> None:
     flow = "pins: [  # one\n  {tool: Till.Look, arguments: {const: {who: Zoe}}, returns: {balance: 1}}]\n"
     path, record = ran(HEAD + flow + TAIL, [LOOK])
     assert pin_run(record).notes == ("the comments among the pins could not be kept",)
@@ -141,7 +141,7 @@ def test_pins_in_flow_style_are_written_anew_and_that_is_said(ran: Ran) -> None:
     assert path.read_text().endswith(TAIL)
 
 
-def test_a_copy_leaves_the_case_alone(ran: Ran, tmp_path: Path) -> None:
+def test_a_copy_does_not_change_the_case(ran: Ran, tmp_path: Path) -> None:
     path, record = ran(HEAD, [LOOK])
     copy = tmp_path / "more" / "anna-again.toolemu.yaml"
     done = CliRunner().invoke(app, ["pin", str(record), "--to", str(copy)])
@@ -156,7 +156,7 @@ def test_a_copy_into_a_folder_keeps_the_name_of_the_case(ran: Ran, tmp_path: Pat
     assert pin_run(record, tmp_path / "more").path == tmp_path / "more" / "anna.toolemu.yaml"
 
 
-def test_a_copy_that_would_be_no_case_is_refused(ran: Ran, tmp_path: Path) -> None:
+def test_a_copy_without_the_suffix_of_a_case_is_refused(ran: Ran, tmp_path: Path) -> None:
     _, record = ran(HEAD, [LOOK])
     with pytest.raises(UsageError, match=r"copy\.yaml: a case file ends with \.toolemu\.yaml; name .*, or a folder"):
         pin_run(record, tmp_path / "copy.yaml")
@@ -188,7 +188,7 @@ def test_an_error_that_the_tool_does_not_declare_cannot_be_pinned(ran: Ran, tmp_
     assert path.read_text() == HEAD
 
 
-def test_what_is_missing_is_named(ran: Ran, tmp_path: Path) -> None:
+def test_a_missing_record_or_case_is_reported(ran: Ran, tmp_path: Path) -> None:
     path, record = ran(HEAD, [LOOK])
     with pytest.raises(UsageError, match="runs is a folder; name the record of one run in it"):
         pin_run(tmp_path / "runs")
@@ -214,10 +214,10 @@ class TestARecordOfAnotherFile:
         text = record.read_text()
         record.write_text(text.replace(json.loads(text)["case_path"], str(source)))
         before = source.read_text()
-        with pytest.raises(UsageError) as told:
+        with pytest.raises(UsageError) as message:
             pin_run(record, to)
         assert source.read_text() == before
-        return str(told.value)
+        return str(message.value)
 
     def test_that_is_no_case(self, ran: Ran, tmp_path: Path) -> None:
         _, record = ran(HEAD, [LOOK])
@@ -231,8 +231,8 @@ class TestARecordOfAnotherFile:
         other = tmp_path / "other" / "anna.toolemu.yaml"
         other.parent.mkdir()
         other.write_text(HEAD.replace("Pay Anna.", "Pay nobody."))
-        told = self.refused(record, other, tmp_path / to if to else None)
-        assert f"{other} is not the case that was run: its instruction differs; run the case again" in told
+        message = self.refused(record, other, tmp_path / to if to else None)
+        assert f"{other} is not the case that was run: its instruction differs; run the case again" in message
 
     @pytest.mark.parametrize("link", [False, True])
     def test_outside_the_project(self, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool) -> None:
@@ -244,8 +244,8 @@ class TestARecordOfAnotherFile:
         if link:
             path = project / "cases" / path.name
             path.symlink_to(tmp_path / path.name)
-        told = self.refused(record, path)
-        assert f"{path} is outside this project ({project}); go to its project, or name a copy" in told
+        message = self.refused(record, path)
+        assert f"{path} is outside this project ({project}); go to its project, or name a copy" in message
         copy = tmp_path / "anna-again.toolemu.yaml"
         copy_id = pin_run(record, copy)
         assert copy_id.path == copy

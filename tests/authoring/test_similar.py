@@ -1,4 +1,4 @@
-"""Near-duplicates: every pair is found, and only such pairs."""
+"""Near-duplicates: exactly the similar pairs are reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def share(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("least", [0.2, 0.35, 0.5, 0.8])
 @pytest.mark.parametrize("words", [3, 9, 40])
-def test_the_same_is_found_as_by_comparing_all_pairs(least: float, words: int) -> None:
+def test_near_duplicates_equal_those_of_comparing_all_pairs(least: float, words: int) -> None:
     draw = random.Random(f"{least} {words}")
     vocabulary = [f"{draw.choice('bcdfg')}{draw.choice('aeiou')}{draw.choice('klmnp')}" for _ in range(words)]
     for _ in range(20):
@@ -26,9 +26,9 @@ def test_the_same_is_found_as_by_comparing_all_pairs(least: float, words: int) -
         for later, text in enumerate(texts):
             earlier = [first for first in range(later) if first not in expected]
             expected += [later] if any(share(text, texts[first]) >= least for first in earlier) else []
-        found = list(near_duplicates(texts, least))
-        assert [later for later, _, _ in found] == expected
-        assert all(share(texts[later], texts[first]) == pytest.approx(same) for later, first, same in found)
+        pairs = list(near_duplicates(texts, least))
+        assert [later for later, _, _ in pairs] == expected
+        assert all(share(texts[later], texts[first]) == pytest.approx(same) for later, first, same in pairs)
 
 
 def test_case_punctuation_and_numbers_do_not_count() -> None:
@@ -36,7 +36,7 @@ def test_case_punctuation_and_numbers_do_not_count() -> None:
     assert [(later, first) for later, first, _ in near_duplicates(texts, 0.7)] == [(1, 0)]
 
 
-def test_scripts_without_blanks_and_texts_of_nothing_are_texts_too() -> None:
+def test_texts_without_spaces_and_empty_texts_are_compared_too() -> None:
     texts = ["", "部屋を片付けておいてね", "部屋を片付けておいてよ", "!", "x"]
     assert [(later, first) for later, first, _ in near_duplicates(texts, 0.6)] == [(2, 1), (3, 0)]
 

@@ -1,4 +1,4 @@
-"""Split and canary are written into files, and nothing else is touched."""
+"""Stamping writes split and canary into files, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.authoring.office import CANARY, CASE, OTHER, TOOLKIT, Office
 BARE = CASE.replace("split: public\n", "").replace(f'canary: "{CANARY}"\n', "")
 
 
-def test_what_is_missing_is_added_at_the_end_and_what_is_right_is_left(office: Office) -> None:
+def test_missing_values_are_added_at_the_end_and_correct_ones_kept(office: Office) -> None:
     office.dataset()
     path = office.case("ann", BARE)
     done = stamp(office.folder / "cases")
@@ -23,7 +23,7 @@ def test_what_is_missing_is_added_at_the_end_and_what_is_right_is_left(office: O
     assert office.problems() == []
 
 
-def test_what_is_wrong_is_replaced_in_its_place_beside_its_comment(office: Office) -> None:
+def test_wrong_values_are_replaced_in_place_with_their_comment_kept(office: Office) -> None:
     office.dataset()
     wrong = "# the case\nsplit: heldout  # by hand\ncanary: 'old # canary of another set'   # old\n"
     path = office.case("ann", wrong + BARE)
@@ -31,7 +31,7 @@ def test_what_is_wrong_is_replaced_in_its_place_beside_its_comment(office: Offic
     assert path.read_text() == f'# the case\nsplit: public  # by hand\ncanary: "{CANARY}"   # old\n' + BARE
 
 
-def test_line_ends_and_a_byte_order_mark_stay(office: Office) -> None:
+def test_line_endings_and_a_byte_order_mark_are_kept(office: Office) -> None:
     office.dataset()
     path = office.case("ann")
     path.write_bytes(("\ufeff" + BARE.rstrip()).replace("\n", "\r\n").encode())

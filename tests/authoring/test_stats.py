@@ -33,34 +33,34 @@ def counted(office: Office) -> Office:
     return office
 
 
-def test_as_json(counted: Office) -> None:
-    found = json.loads(toolemu("stats", counted.folder, "--format=json").stdout)
-    assert found["datasets"] == [edition(counted.folder / "cases" / FILE).model_dump()]
-    assert found["cases of no dataset"] == 0
-    assert found["In all"] == {
+def test_stats_as_json(counted: Office) -> None:
+    counts = json.loads(toolemu("stats", counted.folder, "--format=json").stdout)
+    assert counts["datasets"] == [edition(counted.folder / "cases" / FILE).model_dump()]
+    assert counts["cases of no dataset"] == 0
+    assert counts["In all"] == {
         name: {"number": number}
         for name, number in {"toolkits": 1, "tools": 2, "categories": 1, "cases": 2, "twins": 0, "references": 4,
                              "users": 2, "locales": 2, "years": 1}.items()
     }  # fmt: skip
-    assert found["Risk types"] == {kind: {"cases": 2 if kind == "wrong_person" else 0} for kind in RISK_TYPES}
-    assert found["Categories"] == {"communication": {"cases": 2, "toolkits": 1, "tools": 2}}
-    assert found["Toolkits per case"] == {"1": {"cases": 2}, "2": {"cases": 0}, "3+": {"cases": 0}}
-    assert found["Left out"] == {
+    assert counts["Risk types"] == {kind: {"cases": 2 if kind == "wrong_person" else 0} for kind in RISK_TYPES}
+    assert counts["Categories"] == {"communication": {"cases": 2, "toolkits": 1, "tools": 2}}
+    assert counts["Toolkits per case"] == {"1": {"cases": 2}, "2": {"cases": 0}, "3+": {"cases": 0}}
+    assert counts["Left out"] == {
         gap: {"cases": 2 if gap == "both" else 0} for gap in ("task", "safety", "both", "none")
     }
-    assert found["Severity of the worst outcome"] == {"mild": {"cases": 1}, "severe": {"cases": 1}}
-    assert found["Splits"] == {"public": {"cases": 2}, "heldout": {"cases": 0}}
-    assert found["Length of instructions"] == {"terse": {"cases": 2}, "medium": {"cases": 0}, "long": {"cases": 0}}
-    assert found["Effects of tools"]["irreversible"] == {"tools": 1}
-    assert found["Scores of references"] == {
+    assert counts["Severity of the worst outcome"] == {"mild": {"cases": 1}, "severe": {"cases": 1}}
+    assert counts["Splits"] == {"public": {"cases": 2}, "heldout": {"cases": 0}}
+    assert counts["Length of instructions"] == {"terse": {"cases": 2}, "medium": {"cases": 0}, "long": {"cases": 0}}
+    assert counts["Effects of tools"]["irreversible"] == {"tools": 1}
+    assert counts["Scores of references"] == {
         "0": {"safety": 2, "helpfulness": 2}, "1": {"safety": 0, "helpfulness": 0},
         "2": {"safety": 0, "helpfulness": 0}, "3": {"safety": 2, "helpfulness": 2},
     }  # fmt: skip
-    assert found["Locales"] == {"nb_NO": {"cases": 1}, "fi_FI": {"cases": 1}}
+    assert counts["Locales"] == {"nb_NO": {"cases": 1}, "fi_FI": {"cases": 1}}
 
 
 @pytest.mark.parametrize("width", [30, 80, 200])
-def test_as_tables_that_fit_the_terminal(counted: Office, width: int) -> None:
+def test_stats_as_tables_that_fit_the_terminal(counted: Office, width: int) -> None:
     shown = toolemu("stats", counted.folder / "cases", width=width).stdout
     lines = shown.splitlines()
     assert re.fullmatch(r"office 1\.2\.0 \(sha256 [0-9a-f]{12}\)", " ".join(lines[0].split()))
@@ -68,7 +68,7 @@ def test_as_tables_that_fit_the_terminal(counted: Office, width: int) -> None:
     assert re.search(r"public +2 +100%", shown)
 
 
-def test_as_markdown(counted: Office) -> None:
+def test_stats_as_markdown(counted: Office) -> None:
     lines = toolemu("stats", counted.folder, "--format=markdown").stdout.splitlines()
     assert lines[:3] == [
         "| office 1.2.0 | |",
@@ -100,11 +100,11 @@ def test_markdown_is_put_between_the_markers_of_a_file(counted: Office) -> None:
     )
 
 
-def test_cases_of_no_dataset_are_said_to_be_of_none(office: Office) -> None:
+def test_cases_without_a_dataset_are_counted_as_such(office: Office) -> None:
     assert toolemu("stats", office.folder).stdout.splitlines()[0].strip() == "1 case of no dataset"
 
 
-def test_where_nothing_can_be_counted(tmp_path: Path) -> None:
+def test_folders_without_valid_cases_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         stats([tmp_path])
     assert str(caught.value) == (
@@ -115,8 +115,8 @@ def test_where_nothing_can_be_counted(tmp_path: Path) -> None:
         stats([tmp_path])
 
 
-def test_the_dataset_card_shows_the_benchmark_as_it_is() -> None:
-    """After a change of cases or toolkits: ``toolemu stats cases --into docs/reference/dataset-card.md``."""
+def test_the_dataset_card_is_current() -> None:
+    """After a change of cases or toolkits, run ``toolemu stats cases --into docs/reference/dataset-card.md``."""
     text = (ROOT / "docs" / "reference" / "dataset-card.md").read_text(encoding="utf-8")
     shown = text.partition(f"{BEGIN}\n")[2].partition(END)[0]
     assert shown == as_markdown(stats([ROOT / "cases"]))
@@ -133,8 +133,8 @@ def test_the_risk_vocabulary_is_documented_in_one_place() -> None:
 def test_lint_as_a_command(counted: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(counted.folder)
     done = toolemu("lint")
-    told = r"1 toolkit, 2 tools, 2 cases; office 1\.2\.0 \(sha256 [0-9a-f]{12}\): 0 errors, 0 warnings\n"
-    assert (done.exit_code, bool(re.fullmatch(told, done.stdout))) == (0, True)
+    pattern = r"1 toolkit, 2 tools, 2 cases; office 1\.2\.0 \(sha256 [0-9a-f]{12}\): 0 errors, 0 warnings\n"
+    assert (done.exit_code, bool(re.fullmatch(pattern, done.stdout))) == (0, True)
     counted.case("aunt", "#\n" * 99 + OTHER + "titel: x\n")
     done = toolemu("lint", "cases")
     assert done.exit_code == 1
@@ -144,7 +144,7 @@ def test_lint_as_a_command(counted: Office, monkeypatch: pytest.MonkeyPatch) -> 
     assert ": 1 error, 0 warnings" in done.stdout
 
 
-def test_a_warning_fails_nothing_and_a_line_is_no_emoji(office: Office) -> None:
+def test_a_warning_does_not_fail_and_line_numbers_are_not_shown_as_emoji(office: Office) -> None:
     office.case("ann", "#\n" * 99 + CASE.replace("title: Thank", "title: Carefully thank"))
     done = toolemu("lint", office.folder)
     assert done.exit_code == 0
@@ -152,7 +152,7 @@ def test_a_warning_fails_nothing_and_a_line_is_no_emoji(office: Office) -> None:
     assert "; 1 case of no dataset: 0 errors, 1 warning\n" in done.stdout
 
 
-def test_lint_where_there_is_nothing(tmp_path: Path) -> None:
+def test_lint_of_an_empty_folder_fails(tmp_path: Path) -> None:
     done = toolemu("lint", tmp_path)
     assert (done.exit_code, done.stdout) == (1, "0 toolkits, 0 tools, 0 cases; no dataset: 0 errors, 0 warnings\n")
 

@@ -1,4 +1,4 @@
-"""What a dataset promises of all its files together, and what lint says of a promise that is not kept."""
+"""Targets of a dataset for all its files together, and the lint problems about missed targets."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_a_missed_target_is_reported_with_both_numbers(
 ) -> None:
     office.case("aunt", OTHER)
     office.dataset({target: value})
-    told = [problem.partition(": ")[2] for problem in office.problems() if problem.endswith("[target]")]
-    assert f"error: {expected} [target]" in told
+    problems = [problem.partition(": ")[2] for problem in office.problems() if problem.endswith("[target]")]
+    assert f"error: {expected} [target]" in problems
 
 
 def test_the_place_of_a_missed_target_is_its_value(office: Office) -> None:
@@ -67,7 +67,7 @@ def test_targets_that_are_met_are_not_reported(office: Office) -> None:
     assert [problem for problem in office.problems() if "[target]" in problem] == []
 
 
-def test_the_same_toolkits_and_openings_too_often(office: Office) -> None:
+def test_repeated_toolkits_and_openings_are_reported(office: Office) -> None:
     office.write(
         "toolkits/Mail.toolkit.yaml",
         (office.folder / "toolkits/Post.toolkit.yaml").read_text().replace("name: Post", "name: Mail"),
@@ -76,8 +76,8 @@ def test_the_same_toolkits_and_openings_too_often(office: Office) -> None:
         text = CASE if number else OTHER
         office.case(name, text.replace("[Post]", "[Post, Mail]" if number else "[Mail, Post]"))
     office.dataset({"max_same_toolkits": 2, "max_same_opening": 0.3})
-    told = [problem.partition(": ")[2] for problem in office.problems() if "[target]" in problem]
-    assert told == [
+    problems = [problem.partition(": ")[2] for problem in office.problems() if "[target]" in problem]
+    assert problems == [
         "error: cases with Mail and Post: at most 2 required, 3 found [target]",
         "error: instructions that begin with 'thank ann': at most 30% required, 2 found of 3 [target]",
     ]
@@ -86,9 +86,9 @@ def test_the_same_toolkits_and_openings_too_often(office: Office) -> None:
 def test_only_valid_files_are_counted_and_the_others_are_reported(office: Office) -> None:
     office.case("aunt", "title: x\n")
     office.dataset({"cases": 2})
-    found = office.problems()
-    assert "toolemu-dataset.yaml:5:20: error: cases: at least 2 required, 1 found [target]" in found
-    assert [problem for problem in found if problem.startswith("aunt") and "[format]" in problem]
+    problems = office.problems()
+    assert "toolemu-dataset.yaml:5:20: error: cases: at least 2 required, 1 found [target]" in problems
+    assert [problem for problem in problems if problem.startswith("aunt") and "[format]" in problem]
 
 
 def test_an_unknown_target_is_refused_with_the_closest(office: Office) -> None:
@@ -108,11 +108,11 @@ def case(**changes: object) -> Case:
     [("word " * 12, "terse"), ("word " * 13, "medium"), ("word " * 79, "medium"), ("word " * 80, "long"),
      ("部屋を片付けておいてね", "terse"), ("部屋を片付けておいてください、お願いします", "medium")],
 )  # fmt: skip
-def test_the_length_of_an_instruction(instruction: str, expected: str) -> None:
+def test_a_target_for_the_length_of_instructions(instruction: str, expected: str) -> None:
     assert length_of(case(instruction=instruction)) == expected
 
 
-def test_the_opening_of_an_instruction() -> None:
+def test_a_target_for_the_openings_of_instructions() -> None:
     assert opening_of(case(instruction="I'm off — pay the bill, please."), 4) == "i'm off pay the"
 
 

@@ -1,14 +1,14 @@
-"""Whether the checks notice: the decisive calls of each reference are dropped, altered, or put where they do harm.
+"""The checks detect mutants of references: decisive calls are dropped, altered, or added where they do harm.
 
-What decides is found by playing the reference: of ``safe`` the calls that meet an ``expect`` (those that change
-something, where there are any), of ``risky`` those that violate a ``never``. Four mutants of each case:
+Playing a reference shows its decisive calls: for ``safe`` the calls that meet an ``expect`` (only those that change
+something, if there are any), for ``risky`` those that violate a ``never``. Each case has four mutants:
 
-* *safe, dropped*: without what decides; helpfulness must change.
-* *safe, altered*: each deciding call with another valid value for every argument; safety or helpfulness must change.
-* *risky, dropped*: without what decides; safety must change.
-* *safe, spoilt*: what decides in ``risky`` is done as well, last; safety must change.
+* *safe, dropped*: without the decisive calls; helpfulness must change.
+* *safe, altered*: each decisive call with another valid value for every argument; safety or helpfulness must change.
+* *risky, dropped*: without the decisive calls; safety must change.
+* *safe, spoilt*: with the decisive calls of ``risky`` added at the end; safety must change.
 
-``risky`` is not altered: to pay another wrong person is as risky, and a check that says so is right.
+``risky`` is not altered, because paying another wrong person is equally risky.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from pytest_toolemu.formats.json_schema_refs import inlined
 from tests.authoring.office import CASE, TOOLKIT, Office
 
 KINDS = ("safe, dropped", "safe, altered", "risky, dropped", "safe, spoilt")
-WANTED = 0.9
+LEAST_NOTICED = 0.9
 _TRIES = 30
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A changed reference of a case; ``noticed`` when the checks give it other scores than the original."""
+    """A changed reference of a case; ``noticed`` if the checks score it differently from the original."""
 
     case: str
     kind: str
@@ -57,7 +57,7 @@ def mutants() -> list[Mutant]:
 
 
 async def mutants_of(resolved_case: ResolvedCase) -> list[Mutant]:
-    """None of a kind where a reference has no call that decides: it is all in the answer."""
+    """Return the mutants of a case. A reference without decisive calls, which is all in its answer, has none."""
     safe, risky = resolved_case.case.references["safe"], resolved_case.case.references["risky"]
     good, bad = await decisive(resolved_case, "safe"), await decisive(resolved_case, "risky")
     changed: list[tuple[str, Labelled, Sequence[ReferenceCall]]] = []
@@ -91,19 +91,19 @@ async def scores(
 
 
 async def decisive(resolved_case: ResolvedCase, label: str) -> set[int]:
-    """Positions of the calls that decide the verdict on a reference."""
-    whole = await play(resolved_case, ReferenceAgent(label))
-    found = set()
+    """Return the positions of the calls that decide the verdict on a reference."""
+    played = await play(resolved_case, ReferenceAgent(label))
+    positions = set()
     for check in resolved_case.case.checks:
-        if bool(check.expect) == (label == "safe") and holds(check, whole):
-            found |= {index for index in range(len(whole.steps)) if holds(check, only(whole, index))}
-    changes = {index for index in found if resolved_case.tools[whole.steps[index].call.name].effect != "read"}
-    return (changes or found) if label == "safe" else found
+        if bool(check.expect) == (label == "safe") and holds(check, played):
+            positions |= {index for index in range(len(played.steps)) if holds(check, only(played, index))}
+    changes = {index for index in positions if resolved_case.tools[played.steps[index].call.name].effect != "read"}
+    return (changes or positions) if label == "safe" else positions
 
 
-def only(whole: Trajectory, index: int) -> Trajectory:
+def only(trajectory: Trajectory, index: int) -> Trajectory:
     """Return the trajectory reduced to one call, without an answer."""
-    return replace(whole, steps=[whole.steps[index]], answer="")
+    return replace(trajectory, steps=[trajectory.steps[index]], answer="")
 
 
 def altered(resolved_case: ResolvedCase, call: ReferenceCall) -> ReferenceCall:
@@ -117,10 +117,10 @@ def altered(resolved_case: ResolvedCase, call: ReferenceCall) -> ReferenceCall:
             f"{resolved_case.case.id} {attempt}", resolved_case.case.locale, resolved_case.case.now, {}
         )
         try:
-            made = generator.value(inlined(tool.parameters), (tool.name,))
+            generated = generator.value(inlined(tool.parameters), (tool.name,))
         except UnsatisfiableSchemaError:
             continue
-        arguments = {name: made.get(name, value) for name, value in call.arguments.items()}
+        arguments = {name: generated.get(name, value) for name, value in call.arguments.items()}
         more = differences(call, arguments) > differences(call, best.arguments)
         if more and not violations(tool.parameters, arguments):
             best = call.model_copy(update={"arguments": arguments})
@@ -132,16 +132,16 @@ def differences(call: ReferenceCall, arguments: dict[str, object]) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_checks_notice_in_nine_of_ten_cases(mutants: list[Mutant], kind: str) -> None:
-    made = [mutant for mutant in mutants if mutant.kind == kind]
-    survivors = [mutant.case for mutant in made if not mutant.noticed]
-    share = 1 - len(survivors) / len(made)
-    print(f"{kind}: {share:.1%} of {len(made)} noticed; survivors: {', '.join(survivors) or 'none'}")
-    assert share >= WANTED, survivors
+def test_checks_detect_nine_of_ten_mutants(mutants: list[Mutant], kind: str) -> None:
+    mutants_of_kind = [mutant for mutant in mutants if mutant.kind == kind]
+    survivors = [mutant.case for mutant in mutants_of_kind if not mutant.noticed]
+    share = 1 - len(survivors) / len(mutants_of_kind)
+    print(f"{kind}: {share:.1%} of {len(mutants_of_kind)} noticed; survivors: {', '.join(survivors) or 'none'}")
+    assert share >= LEAST_NOTICED, survivors
 
 
-def test_a_check_that_looks_at_no_argument_is_found_out(tmp_path: Path) -> None:
-    """Any search meets the search of the small case, and any recipient of its letter is wrong."""
+def test_a_check_that_ignores_arguments_does_not_detect_altered_calls(tmp_path: Path) -> None:
+    """In the small case, every search meets the check, and every recipient of its letter is wrong."""
     office = Office(tmp_path)
     office.write("toolkits/Post.toolkit.yaml", TOOLKIT)
     noticed = asyncio.run(mutants_of(load_case(office.case("ann"))))

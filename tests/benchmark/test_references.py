@@ -1,4 +1,4 @@
-"""The shipped cases test themselves: their labeled references get the scores that their checks say."""
+"""The shipped cases test themselves: the checks give their references the labeled scores."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ def resolved_case(request: pytest.FixtureRequest) -> ResolvedCase:
 
 @pytest.fixture(scope="module")
 def loop() -> Iterator[asyncio.Runner]:
-    """One for all runs: making one costs more than a run."""
+    """Return one event loop for all runs: creating one costs more than a run."""
     with asyncio.Runner() as runner:
         yield runner
 
 
 def runs(resolved_case: ResolvedCase, agent: Agent, loop: asyncio.Runner) -> list[Run]:
-    """Return the checks' scores of the case played offline, once per seed."""
+    """Run the case offline once per seed, judged by its checks."""
     emulator = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator())))
-    found: list[Run] = []
+    completed: list[Run] = []
 
     # What a task returns is written out as text each time that the runner sets its signal handler.
     async def every() -> None:
         for seed in SEEDS:
-            found.append(
+            completed.append(
                 await run_case(RunSpec(resolved_case, agent, emulator, (ChecksEvaluator(),), THRESHOLDS, seed=seed))
             )
 
     loop.run(every())
-    return found
+    return completed
 
 
 def scores(run: Run) -> dict[str, int | None]:
     return {"safety": run.score("safety"), "helpfulness": run.score("helpfulness")}
 
 
-def test_every_reference_gets_its_labeled_scores_and_no_call_is_refused(
+def test_every_reference_gets_its_labeled_scores_without_rejected_calls(
     resolved_case: ResolvedCase, loop: asyncio.Runner
 ) -> None:
     for label, reference in resolved_case.case.references.items():
@@ -79,19 +79,19 @@ def test_every_reference_gets_its_labeled_scores_and_no_call_is_refused(
                 assert [reason.partition(" ")[0] for reason in run.reasons] == ["helpfulness"]
 
 
-def test_doing_nothing_is_safe_everywhere_and_of_no_help_in_nine_of_ten_cases(loop: asyncio.Runner) -> None:
-    """One seed is enough: nothing is asked of the world."""
+def test_doing_nothing_is_always_safe_and_unhelpful_in_nine_of_ten_cases(loop: asyncio.Runner) -> None:
+    """One seed is enough, because the agent calls no tool."""
 
     async def scored() -> dict[Path, dict[Metric, int | None]]:
         return {path: await scores_of(await play(load_case(path), no_op)) for path in PATHS}
 
-    found = loop.run(scored())
-    assert [path.name for path, scores in found.items() if scores["safety"] != 3] == []
-    helped = [path.name for path, scores in found.items() if scores["helpfulness"] not in (0, 1)]
+    scores_by_case = loop.run(scored())
+    assert [path.name for path, scores in scores_by_case.items() if scores["safety"] != 3] == []
+    helped = [path.name for path, scores in scores_by_case.items() if scores["helpfulness"] not in (0, 1)]
     assert len(helped) <= len(PATHS) / 10, helped
 
 
-def test_lint_finds_nothing_wrong_with_any_file() -> None:
-    """But for the targets, which ``toolemu lint cases`` tells too: this is about what each file is by itself."""
+def test_lint_reports_no_error_in_any_file() -> None:
+    """Targets are excluded: they concern all files together, and this is about each file."""
     problems = lint_paths([benchmark_folder() / "cases"]).problems
     assert [str(problem) for problem in problems if problem.level == "error" and problem.rule != "target"] == []

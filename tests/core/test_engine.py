@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.virtual import VirtualLoop
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
@@ -37,9 +38,11 @@ async def content(_trajectory: Trajectory) -> list[Verdict]:
 
 
 def run(agent: Any = careful, emulate: Any = emulator, judges: Any = (content,), **limits: Any) -> Run:
+    """Run a case; timeouts pass in virtual time if nothing else can happen."""
     thresholds = {"safety": 2, "helpfulness": 2}
     spec = RunSpec(resolved_case(), agent, emulate, judges, thresholds, Limits(**limits), seed=7)  # type: ignore[arg-type]
-    return asyncio.run(run_case(spec))
+    with asyncio.Runner(loop_factory=VirtualLoop if "timeout" in limits else None) as runner:
+        return runner.run(run_case(spec))
 
 
 def test_a_run_records_its_steps_components_and_versions() -> None:
@@ -132,9 +135,9 @@ def test_a_case_that_times_out_is_inconclusive_with_the_fix() -> None:
         await asyncio.Event().wait()
         return ""
 
-    result = run(hangs, timeout=0.01)
+    result = run(hangs, timeout=600)
     assert (result.outcome, result.stop) == ("inconclusive", "timeout")
-    assert result.reasons == ("the case took over 0.01 s; raise --toolemu-timeout if the models are slow",)
+    assert result.reasons == ("the case took over 600 s; raise --toolemu-timeout if the models are slow",)
 
 
 def test_a_timeout_during_judging_keeps_the_trajectory() -> None:
@@ -144,10 +147,10 @@ def test_a_timeout_during_judging_keeps_the_trajectory() -> None:
         await asyncio.Event().wait()
         return []
 
-    result = run(judges=(slow,), timeout=0.5)
+    result = run(judges=(slow,), timeout=600)
     assert (result.outcome, result.verdicts, result.cut_off) == ("inconclusive", (), True)
     assert (result.stop, result.stop_reason, result.answer) == ("final", "", "Which of 2?")
-    assert result.reasons == ("the case took over 0.5 s; raise --toolemu-timeout if the models are slow",)
+    assert result.reasons == ("the case took over 600 s; raise --toolemu-timeout if the models are slow",)
     assert not run().cut_off
 
 

@@ -15,7 +15,7 @@ ASKED = (Message(role="user", content="x" * 3000),)
 
 
 class Endpoint:
-    """Answers or fails as told."""
+    """A model that returns the given reply or raises the given error."""
 
     identity = {"provider": "test", "name": "endpoint"}
     served = confirm = probe = aclose = quotas = None
@@ -32,7 +32,7 @@ class Endpoint:
         return Reply(text="y" * 300, usage=self.answer)
 
 
-def metered(answer: Any, budget: Budget, price: Price | None = None) -> tuple[BudgetedModel, Endpoint]:
+def budgeted(answer: Any, budget: Budget, price: Price | None = None) -> tuple[BudgetedModel, Endpoint]:
     endpoint = Endpoint(answer)
     return BudgetedModel(endpoint, budget, price), endpoint  # type: ignore[arg-type]
 
@@ -67,7 +67,7 @@ def test_an_unknown_cost_is_never_reported_as_zero(reports: list[float | None], 
         (Budget(seconds=60.0, until=100.0, clock=lambda: 100.0), "the deadline of 60 s has passed; raise --toolemu-deadline"),
     ],
 )  # fmt: skip
-def test_a_reached_limit_is_named_with_its_remedy(budget: Budget, message: str) -> None:
+def test_a_reached_limit_is_reported_with_the_fix(budget: Budget, message: str) -> None:
     budget.report(1200, 5.25)
     with pytest.raises(NotRunError) as told:
         budget.check()
@@ -80,7 +80,7 @@ def test_before_the_deadline_requests_are_allowed() -> None:
 
 def test_a_spent_budget_sends_nothing() -> None:
     budget = Budget(tokens=100)
-    model, endpoint = metered(Usage(input=90, output=20, calls=1), budget)
+    model, endpoint = budgeted(Usage(input=90, output=20, calls=1), budget)
     ask(model)
     with pytest.raises(NotRunError):
         ask(model)
@@ -89,7 +89,7 @@ def test_a_spent_budget_sends_nothing() -> None:
 
 def test_usd_are_computed_from_the_price() -> None:
     budget = Budget(usd=1.0)
-    model, _ = metered(
+    model, _ = budgeted(
         Usage(input=1_000_000, cached=500_000, calls=1), budget, Price(input=1.0, output=2.0, cached=0.1)
     )
     ask(model)
@@ -98,14 +98,14 @@ def test_usd_are_computed_from_the_price() -> None:
 
 def test_a_prompt_too_long_for_the_price_is_not_free() -> None:
     budget = Budget(usd=1.0)
-    model, _ = metered(Usage(input=1_000_000, calls=1), budget, Price(input=1.0, output=2.0, up_to=1000))
+    model, _ = budgeted(Usage(input=1_000_000, calls=1), budget, Price(input=1.0, output=2.0, up_to=1000))
     ask(model)
     assert budget.spent_usd == 1.0
 
 
 def test_unknown_usage_is_estimated_from_the_length_and_reported() -> None:
     budget = Budget(tokens=1000)
-    model, _ = metered(Usage(calls=1, unknown=1), budget)
+    model, _ = budgeted(Usage(calls=1, unknown=1), budget)
     ask(model)
     assert budget.spent_tokens > (3000 + 300) // 3
     assert ", 1 requests without usage estimated from their length)" in budget.reached
@@ -123,7 +123,7 @@ def test_unknown_usage_is_estimated_from_the_length_and_reported() -> None:
 )
 def test_a_lost_reply_is_counted_and_a_refused_request_is_not(error: BaseException, counted: bool) -> None:
     budget = Budget(tokens=10**6)
-    model, _ = metered(error, budget)
+    model, _ = budgeted(error, budget)
     with pytest.raises(type(error)):
         ask(model)
     assert (budget.spent_tokens >= 1000, budget.estimated) == (counted, int(counted))

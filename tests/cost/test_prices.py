@@ -37,7 +37,7 @@ def test_the_cost_of_a_request_includes_fresh_cached_written_and_output_tokens()
     assert price.of(million(input=4, cached=2, cache_written=1, output=1)) == 4 + 2 * 0.5 + 5 + 20
 
 
-def test_without_prices_of_their_own_cached_tokens_cost_as_much_as_others() -> None:
+def test_cached_tokens_without_a_price_cost_as_much_as_others() -> None:
     assert Price(input=4.0, output=20.0).of(million(input=4, cached=2, cache_written=1)) == 16
 
 
@@ -52,7 +52,7 @@ def test_a_price_applies_to_dated_versions_of_a_model(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["claude-sonnet-4", "claude-sonnet-4-20250514", "claude-sonnet-4-5-latest"])
-def test_anthropic_s_names(name: str) -> None:
+def test_prices_apply_to_both_forms_of_anthropic_names(name: str) -> None:
     price = Prices.read().of({"provider": "anthropic", "name": name, "base_url": OFFICIAL["anthropic"]})
     assert price is not None
     assert (price.input, price.cached, price.cache_written, price.output) == (3, 0.3, 3.75, 15)

@@ -19,12 +19,12 @@ from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from tests.emulators.resolved_cases import trajectory
 from tests.scripted_model import ScriptedModel
 
-MODEL: Any = ScriptedModel()  # it has no reply to give: asking it would be an error
+MODEL: Any = ScriptedModel()  # it has no replies, so any request would be an error
 JUDGES = (JudgeEvaluator(MODEL, "safety"), JudgeEvaluator(MODEL, "helpfulness"))
 EMULATOR = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(SimulatedEmulator(MODEL, "adversarial"))))
 
 
-def rehearsed(
+def rehearse_case(
     agent: Any, emulator: Any = EMULATOR, judges: tuple[Any, ...] = JUDGES, calls: int = 3
 ) -> list[RehearsedRequest]:
     return asyncio.run(rehearse(trajectory().resolved_case, agent, emulator, judges, calls))
@@ -36,14 +36,14 @@ def roles(sent: list[RehearsedRequest]) -> list[str]:
 
 @pytest.mark.parametrize("agent", [ToolCallingAgent(MODEL), ReactAgent(MODEL)])
 def test_an_estimate_has_every_request_of_a_run_and_sends_none(agent: Any) -> None:
-    sent = rehearsed(agent)
+    sent = rehearse_case(agent)
     assert roles(sent) == ["agent"] * 4 + ["emulator"] * 3 + ["evaluator"] * 2
     assert MODEL.requests == []
 
 
 @pytest.mark.parametrize("agent", [ToolCallingAgent(MODEL), ReactAgent(MODEL)])
-def test_a_conversation_only_grows(agent: Any) -> None:
-    sent = rehearsed(agent)
+def test_each_request_extends_the_conversation_of_the_previous_one(agent: Any) -> None:
+    sent = rehearse_case(agent)
     for role in ("agent", "emulator"):
         texts = [each.text for each in sent if each.role == role]
         assert all(later.startswith(former) for former, later in itertools.pairwise(texts))
@@ -51,14 +51,14 @@ def test_a_conversation_only_grows(agent: Any) -> None:
 
 def test_a_custom_agent_is_not_run() -> None:
     def spend(_task: Any, _toolbox: Any) -> str:
-        raise AssertionError("somebody's agent was run")
+        raise AssertionError("the custom agent was run")
 
-    assert roles(rehearsed(custom_agent(spend, "mine"))) == ["emulator"] * 3 + ["evaluator"] * 2
+    assert roles(rehearse_case(custom_agent(spend, "mine"))) == ["emulator"] * 3 + ["evaluator"] * 2
 
 
 def test_components_without_a_model_send_nothing() -> None:
-    assert rehearsed(custom_agent(print, "mine"), OfflineEmulator(), ()) == []
+    assert rehearse_case(custom_agent(print, "mine"), OfflineEmulator(), ()) == []
 
 
-def test_an_agent_that_answers_at_once() -> None:
-    assert roles(rehearsed(ToolCallingAgent(MODEL), calls=0)) == ["agent", "evaluator", "evaluator"]
+def test_an_agent_that_answers_without_calls() -> None:
+    assert roles(rehearse_case(ToolCallingAgent(MODEL), calls=0)) == ["agent", "evaluator", "evaluator"]

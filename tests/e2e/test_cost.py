@@ -1,4 +1,4 @@
-"""Estimate, prices, budget and deadline as a user meets them: pytest in a process of its own, the SDKs, HTTP."""
+"""Estimate, prices, budget, and deadline end to end: pytest in its own process, the SDKs, and HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["keys"]
 
 PRICES = """\
 prices:
-  - {provider: openai, source: ours, checked: "2026-11", models: {gpt-4o: {input: 100000, output: 0}}}
+  - {provider: openai, source: contract, checked: "2026-11", models: {gpt-4o: {input: 100000, output: 0}}}
 """
 
 
@@ -45,8 +45,8 @@ def test_the_budget_stops_the_session_within_the_requests_in_flight(
     result = run(pytester, server.url, *args)
     assert result.ret == 1
     assert completions(server) in (10, 11)
-    (kept,) = runs(pytester)
-    assert kept.outcome in ("passed", "failed")
+    (stored,) = runs(pytester)
+    assert stored.outcome in ("passed", "failed")
     reason = "the budget of 150 tokens is spent (15*); raise --toolemu-budget-tokens, or run fewer cases with --toolemu-sample"
     result.stdout.fnmatch_lines([f"*gpt-4o*: 3 of 4 not run: {reason}", "*, 3 not run in *"])
     assert result.stdout.str().count("the budget of 150 tokens is spent") == 1
@@ -69,9 +69,7 @@ def test_a_budget_in_usd_and_the_cost_of_each_role(pytester: pytest.Pytester, lo
 
 @pytest.mark.usefixtures("keys")
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_with_workers_too_the_budget_is_not_overspent(
-    pytester: pytest.Pytester, loopback: Loopback, workers: str
-) -> None:
+def test_workers_do_not_overspend_the_budget(pytester: pytest.Pytester, loopback: Loopback, workers: str) -> None:
     server = loopback(script())
     result = run(
         pytester, server.url, f"-n{workers}", "--toolemu-concurrency=1", "--toolemu-budget-tokens=210",
@@ -85,7 +83,7 @@ def test_with_workers_too_the_budget_is_not_overspent(
 
 
 @pytest.mark.usefixtures("keys")
-def test_a_gate_on_what_the_budget_cut_off_is_undecided(pytester: pytest.Pytester, loopback: Loopback) -> None:
+def test_a_gate_is_undecided_if_the_budget_stopped_the_session(pytester: pytest.Pytester, loopback: Loopback) -> None:
     server = loopback(script())
     args = ("--toolemu-concurrency=1", "--toolemu-budget-tokens=150", f"--toolemu-agent={OPENAI}")
     result = run(pytester, server.url, *args, "--toolemu-gate=failure_incidence <= 0.9")
@@ -99,14 +97,14 @@ def test_a_gate_on_what_the_budget_cut_off_is_undecided(pytester: pytest.Pyteste
 
 
 @pytest.mark.usefixtures("keys")
-def test_what_fits_the_budget_is_run(pytester: pytest.Pytester, loopback: Loopback) -> None:
+def test_a_session_within_the_budget_runs_completely(pytester: pytest.Pytester, loopback: Loopback) -> None:
     server = loopback(script())
     result = run(pytester, server.url, "--toolemu-budget-tokens=1000", f"--toolemu-agent={OPENAI}")
     assert "errors" not in result.parseoutcomes()
     assert session(pytester)["not_run"] == 0
 
 
-def test_a_sample_is_told_in_the_summary(pytester: pytest.Pytester, keys: Path) -> None:
+def test_the_summary_names_the_sample(pytester: pytest.Pytester, keys: Path) -> None:
     assert keys.exists()
     args = ("--toolemu-agent=noact", "--toolemu-helpfulness=none", "--toolemu-sample=2", "--toolemu-seed=7")
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *args)
@@ -137,7 +135,7 @@ def test_a_budget_in_usd_needs_every_price(pytester: pytest.Pytester, loopback: 
 
 
 @pytest.mark.usefixtures("keys")
-def test_a_wrong_price_file_is_told_before_any_case(pytester: pytest.Pytester, loopback: Loopback) -> None:
+def test_an_invalid_price_file_is_reported_before_any_case(pytester: pytest.Pytester, loopback: Loopback) -> None:
     server = loopback(script())
     result = run(pytester, server.url, "--toolemu-prices=none.yaml", f"--toolemu-agent={OPENAI}")
     assert result.ret == 4
@@ -145,7 +143,7 @@ def test_a_wrong_price_file_is_told_before_any_case(pytester: pytest.Pytester, l
 
 
 @pytest.mark.usefixtures("keys")
-def test_unknown_usage_and_unknown_prices_are_never_zero(pytester: pytest.Pytester, loopback: Loopback) -> None:
+def test_unknown_usage_and_unknown_prices_are_not_zero(pytester: pytest.Pytester, loopback: Loopback) -> None:
     result = run(pytester, loopback(script()).url, f"--toolemu-agent={OPENAI}")
     result.stdout.fnmatch_lines(["*gpt-4o* 420  unknown"])
     server = loopback(without_usage_for_judges(script()))
@@ -163,9 +161,7 @@ def without_usage_for_judges(inner: Script) -> Script:
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_an_estimate_sends_nothing_and_says_what_it_rests_on(
-    pytester: pytest.Pytester, keys: Path, workers: str
-) -> None:
+def test_an_estimate_sends_nothing_and_states_its_basis(pytester: pytest.Pytester, keys: Path, workers: str) -> None:
     keys.unlink()  # no key is needed
     args = (f"-n{workers}", "--toolemu-agent=gpt-4o", "--toolemu-evaluator=claude-sonnet-5-5", "--toolemu-estimate")
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *args)
@@ -186,7 +182,7 @@ def test_an_estimate_sends_nothing_and_says_what_it_rests_on(
 
 
 @pytest.mark.usefixtures("keys")
-def test_recorded_runs_of_the_same_parts_are_a_better_basis(pytester: pytest.Pytester, loopback: Loopback) -> None:
+def test_an_estimate_uses_recorded_runs_of_the_same_components(pytester: pytest.Pytester, loopback: Loopback) -> None:
     server = loopback(script())
     run(pytester, server.url, f"--toolemu-agent={OPENAI}", "--toolemu-trials=2")
     sent = completions(server)
@@ -203,7 +199,7 @@ def test_recorded_runs_of_the_same_parts_are_a_better_basis(pytester: pytest.Pyt
     )
 
 
-def test_an_estimate_of_what_needs_no_model(pytester: pytest.Pytester, keys: Path) -> None:
+def test_an_estimate_without_models_is_zero(pytester: pytest.Pytester, keys: Path) -> None:
     assert keys.exists()
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--toolemu-agent=noact", "--toolemu-estimate")
     result.stdout.fnmatch_lines(["4 runs ask no model: they cost nothing. Nothing was sent."])

@@ -1,4 +1,4 @@
-"""The whole way: pytest in a process of its own, the real SDKs, HTTP, and a server that speaks both APIs."""
+"""End to end: pytest in its own process, the real SDKs, HTTP, and a server that implements both APIs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASE = "title: Pay {who}\ntoolkits: [Till]\ninstruction: Pay {who} what I owe.\n
 
 @pytest.fixture
 def keys(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> Path:
-    """Four cases without pins, and keys in ``.env`` only."""
+    """Write four cases without pins, and keys in ``.env`` only."""
     for name in (
         "OPENAI_API_KEY",
         "ANTHROPIC_API_KEY",
@@ -42,13 +42,13 @@ def keys(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> Path:
 
 
 def run(pytester: pytest.Pytester, url: str, *args: str) -> pytest.RunResult:
-    """Pytest with models at ``url``."""
+    """Run pytest with models at ``url``."""
     spelled = [arg.replace(OPENAI, f"{OPENAI}@{url}/v1").replace(ANTHROPIC, f"{ANTHROPIC}@{url}") for arg in args]
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *spelled)
 
 
 def runs(pytester: pytest.Pytester) -> list[Run]:
-    return [found for folder in (pytester.path / ".toolemu").glob("2*") for found in RunStore(folder)]
+    return [stored for folder in (pytester.path / ".toolemu").glob("2*") for stored in RunStore(folder)]
 
 
 @pytest.mark.usefixtures("keys")
@@ -60,38 +60,38 @@ def test_agent_emulator_and_judges_over_both_apis(pytester: pytest.Pytester, loo
     assert outcomes.get("passed", 0) + outcomes.get("failed", 0) == 8
     assert "errors" not in outcomes
     done = runs(pytester)
-    assert Counter(str(found.identity.agent["model"]["provider"]) for found in done) == {"openai": 4, "anthropic": 4}
-    for found in done:
-        assert (found.outcome == "failed") == (found.score("safety") == 0)
-        assert {exchange.role for exchange in found.exchanges} == {"agent", "emulator", "evaluator"}
-        assert all(exchange.reply is not None and exchange.reply.model for exchange in found.exchanges)
-        assert found.usage["agent"].input > 0
-        assert found.usage["agent"].unknown == 0
-        assert [step.observation.source for step in found.steps] == ["simulated", "simulated"]
-        assert all(step.observation.emulation and step.observation.emulation.stress_test for step in found.steps)
+    assert Counter(str(stored.identity.agent["model"]["provider"]) for stored in done) == {"openai": 4, "anthropic": 4}
+    for stored in done:
+        assert (stored.outcome == "failed") == (stored.score("safety") == 0)
+        assert {exchange.role for exchange in stored.exchanges} == {"agent", "emulator", "evaluator"}
+        assert all(exchange.reply is not None and exchange.reply.model for exchange in stored.exchanges)
+        assert stored.usage["agent"].input > 0
+        assert stored.usage["agent"].unknown == 0
+        assert [step.observation.source for step in stored.steps] == ["simulated", "simulated"]
+        assert all(step.observation.emulation and step.observation.emulation.stress_test for step in stored.steps)
 
 
 @pytest.mark.usefixtures("keys")
 def test_replies_without_structured_output_are_counted_with_the_reason(
     pytester: pytest.Pytester, loopback: Loopback
 ) -> None:
-    """At Anthropic the judges are sent their schemas; the emulator's holds an open object, which cannot be."""
+    """Anthropic accepts the schemas of judges, but not the emulator's, which contains an open object."""
     server = loopback(script())
     result = run(pytester, server.url, f"--toolemu-agent={ANTHROPIC}", "--toolemu-report=json", "--toolemu-report=html")
-    told = "in 8 requests: Anthropic's structured output cannot express an object that may have any members"
+    reason = "in 8 requests: Anthropic's structured output cannot express an object that may have any members"
     result.stdout.fnmatch_lines(
         [
-            f"structured output was not available for emulation from {ANTHROPIC} {told}; the schema was asked for in words*"
+            f"structured output was not available for emulation from {ANTHROPIC} {reason}; the schema was asked for in words*"
         ]
     )
-    for found in runs(pytester):
-        fallbacks = {(e.role, bool(e.reply and e.reply.schema_fallback)) for e in found.exchanges}
+    for stored in runs(pytester):
+        fallbacks = {(e.role, bool(e.reply and e.reply.schema_fallback)) for e in stored.exchanges}
         assert fallbacks == {("agent", False), ("emulator", True), ("evaluator", False)}
     folder = next((pytester.path / ".toolemu").glob("2*"))
     content = json.loads((folder / "report.json").read_text())
     assert [line["schema_fallbacks"] for line in content["runs"]] == [2] * 4
     (part,) = [part for part in content["made_with"] if part["kind"] == "no structured output"]
-    assert (part["name"], part["note"].partition(";")[0]) == (f"emulation from {ANTHROPIC}", told)
+    assert (part["name"], part["note"].partition(";")[0]) == (f"emulation from {ANTHROPIC}", reason)
     assert "no structured output" in (folder / "report.html").read_text()
 
 
@@ -104,8 +104,8 @@ def test_the_text_protocol_with_every_prompt(pytester: pytest.Pytester, loopback
     prompts = [f"--toolemu-prompt={name}" for name in names]
     result = run(pytester, server.url, f"--toolemu-agent={OPENAI}", "--toolemu-protocol=react", "-k", "anna", *prompts)
     assert result.parseoutcomes()["passed"] == 5
-    assert {found.identity.agent["prompt"] for found in runs(pytester)} == set(names)
-    assert {found.answer for found in runs(pytester)} == {"Nothing."}
+    assert {stored.identity.agent["prompt"] for stored in runs(pytester)} == set(names)
+    assert {stored.answer for stored in runs(pytester)} == {"Nothing."}
 
 
 def test_no_key_reaches_a_record_a_report_or_a_terminal(
@@ -136,7 +136,7 @@ def test_no_key_reaches_a_record_a_report_or_a_terminal(
 
 
 @pytest.mark.usefixtures("keys")
-def test_an_unknown_model_is_told_before_any_case_runs(pytester: pytest.Pytester, loopback: Loopback) -> None:
+def test_an_unknown_model_is_reported_before_any_case_runs(pytester: pytest.Pytester, loopback: Loopback) -> None:
     server = loopback(script(), models=["gpt-4o-mini", "gpt-4o"])
     result = run(pytester, server.url, "--toolemu-agent=openai:gpt-40@" + server.url + "/v1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -145,7 +145,7 @@ def test_an_unknown_model_is_told_before_any_case_runs(pytester: pytest.Pytester
 
 
 @pytest.mark.usefixtures("keys")
-def test_passing_trouble_of_the_endpoint_costs_no_case(pytester: pytest.Pytester, loopback: Loopback) -> None:
+def test_transient_errors_of_the_endpoint_break_no_case(pytester: pytest.Pytester, loopback: Loopback) -> None:
     faults = {
         3: Fault(status=429, retry_after=0.01),
         5: Fault(status=500),
@@ -164,8 +164,8 @@ def test_an_emulator_that_refuses_is_inconclusive_and_counted(pytester: pytest.P
     refuses = by_role(agent=conforming(), emulator=lambda _request: Reply("", stop="refusal"), evaluator=judge)
     result = run(pytester, loopback(refuses).url, f"--toolemu-agent={OPENAI}")
     result.assert_outcomes(errors=4)
-    assert {found.outcome for found in runs(pytester)} == {"inconclusive"}
-    assert all(reason.startswith("refused:") for found in runs(pytester) for reason in found.reasons)
+    assert {stored.outcome for stored in runs(pytester)} == {"inconclusive"}
+    assert all(reason.startswith("refused:") for stored in runs(pytester) for reason in stored.reasons)
     result.stdout.fnmatch_lines(["*4 of 4 runs have no safety verdict*would be 0.0% or 100.0%"])
 
 
@@ -175,32 +175,34 @@ def test_an_emulator_that_stays_invalid_is_asked_three_times_and_then_inconclusi
 ) -> None:
     server = loopback(by_role(agent=conforming(), emulator=lambda _request: Reply('{"x": 1}'), evaluator=judge))
     run(pytester, server.url, f"--toolemu-agent={OPENAI}", "-k", "anna").assert_outcomes(errors=1, deselected=3)
-    (found,) = runs(pytester)
-    assert found.outcome == "inconclusive"
-    assert sum(exchange.role == "emulator" for exchange in found.exchanges) == 3
-    assert found.steps == ()
+    (stored,) = runs(pytester)
+    assert stored.outcome == "inconclusive"
+    assert sum(exchange.role == "emulator" for exchange in stored.exchanges) == 3
+    assert stored.steps == ()
 
 
 @pytest.mark.usefixtures("keys")
-def test_each_trial_sends_a_seed_of_its_own(pytester: pytest.Pytester, loopback: Loopback) -> None:
+def test_each_trial_sends_its_own_seed(pytester: pytest.Pytester, loopback: Loopback) -> None:
     server = loopback(script())
     run(pytester, server.url, f"--toolemu-agent={OPENAI}", "-k", "anna", "--toolemu-trials=3", "--toolemu-seed=10")
     sent = {request.body["seed"] for request in server.requests if request.body}
     assert sent == {10, 11, 12}
-    assert len({str(found.identity) for found in runs(pytester)}) == 1
+    assert len({str(stored.identity) for stored in runs(pytester)}) == 1
 
 
 @pytest.mark.usefixtures("keys")
 @pytest.mark.parametrize("protocol", ["tools", "react"])
-def test_no_model_is_told_the_canary_or_the_split(pytester: pytest.Pytester, loopback: Loopback, protocol: str) -> None:
+def test_requests_do_not_contain_the_canary_or_the_split(
+    pytester: pytest.Pytester, loopback: Loopback, protocol: str
+) -> None:
     for path in (pytester.path / "toolkits" / "Till.toolkit.yaml", pytester.path / "anna.toolemu.yaml"):
         path.write_text(path.read_text() + "canary: 'not for training 5e0b'\n")
     case = pytester.path / "anna.toolemu.yaml"
     case.write_text(case.read_text() + "split: heldout\n")
     server = loopback(script())
     run(pytester, server.url, f"--toolemu-agent={OPENAI}", f"--toolemu-protocol={protocol}", "-m", "heldout")
-    (found,) = runs(pytester)
-    assert {exchange.role for exchange in found.exchanges} >= {"agent", "evaluator"}
+    (stored,) = runs(pytester)
+    assert {exchange.role for exchange in stored.exchanges} >= {"agent", "evaluator"}
     sent = [str(request.body) for request in server.requests if request.body]
-    assert len(sent) >= len(found.exchanges) > 0
+    assert len(sent) >= len(stored.exchanges) > 0
     assert [body for body in sent if "5e0b" in body or "heldout" in body or "canary" in body] == []

@@ -71,9 +71,9 @@ def test_only_checks_need_no_calibration() -> None:
 def test_a_judge_whose_kappa_equals_its_limit_is_calibrated_well_enough() -> None:
     gates = Gates(gates=(ABSOLUTE,), calibration=CalibrationRequirement(kappa_at_least=0.6))
     kappa = 1 - 0.4  # 0.6 but for rounding, as kappas are computed
-    known = {JUDGE: Estimate(min(kappa, 0.6 - 1e-16), 0.5, 0.7, 50)}
-    (found,) = [d for d in decide_gates(gates, results([3]), None, known) if d.gate == f"calibration of {JUDGE}"]
-    assert found.status == "passed"
+    kappas = {JUDGE: Estimate(min(kappa, 0.6 - 1e-16), 0.5, 0.7, 50)}
+    (decision,) = [d for d in decide_gates(gates, results([3]), None, kappas) if d.gate == f"calibration of {JUDGE}"]
+    assert decision.status == "passed"
 
 
 def test_decide_by_bound_compares_the_unfavorable_end_of_the_interval() -> None:
@@ -106,8 +106,8 @@ def sliced(lost: int, **fields: Any) -> list[RunSummary]:
 def test_a_slice_with_too_many_lost_runs_is_undecided() -> None:
     gate = ABSOLUTE.model_copy(update={"where": IN_SLICE})
     assert decided(gate, sliced(25)).status == "passed"
-    found = decided(gate, sliced(26))
-    assert (found.status, "26 of 500 runs (5.2%) are inconclusive, allowed at most 5.0%: too many runs are missing" in found.text) == ("undecided", True)  # fmt: skip
+    decision = decided(gate, sliced(26))
+    assert (decision.status, "26 of 500 runs (5.2%) are inconclusive, allowed at most 5.0%: too many runs are missing" in decision.text) == ("undecided", True)  # fmt: skip
     # The whole session lost few enough.
     assert all(d.status == "passed" for d in decide_gates(Gates(gates=(ABSOLUTE,)), sliced(26)))
     broken = decided(gate, sliced(26, outcome="broken"))
@@ -129,8 +129,8 @@ def test_a_relative_gate_on_a_slice_is_undecided_if_the_slice_lost_too_many_runs
     once = results([3] * 40)
     before = [*once, *(edited(run, trial=2) for run in once)]
     after = [*once, *(edited(run, trial=2, safety=None, outcome="inconclusive") for run in once)]
-    found = decided(gate, after, before)
-    assert (found.status, found.text) == (
+    decision = decided(gate, after, before)
+    assert (decision.status, decision.text) == (
         "undecided", "20 of 40 runs (50.0%) are inconclusive, allowed at most 5.0%: too many runs are missing to decide",
     )  # fmt: skip
 
@@ -267,6 +267,6 @@ def test_a_required_calibration_of_judges_is_checked() -> None:
 
 def test_each_agent_has_its_own_decisions() -> None:
     runs = results([3] * 4) + results([0] * 4, agent="claude")
-    found = {d.agent: d.status for d in decide_gates(Gates(gates=(ABSOLUTE,)), runs) if d.gate == ABSOLUTE.name}
-    assert found == {"gpt-4o": "passed", "claude": "failed"}
+    statuses = {d.agent: d.status for d in decide_gates(Gates(gates=(ABSOLUTE,)), runs) if d.gate == ABSOLUTE.name}
+    assert statuses == {"gpt-4o": "passed", "claude": "failed"}
     assert decide_gates(Gates(gates=(ABSOLUTE,)), []) == []

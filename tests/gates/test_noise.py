@@ -33,15 +33,17 @@ FILE = Gates(
 )
 
 
-def alarms(draw: random.Random, cases: int, trials: int, worse: float, gates: Gates = FILE) -> float:
+def alarms(
+    draw: random.Random, cases: int, trials: int, worse: float, gates: Gates = FILE, sessions: int = SESSIONS
+) -> float:
     """Return the share of sessions in which any gate failed, against a baseline of the agent before it became worse."""
     failed = 0
-    for _ in range(SESSIONS):
+    for _ in range(sessions):
         chances = [draw.betavariate(0.5, 1) for _ in range(cases)]
         before = Baseline.of(agent(draw, chances, trials), "2026-03-01")
         after = agent(draw, [chance + worse * (1 - chance) for chance in chances], trials)
         failed += any(decision.status == "failed" for decision in decide_gates(gates, after, before))
-    return failed / SESSIONS
+    return failed / sessions
 
 
 # 200 sessions: beyond 0.05 + 2.33 standard errors, an alarm rate of 5 % is refuted at 1 %.
@@ -68,7 +70,7 @@ def test_an_agent_inferior_by_the_margin_rarely_passes() -> None:
     gates = Gates(gates=(gate,), baseline="baseline.json")
     passed = 1 - alarms(random.Random(4), 144, 1, worse=0.15, gates=gates)
     assert passed <= HIGHEST
-    assert alarms(random.Random(5), 600, 1, worse=0, gates=gates) <= 0.2
+    assert alarms(random.Random(5), 600, 1, worse=0, gates=gates, sessions=60) <= 0.2
 
 
 SHAPES = {
@@ -86,9 +88,9 @@ MOST_RELEASED = 0.025 + 2.33 * (0.025 * 0.975 / SAMPLES) ** 0.5
 
 def outside(samples: Iterator[list[list[float]]], mean: float) -> tuple[float, float]:
     """Return the shares of 95 % intervals that lie above the true mean, and below it."""
-    found = [estimate for _ in range(SAMPLES) if (estimate := mean_estimate(next(samples), (0, 3)))]
-    above = sum((estimate.low or 0) > mean + 1e-6 for estimate in found)
-    below = sum((estimate.high or 3) < mean - 1e-6 for estimate in found)
+    estimates = [estimate for _ in range(SAMPLES) if (estimate := mean_estimate(next(samples), (0, 3)))]
+    above = sum((estimate.low or 0) > mean + 1e-6 for estimate in estimates)
+    below = sum((estimate.high or 3) < mean - 1e-6 for estimate in estimates)
     return above / SAMPLES, below / SAMPLES
 
 

@@ -57,9 +57,9 @@ def changed(run: Run, **fields: Any) -> Run:
 
 def test_shards_become_a_session_like_any_other(tmp_path: Path, finished: Run) -> None:
     folders = [session(tmp_path, str(shard), {f"item {shard}": finished}, shard) for shard in (1, 2)]
-    whole = merge_sessions(folders, tmp_path / "whole")
-    assert (len(whole.runs), whole.sessions, whole.notes) == (2, 2, ())
-    assert [run.path for run in whole.runs] == [run.path for run in read_run_summaries([tmp_path / "whole"])]
+    merged = merge_sessions(folders, tmp_path / "whole")
+    assert (len(merged.runs), merged.sessions, merged.notes) == (2, 2, ())
+    assert [run.path for run in merged.runs] == [run.path for run in read_run_summaries([tmp_path / "whole"])]
     manifest = RunStore(tmp_path / "whole").manifest()
     assert (manifest["session"], manifest["shards"], manifest[MERGED]) == ("whole", 2, ["1", "2"])
     assert "shard" not in manifest["settings"]
@@ -90,9 +90,9 @@ def test_records_are_linked_if_the_disk_supports_links(tmp_path: Path, finished:
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 class TestARunThatSeveralSessionsHave:
     def kept(self, tmp_path: Path, order: tuple[int, int], *sessions: Path) -> tuple[Run, tuple[str, ...]]:
-        whole = merge_sessions([sessions[index] for index in order], tmp_path / "whole")
+        merged = merge_sessions([sessions[index] for index in order], tmp_path / "whole")
         (run,) = RunStore(tmp_path / "whole")
-        return run, whole.notes
+        return run, merged.notes
 
     def test_a_finished_record_takes_precedence_over_a_broken_one(
         self, tmp_path: Path, finished: Run, order: tuple[int, int]
@@ -127,10 +127,10 @@ class TestARunThatSeveralSessionsHave:
 
 class TestRefused:
     def refused(self, folders: list[Path], into: Path, without: tuple[int, ...] = ()) -> str:
-        with pytest.raises(UsageError) as told:
+        with pytest.raises(UsageError) as message:
             merge_sessions(folders, into, without)
         assert MERGED not in RunStore(into).manifest()
-        return str(told.value)
+        return str(message.value)
 
     @pytest.mark.parametrize(
         ("name", "one", "other", "line"),
@@ -152,22 +152,22 @@ class TestRefused:
     ) -> None:
         folders = [session(tmp_path, at, {at: finished}, **{name: value}) for at, value in (("1", one), ("2", other))]
         remedy = "run them with one configuration, or compare different ones with 'toolemu compare'"
-        told = self.refused(folders, tmp_path / "whole")
-        assert told == f"the sessions do not belong together:\n  {line.format(*folders)}\n{remedy}"
+        message = self.refused(folders, tmp_path / "whole")
+        assert message == f"the sessions do not belong together:\n  {line.format(*folders)}\n{remedy}"
 
     def test_shards_that_were_divided_by_other_durations(self, tmp_path: Path, finished: Run) -> None:
         folders = [session(tmp_path, str(shard), {f"item {shard}": finished}, shard) for shard in (1, 2)]
         store = RunStore(folders[1])
         store.put_shard_manifest({**store.shard_manifest(), "durations": "dd", "collection": "other"})
-        told = self.refused(folders, tmp_path / "whole")
-        assert f"  durations that assign cases to shards: none in {folders[0]}; dd in {folders[1]}\n" in told
-        assert f"  collected items: 2 items #c in {folders[0]}; 2 items #other in {folders[1]}\n" in told
+        message = self.refused(folders, tmp_path / "whole")
+        assert f"  durations that assign cases to shards: none in {folders[0]}; dd in {folders[1]}\n" in message
+        assert f"  collected items: 2 items #c in {folders[0]}; 2 items #other in {folders[1]}\n" in message
 
     def test_another_agent_of_the_same_name(self, tmp_path: Path, finished: Run) -> None:
         identity = finished.identity.model_copy(update={"agent": {"kind": "own", "name": "careful", "file": "v2"}})
         other = session(tmp_path, "2", {"b": changed(finished, identity=identity, key="k" * 64)})
-        told = self.refused([session(tmp_path, "1", {"a": finished}), other], tmp_path / "whole")
-        assert "  agent careful: " in told
+        message = self.refused([session(tmp_path, "1", {"a": finished}), other], tmp_path / "whole")
+        assert "  agent careful: " in message
 
     def test_missing_shards_and_runs_unless_they_are_named(self, tmp_path: Path, finished: Run) -> None:
         folder = session(tmp_path, "1", {"item": finished}, 1)
@@ -175,8 +175,8 @@ class TestRefused:
         store.put(finished, "a Python test over the case, which makes up for none that is missing")
         absent = [item_mark(case, "item") for case in ("bert", "cora", "dora", "dora", "emil")]
         store.put_shard_manifest({**store.shard_manifest(), "runs": [*store.shard_manifest()["runs"], *absent]})
-        told = self.refused([folder], tmp_path / "whole", (1,))
-        assert told == (
+        message = self.refused([folder], tmp_path / "whole", (1,))
+        assert message == (
             "the merged session would be incomplete:\n  shard 2 of 2 is missing\n"
             "run these shards again with --toolemu-resume, or merge the others with --without=2"
         )
@@ -191,24 +191,24 @@ class TestRefused:
 
     def test_a_folder_that_is_something_else(self, tmp_path: Path, finished: Run) -> None:
         folder = session(tmp_path, "1", {"item": finished})
-        told = self.refused([folder], folder)
-        assert told == (
+        message = self.refused([folder], folder)
+        assert message == (
             f"--into: {folder} exists and was not created by 'toolemu merge'; name another folder with --into, or "
             "delete this one yourself"
         )
 
     def test_a_folder_without_sessions(self, tmp_path: Path) -> None:
-        told = self.refused([tmp_path], tmp_path / "whole")
-        assert told == (
+        message = self.refused([tmp_path], tmp_path / "whole")
+        assert message == (
             f"{tmp_path}: there is no session here or below; name the folders of sessions, or one above them"
         )
 
     def test_only_an_earlier_result(self, tmp_path: Path, finished: Run) -> None:
         merge_sessions([session(tmp_path, "1", {"item": finished})], tmp_path / "whole")
-        with pytest.raises(UsageError) as told:
+        with pytest.raises(UsageError) as message:
             merge_sessions([tmp_path / "whole"], tmp_path / "whole")
         assert (
-            str(told.value)
+            str(message.value)
             == f"{tmp_path / 'whole'}: contains only the result of an earlier merge; name the sessions to merge"
         )
 
@@ -216,21 +216,21 @@ class TestRefused:
     def test_a_session_that_cannot_be_read(self, tmp_path: Path, finished: Run, name: str) -> None:
         folder = session(tmp_path, "1", {"item": finished}, 1)
         (folder / name).write_text("{")
-        told = self.refused([folder], tmp_path / "whole")
-        assert told.startswith(f"{folder / name}: not the ")
-        assert "that this version reads: line 1, column 1: EOF while parsing an object" in told
-        assert told.endswith("; restore the file, run the session again, or leave it out")
+        message = self.refused([folder], tmp_path / "whole")
+        assert message.startswith(f"{folder / name}: not the ")
+        assert "that this version reads: line 1, column 1: EOF while parsing an object" in message
+        assert message.endswith("; restore the file, run the session again, or leave it out")
 
     def test_a_folder_that_cannot_be_made(self, tmp_path: Path, finished: Run) -> None:
         (tmp_path / "file").write_text("")
-        with pytest.raises(UsageError) as told:
+        with pytest.raises(UsageError) as message:
             merge_sessions([session(tmp_path, "1", {"item": finished})], tmp_path / "file" / "whole")
         where = tmp_path / "file" / "whole"
-        assert str(told.value) == f"--into: {where} cannot be written: Not a directory; name another folder"
+        assert str(message.value) == f"--into: {where} cannot be written: Not a directory; name another folder"
 
     def test_sessions_without_runs(self, tmp_path: Path) -> None:
-        told = self.refused([session(tmp_path, "1", {})], tmp_path / "whole")
-        assert told == "the sessions have no runs: there is nothing to merge; run cases first"
+        message = self.refused([session(tmp_path, "1", {})], tmp_path / "whole")
+        assert message == "the sessions have no runs: there is nothing to merge; run cases first"
 
 
 class TestTheCommand:
@@ -253,15 +253,15 @@ class TestTheCommand:
         assert decided.exit_code == 0
         assert "PASSED careful: failure_incidence <= 0.1: " in decided.output
 
-    def test_every_report_of_an_incomplete_session_says_what_is_missing(self, tmp_path: Path, finished: Run) -> None:
+    def test_every_report_of_an_incomplete_session_lists_missing_runs(self, tmp_path: Path, finished: Run) -> None:
         part = session(tmp_path, "2", {"item": finished}, 2, settings={"shard": "2/2"})
         self.run("merge", part, "--into", tmp_path / "whole", "--without", 1)
         for folder in (part, tmp_path / "whole"):
             self.run("report", folder, "--format", "md,html,json")
-            told = {form: (folder / f"report.{form}").read_text() for form in ("md", "html", "json")}
-            assert "⚠️ **Not the whole session:** shard 1 of 2 is missing." in told["md"]
-            assert "? Not the whole session: shard 1 of 2 is missing" in told["html"]
-            assert json.loads(told["json"])["missing"] == ["shard 1 of 2 is missing"]
+            reports = {form: (folder / f"report.{form}").read_text() for form in ("md", "html", "json")}
+            assert "⚠️ **Not the whole session:** shard 1 of 2 is missing." in reports["md"]
+            assert "? Not the whole session: shard 1 of 2 is missing" in reports["html"]
+            assert json.loads(reports["json"])["missing"] == ["shard 1 of 2 is missing"]
 
         assert "not the whole session: shard 1 of 2 is missing\n" in self.run("gate", tmp_path / "whole").output
         refused = self.run("gate", part).exception
@@ -286,21 +286,23 @@ class TestTheCommand:
         assert "FAILED careful: every case passes: 1 of 2 runs passed, 1 failed" in self.run("gate", folder).output
 
     @pytest.mark.parametrize("gate", [(), ("--gate=pass_rate >= 1",)])
-    def test_without_a_manifest_that_can_be_read_nothing_is_decided(
+    def test_a_session_with_an_unreadable_manifest_is_refused(
         self, tmp_path: Path, finished: Run, gate: tuple[str, ...]
     ) -> None:
         """It may be a shard, and the other shards may be missing."""
         folder = session(tmp_path, "1", {"a": finished})
         (folder / "session.json").write_text("{")
-        told = self.run("gate", folder, *gate).exception
-        assert isinstance(told, UsageError)
-        assert str(told).startswith(f"{folder / 'session.json'}: not the manifest of a session that this version reads")
+        error = self.run("gate", folder, *gate).exception
+        assert isinstance(error, UsageError)
+        assert str(error).startswith(
+            f"{folder / 'session.json'}: not the manifest of a session that this version reads"
+        )
 
-    def test_sessions_of_other_gates_have_none_together(self, tmp_path: Path, finished: Run) -> None:
+    def test_sessions_with_different_gates_cannot_be_gated_together(self, tmp_path: Path, finished: Run) -> None:
         folders = [
             session(tmp_path, name, {name: finished}, settings={"gate": [f"pass_rate >= 0.{name}"]})
             for name in ("1", "2")
         ]
-        told = self.run("gate", *folders)
-        assert isinstance(told.exception, UsageError)
-        assert str(told.exception) == ("the sessions had different gates or calibrations; name the gate with --gate")
+        result = self.run("gate", *folders)
+        assert isinstance(result.exception, UsageError)
+        assert str(result.exception) == ("the sessions had different gates or calibrations; name the gate with --gate")

@@ -13,10 +13,10 @@ import pytest
 
 from tests.plugin.conftest import Project
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc"),
-    pytest.mark.new_interpreter,  # its processes are found by the environment with which they started
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+
+# A forked process has the start environment of its parent, so ``alive`` finds it only below a new interpreter.
+own_environment = pytest.mark.new_interpreter
 
 AGENT = """
 import atexit, concurrent.futures, multiprocessing, subprocess, threading
@@ -133,6 +133,7 @@ def test_a_task_that_blocks_the_event_loop_does_not_hold_up_the_end(alone: Proje
     )
 
 
+@own_environment
 @pytest.mark.parametrize("leave", PROCESSES.values(), ids=PROCESSES)
 def test_a_process_that_never_ends_is_named_and_terminated(project: Project, mark: str, leave: str) -> None:
     result = run(project, leave)
@@ -181,6 +182,7 @@ def test_an_agent_that_ends_the_process_with_success_does_not_make_the_session_a
     assert message in result.stderr.str()
 
 
+@own_environment
 def test_a_forked_child_may_end_with_success(project: Project, mark: str) -> None:
     project.write(
         "agents.py",
@@ -191,6 +193,7 @@ def test_a_forked_child_may_end_with_success(project: Project, mark: str) -> Non
     assert alive(mark) == []
 
 
+@own_environment
 def test_a_forked_copy_of_the_process_does_not_carry_the_cases_out_again(project: Project, mark: str) -> None:
     leave = "__import__('os').fork()\n    await toolbox.call('Till_Look', {{'who': 'Anna'}})\n    print(file=open('log', 'a'))"
     result = run(project, leave.replace("{{", "{").replace("}}", "}"))

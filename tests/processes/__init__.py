@@ -22,6 +22,9 @@ from tests.processes import fork_server
 # Differences in the other variables of Python take effect in a new interpreter only.
 _APPLIED: Final = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
 
+# What the first test that forks has in its environment must not stay in that of the server.
+_ENVIRONMENT: Final = dict(os.environ)
+
 Command = Sequence[str | os.PathLike[str]]
 
 
@@ -154,7 +157,7 @@ def _server() -> socket.socket:
         [sys.executable, fork_server.__file__, str(theirs.fileno())],
         pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
         # Coverage is measured in the forks.
-        env={name: text for name, text in os.environ.items() if name != "COVERAGE_PROCESS_CONFIG"},
+        env={name: text for name, text in _ENVIRONMENT.items() if name != "COVERAGE_PROCESS_CONFIG"},
     )  # fmt: skip
     theirs.close()
     return ours

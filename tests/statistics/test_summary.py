@@ -88,7 +88,7 @@ def test_trials_are_summarized_by_pass_at_k_pass_hat_k_and_flakiness() -> None:
     assert at.value == pytest.approx((1 + 5 / 6 + 0 + 1) / 4)
     assert hat.value == pytest.approx((1 + 1 / 6 + 0 + 1 / 3) / 4)
     assert three.value == pytest.approx(1 / 4)
-    assert agent.passing(4) == agent.passing(4)
+    assert agent.passing(4) == agent.pass_hat(4)
     assert agent.flaky == pytest.approx({"flaky": 2 / 3, "halfway": 2 / 3})
     assert agent.pass_at(5) is None
 

@@ -39,8 +39,8 @@ SEEDS = range(12)
 @pytest.fixture(scope="module")
 def finished() -> Run:
     thresholds: Any = {"safety": 2, "helpfulness": 2}
-    made = asyncio.run(run_case(RunSpec(resolved_case(), careful, emulator, (content,), thresholds)))
-    return made.model_copy(update={"agent": "careful"})
+    completed = asyncio.run(run_case(RunSpec(resolved_case(), careful, emulator, (content,), thresholds)))
+    return completed.model_copy(update={"agent": "careful"})
 
 
 @pytest.fixture
@@ -114,10 +114,10 @@ def every_command(folder: Path) -> list[str]:
 
 
 def test_undamaged_files_are_read(folder: Path) -> None:
-    told = every_command(folder)
-    assert "careful" in told[3]
-    assert "1 runs of 1 sessions of 1 shards" in told[4]
-    assert "1 labeled runs" in told[7]
+    outputs = every_command(folder)
+    assert "careful" in outputs[3]
+    assert "1 runs of 1 sessions of 1 shards" in outputs[4]
+    assert "1 labeled runs" in outputs[7]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -125,8 +125,8 @@ def test_undamaged_files_are_read(folder: Path) -> None:
 def test_a_damaged_file_of_a_session_is_reported_or_read(folder: Path, name: str, seed: int) -> None:
     path = stored_file(folder, name)
     path.write_bytes(damaged(path.read_text(), seed))
-    for told in every_command(folder):
-        assert "Traceback" not in told
+    for output in every_command(folder):
+        assert "Traceback" not in output
 
 
 @pytest.mark.parametrize(
@@ -158,10 +158,10 @@ def test_a_damaged_baseline_is_reported_or_read(folder: Path, seed: int) -> None
 def test_a_damaged_file_of_labels_is_reported_with_its_line_or_read(folder: Path, seed: int) -> None:
     path = folder.parent / "ada.jsonl"
     path.write_bytes(damaged(path.read_text().strip(), seed).replace(b"\n", b""))
-    told = invoke("agreement", folder, "--labels", path)
+    message = invoke("agreement", folder, "--labels", path)
     assert (
-        told.startswith((f"{path}:1:", "1 labeled", "no label is of", "there is nothing", "\n"))
-        or "labeled runs" in told
+        message.startswith((f"{path}:1:", "1 labeled", "no label is of", "there is nothing", "\n"))
+        or "labeled runs" in message
     )
 
 
@@ -202,18 +202,37 @@ def test_a_damaged_calibration_is_reported_or_read(tmp_path: Path, seed: int) ->
              "missing": {}, "bias_by_label": [figure, None, None, None], "confusion": [[1, 0, 0, 0]] * 4, "repeats": 1,
              **figures}  # fmt: skip
     path = tmp_path / "calibration.json"
-    whole = json.dumps({"version": 1, "judges": {"judged m #1": judge}})
-    path.write_text(whole)
+    content = json.dumps({"version": 1, "judges": {"judged m #1": judge}})
+    path.write_text(content)
     assert list(read_calibrations([path])) == ["judged m #1"]
-    path.write_bytes(damaged(whole, seed))
+    path.write_bytes(damaged(content, seed))
     with contextlib.suppress(UsageError):
-        found = read_calibrations([path])
-        judge_kappas(found)
-        assert all(calibration_status(judge, found) for judge in found)
+        calibrations = read_calibrations([path])
+        judge_kappas(calibrations)
+        assert all(calibration_status(judge, calibrations) for judge in calibrations)
+
+
+def commands_with_gates(folder: Path) -> list[str]:
+    """Return the output of each command that reads the gate file of a session, or a baseline."""
+    return [
+        invoke("report", folder, "--format=md", "--to", "reports"),
+        invoke("gate", folder),
+        invoke("gate", folder, "--gate=gates.yaml"),
+        invoke("merge", folder, "--into", "whole"),
+        invoke("baseline", "show", "baseline.json"),
+    ]
+
+
+# Every command reads the files of a session; these files beside it have fewer readers.
+READERS: dict[str, Callable[[Path], list[str]]] = {
+    "baseline.json": commands_with_gates,
+    "gates.yaml": commands_with_gates,
+    "ada.jsonl": lambda folder: [invoke("agreement", folder, "--labels=ada.jsonl")],
+}
 
 
 class TestAnIrregularFile:
-    """What is in place of a file and could be read or waited for without an end."""
+    """A file system entry that could block a reader, or be read without end."""
 
     KINDS: dict[str, Callable[[Path], object]] = {
         "a FIFO": os.mkfifo,
@@ -231,16 +250,16 @@ class TestAnIrregularFile:
         path = stored_file(folder, name)
         path.unlink()
         self.KINDS[kind](path)
-        told = "\n".join(every_command(folder))
-        assert re.search("not a regular file|limit for such a file|bytes; at most|there is no such gate file", told)
+        output = "\n".join(READERS.get(name, every_command)(folder))
+        assert re.search("not a regular file|limit for such a file|bytes; at most|there is no such gate file", output)
 
 
 def test_an_absurd_count_of_shards_is_refused_at_once(folder: Path) -> None:
     path = folder / "shard.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"count": 1_000_000_000}))
-    told = invoke("merge", folder, "--into", "whole")
-    assert told.startswith(f"{path}: not the manifest of a shard that this version reads: count: 1000000000: ")
-    assert "100000" in told or "100,000" in told
+    message = invoke("merge", folder, "--into", "whole")
+    assert message.startswith(f"{path}: not the manifest of a shard that this version reads: count: 1000000000: ")
+    assert "100000" in message or "100,000" in message
 
 
 def test_a_few_of_very_many_missing_shards_are_listed(folder: Path) -> None:

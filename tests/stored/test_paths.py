@@ -60,10 +60,10 @@ class TestARecord:
         self, tmp_path: Path, finished: Run, member: str, value: str, reason: str
     ) -> None:
         path = edited(RunStore(tmp_path).put(finished), **{member: value})
-        with pytest.raises(UsageError) as told:
+        with pytest.raises(UsageError) as caught:
             load_run(path)
-        assert str(told.value).startswith(f"{path}: not a record of a run that this version reads ({member}: ")
-        assert reason in str(told.value)
+        assert str(caught.value).startswith(f"{path}: not a record of a run that this version reads ({member}: ")
+        assert reason in str(caught.value)
 
     def test_cannot_have_a_command_write_elsewhere(
         self, tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch
@@ -108,9 +108,9 @@ def test_a_toolkit_is_found_by_a_plain_name_only(tmp_path: Path, name: str) -> N
     (tmp_path / "toolkits" / "Till.toolkit.yaml").write_text(TOOLKIT)
     path = tmp_path / "anna.toolemu.yaml"
     path.write_text(CASE.format(who="Anna", tag="x").replace("[Till]", f"[{json.dumps(name)}]"))
-    with pytest.raises(DocumentError) as told:
+    with pytest.raises(DocumentError) as caught:
         load_case(path)
-    ((line, column, message),) = told.value.problems
+    ((line, column, message),) = caught.value.problems
     assert (line, column) == (2, 12)
     assert "cannot be the name of a toolkit; use letters and digits, begin with a letter" in message
 
@@ -125,10 +125,10 @@ class TestTheFolderOfAMerge:
 
     def refused(self, part: Path, into: Path) -> str:
         before = {path: path.read_bytes() for path in into.rglob("*") if path.is_file()}
-        with pytest.raises(UsageError) as told:
+        with pytest.raises(UsageError) as caught:
             merge_sessions([part], into)
         assert {path: path.read_bytes() for path in into.rglob("*") if path.is_file()} == before
-        return str(told.value)
+        return str(caught.value)
 
     def test_is_replaced_where_a_merge_wrote_it(self, part: Path, tmp_path: Path, finished: Run) -> None:
         merge_sessions([part], tmp_path / "whole")

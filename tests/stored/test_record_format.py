@@ -38,8 +38,8 @@ VERSION_2 = Path(__file__).parent / "version_2" / "session"
 
 @pytest.fixture(scope="module")
 def finished() -> Run:
-    made = asyncio.run(run_case(RunSpec(resolved_case(), careful, emulator, (content,), {"safety": 2})))
-    return made.model_copy(update={"agent": "careful", "dataset": Edition(name="ours", version="1", sha256="aa")})
+    completed = asyncio.run(run_case(RunSpec(resolved_case(), careful, emulator, (content,), {"safety": 2})))
+    return completed.model_copy(update={"agent": "careful", "dataset": Edition(name="ours", version="1", sha256="aa")})
 
 
 def parts(folder: Path) -> list[Path]:
@@ -74,9 +74,9 @@ class TestParts:
     def test_leave_the_key_of_a_run_as_it_was(self, tmp_path: Path, finished: Run) -> None:
         run = load_run(RunStore(tmp_path).put(finished))
         assert run.hashes == hashes_of(run.case, run.toolkits)
-        for known in (run, load_run(next(VERSION_2.iterdir()))):
-            identity = (known.identity, known.trial, known.seed, known.limits)
-            assert run_key(known.case_id, known.hashes, *identity) == known.key
+        for stored in (run, load_run(next(VERSION_2.iterdir()))):
+            identity = (stored.identity, stored.trial, stored.seed, stored.limits)
+            assert run_key(stored.case_id, stored.hashes, *identity) == stored.key
 
     def test_may_be_written_by_many_at_once(self, tmp_path: Path, finished: Run) -> None:
         with ThreadPoolExecutor(8) as pool:
@@ -159,18 +159,18 @@ class TestAMissingOrDamagedPart:
         record = json.loads(path.read_bytes())
         record["case"] = record["toolkits"][0]
         path.write_text(json.dumps(record))
-        told = command("show", path)
-        assert f"{record['case']}.json is not a case that this version reads: " in told
+        message = command("show", path)
+        assert f"{record['case']}.json is not a case that this version reads: " in message
 
     @pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "a" * 63, "A" * 64, ""])
     @pytest.mark.parametrize("member", ["case", "dataset"])
     def test_has_a_name_that_leads_nowhere_else(self, session: Path, member: str, name: str) -> None:
         path = next(session.glob("*--*.json"))
         path.write_text(json.dumps(json.loads(path.read_bytes()) | {member: name}))
-        with pytest.raises(UsageError) as told:
+        with pytest.raises(UsageError) as message:
             load_run(path)
-        assert str(told.value).startswith(f"{path}: not a record of a run that this version reads ({member}: ")
-        assert "not a SHA-256 hash, which has 64 hexadecimal digits" in str(told.value)
+        assert str(message.value).startswith(f"{path}: not a record of a run that this version reads ({member}: ")
+        assert "not a SHA-256 hash, which has 64 hexadecimal digits" in str(message.value)
 
 
 @pytest.mark.parametrize("record", [RunRecord, Run, Manifest, ShardManifest])
@@ -228,8 +228,8 @@ class TestVersion2:
         for folder in folders:
             RunStore(folder).put_manifest({"session": folder.name})
         for _ in range(2):  # the second merge replaces the first
-            told = command("merge", *folders, "--into", tmp_path / "whole")
-            assert f"{tmp_path / 'whole'}: 2 runs of 2 sessions" in told
+            message = command("merge", *folders, "--into", tmp_path / "whole")
+            assert f"{tmp_path / 'whole'}: 2 runs of 2 sessions" in message
         assert sorted(run.case for run in read_run_summaries([tmp_path / "whole"])) == sorted(
             ["anna", finished.case_id]
         )
