@@ -35,7 +35,7 @@ def test_a_model_that_judges_itself_is_warned_about(alone: Project) -> None:
         (["--toolemu-trials=none"], "--toolemu-trials: 'none' is not valid; expected a whole number of at least 1"),
         (["--toolemu-agent=gpt-4o"], "OPENAI_API_KEY"),
         (["--toolemu-agent=claude-x"], "ANTHROPIC_API_KEY"),
-        (["--toolemu-agent=gpt-4o", "--toolemu-replay"], "/recordings to play; make them with --toolemu-record=once"),
+        (["--toolemu-agent=gpt-4o", "--toolemu-replay"], "/recordings to replay; make them with --toolemu-record=once"),
         (["--toolemu-agent=shop/agent.py"], "names a file, but no function in it; write shop/agent.py:FUNCTION"),
         (["--toolemu-agent=frobnicate"], "names no model"),
         (["--toolemu-agent=no_such_module:run"], "no_such_module"),

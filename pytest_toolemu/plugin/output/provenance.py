@@ -48,7 +48,7 @@ def summary(runs: list[RunSummary], cassettes: CassetteReport | None) -> list[st
     if set(counts) - {"live"}:
         sources = ", ".join(f"{counts[source]} {source}" for source in sorted(counts))
         spent, used = sum(run.spent for run in runs), sum(run.tokens for run in runs)
-        unknown = " (and what was not recorded)" if any(run.incomplete for run in runs) else ""
+        unknown = " (others are unknown)" if any(run.incomplete for run in runs) else ""
         lines.append(f"runs: {sources}; {spent:,} of {used:,} tokens{unknown} were used now")
     if cassettes is not None:
         lines += _recordings(cassettes)
