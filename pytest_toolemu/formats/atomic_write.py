@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from os import fsync
+from os import fsync, replace
 from pathlib import Path
 from secrets import token_hex
 
 from pytest_toolemu.formats.private_folders import opener_in
 
-# Bound at import: an agent in this process may replace the built-in function.
+# Bound at import, as are `fsync` and `replace`: an agent in this process may replace the built-in function.
 _open = open
 
 
@@ -27,7 +27,7 @@ def write_json_text(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             fsync(file.fileno())
-        temporary.replace(path)
+        replace(temporary, path)  # noqa: PTH105 - Path.replace looks the function up again
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -25,6 +25,7 @@ REPLACED = [
     "builtins.print",
     "json.loads",
     "os.fsync",
+    "os.replace",
     "threading.Thread",
     "time.monotonic",
     "time.perf_counter",
