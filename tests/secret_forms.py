@@ -9,12 +9,17 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Final
 
+
+def _json_for_html(value: str) -> str:
+    return json.dumps(value)[1:-1].replace("<", "\\u003c").replace("&", "\\u0026")
+
+
 FORMS: Final[dict[str, Callable[[str], str]]] = {
     "raw": lambda value: value,
     "JSON": lambda value: json.dumps(value, ensure_ascii=False)[1:-1],
     "JSON in ASCII": lambda value: json.dumps(value)[1:-1],
     "JSON in JSON": lambda value: json.dumps(json.dumps(value))[3:-3],
-    "JSON for HTML": lambda value: json.dumps(value)[1:-1].replace("<", "\\u003c").replace("&", "\\u0026"),
+    "JSON for HTML": _json_for_html,
     "PHP's JSON": lambda value: json.dumps(value)[1:-1].replace("/", "\\/"),
     "repr": lambda value: repr(value)[1:-1],
     "HTML": html.escape,
@@ -25,6 +30,11 @@ FORMS: Final[dict[str, Callable[[str], str]]] = {
     "URL path": urllib.parse.quote,
     "URL, lower case": lambda value: urllib.parse.quote(value, safe="").replace("%2B", "%2b").replace("%C3", "%c3"),
     "form": urllib.parse.quote_plus,
+    "JSON in HTML": lambda value: html.escape(json.dumps(value)[1:-1]),
+    "JSON for HTML in HTML": lambda value: html.escape(_json_for_html(value)),
+    "HTML in JSON for HTML": lambda value: _json_for_html(html.escape(value)),
+    "JSON in a URL": lambda value: urllib.parse.quote(json.dumps(value)[1:-1], safe=""),
+    "HTML in a URL": lambda value: urllib.parse.quote(html.escape(value), safe=""),
     "URL twice": lambda value: urllib.parse.quote(urllib.parse.quote(value, safe=""), safe=""),
 }
 

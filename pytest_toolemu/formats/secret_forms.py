@@ -17,8 +17,10 @@ Rule = Literal["anywhere", "token", "context"]
 
 # Characters that JSON, HTML, URLs and repr() do not escape.
 _SAFE: Final = re.compile(r"[A-Za-z0-9_.~-]+")
-# Written this way, a pattern begins with a literal, which the engine finds quickly.
-_BACKSLASHES: Final = r"\\\\{0,7}"
+# Text may be escaped several times, for example for JSON, then for HTML, then for a URL.
+_BACKSLASHES: Final = r"(?:\\{1,8}|(?:%(?:25){0,3}5[cC]){1,8})"
+_AMPERSAND: Final = rf"(?:&|{_BACKSLASHES}(?:u00|x)26|%(?:25){{0,3}}26)"
+_SEMICOLON: Final = r"(?:;|%(?:25){0,3}3[bB])"
 _LETTERS: Final = {"\a": "a", "\b": "b"}
 _BLANKS: Final = " \t\n\v\f\r"
 _BLANK: Final = (
@@ -66,7 +68,8 @@ def _runs(value: str) -> Iterator[tuple[str, str]]:
             yield _BLANK, ""
         elif part[0] == "\\":
             percent, entity = _percent(part[0]), _entity(part[0])
-            yield rf"(?:\\{{{len(part)},{8 * len(part)}}}|(?:{percent}|{entity}){{{len(part)}}})", ""
+            times = f"{{{len(part)},{8 * len(part)}}}"
+            yield rf"(?:\\{times}|(?:{percent}|{entity}){times})", ""
         else:
             yield f"(?:{'|'.join(_escapes(part))})", ""
 
@@ -84,8 +87,10 @@ def _escapes(char: str) -> Iterator[str]:
     if code > 0xFFFF:
         high, low = 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF)
         yield f"{_BACKSLASHES}(?i:u{high:04x}){_BACKSLASHES}(?i:u{low:04x})"
-    yield _entity(char)
-    yield _percent(char)
+    entity, percent = _entity(char), _percent(char)
+    yield entity
+    yield f"{_BACKSLASHES}(?:{entity}|{percent})"
+    yield percent
     yield re.escape(char)  # last, as the other forms may begin with it
 
 
@@ -93,7 +98,8 @@ def _entity(char: str) -> str:
     code = ord(char)
     name = {39: "apos"}.get(code) or codepoint2name.get(code)
     names = f"|{name}" if name else ""
-    return f"&(?:amp;){{0,3}}(?i:#0{{0,6}}{code}|#x0{{0,6}}{code:x}{names});"
+    number = f"(?:#|%(?:25){{0,3}}23)(?:0{{0,6}}{code}|x0{{0,6}}{code:x})"
+    return f"{_AMPERSAND}(?:amp{_SEMICOLON}){{0,3}}(?i:{number}{names}){_SEMICOLON}"
 
 
 def _percent(char: str) -> str:
