@@ -28,9 +28,9 @@ ODD = "/k.é y\"'\\<&>+=%"
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("value", [KEY, ODD, f"  {KEY}\n", '"quoted-key-1"', "\\\\b\\\\", "pässwörd😀", "k3y-77"])
 def test_a_secret_is_redacted_in_every_form(value: str, form: str) -> None:
-    known = secrets({"A_KEY": value})
+    credentials = secrets({"A_KEY": value})
     text = f"before {FORMS[form](value.strip())} after"
-    redacted = redact(text, known)
+    redacted = redact(text, credentials)
     assert "[A_KEY redacted]" in redacted
     assert FORMS[form](value.strip().strip('"')) not in redacted
     assert redacted.startswith("before ")
@@ -47,35 +47,35 @@ def test_a_secret_is_redacted_in_base64_wherever_it_begins(
     redacted = redact(text, secrets({"A_KEY": value}))
     assert "[A_KEY redacted]" in redacted
     # What is left on both sides does not decode to anything of the value.
-    kept = redacted.replace("[A_KEY redacted]", "")
-    assert len(kept) <= len(encode(f"{before} and more".encode())) + 4
+    rest = redacted.replace("[A_KEY redacted]", "")
+    assert len(rest) <= len(encode(f"{before} and more".encode())) + 4
 
 
 @pytest.mark.parametrize("width", [64, 76])
 @pytest.mark.parametrize("escape", [str, lambda text: json.dumps(text)[1:-1], lambda text: text.replace("\n", "\r\n")])
 def test_a_secret_is_redacted_in_base64_with_line_breaks(width: int, escape: Callable[[str], str]) -> None:
     key = "sk-" + "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=60))
-    known = secrets({"A_KEY": key})
+    credentials = secrets({"A_KEY": key})
     for before in range(80):
-        whole = base64.b64encode(f"{'x' * before}{key} and more text".encode()).decode()
-        redacted = redact(escape("\n".join(textwrap.wrap(whole, width))), known)
+        encoded = base64.b64encode(f"{'x' * before}{key} and more text".encode()).decode()
+        redacted = redact(escape("\n".join(textwrap.wrap(encoded, width))), credentials)
         assert redacted.count("[A_KEY redacted]") == 1
-        kept = re.sub(r"\\[rn]|\s", "", redacted.replace("[A_KEY redacted]", ""))
-        assert len(kept) <= len(whole) - len(key) * 8 // 6 + 4
+        rest = re.sub(r"\\[rn]|\s", "", redacted.replace("[A_KEY redacted]", ""))
+        assert len(rest) <= len(encoded) - len(key) * 8 // 6 + 4
 
 
 @given(value=st.text(min_size=8, max_size=40), form=st.sampled_from(sorted(FORMS)))
 def test_no_secret_of_eight_characters_is_left(value: str, form: str) -> None:
     value = value.strip().strip("\"'`").strip()
-    known = secrets({"A_KEY": value})
+    credentials = secrets({"A_KEY": value})
     is_word = value.casefold() in PLACEHOLDERS | RECORD_WORDS
-    if len(value) < 8 or is_word or value.startswith(("/", ".", "~")) or len(known.values) != 1:
+    if len(value) < 8 or is_word or value.startswith(("/", ".", "~")) or len(credentials.values) != 1:
         return  # too short, a word of this package's files, a path, several lines, or JSON
     try:
         text = FORMS[form](value)
     except UnicodeEncodeError:  # half of a surrogate pair has no form in a URL
         return
-    assert redact(f"<{text}>", known) == "<[A_KEY redacted]>"
+    assert redact(f"<{text}>", credentials) == "<[A_KEY redacted]>"
 
 
 def test_credentials_are_found_by_the_names_of_their_variables(tmp_path: Path) -> None:
@@ -109,33 +109,33 @@ def test_credentials_are_found_by_the_names_of_their_variables(tmp_path: Path) -
 
 def test_values_of_custom_headers_are_redacted() -> None:
     basic = base64.b64encode(b"canary-user:canary-pass").decode()
-    known = secrets(
+    credentials = secrets(
         {
             "OPENAI_CUSTOM_HEADERS": f"X-Gateway: canary-gateway\nAuthorization: Basic {basic}\nAccept: application/json",
             "ANTHROPIC_CUSTOM_HEADERS": "Proxy-Authorization: Bearer canary-bearer",
         }
     )
-    text = redact(f"canary-gateway {basic} canary-pass canary-bearer application/json", known)
+    text = redact(f"canary-gateway {basic} canary-pass canary-bearer application/json", credentials)
     assert "canary" not in text
     assert "application/json" in text
 
 
 def test_credentials_in_urls_are_redacted() -> None:
-    known = secrets({"OPENAI_BASE_URL": "https://robot:s3cr%2Ft!@proxy/v1?api_key=canary-key&model=gpt"})
-    redacted = redact("s3cr/t! s3cr%2Ft! robot:s3cr/t! canary-key gpt cm9ib3Q6czNjci90IQ==", known)
+    credentials = secrets({"OPENAI_BASE_URL": "https://robot:s3cr%2Ft!@proxy/v1?api_key=canary-key&model=gpt"})
+    redacted = redact("s3cr/t! s3cr%2Ft! robot:s3cr/t! canary-key gpt cm9ib3Q6czNjci90IQ==", credentials)
     assert redacted.split().count("[OPENAI_BASE_URL") == 5
     assert "gpt" in redacted
     assert "cm9ib3" not in redacted
 
 
 def test_every_line_of_a_private_key_is_redacted() -> None:
-    known = secrets({"SSH_KEY": "-----BEGIN KEY-----\nMIIEcanary0\nMIIEcanary1\n-----END KEY-----\n"})
-    assert "MIIE" not in redact("E   MIIEcanary0\nE   MIIEcanary1", known)
+    credentials = secrets({"SSH_KEY": "-----BEGIN KEY-----\nMIIEcanary0\nMIIEcanary1\n-----END KEY-----\n"})
+    assert "MIIE" not in redact("E   MIIEcanary0\nE   MIIEcanary1", credentials)
 
 
 def test_a_credential_inside_json_is_redacted() -> None:
-    known = secrets({"GCP_CREDENTIALS": '{"type": "service_account", "private_key": "canary-private"}'})
-    assert redact("service_account canary-private", known) == "service_account [GCP_CREDENTIALS redacted]"
+    credentials = secrets({"GCP_CREDENTIALS": '{"type": "service_account", "private_key": "canary-private"}'})
+    assert redact("service_account canary-private", credentials) == "service_account [GCP_CREDENTIALS redacted]"
 
 
 @pytest.mark.parametrize(
@@ -157,11 +157,11 @@ def test_a_short_secret_is_not_redacted_inside_words(value: str, text: str, expe
 
 def test_parts_of_a_secret_are_redacted_at_the_end_of_a_truncated_text() -> None:
     key = "sk-proj-0123456789abcdefghijklmnop"
-    known = secrets({"A_KEY": key})
-    assert redact(f"x {key[:20]}", known) == "x [A_KEY redacted]"
-    assert redact(f"x {key[:20]}...{key[-18:]} y", known) == "x [A_KEY redacted]...[A_KEY redacted] y"
-    assert redact(f"{key[-20:]} x", known) == "[A_KEY redacted] x"
-    assert redact(f"{key[:20]} is its prefix", known) == f"{key[:20]} is its prefix"
+    credentials = secrets({"A_KEY": key})
+    assert redact(f"x {key[:20]}", credentials) == "x [A_KEY redacted]"
+    assert redact(f"x {key[:20]}...{key[-18:]} y", credentials) == "x [A_KEY redacted]...[A_KEY redacted] y"
+    assert redact(f"{key[-20:]} x", credentials) == "[A_KEY redacted] x"
+    assert redact(f"{key[:20]} is its prefix", credentials) == f"{key[:20]} is its prefix"
 
 
 @pytest.mark.parametrize("word", ["title", "toolkits", "instruction", "exchanges"])
@@ -201,19 +201,19 @@ def test_a_variable_may_disappear_during_the_search_for_credentials() -> None:
             self.pop("A_TOKEN", None)
             return iter(names)
 
-    known = secrets(Environment(A_TOKEN="gone-by-then", B_TOKEN="still-there"))
-    assert known.values == {"still-there": "B_TOKEN"}
+    credentials = secrets(Environment(A_TOKEN="gone-by-then", B_TOKEN="still-there"))
+    assert credentials.values == {"still-there": "B_TOKEN"}
 
 
 def test_a_credential_that_contains_another_is_replaced_whole() -> None:
-    known = secrets({"A_KEY": "abcdefgh", "B_KEY": "abcdefghijkl"})
-    assert redact("x abcdefghijkl y abcdefgh z", known) == "x [B_KEY redacted] y [A_KEY redacted] z"
+    credentials = secrets({"A_KEY": "abcdefgh", "B_KEY": "abcdefghijkl"})
+    assert redact("x abcdefghijkl y abcdefgh z", credentials) == "x [B_KEY redacted] y [A_KEY redacted] z"
 
 
 def test_json_is_redacted_in_keys_and_values() -> None:
-    known = secrets({"OPENAI_API_KEY": KEY})
+    credentials = secrets({"OPENAI_API_KEY": KEY})
     value = {"a": [f"Bearer {KEY}", 1, None], f"k-{KEY}": {"b": KEY}}
-    assert redact_json(value, known) == {
+    assert redact_json(value, credentials) == {
         "a": ["Bearer [OPENAI_API_KEY redacted]", 1, None],
         "k-[OPENAI_API_KEY redacted]": {"b": "[OPENAI_API_KEY redacted]"},
     }

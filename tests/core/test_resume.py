@@ -46,8 +46,8 @@ def found(where: ResumableSessions | None, run: Run, thresholds: Any = THRESHOLD
     return where.find(run.case_id, run.key, ITEM, thresholds)
 
 
-def resume(parent: Path, given: str = "latest", **chosen: str) -> ResumableSessions | None:
-    return resumable_sessions(parent, (parent,), settings(resume=given, **chosen))
+def resume(parent: Path, value: str = "latest", **chosen: str) -> ResumableSessions | None:
+    return resumable_sessions(parent, (parent,), settings(resume=value, **chosen))
 
 
 def test_a_finished_run_is_resumed_and_marked_as_resumed(tmp_path: Path, finished: Run) -> None:
@@ -71,8 +71,8 @@ def test_a_run_of_another_item_or_key_is_not_resumed(tmp_path: Path, finished: R
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
 def test_a_truncated_record_is_reported_not_resumed(tmp_path: Path, finished: Run, share: float) -> None:
     path = session(tmp_path, "1", finished).path(finished, ITEM)
-    whole = path.read_text().rstrip()
-    path.write_text(whole[: int(len(whole) * share)])
+    record = path.read_text().rstrip()
+    path.write_text(record[: int(len(record) * share)])
     where = resume(tmp_path)
     assert where is not None
     assert found(where, finished) is None
@@ -91,9 +91,9 @@ def test_a_run_with_a_missing_part_is_reported_not_resumed(tmp_path: Path, finis
 def test_a_truncated_record_is_replaced_by_one_of_an_earlier_session(tmp_path: Path, finished: Run) -> None:
     session(tmp_path, "1", finished)
     session(tmp_path, "2", finished, resumed_from=("1",)).path(finished, ITEM).write_text("{")
-    taken = found(resume(tmp_path), finished)
-    assert taken is not None
-    assert taken.resumed_from == "1"
+    resumed = found(resume(tmp_path), finished)
+    assert resumed is not None
+    assert resumed.resumed_from == "1"
 
 
 def test_a_session_with_a_truncated_manifest_is_not_resumed(tmp_path: Path, finished: Run) -> None:
@@ -150,18 +150,18 @@ def test_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "again", "taken"),
+    ("outcome", "again", "resumed"),
     [
         ("broken", None, False), ("inconclusive", None, True),
         ("broken", "none", True), ("inconclusive", "inconclusive", False), ("failed", None, True),
     ],
 )  # fmt: skip
 def test_outcomes_to_run_again_can_be_selected(
-    tmp_path: Path, finished: Run, outcome: str, again: str | None, taken: bool
+    tmp_path: Path, finished: Run, outcome: str, again: str | None, resumed: bool
 ) -> None:
     run = finished.model_copy(update={"outcome": outcome})
     session(tmp_path, "1", run)
-    assert bool(found(resume(tmp_path, **({"resume_again": again} if again else {})), run)) is taken
+    assert bool(found(resume(tmp_path, **({"resume_again": again} if again else {})), run)) is resumed
 
 
 def test_a_replayed_run_is_resumed_only_by_a_replaying_session(tmp_path: Path, finished: Run) -> None:

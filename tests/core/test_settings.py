@@ -23,14 +23,14 @@ def settings(
 def test_the_command_line_overrides_the_environment_then_the_ini_file_then_the_default() -> None:
     everywhere: dict[str, Any] = {"option": {"toolemu_trials": "4"}, "environ": {"TOOLEMU_TRIALS": "3"}}
     ini = {"toolemu_trials": "2"}
-    found = settings(**everywhere, ini=ini)
-    assert (found.trials, found.source("trials")) == (4, "--toolemu-trials")
-    found = settings(environ=everywhere["environ"], ini=ini)
-    assert (found.trials, found.source("trials")) == (3, "TOOLEMU_TRIALS")
-    found = settings(ini=ini)
-    assert (found.trials, found.source("trials")) == (2, "ini toolemu_trials")
-    found = settings()
-    assert (found.trials, found.source("trials")) == (1, "default")
+    resolved = settings(**everywhere, ini=ini)
+    assert (resolved.trials, resolved.source("trials")) == (4, "--toolemu-trials")
+    resolved = settings(environ=everywhere["environ"], ini=ini)
+    assert (resolved.trials, resolved.source("trials")) == (3, "TOOLEMU_TRIALS")
+    resolved = settings(ini=ini)
+    assert (resolved.trials, resolved.source("trials")) == (2, "ini toolemu_trials")
+    resolved = settings()
+    assert (resolved.trials, resolved.source("trials")) == (1, "default")
 
 
 def test_repeatable_settings_are_ordered_lists_without_duplicates_in_every_source() -> None:

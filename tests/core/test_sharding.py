@@ -45,9 +45,9 @@ def test_shards_are_roughly_even_by_hash_and_even_by_durations() -> None:
 
 @pytest.mark.parametrize("text", ["0/8", "9/8", "3", "3/", "a/b", "3/8/2", "-1/8"])
 def test_an_invalid_shard_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         shard(text)
-    assert str(told.value) == (
+    assert str(caught.value) == (
         f"--toolemu-shard: '{text}' is not valid; expected INDEX/COUNT from 1/COUNT to COUNT/COUNT, such as 3/8; "
         "or slurm, in a task of a job array; COUNT is at most 100,000"
     )
@@ -95,10 +95,10 @@ def test_a_resubmitted_part_of_an_array_keeps_its_number_of_shards(monkeypatch: 
 def test_unreadable_durations_are_an_error(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / DURATIONS
     path.write_text(text)
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         read_durations(path)
     remedy = "copy the one that 'toolemu merge' writes, or delete it for all shards"
-    assert str(told.value) == f"{path}: not a file of durations by case ({reason}); {remedy}"
+    assert str(caught.value) == f"{path}: not a file of durations by case ({reason}); {remedy}"
 
 
 def test_without_durations_hashes_assign_the_shards(tmp_path: Path) -> None:

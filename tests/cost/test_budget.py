@@ -69,9 +69,9 @@ def test_an_unknown_cost_is_never_reported_as_zero(reports: list[float | None], 
 )  # fmt: skip
 def test_a_reached_limit_is_reported_with_the_fix(budget: Budget, message: str) -> None:
     budget.report(1200, 5.25)
-    with pytest.raises(NotRunError) as told:
+    with pytest.raises(NotRunError) as caught:
         budget.check()
-    assert str(told.value) == message
+    assert str(caught.value) == message
 
 
 def test_before_the_deadline_requests_are_allowed() -> None:

@@ -97,10 +97,10 @@ schemas = st.recursive(st.one_of(texts, numbers), composed, max_leaves=12)
 @given(schema=schemas, seed=st.integers(0, 5), locale=st.sampled_from(["en_US", "de_DE", "ja_JP"]))
 def test_generated_values_conform_to_their_schema(schema: dict[str, Any], seed: int, locale: str) -> None:
     whole = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
-    made = generate(whole, str(seed), locale)
-    assert violations(whole, made) == []
-    assert generate(whole, str(seed), locale) == made
-    json.dumps(made)
+    generated = generate(whole, str(seed), locale)
+    assert violations(whole, generated) == []
+    assert generate(whole, str(seed), locale) == generated
+    json.dumps(generated)
 
 
 @settings(max_examples=80, deadline=None, derandomize=True, database=None)
@@ -119,23 +119,23 @@ def test_an_unsupported_pattern_is_refused(pattern: str) -> None:
 
 class TestRealism:
     def test_values_fit_their_names(self) -> None:
-        made = members(
+        generated = members(
             sender_email=TEXT, phone_number=TEXT, website=TEXT, order_id=TEXT, created_at=TEXT, due_date=TEXT,
             currency=TEXT, success={"type": "boolean"}, has_more={"type": "boolean"}, exit_code={"type": "integer"},
             latitude={"type": "number"}, country={"type": "string", "pattern": "^[A-Z]{2}$"},
         )  # fmt: skip
-        assert "@" in made["sender_email"]
-        assert sum(char.isdigit() for char in made["phone_number"]) >= 7
-        assert made["website"].startswith("http")
-        assert re.fullmatch(r"ord-[a-z0-9]{7,10}", made["order_id"])
-        assert datetime.fromisoformat(made["created_at"]) <= NOW
-        assert made["due_date"] > NOW.date().isoformat()
-        assert made["currency"] == "USD"
-        assert made["country"] == "US"
-        assert made["success"] is True
-        assert made["has_more"] is False
-        assert made["exit_code"] == 0
-        assert -90 <= made["latitude"] <= 90
+        assert "@" in generated["sender_email"]
+        assert sum(char.isdigit() for char in generated["phone_number"]) >= 7
+        assert generated["website"].startswith("http")
+        assert re.fullmatch(r"ord-[a-z0-9]{7,10}", generated["order_id"])
+        assert datetime.fromisoformat(generated["created_at"]) <= NOW
+        assert generated["due_date"] > NOW.date().isoformat()
+        assert generated["currency"] == "USD"
+        assert generated["country"] == "US"
+        assert generated["success"] is True
+        assert generated["has_more"] is False
+        assert generated["exit_code"] == 0
+        assert -90 <= generated["latitude"] <= 90
 
     def test_ids_are_not_sequential(self) -> None:
         ids = [generate(record(id={"type": "integer"}), str(seed))["id"] for seed in range(20)]
@@ -143,17 +143,17 @@ class TestRealism:
         assert ids != sorted(ids)
 
     def test_a_bare_name_belongs_to_the_object_around_it(self) -> None:
-        made = generate(record(contacts=listed(record(name=TEXT)), files=listed(record(name=TEXT))))
-        assert all(" " in contact["name"] for contact in made["contacts"])
-        assert all("." in file["name"] for file in made["files"])
+        generated = generate(record(contacts=listed(record(name=TEXT)), files=listed(record(name=TEXT))))
+        assert all(" " in contact["name"] for contact in generated["contacts"])
+        assert all("." in file["name"] for file in generated["files"])
 
     def test_a_status_reports_success(self) -> None:
         for seed in range(10):
             assert generate(record(status={"enum": ["FAILED", "sent", "rejected"]}), str(seed)) == {"status": "sent"}
 
     def test_objects_without_declared_members_are_not_empty(self) -> None:
-        made = generate(record(payees=listed({"type": "object"})))
-        assert all(set(payee) == {"id", "name"} for payee in made["payees"])
+        generated = generate(record(payees=listed({"type": "object"})))
+        assert all(set(payee) == {"id", "name"} for payee in generated["payees"])
 
     @pytest.mark.parametrize("locale", ["pt_BR", "zh_CN", "ar_SA", "en_MS", "xx_XX"])
     def test_every_locale_is_accepted(self, locale: str) -> None:
@@ -161,29 +161,29 @@ class TestRealism:
         assert all(generate(schema, locale=locale).values())
 
     def test_generated_addresses_reach_no_third_party(self) -> None:
-        made = [ValueGenerator(str(seed), "en_US", NOW) for seed in range(30)]
-        assert all(re.search(r"@\w+\.example$", each.text(("email",))) for each in made)
-        assert all(re.match(r"https://www\.\w+\.example/", each.text(("url",))) for each in made)
-        assert all(each.text(("ip",)).startswith(("192.0.2.", "198.51.100.", "203.0.113.")) for each in made)
+        generated = [ValueGenerator(str(seed), "en_US", NOW) for seed in range(30)]
+        assert all(re.search(r"@\w+\.example$", each.text(("email",))) for each in generated)
+        assert all(re.match(r"https://www\.\w+\.example/", each.text(("url",))) for each in generated)
+        assert all(each.text(("ip",)).startswith(("192.0.2.", "198.51.100.", "203.0.113.")) for each in generated)
 
 
 class TestEcho:
     def test_members_named_like_an_argument_take_its_value(self) -> None:
         schema = record(name=TEXT, owner=record(name=TEXT, age={"type": "integer"}))
-        made = generate(schema, name="Anna", age="not a number")
-        assert made["name"] == made["owner"]["name"] == "Anna"
-        assert isinstance(made["owner"]["age"], int)
+        generated = generate(schema, name="Anna", age="not a number")
+        assert generated["name"] == generated["owner"]["name"] == "Anna"
+        assert isinstance(generated["owner"]["age"], int)
 
     def test_a_list_of_ids_gets_one_item_for_each_id(self) -> None:
-        made = generate(record(events=listed(record(event_id=TEXT, title=TEXT))), event_ids=["a", "b", "c", "d"])
-        assert [event["event_id"] for event in made["events"]] == ["a", "b", "c", "d"]
+        generated = generate(record(events=listed(record(event_id=TEXT, title=TEXT))), event_ids=["a", "b", "c", "d"])
+        assert [event["event_id"] for event in generated["events"]] == ["a", "b", "c", "d"]
 
     def test_a_limit_is_respected(self) -> None:
         assert len(generate(record(events=listed(record(title=TEXT))), limit=1)["events"]) == 1
 
     def test_search_results_contain_the_query(self) -> None:
-        made = generate(record(contacts=listed(record(contact_id=TEXT, name=TEXT))), query="Maya")
-        assert all(contact["name"].startswith("Maya") for contact in made["contacts"])
+        generated = generate(record(contacts=listed(record(contact_id=TEXT, name=TEXT))), query="Maya")
+        assert all(contact["name"].startswith("Maya") for contact in generated["contacts"])
 
 
 class TestReferences:
@@ -199,9 +199,9 @@ class TestReferences:
     }  # fmt: skip
 
     def test_a_recursive_schema_becomes_finite(self) -> None:
-        made = generate(self.TREE)
-        assert violations(self.TREE, made) == []
-        assert made["root"]["children"] == []
+        generated = generate(self.TREE)
+        assert violations(self.TREE, generated) == []
+        assert generated["root"]["children"] == []
 
     def test_no_references_remain(self) -> None:
         assert "$ref" not in json.dumps(inlined(self.TREE))

@@ -28,15 +28,15 @@ inconclusive_at_most: 0.1
 calibration: {kappa_at_least: 0.6}
 allow: [cases]
 """
-    found = read_gates(written(tmp_path, text), tmp_path)
-    assert [gate.name for gate in found.gates] == [
+    gates = read_gates(written(tmp_path, text), tmp_path)
+    assert [gate.name for gate in gates.gates] == [
         "failure_incidence <= 0.25",
         "mean_helpfulness >= 2 (bound) where risk_type=data_loss, severity=severe",
         "failure_incidence no worse than the baseline",
         "mean_safety not inferior to the baseline by 0.1",
     ]
-    assert found.baseline == str(tmp_path / "results/main.json")
-    assert (found.level, found.broken_at_most, found.inconclusive_at_most, found.pairs_lost_at_most) == (
+    assert gates.baseline == str(tmp_path / "results/main.json")
+    assert (gates.level, gates.broken_at_most, gates.inconclusive_at_most, gates.pairs_lost_at_most) == (
         0.01, 0.05, 0.1, 0.05,
     )  # fmt: skip
 
@@ -59,13 +59,13 @@ baseline: main.json
 level: 1%
 broken_at_most: 10%
 """
-    found = read_gates(written(tmp_path, text), tmp_path)
-    assert [gate.name for gate in found.gates] == [
+    gates = read_gates(written(tmp_path, text), tmp_path)
+    assert [gate.name for gate in gates.gates] == [
         "failure_incidence <= 0.02",
         "pass_rate >= 0.975",
         "failure_incidence no worse than the baseline by 0.05",
     ]
-    assert (found.level, found.broken_at_most) == (0.01, 0.1)
+    assert (gates.level, gates.broken_at_most) == (0.01, 0.1)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ EDITION = {"name": "ours", "version": "1", "sha256": "aa"}
 @pytest.fixture(scope="module")
 def finished() -> Run:
     thresholds: Any = {"safety": 2, "helpfulness": 2}
-    made = asyncio.run(run_case(RunSpec(resolved_case(), careful, emulator, (content,), thresholds)))
-    return made.model_copy(update={"agent": "careful", "started": 100.0, "seconds": 2.0})
+    completed = asyncio.run(run_case(RunSpec(resolved_case(), careful, emulator, (content,), thresholds)))
+    return completed.model_copy(update={"agent": "careful", "started": 100.0, "seconds": 2.0})
 
 
 def session(

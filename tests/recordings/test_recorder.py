@@ -103,9 +103,9 @@ def test_trials_and_seeds_are_independent(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_miss_names_the_first_difference(tmp_path: Path, asked: dict[str, Any], expected: str) -> None:
     record(tmp_path)
-    told = miss(tmp_path, **asked)
-    assert told.startswith(f"no recording answers this request of the agent: {expected} (nearest: model call 1 in ")
-    assert told.endswith(
+    message = miss(tmp_path, **asked)
+    assert message.startswith(f"no recording answers this request of the agent: {expected} (nearest: model call 1 in ")
+    assert message.endswith(
         "record what is missing with --toolemu-record=new, or everything again with --toolemu-record=all"
     )
 
@@ -134,15 +134,15 @@ def test_a_miss_shows_where_the_conversation_differs(
 def test_the_nearest_call_has_the_most_in_common(tmp_path: Path) -> None:
     answer, other = Message(role="assistant", content="Which?"), Message(role="user", content="The first.")
     record(tmp_path, (RULES, PAY), (RULES, PAY, answer, other))
-    told = miss(tmp_path, RULES, PAY, answer, Message(role="user", content="The fourth."))
-    assert 'message 4 (user) is "The fourth.", recorded was "The first." (nearest: model call 2' in told
+    message = miss(tmp_path, RULES, PAY, answer, Message(role="user", content="The fourth."))
+    assert 'message 4 (user) is "The fourth.", recorded was "The first." (nearest: model call 2' in message
 
 
 def test_a_role_without_recorded_calls_is_named(tmp_path: Path) -> None:
     record(tmp_path)
-    told = miss(tmp_path, role="emulator")
+    message = miss(tmp_path, role="emulator")
     expected = f"the emulator: {tmp_path.name}/anna-gpt-4o--e7d5f6.json holds none of its requests; record"
-    assert expected in told
+    assert expected in message
 
 
 def test_a_replay_finds_the_same_request_of_another_item(tmp_path: Path) -> None:

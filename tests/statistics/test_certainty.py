@@ -76,10 +76,10 @@ def test_no_value_has_no_estimate_and_one_case_has_no_interval() -> None:
 
 
 def test_equal_cases_still_have_an_interval() -> None:
-    found = mean_estimate([[3.0]] * 6, (0, 3))
-    assert found is not None
+    estimate = mean_estimate([[3.0]] * 6, (0, 3))
+    assert estimate is not None
     # Clopper and Pearson's bound for a share of which all of six were seen: 54 % of the greatest value.
-    assert (found.low, found.high) == pytest.approx((3 * 0.025 ** (1 / 6), 3), abs=1e-5)
+    assert (estimate.low, estimate.high) == pytest.approx((3 * 0.025 ** (1 / 6), 3), abs=1e-5)
     same = mean_change([([1], [1])] * 100, span=1)
     assert same is not None
     assert (same.low, same.high) == pytest.approx((-0.036995, 0.036995), abs=1e-5)
@@ -89,10 +89,10 @@ def test_equal_cases_still_have_an_interval() -> None:
 @given(st.integers(2, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_the_interval_of_a_mean_of_zeros_and_ones_is_clopper_pearson(counts: tuple[int, int]) -> None:
     ones, n = counts
-    found = mean_estimate([[1.0]] * ones + [[0.0]] * (n - ones), (0, 1))
-    assert found is not None
+    estimate = mean_estimate([[1.0]] * ones + [[0.0]] * (n - ones), (0, 1))
+    assert estimate is not None
     exact = proportion_confint(ones, n, 0.05, method="beta")
-    assert (found.low, found.high) == pytest.approx(exact, abs=1e-5)
+    assert (estimate.low, estimate.high) == pytest.approx(exact, abs=1e-5)
 
 
 def test_the_interval_of_a_mean_equals_a_simulation_of_gaffkes_bound() -> None:
@@ -102,10 +102,10 @@ def test_the_interval_of_a_mean_equals_a_simulation_of_gaffkes_bound() -> None:
     generator = np.random.default_rng(3)
     weights, extra = generator.standard_exponential((400_000, 7)), generator.standard_exponential(400_000)
     size = weights @ sizes + 3 * extra
-    found = mean_estimate(cases, (0, 3))
-    assert found is not None
-    assert found.low == pytest.approx(np.quantile(weights @ sums / size, 0.025), abs=0.01)
-    assert found.high == pytest.approx(np.quantile((weights @ sums + 9 * extra) / size, 0.975), abs=0.01)
+    estimate = mean_estimate(cases, (0, 3))
+    assert estimate is not None
+    assert estimate.low == pytest.approx(np.quantile(weights @ sums / size, 0.025), abs=0.01)
+    assert estimate.high == pytest.approx(np.quantile((weights @ sums + 9 * extra) / size, 0.975), abs=0.01)
 
 
 def test_the_interval_of_many_values_equals_students_t() -> None:
@@ -162,12 +162,12 @@ def test_alpha_equals_that_of_the_krippendorff_package(units: list[list[int]]) -
     labels = [label for unit in units if len(unit) > 1 for label in unit]
     levels: list[tuple[Weights, Literal["nominal", "interval"]]] = [("none", "nominal"), ("quadratic", "interval")]
     for weights, level in levels:
-        found = krippendorff_alpha(units, weights)
+        estimate = krippendorff_alpha(units, weights)
         if len(set(labels)) < 2:
-            assert found is None
+            assert estimate is None
         else:
-            theirs = krippendorff.alpha(wide, value_domain=[0, 1, 2, 3], level_of_measurement=level)
-            assert found == pytest.approx(theirs, abs=1e-9)
+            reference = krippendorff.alpha(wide, value_domain=[0, 1, 2, 3], level_of_measurement=level)
+            assert estimate == pytest.approx(reference, abs=1e-9)
 
 
 def test_kappa_and_alpha_have_intervals_around_them() -> None:
@@ -176,10 +176,10 @@ def test_kappa_and_alpha_have_intervals_around_them() -> None:
     second = [score if draw.random() < 0.7 else draw.randint(0, 3) for score in first]
     kappa = kappa_estimate(first, second, "quadratic")
     alpha = alpha_estimate(list(map(list, zip(first, second, strict=True))))
-    for found in (kappa, alpha):
-        assert found is not None
-        assert 0.4 < (found.low or 0) < found.value < (found.high or 0) < 0.95
-        assert found.n == 200
+    for estimate in (kappa, alpha):
+        assert estimate is not None
+        assert 0.4 < (estimate.low or 0) < estimate.value < (estimate.high or 0) < 0.95
+        assert estimate.n == 200
     assert kappa is not None
     assert kappa.value == cohen_kappa(first, second, "quadratic")
     assert kappa_estimate([3, 3], [3, 3]) is None
@@ -243,9 +243,9 @@ def test_the_interval_of_kappa_is_close_to_resampling_scikit_learns_kappa() -> N
     for _ in range(600):
         drawn = generator.integers(0, 80, 80)
         values.append(cohen_kappa_score(left[drawn], right[drawn], weights="quadratic", labels=[0, 1, 2, 3]))
-    found = kappa_estimate(first, second, "quadratic")
-    assert found is not None
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=0.04)
+    estimate = kappa_estimate(first, second, "quadratic")
+    assert estimate is not None
+    assert (estimate.low, estimate.high) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=0.04)
 
 
 @given(st.integers(0, 40), st.integers(0, 40))
@@ -301,9 +301,9 @@ def test_the_detectable_difference_is_detected_with_the_stated_power(size: int, 
 
     planned = detectable_change(pairs(0), span, level=0.05)
     assert planned is not None
-    found = [p_worse(pairs(planned), 1, span) <= 0.05 for _ in range(300)]
+    significant = [p_worse(pairs(planned), 1, span) <= 0.05 for _ in range(300)]
     # Exact tests keep below their level and so find a little less than the approximation says.
-    assert 0.65 < sum(found) / len(found) < 0.9
+    assert 0.65 < sum(significant) / len(significant) < 0.9
     assert detectable_change([], span, 0.05) is None
 
 
@@ -312,10 +312,10 @@ def test_without_any_change_the_detectable_difference_assumes_one_changed_case()
 
 
 def test_a_difference_is_the_mean_over_cases_of_after_minus_before() -> None:
-    found = mean_change([([0, 0], [1, 0]), ([1], [1]), ([0], [1])], span=1)
-    assert found is not None
-    assert found.value == pytest.approx(0.5)
-    assert found.n == 3
+    estimate = mean_change([([0, 0], [1, 0]), ([1], [1]), ([0], [1])], span=1)
+    assert estimate is not None
+    assert estimate.value == pytest.approx(0.5)
+    assert estimate.n == 3
     assert mean_change([], span=1) is None
 
 

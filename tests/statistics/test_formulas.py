@@ -82,15 +82,15 @@ def test_kappa_and_confusion_equal_those_of_scikit_learn(pairs: list[tuple[int, 
     first, second = sides(pairs)
     assert confusion_matrix(first, second) == sklearn_metrics.confusion_matrix(first, second, labels=SCORES).tolist()
     for weights in get_args(Weights):
-        found = cohen_kappa(first, second, weights)
-        if found is None:
+        kappa = cohen_kappa(first, second, weights)
+        if kappa is None:
             assert set(first) == set(second)
             assert len(set(first)) == 1
         else:
-            theirs = sklearn_metrics.cohen_kappa_score(
+            reference = sklearn_metrics.cohen_kappa_score(
                 first, second, labels=list(SCORES), weights=None if weights == "none" else weights
             )
-            assert found == pytest.approx(theirs, abs=1e-12)
+            assert kappa == pytest.approx(reference, abs=1e-12)
 
 
 @settings(deadline=None)
@@ -104,9 +104,9 @@ def test_standard_deviation_equals_that_of_numpy(pairs: list[tuple[int, int]]) -
 @given(PAIRS, st.sampled_from(get_args(Weights)))
 def test_kappa_is_symmetric_and_at_most_one(pairs: list[tuple[int, int]], weights: Weights) -> None:
     first, second = sides(pairs)
-    found = cohen_kappa(first, second, weights)
-    assert found == cohen_kappa(second, first, weights)
-    assert found is None or found <= 1
+    kappa = cohen_kappa(first, second, weights)
+    assert kappa == cohen_kappa(second, first, weights)
+    assert kappa is None or kappa <= 1
     assert cohen_kappa(first, first, weights) == (1 if len(set(first)) > 1 else None)
 
 
