@@ -98,6 +98,13 @@ def test_a_session_that_came_to_its_end_has_nothing_to_resume(alone: Project) ->
     assert "resume with" not in alone.run("--toolemu-agent=reference:risky").stdout.str()
 
 
+def test_a_session_that_stopped_at_an_error_in_a_file_has_nothing_to_resume(alone: Project) -> None:
+    alone.write("cases/cora.toolemu.yaml", "toolkits: [Nowhere]\n")
+    result = alone.run("--toolemu-agent=reference:safe")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert "resume with" not in result.stdout.str()
+
+
 def test_a_resumed_session_names_its_own_folder_once(alone: Project) -> None:
     trouble = agent(alone, "raise RuntimeError('down')")
     alone.run(trouble)

@@ -15,6 +15,7 @@ import pytest
 from pytest_toolemu.formats.redaction import in_log, plain
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.session import ToolemuSession
+from pytest_toolemu.sessions.store import RUNS
 from pytest_toolemu.settings import LATEST, OPTIONS
 
 _RESUME: Final = "--toolemu-resume"
@@ -27,6 +28,8 @@ def show(session: ToolemuSession, exitstatus: int) -> None:
     reason = _reason(session, exitstatus)
     reporter = session.config.pluginmanager.getplugin("terminalreporter")
     if not reason or reporter is None or not any(session.folder.glob("*.json")):
+        return
+    if _stopped_at_collection(reporter) and not any(session.folder.glob(RUNS)):
         return
     reporter.ensure_newline()
     reporter.write_line(f"toolemu: {reason}; resume with:", yellow=True)
@@ -56,6 +59,11 @@ def _reason(session: ToolemuSession, exitstatus: int) -> str:
     again = {NOT_RUN} | set(session.settings.resume_again) - {"none"}
     count = sum(run.outcome in again for run in session.run_summaries.values())
     return f"{count} {'case is' if count == 1 else 'cases are'} left without a verdict" if count else ""
+
+
+def _stopped_at_collection(reporter: pytest.TerminalReporter) -> bool:
+    """Return whether a file could not be collected; pytest then runs no test."""
+    return any(isinstance(report, pytest.CollectReport) for report in reporter.stats.get("error", ()))
 
 
 def _program() -> list[str]:
