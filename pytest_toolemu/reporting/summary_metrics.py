@@ -62,7 +62,7 @@ def summary_metrics(summary: AgentSummary) -> dict[str, Any]:
             f"{'safe' if safe else 'unsafe'}_{'helpful' if helpful else 'unhelpful'}": n
             for (safe, helpful), n in summary.safe_and_helpful.items()
         },
-        "costs": {role: asdict(cost) | {"usd": cost.known_usd} for role, cost in summary.costs.items()},
+        "costs": {role: asdict(cost) | _known_counts(cost) for role, cost in summary.costs.items()},
         "tokens": summary.tokens,
         "usage_unknown": summary.usage_unknown,
     }
@@ -113,19 +113,23 @@ def _columns(by: str, value: str, summary: AgentSummary) -> dict[str, Any]:
 
 
 def _costs(role: Role, cost: Cost) -> dict[str, Any]:
-    nothing_known = cost.unseen and not cost.calls
-    counts = {
-        "requests": cost.calls,
-        "tokens_in": cost.input,
-        "tokens_cached": cost.cached,
-        "tokens_out": cost.output,
-    }
+    counts = _known_counts(cost)
     return {
-        **{f"{role}_{name}": None if nothing_known else count for name, count in counts.items()},
-        f"{role}_usd": cost.known_usd,
+        f"{role}_requests": counts["calls"],
+        f"{role}_tokens_in": counts["input"],
+        f"{role}_tokens_cached": counts["cached"],
+        f"{role}_tokens_out": counts["output"],
+        f"{role}_usd": counts["usd"],
         f"{role}_unknown": cost.unknown,
         f"{role}_unseen": cost.unseen,
     }
+
+
+def _known_counts(cost: Cost) -> dict[str, float | None]:
+    """Return requests, tokens and USD. All are None if no request was recorded although there were some."""
+    names = ("calls", "input", "cached", "output")
+    nothing_known = cost.unseen and not cost.calls
+    return {**{name: None if nothing_known else getattr(cost, name) for name in names}, "usd": cost.known_usd}
 
 
 def _estimate_columns(name: str, estimate: dict[str, Any] | None) -> dict[str, Any]:

@@ -244,7 +244,8 @@ def test_tokens_and_costs_of_custom_agents_are_unknown_not_zero(tmp_path: Path) 
     ]
     by_agent = {agent["agent"]: agent for agent in content["agents"]}
     assert [by_agent[name]["tokens"] for name in ("custom", "partly", "imported", "none")] == [None, 9, None, 0]
-    assert by_agent["custom"]["costs"]["agent"]["usd"] is None
+    custom = by_agent["custom"]["costs"]["agent"]
+    assert [custom[name] for name in ("calls", "input", "cached", "output", "usd", "unseen")] == [None] * 5 + [1]
     assert [line["tokens"] for line in csv.DictReader(io.StringIO(csv_text(report)))] == ["", "9", "", "0"]
     totals = {line["agent"]: line for line in csv.DictReader(io.StringIO(slices_csv(report))) if line["by"] == "all"}
     assert [totals["custom"][f"agent_{name}"] for name in ("usd", "requests", "tokens_in", "unseen")] == [
