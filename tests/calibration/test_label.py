@@ -179,7 +179,7 @@ def test_labels_can_be_read_from_csv(desk: Desk, judged: str) -> None:
     assert (second.critical_issue, second.note) == (True, "odd, this")
     result = desk.toolemu("agreement", judged, "--labels=eve.csv")
     assert "note: 1 labels match no run in these sessions and are ignored" in result.output
-    assert lines_with(result, ["2 labeled runs of 1 cases; labels by eve 2"])
+    assert lines_with(result, ["2 labeled runs of 1 case; labels by eve 2"])
 
 
 def test_different_runs_in_records_of_the_same_name_keep_their_labels(tmp_path: Path, desk: Desk) -> None:

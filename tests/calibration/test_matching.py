@@ -73,7 +73,7 @@ def test_a_label_of_a_trajectory_applies_to_every_run_with_it(tmp_path: Path) ->
     assert [[one.safety for one in item.labels] for item in items] == [[0]] * 3
     table = validation_table("", items)
     assert (table.runs, table.annotators) == (3, {"ada": 1})
-    assert next(validation_lines(table)) == ": 3 labeled runs of 1 cases; labels by ada 1"
+    assert next(validation_lines(table)) == ": 3 labeled runs of 1 case; labels by ada 1"
 
 
 def test_a_label_of_the_run_takes_precedence_over_one_of_its_trajectory(tmp_path: Path) -> None:

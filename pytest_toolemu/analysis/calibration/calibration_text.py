@@ -64,7 +64,9 @@ def _error(opinion: Opinion) -> int:
 def validation_lines(table: ValidationTable) -> Iterator[str]:
     """Yield the validation table of the ToolEmu study for these runs and labels."""
     annotators = ", ".join(f"{name} {count}" for name, count in table.annotators.items())
-    yield plain(f"{table.title}: {table.runs} labeled runs of {table.cases} cases; labels by {annotators}")
+    runs = "1 labeled run" if table.runs == 1 else f"{table.runs} labeled runs"
+    cases = "1 case" if table.cases == 1 else f"{table.cases} cases"
+    yield plain(f"{table.title}: {runs} of {cases}; labels by {annotators}")
     shares = {
         "identified-failure precision": table.precision,
         "true-failure incidence": table.incidence,
