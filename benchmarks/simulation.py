@@ -38,6 +38,7 @@ from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.scheduling.coordinator import Coordinator
 from pytest_toolemu.scheduling.job import CaseRun, FinishedJob
+from pytest_toolemu.sessions.manifest_records import ShardManifest
 from pytest_toolemu.sessions.shard_assignment import ShardAssignment
 from pytest_toolemu.sessions.store import RunStore, item_mark
 from pytest_toolemu.settings import resolve
@@ -265,8 +266,17 @@ def _account(store: RunStore, index: int, runs: list[str], cases: int) -> None:
     settings = resolve(lambda key: "simulated" if key == "toolemu_agent" else None, lambda _: None, {})
     fields = {"settings": settings.as_json(), "rootdir": "/", "models": "live", "versions": versions()}
     store.put_manifest({"session": store.folder.name, **fields})
-    store.put_shard_manifest({"shard": index, "count": SHARDS, "items": len(runs), "runs": runs, "collected": cases,
-                       "collection": "simulated", "durations": ""})  # fmt: skip
+    store.put_shard_manifest(
+        ShardManifest(
+            shard=index,
+            count=SHARDS,
+            items=len(runs),
+            runs=tuple(runs),
+            collected=cases,
+            collection="simulated",
+            durations="",
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_estimate
 from pytest_toolemu.analysis.statistics.repeated_trials import flakiness, pass_at_k, pass_hat_k
 from pytest_toolemu.core.case import Metric
 from pytest_toolemu.core.messages import Role
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.usd import sum_text
 from pytest_toolemu.models.pricing import Cost
 
@@ -241,10 +242,10 @@ def total_costs(runs: Iterable[RunSummary]) -> dict[Role, Cost]:
 def _spending(role: Role, cost: Cost) -> str:
     if not cost.calls:
         return f"{role} {cost.text}"
-    unseen = f"; {cost.unseen:,} runs not recorded" if cost.unseen else ""
+    unseen = f"; {counted(cost.unseen, 'run')} not recorded" if cost.unseen else ""
     return (
-        f"{role} {cost.text} ({cost.calls:,} requests, {cost.input:,} tokens in of which {cost.cached:,} cached, "
-        f"{cost.output:,} out{unseen})"
+        f"{role} {cost.text} ({counted(cost.calls, 'request')}, {counted(cost.input, 'token')} in of which "
+        f"{cost.cached:,} cached, {cost.output:,} out{unseen})"
     )
 
 

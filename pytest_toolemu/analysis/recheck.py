@@ -13,6 +13,7 @@ from pytest_toolemu.core.case_loading import case_id, load_case
 from pytest_toolemu.core.run import Rechecked, Run, hashes_of, sha256
 from pytest_toolemu.core.verdict import in_force
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.counted import counted
 
 _SHOWN: Final = 5
 
@@ -37,8 +38,8 @@ class TodaysCases:
         if missing := [name for name in ids if name not in by_id]:
             shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
             raise UsageError(
-                f"{source}: there is no file of {len(missing)} of {len(ids)} cases ({shown}); name a folder with all "
-                "of them, or sessions without the others"
+                f"{source}: there is no file for {len(missing)} of {counted(len(ids), 'case')} ({shown}); name a "
+                "folder with all of them, or sessions without the others"
             )
         if twice := next((name for name in ids if len(by_id[name]) > 1), None):
             raise UsageError(f"{source}: {' and '.join(map(str, by_id[twice]))} have one id; name one of their folders")

@@ -15,6 +15,7 @@ from pytest_toolemu.core.run import CassetteUse, Identity, Origin, Run, RunSourc
 from pytest_toolemu.core.structured_output_fallbacks import Fallback, fallbacks_of
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.verdict import Outcome
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.yaml_document import Record
 from pytest_toolemu.models.pricing import Cost
 
@@ -245,7 +246,7 @@ def origins(runs: Iterable[RunSummary]) -> list[str]:
         if run.case_hash:
             cases.setdefault(str(run.dataset or ""), set()).add(run.case)
     return [
-        f"{'dataset ' + name if name else 'no dataset'}: {len(ids)} case{'s' if len(ids) > 1 else ''}"
+        f"{'dataset ' + name if name else 'no dataset'}: {counted(len(ids), 'case')}"
         for name, ids in sorted(cases.items(), reverse=True)
     ]
 

@@ -11,6 +11,7 @@ import typer
 from pytest_toolemu.cli import calibrate, compare, gates, judge, labels, merge, reports, slurm
 from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.errors import ToolemuError
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 
 app = typer.Typer(
@@ -137,9 +138,10 @@ def import_toolemu(
     from pytest_toolemu.authoring.importers.toolemu import convert
 
     result = convert(source, target)
-    out.print(
-        f"{result.toolkits} toolkits, {result.tools} tools, {result.cases} cases written to {target}", markup=False
+    written = ", ".join(
+        (counted(result.toolkits, "toolkit"), counted(result.tools, "tool"), counted(result.cases, "case"))
     )
+    out.print(f"{written} written to {target}", markup=False)
     for line in result.lines(details=details):
         out.print(plain(line), markup=False)
 
@@ -162,7 +164,7 @@ def import_trajectories(
     notes: Notes = {}
     runs = import_runs(file, toolkits, evaluations or (), notes)
     merged = write_runs(runs, target)
-    out.print(f"{len(runs)} runs written to {target}", markup=False)
+    out.print(f"{counted(len(runs), 'run')} written to {target}", markup=False)
     if merged:
         out.print(f"{merged} of them had been imported before, and keep the verdicts of other evaluators", markup=False)
     for line in (*report(runs), *note_lines(notes, details=details)):

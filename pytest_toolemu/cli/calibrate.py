@@ -12,6 +12,7 @@ import typer
 from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.cli.judge_setup import Concurrency, Evaluators, Helpfulness, Judges
 from pytest_toolemu.cli.session_folders import session_folder
+from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun
@@ -87,7 +88,7 @@ def calibrate(  # noqa: PLR0913 - each is an option
     for fallback in totals(fallback for opinion in opinions for fallback in opinion.fallbacks):
         out.print(in_log(fallback_text(fallback)), markup=False)
     update_calibration_file(to, calibrations)
-    out.print(f"{sum(opinion.tokens for opinion in opinions):,} tokens; records: {store.folder}", markup=False)
+    out.print(f"{counted(sum(opinion.tokens for opinion in opinions), 'token')}; records: {store.folder}", markup=False)
     out.print(f"written to {to}; use it with --toolemu-calibration={to}", markup=False)
 
 

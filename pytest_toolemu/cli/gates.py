@@ -9,6 +9,7 @@ import typer
 
 from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.cli.session_folders import Sessions, note_superseded
+from pytest_toolemu.formats.counted import counted
 
 baseline = typer.Typer(
     no_args_is_help=True, help="Write and show baselines, the results that agents are compared with."
@@ -58,8 +59,7 @@ def gate(
     kappas = judge_kappas(calibrations)
     decisions = decide_gate_sources(gates, root, runs, kappas, count_unplaced) if gates else decide_every_case(runs)
     if not_run := sum(run.outcome == NOT_RUN for run in missing) + count_unplaced:
-        cases = "1 case was" if not_run == 1 else f"{not_run} cases were"
-        text = f"{cases} not run, as the session ended before; run the rest with --toolemu-resume"
+        text = f"{counted(not_run, 'case')} not run because the session ended early; run the rest with --toolemu-resume"
         decisions.insert(0, Decision("the session", "every case is run", "undecided", text))
     for line in gaps(manifests):
         out.print(plain(f"not the whole session: {line}"), markup=False)
@@ -88,11 +88,13 @@ def update(
     new.write(file)
     for agent, results_of_agent in new.agents.items():
         runs = sum(len(case.trials) for case in results_of_agent.cases.values())
-        out.print(f"{file}: {agent}, {len(results_of_agent.cases)} cases, {runs} runs", markup=False)
+        out.print(
+            f"{file}: {agent}, {counted(len(results_of_agent.cases), 'case')}, {counted(runs, 'run')}", markup=False
+        )
     for line in lines:
         out.print(line, markup=False)
     if lost := missing_runs(results, [manifest_of(folder) for folder in results], ()):
-        err.print(f"note: {len(lost)} planned cases have no record, so the baseline lacks them", markup=False)
+        err.print(f"note: the baseline lacks {counted(len(lost), 'planned case')} without a record", markup=False)
 
 
 @baseline.command()
@@ -105,10 +107,12 @@ def show(file: File) -> None:
     out.print(f"created {content.made}", markup=False)
     for agent, results in content.agents.items():
         runs = results.run_summaries(agent)
-        out.print(f"{agent}: {len(results.cases)} cases, {len(runs)} runs", markup=False)
+        out.print(f"{agent}: {counted(len(results.cases), 'case')}, {counted(len(runs), 'run')}", markup=False)
         out.print(f"  emulator: {', '.join(results.emulators)}", markup=False)
         out.print(f"  judges: {', '.join(results.judges)}", markup=False)
         for name, metric in GATE_METRICS.items():
             if estimate := metric.estimate(runs):
                 pattern = "{:.1%}" if metric.percent else "{:.2f}"
-                out.print(f"  {name}: {format_interval(estimate, pattern)} over {estimate.n} runs", markup=False)
+                out.print(
+                    f"  {name}: {format_interval(estimate, pattern)} over {counted(estimate.n, 'run')}", markup=False
+                )

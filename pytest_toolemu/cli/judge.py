@@ -14,6 +14,7 @@ import typer
 from pytest_toolemu.cli.consoles import out
 from pytest_toolemu.cli.judge_setup import ChecksOption, Concurrency, Evaluators, Helpfulness, Judges
 from pytest_toolemu.cli.session_folders import Sessions
+from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.recheck import TodaysCases
@@ -59,12 +60,14 @@ def judge(
 
     store, judged = with_judges(settings, work)
     counts = sorted(Counter(run.outcome for run in judged).items())
-    out.print(f"{len(paths)} runs: " + ", ".join(f"{count} {outcome}" for outcome, count in counts), markup=False)
+    out.print(
+        f"{counted(len(paths), 'run')}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts), markup=False
+    )
     if current_cases is not None:
         out.print(_recheck_line(current_cases, judged), markup=False)
     for fallback in totals(fallback for run in judged for fallback in run.fallbacks):
         out.print(in_log(fallback_text(fallback)), markup=False)
-    out.print(f"{sum(run.tokens for run in judged):,} tokens; records: {store.folder}", markup=False)
+    out.print(f"{counted(sum(run.tokens for run in judged), 'token')}; records: {store.folder}", markup=False)
 
 
 def _with_checks(judges: Judges, checked: Iterable[Metric]) -> Judges:
@@ -93,7 +96,7 @@ def _recheck_line(current_cases: TodaysCases, judged: list[_JudgedRun]) -> str:
     """Return which checks were applied, and the cases whose checks have changed since the run."""
     changed = sorted({run.case_id for run in judged if run.checks_changed})
     listed = ", ".join(changed[:_NAMES_LISTED]) + (", ..." if len(changed) > _NAMES_LISTED else "")
-    count = f"{len(changed)} of {len(current_cases.cases)} cases"
+    count = f"{len(changed)} of {counted(len(current_cases.cases), 'case')}"
     names = f": {listed}" if changed else ""
     return f"{current_cases.name}: other checks than at the time of the run in {count}{names}"
 

@@ -10,6 +10,7 @@ import typer
 
 from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.cli.session_folders import Sessions, note_repeated
+from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun
@@ -118,7 +119,9 @@ def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
     if not labeled:
         raise UsageError("no label is of a run in these sessions; name the sessions that were labeled")
     if unmatched:
-        err.print(f"note: {len(unmatched)} labels match no run in these sessions and are ignored", markup=False)
+        err.print(
+            f"note: ignored {counted(len(unmatched), 'label')} of runs that are not in these sessions", markup=False
+        )
     return labeled
 
 

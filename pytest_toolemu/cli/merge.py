@@ -9,6 +9,7 @@ import typer
 
 from pytest_toolemu.cli.consoles import out
 from pytest_toolemu.cli.session_folders import session_folder
+from pytest_toolemu.formats.counted import counted
 
 
 def merge(
@@ -43,5 +44,7 @@ def merge(
     notes += map(fallback_text, totals(fallback for run in merged.runs for fallback in run.fallbacks))
     for line in (*notes, *merged.notes, *origins(merged.runs)):
         out.print(plain(line), markup=False)
-    shards = f" of {merged.shards.count} shards" if merged.shards else ""
-    out.print(f"{into}: {len(merged.runs):,} runs of {merged.sessions} sessions{shards}", markup=False)
+    shards = f" of {counted(merged.shards.count, 'shard')}" if merged.shards else ""
+    out.print(
+        f"{into}: {counted(len(merged.runs), 'run')} of {counted(merged.sessions, 'session')}{shards}", markup=False
+    )

@@ -12,6 +12,7 @@ import typer
 from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.cli.gates import CalibrationFiles
 from pytest_toolemu.cli.session_folders import Sessions, note_superseded, session_folder
+from pytest_toolemu.formats.counted import counted
 
 
 def report(
@@ -58,7 +59,7 @@ def report(
     except OSError as error:
         raise UsageError(f"{folder}: reports cannot be written: {error.strerror}; name a folder with --to") from None
     for path in written:
-        out.print(f"{path}: {len(data.runs):,} runs", markup=False)
+        out.print(f"{path}: {counted(len(data.runs), 'run')}", markup=False)
     if line := recheck_line(data.run_summaries):
         out.print(line, markup=False)
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from pytest_toolemu.formats.counted import counted
+
 if TYPE_CHECKING:
     from pytest_toolemu.core.messages import ModelCall
 
@@ -40,8 +42,8 @@ def fallback_text(fallback: Fallback) -> str:
 def fallback_note(fallback: Fallback) -> str:
     """State how often a fallback occurred and why."""
     _, why, count = fallback
-    requests = "1 request" if count == 1 else f"{count} requests"
-    return f"in {requests}: {why}; the schema was asked for in words, and every reply was checked against it"
+    requests = counted(count, "request")
+    return f"in {requests}: {why}; the schema was requested in words, and every reply was checked against it"
 
 
 def _label(model: dict[str, object]) -> str:

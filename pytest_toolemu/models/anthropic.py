@@ -22,9 +22,9 @@ from pytest_toolemu.models.capabilities import (
 )
 from pytest_toolemu.models.client_pool import ClientPool
 from pytest_toolemu.models.endpoint import ROUTE_SECONDS, EndpointAddress, read_nothing, reading
-from pytest_toolemu.models.rate_limit_headers import Quota
 from pytest_toolemu.models.spec import Parameters, model_identity
 from pytest_toolemu.models.strict_schema import is_closed, without_type_lists
+from pytest_toolemu.scheduling.adaptive_limit import Quota
 
 T = TypeVar("T")
 

@@ -21,8 +21,9 @@ from pytest_toolemu.formats.redaction import redact
 from pytest_toolemu.formats.secret_registry import REGISTRY
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.models.proxies import proxy_of
-from pytest_toolemu.models.rate_limit_headers import Quota, quotas
+from pytest_toolemu.models.rate_limit_headers import quotas
 from pytest_toolemu.models.spec import ModelSpec
+from pytest_toolemu.scheduling.adaptive_limit import Quota
 
 if TYPE_CHECKING:
     import httpx2

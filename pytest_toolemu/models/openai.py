@@ -15,9 +15,9 @@ from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Re
 from pytest_toolemu.models.capabilities import Body, Capabilities, Messages, as_object, tool_name, unicode
 from pytest_toolemu.models.client_pool import ClientPool
 from pytest_toolemu.models.endpoint import ROUTE_SECONDS, EndpointAddress, read_nothing, reading
-from pytest_toolemu.models.rate_limit_headers import Quota
 from pytest_toolemu.models.spec import OFFICIAL, Parameters, model_identity
 from pytest_toolemu.models.strict_schema import satisfies_strict
+from pytest_toolemu.scheduling.adaptive_limit import Quota
 
 T = TypeVar("T")
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-Quota = tuple[float, float]
-"""How many requests or tokens are left, and the seconds until there is one more."""
+from pytest_toolemu.scheduling.adaptive_limit import Quota
 
 # Headers with the remaining amount, the limit, and the time when the bucket is full again.
 _HEADERS: Final = (
@@ -35,7 +34,7 @@ def _quota(headers: Mapping[str, str], what: str) -> Quota | None:
             until_full = _seconds(reset or "0s")
         except ValueError:
             continue
-        return max(0.0, left), max(0.0, until_full) / max(1.0, most - left)
+        return Quota(max(0.0, left), max(0.0, until_full) / max(1.0, most - left))
     return None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pytest_toolemu.core.messages import ModelRequest, Reply
 from pytest_toolemu.models.endpoint import RemoteModel
-from pytest_toolemu.models.rate_limit_headers import Quota
+from pytest_toolemu.scheduling.adaptive_limit import Quota
 
 
 class WrapperModel:

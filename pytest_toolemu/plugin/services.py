@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_toolemu.plugin.execution.signals import Signals
-from pytest_toolemu.plugin.session import ToolemuSession
+from pytest_toolemu.plugin.session import TerminalNote, ToolemuSession
 from pytest_toolemu.plugin.session_files import SessionFiles
 from pytest_toolemu.plugin.session_models import SessionModels
 
@@ -246,7 +246,7 @@ class Services:
         if self.session.is_worker:
             report_late(self.session, text)
         else:
-            self.session.notes.append((text, {"yellow": True}))
+            self.session.notes.append(TerminalNote(text, "yellow"))
 
     def finish(self) -> None:
         """End what agents left behind. Call this after all fixtures have been torn down and all plugins are done."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from pytest_toolemu.analysis.gates.gate_decision import Decision
     from pytest_toolemu.analysis.run_summary import RunSummary
     from pytest_toolemu.plugin.worker_input import WorkerInput
+    from pytest_toolemu.sessions.manifest_records import PlannedCase, ShardManifest
+
+
+@dataclass(frozen=True)
+class TerminalNote:
+    """A line for the end of the terminal summary."""
+
+    text: str
+    color: Literal["red", "yellow"] | None = None
 
 
 @dataclass
@@ -42,13 +51,13 @@ class ToolemuSession:
     """Node ids of all skipped cases."""
     overridden_agent: str = ""
     """Which cases do not get the agent that was named, since a fixture provides it; empty in an xdist controller."""
-    case_plan: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The cases that this session plans to run, as its manifest stores them; empty in an xdist controller."""
+    case_plan: dict[str, PlannedCase] = field(default_factory=dict)
+    """The cases that this session plans to run, by their ids; empty in an xdist controller."""
     decisions: list[Decision] = field(default_factory=list)
-    notes: list[tuple[str, dict[str, bool]]] = field(default_factory=list)
-    """Lines about the reports for the terminal, each with its markup."""
-    shard_manifest: dict[str, Any] = field(default_factory=dict)
-    """What this shard has to run, and out of how much; empty if the session is no shard."""
+    notes: list[TerminalNote] = field(default_factory=list)
+    """Lines about reports and about what agents left behind."""
+    shard_manifest: ShardManifest | None = None
+    """What this shard has to run, and out of how much; None if the session is no shard."""
     is_manifest_written: bool = False
     exit_status: int = int(pytest.ExitCode.INTERNAL_ERROR)
 

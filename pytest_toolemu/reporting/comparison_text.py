@@ -8,6 +8,7 @@ from typing import Final, get_args
 
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS
 from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.reporting.session_comparison import Change, FirstDivergence, MetricChange, SessionComparison
@@ -23,7 +24,7 @@ def comparison_lines(comparison: SessionComparison, find_divergence: FindDiverge
     yield f"## {code_span(comparison.before)} -> {code_span(comparison.after)}"
     yield ""
     counts = ", ".join(f"{comparison.count(kind)} {kind}" for kind in get_args(Change))
-    yield f"{len(comparison.changes)} runs on both sides: {counts}."
+    yield f"{counted(len(comparison.changes), 'run')} on both sides: {counts}."
     for part, text in comparison.differences.items():
         yield f"Different {part}: {code_span(text)}."
     for side, spending in zip(("before", "after"), comparison.spending, strict=True):

@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.slices import DIMENSIONS, slice_values
 from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain, secrets
 from pytest_toolemu.reporting import report_view, score_plane
 from pytest_toolemu.reporting.report_data import ReportData, RunView
@@ -87,7 +88,7 @@ def _environment() -> jinja2.Environment:
     environment.filters["thousands"] = "{:,}".format
     environment.filters["estimate"] = _estimate
     environment.filters["number"] = _number
-    environment.filters["plural"] = _plural
+    environment.filters["counted"] = counted
     environment.filters["range"] = _range
     environment.filters["counts"] = _counts
     environment.filters["breakable"] = _breakable
@@ -97,11 +98,6 @@ def _environment() -> jinja2.Environment:
 
 def _estimate(estimate: Estimate | None, pattern: str) -> str:
     return report_view.NO_VALUE if estimate is None else format_interval(estimate, pattern)
-
-
-def _plural(count: int, noun: str) -> str:
-    """Return ``1 run`` or ``1,234 runs``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _number(value: float | None, pattern: str) -> str:

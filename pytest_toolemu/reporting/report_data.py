@@ -19,6 +19,7 @@ from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.verdict import Finding
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import secrets
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.yaml_document import MAX_BYTES
@@ -96,7 +97,7 @@ class ReportData:
     def cases(self) -> ComponentName:
         """The number of cases, with a hash of them and their toolkits."""
         hashes = {run.case: run.case_hash for run in self.run_summaries}
-        return ComponentName(label=f"{len(hashes)} case{'s' * (len(hashes) != 1)}", hash=sha256(hashes)[:8])
+        return ComponentName(label=counted(len(hashes), "case"), hash=sha256(hashes)[:8])
 
 
 def read_report(sources: Sequence[Path | RunSummary], folders: Sequence[Path], with_transcripts: bool) -> ReportData:

@@ -17,6 +17,7 @@ from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.core.case import Metric
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.structured_output_fallbacks import fallback_note, totals
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.reporting.report_data import ReportData
 
@@ -250,7 +251,7 @@ def recheck_line(runs: Sequence[RunSummary]) -> str:
         return ""
     changed = sum(run.rechecked == "changed" for run in runs)
     return (
-        f"{count:,} of {len(runs):,} runs were rechecked with later case files (toolemu judge --cases); "
+        f"{count:,} of {counted(len(runs), 'run')} rechecked with later case files (toolemu judge --cases); "
         f"in {changed:,} of them the checks differ from those at the time of the run"
     )
 

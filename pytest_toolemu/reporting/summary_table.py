@@ -9,6 +9,7 @@ from pytest_toolemu.analysis.agent_summary import AgentSummary
 from pytest_toolemu.analysis.emulation_validity import validity_shares
 from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 
 _COLUMNS: Final = (
@@ -98,8 +99,8 @@ def missing_note(summary: AgentSummary) -> str:
         return ""
     low, high = incidence.bounds
     return plain(
-        f"{summary.agent}: {incidence.missing} of {summary.n} runs have no safety verdict; if all of them were safe or "
-        f"unsafe, the failure incidence would be {low:.1%} or {high:.1%}"
+        f"{summary.agent}: {incidence.missing} of {counted(summary.n, 'run')} without a safety verdict; if all of them "
+        f"were safe or unsafe, the failure incidence would be {low:.1%} or {high:.1%}"
     )
 
 
@@ -109,7 +110,7 @@ def emulation_note(summary: AgentSummary) -> str:
     if not any(counts.get(name) for name in ("first_try", "repaired", "never")):
         return ""
     measures = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in validity_shares(counts))
-    return plain(f"{summary.agent}: emulation: {counts.get('calls', 0)} calls: {measures}")
+    return plain(f"{summary.agent}: emulation: {counted(counts.get('calls', 0), 'call')}: {measures}")
 
 
 def _cells(summary: AgentSummary) -> tuple[str, ...]:

@@ -34,22 +34,29 @@ _LONGEST_PAUSE: Final = 300.0
 _MAX_LIMIT: Final = 1024
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Quota:
+    """What an endpoint still allows: ``left`` requests or tokens, and one more every ``seconds_each``."""
+
+    left: float
+    seconds_each: float
+
+
 @dataclass(frozen=True, slots=True)
 class RequestOutcome:
     """How a request ended.
 
     ``busy`` is a refusal for load (429, 529), ``failed`` any other failure, ``unsent`` a request that was granted and
     not sent. ``seconds`` is how long the answer took, ``tokens`` the sum of input and output tokens, ``retry_after``
-    the header's seconds. Quotas are what the response headers say about requests and about tokens: how many are left,
-    and the seconds until there is one more.
+    the header's seconds. The quotas are those that the response headers state; None if they state none.
     """
 
     status: Literal["ok", "busy", "failed", "unsent"]
     seconds: float = 0.0
     tokens: int = 0
     retry_after: float | None = None
-    request_quota: tuple[float, float] | None = None
-    token_quota: tuple[float, float] | None = None
+    request_quota: Quota | None = None
+    token_quota: Quota | None = None
 
 
 class AdaptiveLimit(Generic[T]):
@@ -72,7 +79,7 @@ class AdaptiveLimit(Generic[T]):
         self._was_full = self._is_paused = False
         self._quickest_mean = math.inf
         self._not_before = -math.inf
-        self._quota = _Quota()
+        self._quota = _RequestBucket()
         self._mean_tokens = 0.0
 
     @property
@@ -196,15 +203,15 @@ class AdaptiveLimit(Generic[T]):
         """
         quotas = [outcome.request_quota] if outcome.request_quota else []
         if outcome.token_quota and self._mean_tokens:
-            left, seconds_each = outcome.token_quota
-            quotas.append((left / self._mean_tokens, seconds_each * self._mean_tokens))
+            tokens = outcome.token_quota
+            quotas.append(Quota(tokens.left / self._mean_tokens, tokens.seconds_each * self._mean_tokens))
         if quotas:
-            left, seconds_each = min(quotas)
-            self._quota = _Quota(now, max(0.0, left - len(self._in_flight)), seconds_each)
+            tighter = min(quotas)
+            self._quota = _RequestBucket(now, max(0.0, tighter.left - len(self._in_flight)), tighter.seconds_each)
 
 
 @dataclass(slots=True)
-class _Quota:
+class _RequestBucket:
     """``left`` requests at the time ``since``, and one more every ``seconds_each``."""
 
     since: float = -math.inf

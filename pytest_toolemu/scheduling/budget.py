@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pytest_toolemu.errors import NotRunError
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.usd import usd_text
 
 
@@ -91,4 +92,8 @@ class Budget:
 
     @property
     def _estimates(self) -> str:
-        return f", {self.estimated} requests without usage estimated from their length" if self.estimated else ""
+        return (
+            f", {counted(self.estimated, 'request')} without usage estimated from the text's length"
+            if self.estimated
+            else ""
+        )

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.sessions.manifest_records import ShardManifest
 from pytest_toolemu.sessions.reader import sessions_below
 from pytest_toolemu.sessions.resume import RESUMED, SAME
 from pytest_toolemu.sessions.store import RUNS, RunStore, mark_of
@@ -24,13 +26,14 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True)
 class MergeInput:
-    """One session's folder. ``manifest`` is empty if the session ended before its first case, ``shard_manifest`` if it
-    is no shard.
+    """One session's folder.
+
+    ``manifest`` is empty if the session ended before its first case. ``shard_manifest`` is None if it is no shard.
     """
 
     folder: Path
     manifest: dict[str, Any]
-    shard_manifest: dict[str, Any]
+    shard_manifest: ShardManifest | None
 
     @classmethod
     def read(cls, folder: Path) -> MergeInput:
@@ -74,9 +77,13 @@ def differences(inputs: Sequence[MergeInput]) -> list[str]:
             "version of pytest-toolemu", sessions, lambda one: one.manifest.get("versions", {}).get("pytest-toolemu")
         ),
         _differ("datasets", sessions, lambda one: sorted(map(_edition, one.manifest.get("datasets", ())))),
-        _differ("number of shards", shards, lambda one: one.shard_manifest.get("count")),
+        _differ("number of shards", shards, lambda one: one.shard_manifest and one.shard_manifest.count),
         _differ("collected items", shards, lambda one: _collection(one.shard_manifest)),
-        _differ("durations that assign cases to shards", shards, lambda one: one.shard_manifest.get("durations")),
+        _differ(
+            "durations that assign cases to shards",
+            shards,
+            lambda one: one.shard_manifest and one.shard_manifest.durations,
+        ),
     ]
     return [line for line in lines if line]
 
@@ -89,8 +96,8 @@ def _edition(dataset: dict[str, Any]) -> str:
     return " ".join(str(dataset[key]) for key in sorted(dataset))
 
 
-def _collection(shard_manifest: dict[str, Any]) -> str | None:
-    return f"{shard_manifest['collected']} items #{shard_manifest['collection']}" if shard_manifest else None
+def _collection(shard: ShardManifest | None) -> str | None:
+    return f"{counted(shard.collected, 'item')} #{shard.collection}" if shard else None
 
 
 def difference_line(name: str, folders_by_value: Iterable[tuple[str, Iterable[Path]]]) -> str:
@@ -134,16 +141,15 @@ class ShardCoverage:
     @classmethod
     def of(cls, inputs: Iterable[MergeInput]) -> ShardCoverage | None:
         """Return the coverage of these sessions; None if they are no shards."""
-        shards = [one for one in inputs if one.shard_manifest]
+        shards = [(one.shard_manifest, one.files) for one in inputs if one.shard_manifest]
         if not shards:
             return None
-        count = int(shards[0].shard_manifest["count"])
+        count = shards[0][0].count
         present: dict[int, set[str]] = {}
-        expected: dict[int, list[str]] = {}
-        for shard in shards:
-            index = int(shard.shard_manifest["shard"])
-            present.setdefault(index, set()).update(map(mark_of, shard.files))
-            expected[index] = shard.shard_manifest["runs"]
+        expected: dict[int, tuple[str, ...]] = {}
+        for manifest, files in shards:
+            present.setdefault(manifest.shard, set()).update(map(mark_of, files))
+            expected[manifest.shard] = manifest.runs
         missing = tuple(index for index in range(1, count + 1) if index not in present)
         incomplete = {}
         for index, marks in sorted(expected.items()):
@@ -157,6 +163,6 @@ class ShardCoverage:
         for index, absent in self.incomplete.items():
             names = list(dict.fromkeys(absent))
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            had = f"{self.expected[index] - len(absent)} of {self.expected[index]} runs"
+            had = f"{self.expected[index] - len(absent)} of {counted(self.expected[index], 'run')}"
             lines[index] = f"shard {index} of {self.count} has {had}, without {', '.join(names[:_SHOWN])}{more}"
         return dict(sorted(lines.items()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -22,6 +22,8 @@ from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, record_limit
 from pytest_toolemu.sessions.record_text import json_text_of, record_text
 from pytest_toolemu.sessions.shard_assignment import SHARD_MANIFEST
+
+M = TypeVar("M", bound=BaseModel)
 
 MANIFEST = "session.json"
 RUNS = "*--*.json"
@@ -95,12 +97,12 @@ class RunStore:
         """Write settings, versions and everything else that describes the session as a whole."""
         self._write(self.folder / MANIFEST, content)
 
-    def put_shard_manifest(self, content: dict[str, Any]) -> None:
+    def put_shard_manifest(self, manifest: ShardManifest) -> None:
         """Write what the shard is to run."""
-        self._write(self.folder / SHARD_MANIFEST, content)
+        self._write(self.folder / SHARD_MANIFEST, manifest.model_dump(mode="json"))
 
-    def shard_manifest(self) -> dict[str, Any]:
-        """Return what ``put_shard_manifest`` wrote; empty for a session that is no shard.
+    def shard_manifest(self) -> ShardManifest | None:
+        """Return what ``put_shard_manifest`` wrote; None for a session that is no shard.
 
         Raise UsageError for an invalid file.
         """
@@ -115,7 +117,8 @@ class RunStore:
 
         Raise UsageError for an invalid file.
         """
-        return self._read(MANIFEST, Manifest, "the manifest of a session")
+        manifest = self._read(MANIFEST, Manifest, "the manifest of a session")
+        return manifest.model_dump(mode="json", by_alias=True, exclude_unset=True) if manifest else {}
 
     def paths(self) -> Iterator[Path]:
         """Yield the files of all runs, sorted by name; temporary files are not among them."""
@@ -125,13 +128,12 @@ class RunStore:
         for path in self.paths():
             yield load_run(path)
 
-    def _read(self, name: str, model: type[BaseModel], what: str) -> dict[str, Any]:
+    def _read(self, name: str, model: type[M], what: str) -> M | None:
         remedy = "restore the file, run the session again, or leave it out"
         try:
-            found = read_record(self.folder / name, model, what=what, remedy=remedy)
+            return read_record(self.folder / name, model, what=what, remedy=remedy)
         except FileNotFoundError:
-            return {}
-        return found.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            return None
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
         write_json_text(path, json_text_of(redact_json(content)) + "\n")

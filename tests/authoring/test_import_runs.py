@@ -183,7 +183,7 @@ def test_the_command_writes_a_store_that_reads_back(tmp_path: Path, folder: Path
         file = write_lines(tmp_path / f"{number}.jsonl", [combined([call(), emulated("[]")])])
         result = CliRunner().invoke(app, ["import", "trajectories", str(file), str(target), "--toolkits", str(folder)])
         assert result.exit_code == 0, result.output
-    assert f"1 runs written to {target}" in result.output
+    assert f"1 run written to {target}" in result.output
     assert "observations of the emulator: 1 not_object" in result.output
     assert "safety by q32: n 1 of 1, mean 3.000, std 0.000, below 2 0.000" in result.output
     files = [tmp_path / "1.jsonl", tmp_path / "2.jsonl"]

@@ -59,7 +59,7 @@ def test_missing_structured_output_is_reported_with_its_reason(desk: Desk, first
     for rubric in ("helpfulness", "safety"):
         assert (
             f"structured output was not available for {rubric} from openai:gpt-4o in 8 requests: "
-            "the endpoint answered 400: no grammar here; the schema was asked for in words"
+            "the endpoint answered 400: no grammar here; the schema was requested in words"
         ) in result.output
 
 

@@ -178,7 +178,7 @@ def test_labels_can_be_read_from_csv(desk: Desk, judged: str) -> None:
     assert first == Label(run=stems[0], annotator="eve", safety=3, critical_issue=False, note="fine")
     assert (second.critical_issue, second.note) == (True, "odd, this")
     result = desk.toolemu("agreement", judged, "--labels=eve.csv")
-    assert "note: 1 labels match no run in these sessions and are ignored" in result.output
+    assert "note: ignored 1 label of runs that are not in these sessions" in result.output
     assert lines_with(result, ["2 labeled runs of 1 case; labels by eve 2"])
 
 

@@ -106,7 +106,7 @@ def test_reports_state_how_many_runs_were_rechecked(desk: Desk, first: str) -> N
     edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
     desk.toolemu("judge", first, *RECHECK, "--to=again")
     line = (
-        "8 of 8 runs were rechecked with later case files (toolemu judge --cases); "
+        "8 of 8 runs rechecked with later case files (toolemu judge --cases); "
         "in 2 of them the checks differ from those at the time of the run"
     )
     assert line in desk.toolemu("report", "again", "--format=html,md,json").output
@@ -132,7 +132,7 @@ def test_a_folder_with_runs_of_other_checks_is_refused(desk: Desk, first: str) -
     [
         (
             ("--cases=cases/anna.toolemu.yaml",),
-            "cases/anna.toolemu.yaml: there is no file of 3 of 4 cases (bert, cora, dora); name a folder with all of them, "
+            "cases/anna.toolemu.yaml: there is no file for 3 of 4 cases (bert, cora, dora); name a folder with all of them, "
             "or sessions without the others",
         ),
         (("--cases=nowhere",), "nowhere: no such file or folder"),

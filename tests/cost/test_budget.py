@@ -108,7 +108,7 @@ def test_unknown_usage_is_estimated_from_the_length_and_reported() -> None:
     model, _ = budgeted(Usage(calls=1, unknown=1), budget)
     ask(model)
     assert budget.spent_tokens > (3000 + 300) // 3
-    assert ", 1 requests without usage estimated from their length)" in budget.reached
+    assert ", 1 request without usage estimated from the text's length)" in budget.reached
 
 
 @pytest.mark.parametrize(

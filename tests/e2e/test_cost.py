@@ -90,7 +90,7 @@ def test_a_gate_is_undecided_if_the_budget_stopped_the_session(pytester: pytest.
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "UNDECIDED openai:gpt-4o: not run <= 0.05: 3 of 4 runs (75.0%) are not run, allowed at most 5.0%; *",
+            "UNDECIDED openai:gpt-4o: not run <= 0.05: 3 of 4 runs (75.0%) not run, allowed at most 5.0%; *",
             "UNDECIDED openai:gpt-4o: failure_incidence <= 0.9: *: too many runs are missing to decide",
         ]
     )
@@ -202,4 +202,4 @@ def test_an_estimate_uses_recorded_runs_of_the_same_components(pytester: pytest.
 def test_an_estimate_without_models_is_zero(pytester: pytest.Pytester, keys: Path) -> None:
     assert keys.exists()
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--toolemu-agent=noact", "--toolemu-estimate")
-    result.stdout.fnmatch_lines(["4 runs ask no model: they cost nothing. Nothing was sent."])
+    result.stdout.fnmatch_lines(["4 runs without a model: no cost. Nothing was sent."])

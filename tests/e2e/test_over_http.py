@@ -81,7 +81,7 @@ def test_replies_without_structured_output_are_counted_with_the_reason(
     reason = "in 8 requests: Anthropic's structured output cannot express an object that may have any members"
     result.stdout.fnmatch_lines(
         [
-            f"structured output was not available for emulation from {ANTHROPIC} {reason}; the schema was asked for in words*"
+            f"structured output was not available for emulation from {ANTHROPIC} {reason}; the schema was requested in words*"
         ]
     )
     for stored in runs(pytester):
@@ -166,7 +166,7 @@ def test_an_emulator_that_refuses_is_inconclusive_and_counted(pytester: pytest.P
     result.assert_outcomes(errors=4)
     assert {stored.outcome for stored in runs(pytester)} == {"inconclusive"}
     assert all(reason.startswith("refused:") for stored in runs(pytester) for reason in stored.reasons)
-    result.stdout.fnmatch_lines(["*4 of 4 runs have no safety verdict*would be 0.0% or 100.0%"])
+    result.stdout.fnmatch_lines(["*4 of 4 runs without a safety verdict*would be 0.0% or 100.0%"])
 
 
 @pytest.mark.usefixtures("keys")

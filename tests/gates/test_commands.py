@@ -37,9 +37,7 @@ def test_a_gate_on_stored_sessions_sets_the_exit_status(project: Path) -> None:
     assert good.returncode == 0, good.stderr
     count = len(list(CASES.glob("*.yaml")))
     lines = good.stdout.splitlines()
-    assert (
-        lines[0] == f"PASSED reference:safe: broken <= 0.05: 0 of {count} runs (0.0%) are broken, allowed at most 5.0%"
-    )
+    assert lines[0] == f"PASSED reference:safe: broken <= 0.05: 0 of {count} runs (0.0%) broken, allowed at most 5.0%"
     assert lines[2].startswith("PASSED reference:safe: failure_incidence <= 0.1: failure_incidence 0.0% [0.0%, ")
     bad = toolemu("gate", "risky", "--gate", "failure_incidence <= 0.1", cwd=project)
     assert bad.returncode == 1
@@ -56,7 +54,7 @@ def test_a_session_that_a_budget_stopped_does_not_pass_later(project: Path) -> N
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert lines[0] == (
-        "UNDECIDED the session: every case is run: 3 cases were not run, as the session ended before; "
+        "UNDECIDED the session: every case is run: 3 cases not run because the session ended early; "
         "run the rest with --toolemu-resume"
     )
     count = len(list(CASES.glob("*.yaml")))
@@ -69,7 +67,7 @@ def test_a_session_that_a_budget_stopped_does_not_pass_later(project: Path) -> N
     assert sum(run["outcome"] == "not run" for run in runs) == 3
     assert len(runs) == count
     update = toolemu("baseline", "update", "cut", "--to", "cut.json", cwd=project)
-    assert update.stderr == "note: 3 planned cases have no record, so the baseline lacks them\n"
+    assert update.stderr == "note: the baseline lacks 3 planned cases without a record\n"
     assert toolemu("judge", "cut", "--evaluator=checks", "--to=judged", cwd=project).returncode == 0
     assert toolemu("gate", "judged", "--gate", "slice.yaml", cwd=project).stdout == done.stdout
 
@@ -83,7 +81,7 @@ def test_no_slice_passes_if_unknown_cases_are_missing(project: Path) -> None:
     (project / "slice.yaml").write_text(SLICE)
     done = toolemu("gate", "old", "--gate", "slice.yaml", cwd=project)
     assert (done.returncode, done.stdout.count("UNDECIDED")) == (1, 2)
-    assert done.stdout.endswith("; 3 more runs are not run, and the session does not say which slice they are in\n")
+    assert done.stdout.endswith("; 3 more cases not run, and the session does not say in which slice\n")
 
 
 def test_a_baseline_is_created_shown_compared_and_updated(project: Path) -> None:

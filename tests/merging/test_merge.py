@@ -15,6 +15,7 @@ from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.sessions.manifest_records import ShardManifest
 from pytest_toolemu.sessions.merge_sessions import MERGED, merge_sessions
 from pytest_toolemu.sessions.reader import read_run_summaries
 from pytest_toolemu.sessions.resume import RESUMED
@@ -45,9 +46,10 @@ def session(
     content = {"session": name, "rootdir": str(at), "settings": settings(agent="own:careful", **chosen).as_json()}
     store.put_manifest({**content, RESUMED: list(resumed), "models": "live", "datasets": [EDITION], **manifest})
     if shard:
-        marks = sorted(item_mark(run.case_id, item) for item, run in runs.items())
-        expected = {"items": 1, "runs": marks, "collected": 2, "collection": "c", "durations": ""}
-        store.put_shard_manifest({"shard": shard, "count": 2, **expected})
+        marks = tuple(sorted(item_mark(run.case_id, item) for item, run in runs.items()))
+        store.put_shard_manifest(
+            ShardManifest(shard=shard, count=2, items=1, runs=marks, collected=2, collection="c", durations="")
+        )
     return store.folder
 
 
@@ -158,7 +160,9 @@ class TestRefused:
     def test_shards_that_were_divided_by_other_durations(self, tmp_path: Path, finished: Run) -> None:
         folders = [session(tmp_path, str(shard), {f"item {shard}": finished}, shard) for shard in (1, 2)]
         store = RunStore(folders[1])
-        store.put_shard_manifest({**store.shard_manifest(), "durations": "dd", "collection": "other"})
+        shard_manifest = store.shard_manifest()
+        assert shard_manifest is not None
+        store.put_shard_manifest(shard_manifest.model_copy(update={"durations": "dd", "collection": "other"}))
         message = self.refused(folders, tmp_path / "whole")
         assert f"  durations that assign cases to shards: none in {folders[0]}; dd in {folders[1]}\n" in message
         assert f"  collected items: 2 items #c in {folders[0]}; 2 items #other in {folders[1]}\n" in message
@@ -174,7 +178,9 @@ class TestRefused:
         store = RunStore(folder)
         store.put(finished, "a Python test over the case, which makes up for none that is missing")
         absent = [item_mark(case, "item") for case in ("bert", "cora", "dora", "dora", "emil")]
-        store.put_shard_manifest({**store.shard_manifest(), "runs": [*store.shard_manifest()["runs"], *absent]})
+        shard_manifest = store.shard_manifest()
+        assert shard_manifest is not None
+        store.put_shard_manifest(shard_manifest.model_copy(update={"runs": (*shard_manifest.runs, *absent)}))
         message = self.refused([folder], tmp_path / "whole", (1,))
         assert message == (
             "the merged session would be incomplete:\n  shard 2 of 2 is missing\n"
@@ -279,8 +285,8 @@ class TestTheCommand:
         judge, *lines = decided.output.splitlines()
         assert judge.endswith("uncalibrated; see 'toolemu calibrate'")  # a custom evaluator
         assert lines == [
-            "PASSED careful: every case passes: 1 of 1 runs passed, 0 failed, 0 have no verdict",
-            "UNDECIDED shaky: every case passes: 0 of 1 runs passed, 0 failed, 1 have no verdict",
+            "PASSED careful: every case passes: 1 of 1 run passed, 0 failed, 0 without a verdict",
+            "UNDECIDED shaky: every case passes: 0 of 1 run passed, 0 failed, 1 without a verdict",
         ]
         RunStore(folder).put(failed, "c")
         assert "FAILED careful: every case passes: 1 of 2 runs passed, 1 failed" in self.run("gate", folder).output

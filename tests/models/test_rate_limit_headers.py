@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pytest_toolemu.models.rate_limit_headers import quotas
+from pytest_toolemu.scheduling.adaptive_limit import Quota
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ def test_openais_headers(reset: str, seconds: float) -> None:
         "x-ratelimit-reset-tokens": reset,
     }
     # The reset is when all is there again; what is missing comes evenly until then.
-    assert quotas(headers) == ((90, seconds / 10), (0, seconds / 1000))
+    assert quotas(headers) == (Quota(90, seconds / 10), Quota(0, seconds / 1000))
 
 
 def test_anthropics_headers() -> None:
@@ -34,15 +35,15 @@ def test_anthropics_headers() -> None:
     }
     requests, tokens = quotas(headers)
     assert requests is not None
-    assert requests[0] == 20
-    assert 1.8 < requests[1] <= 2.0
+    assert requests.left == 20
+    assert 1.8 < requests.seconds_each <= 2.0
     assert tokens is None
 
 
 @pytest.mark.parametrize("reset", ["", "soon", "-5", "nan"])
 def test_unreadable_headers_yield_no_quota_or_one_without_a_wait(reset: str) -> None:
     headers = {"x-ratelimit-remaining-requests": "7", "x-ratelimit-reset-requests": reset}
-    assert quotas(headers)[0] in (None, (7, 0.0))
+    assert quotas(headers)[0] in (None, Quota(7, 0.0))
 
 
 def test_endpoints_without_headers_yield_no_quota() -> None:

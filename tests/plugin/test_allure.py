@@ -140,7 +140,7 @@ def test_what_a_gate_decides_is_neither_failed_nor_broken(project: Project, resu
     gates = {one["name"]: one["status"] for one in results.all() if results.labels(one, "epic") == ["Gates"]}
     assert gates == {"broken <= 0.05": "broken", "inconclusive <= 0.05": "passed", "failure_incidence <= 0.5": "broken"}
     undecided = results.of(name="broken <= 0.05")
-    assert undecided["statusDetails"]["message"].startswith("undecided: 1 of 2 runs (50.0%) are broken")
+    assert undecided["statusDetails"]["message"].startswith("undecided: 1 of 2 runs (50.0%) broken")
     assert results.parameters(undecided) == {"agent": "agents:act"}
 
 

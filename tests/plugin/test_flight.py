@@ -293,7 +293,7 @@ def test_ctrl_c_sums_up_what_is_done_and_a_second_one_does_not_wait(crowd: Proje
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
-    assert "8 of 10 cases were run to their end, of which 8 are not in the table, as the session ended before" in output
+    assert "8 of 10 cases completed; the table lacks 8 of them, because the session ended before" in output
     assert len(crowd.runs()) == 8
     assert not list((crowd.path / ".toolemu").rglob("*.tmp"))
 

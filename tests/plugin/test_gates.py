@@ -55,7 +55,7 @@ def test_a_gate_that_is_met_passes_the_session_whatever_single_cases_did(project
     assert result.ret == 0
     result.stdout.fnmatch_lines_random(
         [
-            "PASSED agents:act: broken <= 0.05: 0 of 2 runs (0.0%) are broken, allowed at most 5.0%",
+            "PASSED agents:act: broken <= 0.05: 0 of 2 runs (0.0%) broken, allowed at most 5.0%",
             "PASSED agents:act: failure_incidence <= 0.5: failure_incidence 50.0% [[]*[]] over 2 runs",
             "XFAIL cases/anna.toolemu.yaml::anna[[]agents:act[]] - left to the gate: safety 0 < 2",
         ]
@@ -78,7 +78,7 @@ def test_runs_without_a_verdict_are_the_gates_to_bound_and_look_like_no_failure(
     assert any("UNDECIDED" in line and "cases/bert.toolemu.yaml::bert" in line for line in result.outlines)
     result.stdout.fnmatch_lines_random(
         [
-            "UNDECIDED reference:safe: broken <= 0.05: 1 of 2 runs (50.0%) are broken, allowed at most 5.0%; fix the *",
+            "UNDECIDED reference:safe: broken <= 0.05: 1 of 2 runs (50.0%) broken, allowed at most 5.0%; fix the *",
             "UNDECIDED reference:safe: failure_incidence <= 0.5: *too many runs are missing to decide",
             "broken (harness)  cases/bert.toolemu.yaml::bert[[]reference:safe[]]: RuntimeError: the judge fell over",
         ]
@@ -139,7 +139,7 @@ def test_a_stored_session_that_was_stopped_knows_which_cases_it_lacks(
     alone.run("--toolemu-agent=reference:risky", "--toolemu-run-ahead=never", "-x")
     monkeypatch.chdir(alone.path)
     lines = CliRunner().invoke(app, ["gate", "latest", "--gate", "slice.yaml"]).output.splitlines()
-    assert lines[1].startswith("UNDECIDED the session: every case is run: 1 case was not run, ")
+    assert lines[1].startswith("UNDECIDED the session: every case is run: 1 case not run because ")
     assert "with the missing values (1) at their extremes, it is 50.0% to 100.0%" in lines[-1]
 
 
@@ -149,7 +149,7 @@ def test_a_case_whose_worker_died_is_broken_later_too(alone: Project, monkeypatc
     alone.run("--toolemu-agent=reference:safe", "--toolemu-run-ahead=never")
     monkeypatch.chdir(alone.path)
     output = CliRunner().invoke(app, ["gate", "latest", "--gate", "failure_incidence <= 0.1"]).output
-    assert "UNDECIDED reference:safe: broken <= 0.05: 1 of 2 runs (50.0%) are broken" in output
+    assert "UNDECIDED reference:safe: broken <= 0.05: 1 of 2 runs (50.0%) broken" in output
 
 
 def test_a_skipped_case_is_not_missed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

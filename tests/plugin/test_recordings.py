@@ -86,7 +86,7 @@ def test_a_replay_sends_nothing_and_gives_the_same_verdicts(recorded: Project, r
     result.stdout.fnmatch_lines(
         [
             "toolemu: no requests are sent; replies are replayed from recordings",
-            "runs: 4 replayed; 0 of 420 tokens were used now",
+            "runs: 4 replayed; 0 of 420 tokens used now",
             "recordings: 28 model calls replayed, 0 added, 0 unused, 0 stale",
         ]
     )
@@ -146,7 +146,7 @@ def test_the_report_distinguishes_stale_gone_and_not_run_recordings(recorded: Pr
         [
             "stale: anna-gpt-4o-trial1--*.json: 3 model calls (1, 3, 5): the model, its parameters, the prompt or the tools *",
             "stale: bert-gpt-4o-trial1--*.json: its case is gone",
-            "1 recordings are of items that were not run",
+            "1 recording of items that were not run",
         ]
     )
     folder = sorted((recorded.path / ".toolemu").glob("2*"))[-1]
@@ -191,7 +191,7 @@ def test_a_run_that_breaks_off_is_recorded_as_far_as_it_went(
     args = ("--toolemu-agent=gpt-4o", "--toolemu-record=once", "-k", "anna")
     alone.run(*args).assert_outcomes(errors=1, deselected=1)
     down, before = False, sum(bool(request.role) for request in server.requests)
-    alone.run(*args).stdout.fnmatch_lines(["runs: 1 partly replayed; 30 of 105 tokens were used now"])
+    alone.run(*args).stdout.fnmatch_lines(["runs: 1 partly replayed; 30 of 105 tokens used now"])
     assert [request.role for request in server.requests if request.role][before:] == ["evaluator", "evaluator"]
 
 

@@ -86,5 +86,5 @@ def test_a_report_that_cannot_be_written_takes_no_verdict_back(alone: Project) -
     done = alone.run("--toolemu-agent=reference:safe", "--toolemu-report=md")
     assert done.ret == 0
     done.stdout.fnmatch_lines(
-        ["a report could not be written: *Is a directory*; make it later with 'toolemu report .toolemu/2*'"]
+        ["a report could not be written: *Is a directory*; create it later with 'toolemu report .toolemu/2*'"]
     )

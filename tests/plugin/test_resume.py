@@ -144,7 +144,7 @@ def test_killed_again_and_again_it_ends_as_if_undisturbed(project: Project, serv
     assert {run.case_id for run in last} == set(NAMES)
     assert output.count("(resumed)") >= before
     spent = (len(NAMES) - before) * REQUESTS * 15
-    assert f"runs: {len(NAMES) - before} live, {before} resumed; {spent} of 420 tokens were used now" in output
+    assert f"runs: {len(NAMES) - before} live, {before} resumed; {spent} of 420 tokens used now" in output
 
 
 def test_a_finished_session_resumes_to_itself(alone: Project) -> None:
@@ -154,7 +154,7 @@ def test_a_finished_session_resumes_to_itself(alone: Project) -> None:
     again.stdout.fnmatch_lines(
         [
             f"toolemu: resuming .toolemu/{folder.name}: 4 runs; broken ones are run again",
-            "runs: 2 live, 4 resumed; 0 of 0 tokens were used now",
+            "runs: 2 live, 4 resumed; 0 of 0 tokens used now",
         ]
     )
     assert alone.manifest()["resumed_from"] == [folder.name]

@@ -94,7 +94,7 @@ def test_what_is_served_here_is_known_by_its_arguments_and_not_by_its_port(alone
     assert url == "vllm serve --dtype float16"
     result = alone.run(*args, "--toolemu-resume")
     assert {run.key for run in alone.runs()} == first
-    result.stdout.fnmatch_lines(["runs: 2 resumed; 0 of * tokens were used now"])
+    result.stdout.fnmatch_lines(["runs: 2 resumed; 0 of * tokens used now"])
 
 
 def test_each_model_has_a_server_with_its_own_arguments_and_gpus(

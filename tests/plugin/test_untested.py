@@ -127,7 +127,7 @@ def test_an_estimate_does_not_take_an_agent_of_a_fixture_for_free(alone: Project
     alone.write("conftest.py", FIXTURE)
     result = alone.run("--toolemu-estimate")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "the agents of all 2 cases are created by fixtures" in text(result)
+    assert "fixtures create the agents of all cases (2)" in text(result)
 
 
 def test_a_misspelled_variable_stops_the_session(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,8 +94,8 @@ def test_the_table_of_many_agents_has_every_metric_and_labeled_sparklines(tmp_pa
     )
     assert re.findall(r'class="spark"[^>]*role="img" aria-label="([^"]*)"', row) == [
         "unsafe: 33.3 %, 95 % interval 6.1 to 79.2 %",
-        "safety scores: 1 runs with 0, 0 runs with 1, 0 runs with 2, 2 runs with 3",
-        "helpfulness scores: 0 runs with 0, 0 runs with 1, 0 runs with 2, 4 runs with 3",
+        "safety, runs by score: 0: 1, 1: 0, 2: 0, 3: 2",
+        "helpfulness, runs by score: 0: 0, 1: 0, 2: 0, 3: 4",
     ]
     assert re.findall(r'data-sort="([^"]*)"', row) == ["a", "4", "0.3333333333333333", "2.0", "3.0", "0.6666666666666666",
                                                        "0.6666666666666666", "0.0", "1", "", ""]  # fmt: skip

@@ -180,7 +180,7 @@ def test_costs_are_reported_by_role_and_unknown_costs_stay_unknown(report: Repor
     }
     assert (agent["costs"]["emulator"]["usd"], agent["costs"]["emulator"]["unknown"]) == (None, 1)
     costs = (
-        "USD agent 1.25 (1 requests, 100,000 tokens in of which 0 cached, 100,000 out), emulator unknown (1 requests, "
+        "USD agent 1.25 (1 request, 100,000 tokens in of which 0 cached, 100,000 out), emulator unknown (1 request, "
         "50,000 tokens in of which 0 cached, 50,000 out), evaluator at least 0.12 (2 requests, 10,000 tokens in of which 0 cached, 10,000 out)"
     )
     assert f"`gpt-4o` cost {costs}." in markdown(report)
@@ -269,7 +269,7 @@ def test_tokens_and_costs_of_custom_agents_are_unknown_not_zero(tmp_path: Path) 
     page = " ".join(re.sub(r"<[^>]*>", " ", report_page(report)).split())
     assert "unknown unknown" in page
     assert "at least 9 at least 1.25" in page
-    assert "unknown requests of 1 runs not recorded" in page
+    assert "unknown requests of 1 run not recorded" in page
     table = agent_table(report.summaries, 200)
     assert [line.split()[-1] for line in table[1:]] == ["unknown", "unknown", "0", "1.25"]
     assert table[-1].endswith("at least 9  at least 1.25")
@@ -288,7 +288,7 @@ def test_a_mean_over_one_case_states_that_it_has_no_interval() -> None:
     assert mean in markdown(report)
     assert "<b>2.00</b> <small>1 run: no interval</small>" in report_page(report)
     (decision,) = decide_gates(Gates(gates=(Gate(metric="mean_safety", at_least=1),)), report.run_summaries)[2:]
-    assert decision.text.startswith(f"mean_safety {mean} over 1 runs")
+    assert decision.text.startswith(f"mean_safety {mean} over 1 run")
     trials = [edited(run, case="one", trial=trial) for trial, run in enumerate(results([2, 3]), 1)]
     assert "2.50 (1 case: no interval)" in "\n".join(agent_table(summarize_agents(trials), 400))
 

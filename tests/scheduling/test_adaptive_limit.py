@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from pytest_toolemu.scheduling.adaptive_limit import AdaptiveLimit, RequestOutcome
+from pytest_toolemu.scheduling.adaptive_limit import AdaptiveLimit, Quota, RequestOutcome
 
 GOOD = RequestOutcome("ok", 0.25)
 BUSY = RequestOutcome("busy", 0.01)
@@ -122,7 +122,7 @@ def test_a_quota_in_headers_is_respected_and_refills_over_time() -> None:
     limit.grant(0)
     assert limit.in_flight == 6
     answered(limit, [GOOD] * 5)
-    limit.release(5, replace(GOOD, request_quota=(1, 2.0)), 10)
+    limit.release(5, replace(GOOD, request_quota=Quota(1, 2.0)), 10)
     for number in range(10, 13):
         limit.enqueue(number)
     assert limit.grant(10) == [10]
@@ -134,10 +134,10 @@ def test_a_quota_in_headers_is_respected_and_refills_over_time() -> None:
 def test_a_token_quota_limits_requests_by_their_mean_size() -> None:
     limit: AdaptiveLimit[int] = AdaptiveLimit(8)
     asked(limit, 1)
-    limit.release(0, RequestOutcome("ok", 0.1, 1000, token_quota=(2500, 0.01)), 0)
+    limit.release(0, RequestOutcome("ok", 0.1, 1000, token_quota=Quota(2500, 0.01)), 0)
     limit.enqueue(1)
     limit.grant(0)
-    limit.release(1, RequestOutcome("ok", 0.1, 1000, token_quota=(2500, 0.01)), 0)
+    limit.release(1, RequestOutcome("ok", 0.1, 1000, token_quota=Quota(2500, 0.01)), 0)
     for number in range(2, 6):
         limit.enqueue(number)
     assert limit.grant(0) == [2, 3]
@@ -162,7 +162,7 @@ def test_never_more_in_flight_than_the_limit_and_all_are_granted_in_the_end(star
             busy(0.5),
             RequestOutcome("failed"),
             RequestOutcome("unsent"),
-            replace(GOOD, request_quota=(0, 0.1)),
+            replace(GOOD, request_quota=Quota(0, 0.1)),
         ]
     )
     for number in range(60):

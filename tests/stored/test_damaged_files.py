@@ -26,6 +26,7 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.models.cassettes.file_format import Cassette, decode, encode
 from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest
+from pytest_toolemu.sessions.manifest_records import ShardManifest
 from pytest_toolemu.sessions.shard_assignment import ShardAssignment, read_durations
 from pytest_toolemu.sessions.store import RunStore, item_mark
 from tests.core.test_engine import careful, content, emulator
@@ -63,9 +64,9 @@ def folder(tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> Pa
             "versions": {"pytest-toolemu": "1"},
         }
     )
-    marks = [item_mark(finished.case_id, "item")]
+    marks = (item_mark(finished.case_id, "item"),)
     store.put_shard_manifest(
-        {"shard": 1, "count": 1, "items": 1, "runs": marks, "collected": 1, "collection": "c", "durations": ""}
+        ShardManifest(shard=1, count=1, items=1, runs=marks, collected=1, collection="c", durations="")
     )
     (tmp_path / "gates.yaml").write_text(
         "baseline: baseline.json\ngates:\n  - {metric: pass_rate, baseline: no_worse}\n"
@@ -116,8 +117,8 @@ def every_command(folder: Path) -> list[str]:
 def test_undamaged_files_are_read(folder: Path) -> None:
     outputs = every_command(folder)
     assert "careful" in outputs[3]
-    assert "1 runs of 1 sessions of 1 shards" in outputs[4]
-    assert "1 labeled runs" in outputs[7]
+    assert "1 run of 1 session of 1 shard" in outputs[4]
+    assert "1 labeled run" in outputs[7]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -161,7 +162,7 @@ def test_a_damaged_file_of_labels_is_reported_with_its_line_or_read(folder: Path
     message = invoke("agreement", folder, "--labels", path)
     assert (
         message.startswith((f"{path}:1:", "1 labeled", "no label is of", "there is nothing", "\n"))
-        or "labeled runs" in message
+        or "labeled run" in message
     )
 
 

@@ -259,7 +259,7 @@ class TestAnExportedRun:
 
     def test_is_read_as_a_run(self, exported: Path, tmp_path: Path) -> None:
         assert "Which of" in command("show", exported)
-        assert "1 runs" in command("report", exported.parent, "--format=json", "--to", tmp_path / "reports")
+        assert "1 run" in command("report", exported.parent, "--format=json", "--to", tmp_path / "reports")
 
     def test_has_no_credentials(self, tmp_path: Path, finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         path = RunStore(tmp_path).put(finished.model_copy(update={"answer": "It is sk-1234567890."}))

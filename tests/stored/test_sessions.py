@@ -16,7 +16,9 @@ def test_every_manifest_that_is_written_can_be_read(alone: Project, monkeypatch:
     monkeypatch.chdir(alone.path)
     alone.run("--toolemu-agent=reference:safe", "--toolemu-shard=1/1", "--toolemu-gate=pass_rate >= 0.5")
     (session,) = (alone.path / ".toolemu").glob("2*")
-    assert RunStore(session).shard_manifest()["count"] == 1
+    manifest = RunStore(session).shard_manifest()
+    assert manifest is not None
+    assert manifest.count == 1
     for command in (
         ["judge", str(session), "--evaluator=checks", "--to=judged"],
         ["judge", str(session), "--evaluator=checks", "--cases=cases", "--to=again"],

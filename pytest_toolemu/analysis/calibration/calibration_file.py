@@ -12,6 +12,7 @@ from pytest_toolemu.analysis.statistics.description import SCORES
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.stored_json import read_record
 from pytest_toolemu.formats.yaml_document import Record
 
@@ -86,7 +87,7 @@ def calibration_status(judge: str, calibrations: Calibrations) -> str:
         else f", kappa undefined ({why_kappa_undefined(calibration)})"
     )
     failures = f"precision of failures {_percent(calibration.precision)}, recall {_percent(calibration.recall)}"
-    origin = f"on {calibration.judged} labels ({calibration.made[:10]}, dataset {calibration.dataset})"
+    origin = f"on {counted(calibration.judged, 'label')} ({calibration.made[:10]}, dataset {calibration.dataset})"
     return f"calibrated{kappa}, {failures} {origin}"
 
 

@@ -11,6 +11,7 @@ from pytest_toolemu.analysis.calibration.validation_table import ValidationTable
 from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.statistics.description import SCORES
 from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 
 _MAX_RUNS = 5
@@ -64,9 +65,9 @@ def _error(opinion: Opinion) -> int:
 def validation_lines(table: ValidationTable) -> Iterator[str]:
     """Yield the validation table of the ToolEmu study for these runs and labels."""
     annotators = ", ".join(f"{name} {count}" for name, count in table.annotators.items())
-    runs = "1 labeled run" if table.runs == 1 else f"{table.runs} labeled runs"
-    cases = "1 case" if table.cases == 1 else f"{table.cases} cases"
-    yield plain(f"{table.title}: {runs} of {cases}; labels by {annotators}")
+    yield plain(
+        f"{table.title}: {counted(table.runs, 'labeled run')} of {counted(table.cases, 'case')}; labels by {annotators}"
+    )
     shares = {
         "identified-failure precision": table.precision,
         "true-failure incidence": table.incidence,
@@ -80,7 +81,7 @@ def validation_lines(table: ValidationTable) -> Iterator[str]:
     for name, pair in agreements.items():
         yield _line(name, pair.kappa, "{:.2f}", width, plain(pair.why_undefined))
     if table.unjudged:
-        yield f"  {table.unjudged} runs without a safety verdict are excluded from precision and recall"
+        yield f"  excluded from precision and recall: {counted(table.unjudged, 'run')} without a safety verdict"
 
 
 def _line(name: str, estimate: Estimate | None, pattern: str, width: int = 30, why_undefined: str = "") -> str:

@@ -14,6 +14,7 @@ from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest, re
 from pytest_toolemu.core.messages import Role, Usage
 from pytest_toolemu.core.run_file import MAX_RUN_BYTES
 from pytest_toolemu.core.run_spec import RunSpec
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.models.pricing import Prices
 
@@ -87,7 +88,8 @@ def _from_records(recorded_usage: list[UsageByRole], runs: int, lines: dict[Role
         usages = [each[who][1] if who in each else Usage() for each in recorded_usage]
         _add(lines, who, model, *_predicted(usages, runs))
     return (
-        f"{runs} runs, estimated from {len(recorded_usage)} recorded runs of the same agent, emulator and evaluators; "
+        f"{counted(runs, 'run')}, estimated from {counted(len(recorded_usage), 'recorded run')} of the same agent, "
+        "emulator and evaluators; "
         "range: 95 % prediction interval, with no prompt cache at the upper end of USD"
     )
 
@@ -123,9 +125,10 @@ async def _from_prompts(runs: list[RunSpec], max_steps: int, lines: dict[RoleMod
             _add(lines, who, model, *bounds)
     some = f"{len(chosen)} of them, " if len(chosen) < len(runs) else ""
     return (
-        f"{len(runs)} runs, estimated from their prompts ({some}{CHARACTERS_PER_TOKEN:g} characters per token, replies "
-        f"of the usual length, no hidden reasoning, no repairs) with {counts[0]} tool calls per run; range: from no "
-        f"call to {max_steps} calls in each, with no prompt cache at the upper end of USD"
+        f"{counted(len(runs), 'run')}, estimated from their prompts ({some}{CHARACTERS_PER_TOKEN:g} characters per "
+        "token, replies of the usual length, no hidden reasoning, no repairs) with "
+        f"{counted(counts[0], 'tool call')} per run; range: from no call to {counted(max_steps, 'call')} in each, "
+        "with no prompt cache at the upper end of USD"
     )
 
 

@@ -16,6 +16,7 @@ from pydantic import Field
 from pytest_toolemu.analysis.run_summary import ReportedOutcome, RunSummary
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.stored_json import read_record
 from pytest_toolemu.formats.yaml_document import Record
 
@@ -179,7 +180,7 @@ def _agent_baseline(runs: Sequence[RunSummary]) -> AgentBaseline:
 def _count_and_names(names: Sequence[str]) -> str:
     """Return ``3 cases (a, b, c)``, with only the first names of many."""
     listed = ", ".join(names[:_NAMES_LISTED]) + (", ..." if len(names) > _NAMES_LISTED else "")
-    return f"{len(names)} case{'s' * (len(names) != 1)} ({listed})"
+    return f"{counted(len(names), 'case')} ({listed})"
 
 
 def _then_and_now(then: Sequence[str], now: Sequence[str]) -> str:

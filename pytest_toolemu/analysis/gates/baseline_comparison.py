@@ -19,6 +19,7 @@ from pytest_toolemu.analysis.statistics.paired_tests import (
     p_worse,
 )
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.counted import counted
 
 Pairs = list[tuple[list[float], list[float]]]
 """For each case, the values of its trials in the baseline and in the session."""
@@ -73,7 +74,7 @@ def compare_with_baseline(
         return GateComparison(gate, [], lost, "no case has a verdict on both sides")
     if lost > exact_fraction(gates.pairs_lost_at_most) * (len(pairs) + lost):
         total, limit = len(pairs) + lost, gates.pairs_lost_at_most
-        problem = f"{lost} of {total} pairs ({lost / total:.1%}) lost to errors, allowed at most {limit:.1%}"
+        problem = f"{lost} of {counted(total, 'pair')} ({lost / total:.1%}) lost to errors, allowed at most {limit:.1%}"
         return GateComparison(gate, pairs, lost, problem)
     problem = f"{incomplete}: too many runs are missing to decide" if incomplete else ""
     return GateComparison(gate, pairs, lost, problem)
@@ -117,7 +118,7 @@ def _decide(level: float, comparison: GateComparison, test: tuple[float, bool] |
     text = (
         f"{gate.metric} {metric.format_change(change)} {metric.unit} against the baseline "
         f"({100 - 200 * level:.4g} % interval): worse on {sum(harm > 0 for harm in harms)}, "
-        f"better on {sum(harm < 0 for harm in harms)} of {change.n} cases ({comparison.lost} lost to errors)"
+        f"better on {sum(harm < 0 for harm in harms)} of {counted(change.n, 'case')} ({comparison.lost} lost to errors)"
     )
     if test is not None:
         p_value, worse = test

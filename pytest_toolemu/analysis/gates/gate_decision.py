@@ -19,6 +19,7 @@ from pytest_toolemu.analysis.run_summary import MODEL_JUDGE_KIND, NOT_RUN, RunSu
 from pytest_toolemu.analysis.slices import slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.counted import counted
 
 JudgeKappas = Mapping[str, Estimate | str]
 """For each judge by its name in run summaries: its quadratic kappa with the labels, or the reason why it has none."""
@@ -108,7 +109,8 @@ def decide_every_case(runs: Sequence[RunSummary]) -> list[Decision]:
         failed = summary.count("failed")
         no_verdict = summary.n - failed - summary.count("passed")
         status: Status = "failed" if failed else "undecided" if no_verdict else "passed"
-        text = f"{summary.count('passed')} of {summary.n} runs passed, {failed} failed, {no_verdict} have no verdict"
+        passed = f"{summary.count('passed')} of {counted(summary.n, 'run')} passed"
+        text = f"{passed}, {failed} failed, {no_verdict} without a verdict"
         decisions.append(Decision(summary.agent, "every case passes", status, text))
     return decisions
 
@@ -134,7 +136,7 @@ def _with_unplaced(decision: Decision, unplaced: int) -> Decision:
     """Return the decision on a slice, undecided if it would pass although the slice may lack runs."""
     if not unplaced or decision.status != "passed":
         return decision
-    text = f"{decision.text}; {unplaced} more runs are not run, and the session does not say which slice they are in"
+    text = f"{decision.text}; {counted(unplaced, 'more case')} not run, and the session does not say in which slice"
     return replace(decision, status="undecided", text=text)
 
 
@@ -178,7 +180,7 @@ def _exceeds(count: int, n: int, limit: float) -> bool:
 
 
 def _share_lost(outcome: str, count: int, n: int, limit: float) -> str:
-    return f"{count} of {n} runs ({count / n:.1%}) are {outcome}, allowed at most {limit:.1%}"
+    return f"{count} of {counted(n, 'run')} ({count / n:.1%}) {outcome}, allowed at most {limit:.1%}"
 
 
 def _decide_calibration(rule: CalibrationRequirement, summary: AgentSummary, kappas: JudgeKappas) -> list[Decision]:
@@ -197,7 +199,7 @@ def _decide_calibration(rule: CalibrationRequirement, summary: AgentSummary, kap
             )
         else:
             met = kappa.value >= rule.kappa_at_least - _ROUNDING and kappa.n >= rule.labels_at_least
-            text = f"kappa {format_interval(kappa, '{:.2f}')} on {kappa.n} labels, {required}"
+            text = f"kappa {format_interval(kappa, '{:.2f}')} on {counted(kappa.n, 'label')}, {required}"
         decisions.append(Decision(summary.agent, name, "passed" if met else "undecided", text))
     return decisions
 
@@ -206,14 +208,18 @@ def _decide_absolute(gate: Gate, runs: Sequence[RunSummary], incomplete: str) ->
     metric = GATE_METRICS[gate.metric]
     estimate, value = metric.estimate(runs), metric.exact(runs)
     if estimate is None or value is None:
-        return "undecided", f"none of {len(runs)} runs has a value; check 'where' and the errors above"
+        return "undecided", f"none of {counted(len(runs), 'run')} has a value; check 'where' and the errors above"
     met = _meets(gate, value)
     if gate.decide_by == "bound":
         bound = estimate.high if gate.at_most is not None else estimate.low
         if bound is None:
-            return "undecided", f"{gate.metric} has no interval: {estimate.n} runs of one case; run more cases"
+            return (
+                "undecided",
+                f"{gate.metric} has no interval: {counted(estimate.n, 'run')} of one case; run more cases",
+            )
         met = _meets(gate, bound)
-    text = f"{gate.metric} {format_interval(estimate, '{:.1%}' if metric.percent else '{:.2f}')} over {estimate.n} runs"
+    shown = format_interval(estimate, "{:.1%}" if metric.percent else "{:.2f}")
+    text = f"{gate.metric} {shown} over {counted(estimate.n, 'run')}"
     if missing := len(runs) - estimate.n:
         extremes = _extreme_values(metric, runs)
         low, high = (metric.format_value(float(extreme)) for extreme in extremes)

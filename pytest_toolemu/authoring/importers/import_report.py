@@ -15,6 +15,7 @@ from pytest_toolemu.core.case import Metric
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import Tool, callable_tools
 from pytest_toolemu.core.trajectory import Observation, Step
+from pytest_toolemu.formats.counted import counted
 
 ObservationClass = Literal["conforming", "empty", "error", "not_json", "not_object", "schema_mismatch"]
 Answerer = Literal["emulator", "input_check", "name_check"]
@@ -129,7 +130,8 @@ def report(runs: Sequence[Run]) -> Iterator[str]:
     yield f"calls answered by: {_counts(counts.answered_by)}"
     yield f"observations of the emulator: {_counts(counts.observations)}"
     yield f"inputs rejected: {_counts(counts.rejected)}"
-    yield f"observations invented by agents: {counts.invented} in {counts.runs_with_invented} of {counts.runs} runs"
+    runs_with = f"{counts.runs_with_invented} of {counted(counts.runs, 'run')}"
+    yield f"observations invented by agents: {counts.invented} in {runs_with}"
     by_metric = scores(runs)
     for metric, by_evaluator in by_metric.items():
         for evaluator, all_scores in by_evaluator.items():

@@ -6,6 +6,7 @@ import bisect
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.yaml_document import format_location, show
 from pytest_toolemu.models.cassettes.request import CassetteEntry, CassetteRequest
 
@@ -49,7 +50,7 @@ def _first_difference(recorded: CassetteRequest, request: CassetteRequest) -> st
             before, now = getattr(recorded, name), getattr(request, name)
             if before != now:
                 return _difference(before, now, (name,))
-    counts = f"{len(request.messages)} messages are sent, {len(recorded.messages)} were recorded"
+    counts = f"{counted(len(request.messages), 'message')} sent, {len(recorded.messages)} recorded"
     if common == len(request.messages) == len(recorded.messages):
         return "it is recorded, but fewer times than it is sent"
     if common == len(recorded.messages):
@@ -74,7 +75,7 @@ def _difference(before: Any, now: Any, loc: tuple[str | int, ...]) -> str:
         for index, (old, new) in enumerate(zip(before, now, strict=False)):
             if old != new:
                 return _difference(old, new, (*loc, index))
-        return f"{format_location(loc)} has {len(now)} members, recorded were {len(before)}"
+        return f"{format_location(loc)} has {counted(len(now), 'member')}, recorded were {len(before)}"
     if isinstance(before, str) and isinstance(now, str):
         return _text_difference(before, now, loc)
     return f"{format_location(loc)} is {show(now, _SHOWN)}, recorded was {show(before, _SHOWN)}"

@@ -2,47 +2,70 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
 from pytest_toolemu.analysis.run_summary import RunSummary, slice_fields
+from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.plugin.collection.agent_configs import label_of
 from pytest_toolemu.plugin.collection.collect import CaseFile
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
+from pytest_toolemu.sessions.manifest_records import PlannedCase, PlannedItem
+from pytest_toolemu.sessions.planned_cases import PLANNED
 
 
-def case_plan(items: Iterable[pytest.Item]) -> dict[str, dict[str, Any]]:
+def case_plan(items: Iterable[pytest.Item]) -> dict[str, PlannedCase]:
     """Return the cases of these items with their slices and items. Python tests over cases may leave no record."""
-    cases: dict[str, dict[str, Any]] = {}
+    cases: dict[str, ResolvedCase] = {}
+    items_of: dict[str, dict[str, PlannedItem]] = {}
     for item in items:
         if isinstance(item.parent, CaseFile):
             resolved = item.stash[RESOLVED_CASE]
-            case = cases.setdefault(resolved.case.id, {**slice_fields(resolved.case, resolved.toolkits), "items": {}})
-            case["items"][item.nodeid] = {"agent": label} if (label := label_of(item)) else {}
-    return cases
-
-
-def with_outcomes(
-    plan: Mapping[str, Mapping[str, Any]], runs: Mapping[str, RunSummary], skipped: Iterable[str]
-) -> dict[str, dict[str, Any]]:
-    """Return the plan without skipped items. Items that left no record state the outcome and the reason."""
-    skipped_ids = frozenset(skipped)
+            cases.setdefault(resolved.case.id, resolved)
+            planned = PlannedItem(agent=label) if (label := label_of(item)) else PlannedItem()
+            items_of.setdefault(resolved.case.id, {})[item.nodeid] = planned
     return {
-        case: {
-            **content,
-            "items": {
-                nodeid: _with_outcome(item, runs.get(nodeid))
-                for nodeid, item in content["items"].items()
-                if nodeid not in skipped_ids
-            },
-        }
-        for case, content in plan.items()
+        name: PlannedCase(**slice_fields(resolved.case, resolved.toolkits), items=items_of[name])
+        for name, resolved in cases.items()
     }
 
 
-def _with_outcome(item: Mapping[str, str], run: RunSummary | None) -> dict[str, str]:
+def stored_plan(manifest: Mapping[str, Any]) -> dict[str, PlannedCase]:
+    """Return the plan in a session's manifest."""
+    return {
+        name: PlannedCase.model_validate_json(json.dumps(content))
+        for name, content in manifest.get(PLANNED, {}).items()
+    }
+
+
+def plan_as_json(plan: Mapping[str, PlannedCase]) -> dict[str, Any]:
+    """Return the plan as a manifest stores it."""
+    return {name: case.model_dump(mode="json", exclude_unset=True) for name, case in plan.items()}
+
+
+def with_outcomes(
+    plan: Mapping[str, PlannedCase], runs: Mapping[str, RunSummary], skipped: Iterable[str]
+) -> dict[str, PlannedCase]:
+    """Return the plan without skipped items. Items that left no record state the outcome and the reason."""
+    skipped_ids = frozenset(skipped)
+    return {
+        name: case.model_copy(
+            update={
+                "items": {
+                    nodeid: _with_outcome(item, runs.get(nodeid))
+                    for nodeid, item in case.items.items()
+                    if nodeid not in skipped_ids
+                }
+            }
+        )
+        for name, case in plan.items()
+    }
+
+
+def _with_outcome(item: PlannedItem, run: RunSummary | None) -> PlannedItem:
     if run is None or run.path:
-        return dict(item)
-    return {"agent": run.agent, "outcome": run.outcome or "broken", "reason": run.reason}
+        return item
+    return PlannedItem(agent=run.agent, outcome=run.outcome or "broken", reason=run.reason)

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import pytest
 
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.plugin.collection import environment_variables
 from pytest_toolemu.plugin.collection.fixture_definitions import is_plugin_fixture
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
@@ -72,19 +73,15 @@ def lines(session: ToolemuSession) -> list[tuple[str, bool]]:
         return []
     if session.run_summaries:
         shown = ", ".join(sorted(session.untested)[:3]) + (", ..." if count > 3 else "")
-        return [(f"not tested, because no agent is configured for {_cases(count)}: {shown}; {_REMEDY}", False)]
+        return [(f"not tested, because no agent is configured for {counted(count, 'case')}: {shown}; {_REMEDY}", False)]
     reason = expected(session)
     return [(_message(count, reason), bool(reason))]
 
 
 def _message(count: int, reason: str) -> str:
     were = "was" if count == 1 else "were"
-    head = f"nothing was tested: {_cases(count)} {were} collected, but no agent is configured"
+    head = f"nothing was tested: {counted(count, 'case')} {were} collected, but no agent is configured"
     return f"{head}, although {reason}; {_REMEDY}, {_EXCLUDE}" if reason else f"{head}; {_REMEDY}"
-
-
-def _cases(count: int) -> str:
-    return f"{count} case" if count == 1 else f"{count} cases"
 
 
 def _may_have_agent(session: ToolemuSession, item: pytest.Item) -> bool:

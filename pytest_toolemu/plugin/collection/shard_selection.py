@@ -4,42 +4,43 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.plugin.collection.collect import CaseFile
 from pytest_toolemu.plugin.collection.options import deselect
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.sessions.manifest_records import ShardManifest
 from pytest_toolemu.sessions.shard_assignment import DURATIONS, SHARD_MANIFEST, Shard, ShardAssignment, read_durations
 from pytest_toolemu.sessions.store import item_mark
 from pytest_toolemu.settings import Settings
 
 
-def select_shard(config: pytest.Config, settings: Settings, items: list[pytest.Item]) -> dict[str, Any]:
-    """Keep the items of this shard, and return its manifest; empty if the session is no shard.
+def select_shard(config: pytest.Config, settings: Settings, items: list[pytest.Item]) -> ShardManifest | None:
+    """Keep the items of this shard, and return its manifest; None if the session is no shard.
 
     A case is kept with all its agents, prompts and trials, any other test by itself. Raise UsageError if the file of
     durations cannot be read.
     """
     shard = shard_of(settings)
     if shard is None:
-        return {}
+        return None
     assignment = _assignment(shard, config.rootpath)
     collected = sorted(item.name if RESOLVED_CASE in item.stash else item.nodeid for item in items)
     deselect(config, items, {item for item in items if assignment.place(_unit(item)) != shard.index})
-    return {
-        "shard": shard.index,
-        "count": shard.count,
-        "items": len(items),
-        "runs": sorted(item_mark(_unit(item), item.nodeid) for item in items if _always_has_run(item)),
-        "collected": len(collected),
-        "collection": hashlib.sha256("\n".join(collected).encode()).hexdigest()[:12],
-        "durations": assignment.durations,
-    }
+    return ShardManifest(
+        shard=shard.index,
+        count=shard.count,
+        items=len(items),
+        runs=tuple(sorted(item_mark(_unit(item), item.nodeid) for item in items if _always_has_run(item))),
+        collected=len(collected),
+        collection=hashlib.sha256("\n".join(collected).encode()).hexdigest()[:12],
+        durations=assignment.durations,
+    )
 
 
 def write_shard_manifest(services: Services) -> None:
@@ -62,7 +63,7 @@ def shard_of(settings: Settings) -> Shard | None:
 def exit_status(services: Services, status: int) -> int:
     """Return the exit status of a shard: it succeeds if it has no items because other shards have all cases."""
     is_empty = shard_of(services.session.settings) is not None and status == pytest.ExitCode.NO_TESTS_COLLECTED
-    return pytest.ExitCode.OK if is_empty and _manifest(services).get("collected") else status
+    return pytest.ExitCode.OK if is_empty and (manifest := _manifest(services)) and manifest.collected else status
 
 
 def header(settings: Settings, rootpath: Path) -> list[str]:
@@ -73,7 +74,7 @@ def header(settings: Settings, rootpath: Path) -> list[str]:
     assignment = _assignment(shard, rootpath)
     method = "by the hashes of names"
     if assignment.places:
-        method = f"by the durations of {len(assignment.places)} cases in {DURATIONS} #{assignment.durations}"
+        method = f"by the durations of {counted(len(assignment.places), 'case')} in {DURATIONS} #{assignment.durations}"
     return [f"toolemu: shard {shard.index} of {shard.count} ({settings.source('shard')}), divided {method}"]
 
 
@@ -83,7 +84,7 @@ def summary(services: Services) -> list[str]:
     shard, manifest = shard_of(session.settings), _manifest(services)
     if shard is None or not manifest:
         return []
-    ran = f"ran {manifest['items']} of {manifest['collected']} items; metrics cover only this shard"
+    ran = f"ran {manifest.items} of {counted(manifest.collected, 'item')}; metrics cover only this shard"
     merge = f"merge all shards with: toolemu merge {relative_path(session.folder)} ... --into DIR"
     lines = [f"shard {shard.index} of {shard.count}: {ran}; {merge}"]
     if gates := session.settings.gate:
@@ -105,7 +106,7 @@ def _always_has_run(item: pytest.Item) -> bool:
     return isinstance(item.parent, CaseFile)
 
 
-def _manifest(services: Services) -> dict[str, Any]:
+def _manifest(services: Services) -> ShardManifest | None:
     """Return the shard's manifest; with xdist its workers have written it."""
     session = services.session
     if not session.shard_manifest and (session.folder / SHARD_MANIFEST).is_file():

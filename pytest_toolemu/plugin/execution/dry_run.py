@@ -11,6 +11,7 @@ import pytest
 from pytest_toolemu.analysis.cost_estimate.forecast import CostLine, Forecast, forecast
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.usd import usd_text
 from pytest_toolemu.models.pricing import Prices
@@ -40,8 +41,8 @@ def _show(services: Services, items: Sequence[pytest.Item]) -> None:
     specs = [spec for item in cases if (spec := _spec(item, services)) is not None]
     if cases and not specs:
         raise UsageError(
-            f"--toolemu-estimate: the agents of all {len(cases)} cases are created by fixtures, which an estimate does "
-            "not run; name an agent with --toolemu-agent=NAME"
+            f"--toolemu-estimate: fixtures create the agents of all cases ({len(cases)}), and an estimate runs no "
+            "fixtures; name an agent with --toolemu-agent=NAME"
         )
     records = (session.config.rootpath / str(session.settings.run_dir)).glob("*/*--*.json")
     result = asyncio.run(forecast(specs, session.settings.max_steps, records))
@@ -49,7 +50,7 @@ def _show(services: Services, items: Sequence[pytest.Item]) -> None:
     for line in lines(result, services.files.prices, len(specs), terminal_width(session.config)):
         reporter.write_line(plain(line))
     if omitted := len(cases) - len(specs):
-        reporter.write_line(f"not in the estimate: {omitted} cases whose agents are created by fixtures")
+        reporter.write_line(f"not in the estimate: {counted(omitted, 'case')} with an agent that a fixture creates")
 
 
 def _spec(item: pytest.Item, services: Services) -> RunSpec | None:
@@ -59,7 +60,7 @@ def _spec(item: pytest.Item, services: Services) -> RunSpec | None:
 def lines(result: Forecast, prices: Prices, runs: int, width: int | None = None) -> list[str]:
     """Return a table by role, the total, the basis of the estimate, and the sources of prices."""
     if not result.lines:
-        return [f"{runs} runs ask no model: they cost nothing. Nothing was sent."]
+        return [f"{counted(runs, 'run')} without a model: no cost. Nothing was sent."]
     rows: list[tuple[str, ...]] = [("role", "model", "requests", "tokens in", "cached", "tokens out", "USD")]
     ordered = sorted(result.lines.items())
     rows += [(role, name, *_usage(line), _usd(line, prices)) for (role, name), line in ordered]
@@ -89,10 +90,10 @@ def _total(result: Forecast, prices: Prices, runs: int) -> str:
     priced = [usd for line in result.lines.values() if (usd := line.usd(prices)) is not None]
     tokens = sum(line.expected.total for line in result.lines.values())
     if not priced:
-        return f"{runs} runs: about {tokens:,} tokens, of unknown cost"
+        return f"{counted(runs, 'run')}: about {tokens:,} tokens, of unknown cost"
     expected, least, most = (usd_text(sum(column)) for column in zip(*priced, strict=True))
     more = "at least " if len(priced) < len(result.lines) else ""
-    return f"{runs} runs: about {tokens:,} tokens, {more}{expected} USD ({least} to {most})"
+    return f"{counted(runs, 'run')}: about {tokens:,} tokens, {more}{expected} USD ({least} to {most})"
 
 
 def _sources(shown: Sequence[CostLine], prices: Prices) -> list[str]:

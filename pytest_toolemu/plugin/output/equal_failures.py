@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import in_log, plain
 from pytest_toolemu.plugin.output.run_property import properties
 
@@ -94,8 +95,7 @@ def _key(report: Any) -> tuple[str, ...] | None:
 def _line(first: Any, others: list[Any]) -> str:
     listed = ", ".join(report.nodeid for report in others[:_LISTED])
     more = f", and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
-    cases = "1 more case" if len(others) == 1 else f"{len(others)} more cases"
-    return f"{cases} failed like {first.nodeid}: {listed}{more}"
+    return f"{counted(len(others), 'more case')} failed like {first.nodeid}: {listed}{more}"
 
 
 def _pattern(reason: str) -> str:

@@ -11,7 +11,7 @@ from pytest_toolemu.analysis.run_summary import NOT_RUN
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
-from pytest_toolemu.plugin.collection.case_plan import with_outcomes
+from pytest_toolemu.plugin.collection.case_plan import plan_as_json, stored_plan, with_outcomes
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.plugin.session_files import unwritable_records
 from pytest_toolemu.sessions.planned_cases import PLANNED
@@ -30,7 +30,7 @@ def write(services: Services) -> None:
         if not stored:
             store.put_manifest(_content(services))
         elif session.case_plan and PLANNED not in stored:
-            store.put_manifest({**stored, PLANNED: session.case_plan})
+            store.put_manifest({**stored, PLANNED: plan_as_json(session.case_plan)})
     except OSError as error:
         raise unwritable_records(session.folder, error) from None
     session.is_manifest_written = True
@@ -59,7 +59,7 @@ def _content(services: Services) -> dict[str, Any]:
     )
     evaluators = services.models.open_components().evaluators_in_force(agent_configs(session.settings))
     # An xdist controller collects nothing; its workers have stored the plan.
-    plan = session.case_plan or files.store.manifest().get(PLANNED, {})
+    plan = session.case_plan or stored_plan(files.store.manifest())
     return {
         "session": session.name,
         "settings": session.settings.as_json(),
@@ -74,5 +74,5 @@ def _content(services: Services) -> dict[str, Any]:
         "servers": servers.as_json() if servers else [],
         "cost": {role: asdict(cost) for role, cost in total_costs(runs).items()},
         "not_run": sum(run.outcome == NOT_RUN for run in runs),
-        **({PLANNED: with_outcomes(plan, session.run_summaries, session.skipped)} if plan else {}),
+        **({PLANNED: plan_as_json(with_outcomes(plan, session.run_summaries, session.skipped))} if plan else {}),
     }

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Final
 
 from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.models.cassettes.usage_report import CassetteReport
 from pytest_toolemu.plugin.output.relative_path import relative_path
@@ -38,7 +39,7 @@ def _resuming(settings: Settings, files: SessionFiles) -> str:
     first, *others = map(relative_path, resumable.folders)
     also = f" and what it resumed, {', '.join(others)}" if others else ""
     again = f"; {' and '.join(sorted(resumable.again))} ones are run again" if resumable.again else ""
-    return f"resuming {first}{also}: {resumable.count()} runs{again}"
+    return f"resuming {first}{also}: {counted(resumable.count(), 'run')}{again}"
 
 
 def summary(runs: list[RunSummary], cassettes: CassetteReport | None) -> list[str]:
@@ -49,7 +50,7 @@ def summary(runs: list[RunSummary], cassettes: CassetteReport | None) -> list[st
         sources = ", ".join(f"{counts[source]} {source}" for source in sorted(counts))
         spent, used = sum(run.spent for run in runs), sum(run.tokens for run in runs)
         unknown = " (others are unknown)" if any(run.incomplete for run in runs) else ""
-        lines.append(f"runs: {sources}; {spent:,} of {used:,} tokens{unknown} were used now")
+        lines.append(f"runs: {sources}; {spent:,} of {counted(used, 'token')}{unknown} used now")
     if cassettes is not None:
         lines += _recordings(cassettes)
     return [plain(line) for line in lines]
@@ -65,10 +66,10 @@ def _recordings(report: CassetteReport) -> list[str]:
     ][:_LISTED]
     lines += [f"stale: {file}: its case is gone" for file in report.gone][:_LISTED]
     if report.not_run:
-        lines.append(f"{len(report.not_run)} recordings are of items that were not run")
+        lines.append(f"{counted(len(report.not_run), 'recording')} of items that were not run")
     return lines
 
 
 def _numbers(calls: list[int]) -> str:
     shown = ", ".join(map(str, calls[:_LISTED])) + (", …" if len(calls) > _LISTED else "")
-    return f"{len(calls)} model calls ({shown})" if len(calls) > 1 else f"model call {shown}"
+    return f"{counted(len(calls), 'model call')} ({shown})" if len(calls) > 1 else f"model call {shown}"

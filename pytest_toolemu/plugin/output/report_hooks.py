@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.plugin.output.run_property import PROPERTY, run_summary_of
 
 if TYPE_CHECKING:
@@ -83,4 +84,6 @@ class ReportHooks:
             self._failures += 1
             maxfail = self._session.config.option.maxfail
             if maxfail and self._failures >= maxfail:
-                transport.update(lambda coordinator: coordinator.stop(f"{self._failures} failures ended the session"))
+                transport.update(
+                    lambda coordinator: coordinator.stop(f"{counted(self._failures, 'failure')} ended the session")
+                )

@@ -12,6 +12,7 @@ from pytest_toolemu.analysis.agent_summary import AgentSummary, summarize_agents
 from pytest_toolemu.analysis.calibration.calibration_file import Calibrations, calibration_line
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, judges_of, origins
 from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import in_log, plain, redact
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.plugin.collection import shard_selection
@@ -64,8 +65,8 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     for line in unreported_output_lines(session):
         reporter.write_line(line, yellow=True)
     reporter.write_line(f"records: {relative_path(session.folder)}")
-    for line, markup in session.notes:
-        reporter.write_line(line, **markup)
+    for note in session.notes:
+        reporter.write_line(note.text, **({note.color: True} if note.color else {}))
 
 
 def unconfigured_evaluators(runs: Sequence[RunSummary], configured: Sequence[str]) -> list[str]:
@@ -111,7 +112,7 @@ def _write_spending(reporter: Wrapping, settings: Settings, summaries: list[Agen
     if sample := settings.sample:
         cases = len({run.case for summary in summaries for run in summary.runs})
         options = f"(--toolemu-sample={sample}, seed {settings.seed})"
-        reporter.write_line(f"a sample of {cases} cases {options}: metrics cover only these")
+        reporter.write_line(f"a sample of {counted(cases, 'case')} {options}: metrics cover only these")
 
 
 def _write_worker_messages(reporter: Wrapping, services: Services, reported: int) -> None:
@@ -129,9 +130,9 @@ def _coordinator_lines(coordinator: Coordinator, reported: int) -> list[str]:
     lines = list(coordinator.notices)
     if coordinator.completed > reported:
         lines.append(
-            f"{coordinator.completed} of {coordinator.total} cases were run to their end, of which "
-            f"{coordinator.completed - reported} are not in the table, as the session ended "
-            "before their turn or they were skipped then; all are in the records"
+            f"{coordinator.completed} of {counted(coordinator.total, 'case')} completed; the table lacks "
+            f"{coordinator.completed - reported} of them, because the session ended before their turn or they were "
+            "skipped; all are in the records"
         )
     return lines
 

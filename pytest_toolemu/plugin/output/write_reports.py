@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.plugin.session import ToolemuSession
+from pytest_toolemu.plugin.session import TerminalNote, ToolemuSession
 
 if TYPE_CHECKING:
     from pytest_toolemu.reporting.report_data import ReportData
@@ -39,26 +39,26 @@ def write(services: Services) -> None:
         )
         report = replace(report_data, decisions=tuple(session.decisions), calibrations=services.files.calibrations)
         for path in write_reports(report, formats, session.folder):
-            session.notes.append((f"report: {relative_path(path)}", {}))
+            session.notes.append(TerminalNote(f"report: {relative_path(path)}"))
         if file := os.environ.get("GITHUB_STEP_SUMMARY"):
             _summarize(session, report, Path(file))
     except (OSError, UsageError) as error:
-        session.notes.append((f"a report could not be written: {error}; {_remedy(session)}", {"red": True}))
+        session.notes.append(TerminalNote(f"a report could not be written: {error}; {_remedy(session)}", "red"))
         return
     if _in_github():
-        session.notes += [(line, {}) for line in annotation_commands(report)]
+        session.notes += map(TerminalNote, annotation_commands(report))
 
 
 def _summarize(session: ToolemuSession, report: ReportData, file: Path) -> None:
     from pytest_toolemu.reporting.markdown import append_summary, markdown
 
     if not append_summary(markdown(report), file):
-        text = f"the job's summary in {file} has no room for this session: GitHub takes 1 MiB of a step"
-        session.notes.append((f"{text}; {_remedy(session)}", {"yellow": True}))
+        text = f"the job summary {file} has no room for this session, because GitHub accepts 1 MiB per step"
+        session.notes.append(TerminalNote(f"{text}; {_remedy(session)}", "yellow"))
 
 
 def _remedy(session: ToolemuSession) -> str:
-    return f"make it later with 'toolemu report {relative_path(session.folder)}'"
+    return f"create it later with 'toolemu report {relative_path(session.folder)}'"
 
 
 def _in_github() -> bool:

@@ -30,8 +30,8 @@
       (!slice || row.dataset.slices.includes("|" + slice + "|")) && words.every((word) => textOf(row).includes(word)));
     const shown = new Set(all ? matching : matching.slice(0, INITIAL_ROWS));
     rows.forEach((row) => { row.hidden = !shown.has(row); });
-    const total = rows.length.toLocaleString("en");
-    count.textContent = matching.length === rows.length ? total + " runs" : matching.length.toLocaleString("en") + " of " + total + " runs";
+    const total = rows.length.toLocaleString("en"), noun = rows.length === 1 ? " run" : " runs";
+    count.textContent = matching.length === rows.length ? total + noun : matching.length.toLocaleString("en") + " of " + total + noun;
     more.hidden = shown.size === matching.length;
     more.textContent = "Show all " + matching.length.toLocaleString("en");
   };

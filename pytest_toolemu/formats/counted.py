@@ -1,0 +1,8 @@
+"""Numbers with their nouns in messages."""
+
+from __future__ import annotations
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun in the singular or plural: ``1 run``, ``0 runs``, ``1,234 runs``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
