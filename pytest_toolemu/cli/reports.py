@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -13,6 +14,9 @@ from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.cli.gates import CalibrationFiles
 from pytest_toolemu.cli.session_folders import Sessions, note_superseded, session_folder
 from pytest_toolemu.formats.counted import counted
+
+_BATCH: Final = 1000
+"""Lines of a transcript that are printed together."""
 
 
 def report(
@@ -108,6 +112,8 @@ def show(
     ] = False,
 ) -> None:
     """Print the transcript of a run: instruction, calls with results, answer, verdicts and cost."""
+    from rich.text import Text
+
     from pytest_toolemu.analysis.agent_summary import AgentSummary
     from pytest_toolemu.cli.run_choice import choose_run
     from pytest_toolemu.core.run_file import load_run
@@ -126,8 +132,9 @@ def show(
     if as_json:
         typer.echo(record_text(record), nl=False)
         return
-    for text in transcript_lines(record, out.width, full=full):
-        out.print(text, soft_wrap=True)
+    lines = transcript_lines(record, out.width, full=full)
+    while batch := list(itertools.islice(lines, _BATCH)):  # much faster than one by one
+        out.print(Text("\n").join(batch), soft_wrap=True)
     if not full and (count := hidden_text_count(record)):
         out.print(f"\n{count} thoughts and notes of agent and emulator are not shown; add --full", markup=False)
     summary = summarize_run(record, str(chosen), prices_of([chosen.parent]))
