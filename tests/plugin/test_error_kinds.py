@@ -64,6 +64,15 @@ def test_an_exception_of_the_agents_own_code_is_not_said_to_be_no_fault_of_the_a
     assert {one["broken_by"] for one in content["runs"]} == {"agent"}
 
 
+def test_equal_failures_that_name_their_case_are_shown_once(breaking: Project) -> None:
+    result = breaking.run("--toolemu-agent=reference:saef")
+    result.assert_outcomes(errors=8)
+    assert result.stdout.str().count("ERROR at setup of") == 1
+    result.stdout.fnmatch_lines(
+        ["broken: UsageError: the case '*' has no reference 'saef'*", "7 more cases failed like *"]
+    )
+
+
 def test_an_exception_of_an_evaluator_is_the_harness_s(alone: Project) -> None:
     alone.write(
         "conftest.py",

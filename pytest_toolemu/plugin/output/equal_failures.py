@@ -31,7 +31,7 @@ def alike(runs: Iterable[RunSummary]) -> dict[tuple[str, ...], list[RunSummary]]
     """Group runs by outcome, agent and reason, in their order."""
     groups: dict[tuple[str, ...], list[RunSummary]] = {}
     for run in runs:
-        groups.setdefault((outcome_of(run), run.agent, _pattern(run.reason)), []).append(run)
+        groups.setdefault((outcome_of(run), run.agent, _pattern(run.reason, run.case)), []).append(run)
     return groups
 
 
@@ -89,7 +89,7 @@ def _key(report: Any) -> tuple[str, ...] | None:
     run = properties(getattr(report, "user_properties", ()))
     if run is None or run.get("outcome") != "broken":
         return None
-    return str(run.get("agent")), str(run.get("origin")), _pattern(str(run.get("reason", "")))
+    return str(run.get("agent")), str(run.get("origin")), _pattern(str(run.get("reason", "")), str(run.get("case")))
 
 
 def _line(first: Any, others: list[Any]) -> str:
@@ -98,9 +98,9 @@ def _line(first: Any, others: list[Any]) -> str:
     return f"{counted(len(others), 'more case')} failed like {first.nodeid}: {listed}{more}"
 
 
-def _pattern(reason: str) -> str:
-    """Return what equal reasons have in common."""
-    return _IDS.sub(_general, _RETRIES.sub("", " ".join(reason.split())))
+def _pattern(reason: str, case: str) -> str:
+    """Return what equal reasons have in common; the quoted ID of the case itself does not matter."""
+    return _IDS.sub(_general, _RETRIES.sub("", " ".join(reason.replace(f"'{case}'", "#").split())))
 
 
 def _general(name: re.Match[str]) -> str:
