@@ -7,6 +7,9 @@ import signal
 from pathlib import Path
 
 import hypothesis
+
+# A session that runs in this process forgets the modules that it imported, and numpy cannot be imported twice.
+import numpy  # noqa: F401
 import pytest
 
 from tests.processes import fork_commands

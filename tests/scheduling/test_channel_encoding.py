@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, get_args
+
 import execnet
 import hypothesis.strategies as st
 import pytest
@@ -12,7 +14,14 @@ from pytest_toolemu.scheduling.coordinator_messages import CoordinatorMessage, W
 from pytest_toolemu.scheduling.transport import decode_coordinator_message, decode_worker_message, encode
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers(-(2**31), 2**31) | st.text(), st.lists, max_leaves=3)
-st.register_type_strategy(dict, st.dictionaries(st.text(), JSON, max_size=3))
+
+
+def dictionaries(annotation: Any) -> st.SearchStrategy[dict[str, Any]]:
+    """Generate values of ``dict[str, str]``, or of ``dict[str, Any]`` that hold JSON."""
+    return st.dictionaries(st.text(), st.text() if get_args(annotation)[1:] == (str,) else JSON, max_size=3)
+
+
+st.register_type_strategy(dict, dictionaries)
 st.register_type_strategy(float, st.floats(allow_nan=False))
 st.register_type_strategy(int, st.integers(0, 2**31 - 1))
 
