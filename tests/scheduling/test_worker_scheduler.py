@@ -356,7 +356,7 @@ def scheduler_with(answer: Callable[[WorkerScheduler, WorkerMessage], None]) -> 
 
 def test_a_case_that_is_cancelled_before_its_first_step_reports_its_end() -> None:
     messages: list[WorkerMessage] = []
-    ended, release = threading.Event(), threading.Event()
+    ended, blocked, release = threading.Event(), threading.Event(), threading.Event()
 
     def answer(scheduler: WorkerScheduler, message: WorkerMessage) -> None:
         messages.append(message)
@@ -366,12 +366,14 @@ def test_a_case_that_is_cancelled_before_its_first_step_reports_its_end() -> Non
             scheduler.receive(WithdrawalConfirmed(message.token))
 
     async def blocks() -> FinishedJob:
+        blocked.set()
         release.wait()
         return finished()
 
     with scheduler_with(answer) as scheduler:
         scheduler.offer({0: job(), 1: blocks})
         scheduler.receive(RunCase(1, 1))
+        assert blocked.wait(60)
         # The loop is blocked, so it processes both orders in one iteration.
         scheduler.receive(RunCase(0, 1))
         scheduler.receive(CancelCase(0, 1))
