@@ -55,10 +55,7 @@ ALONE = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdi
 def crowd(alone: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """Ten cases and an agent; two of them fail."""
     alone.runner = ()
-    for path in (alone.path / "cases").iterdir():
-        path.unlink()
-    for name in NAMES:
-        alone.case(name)
+    alone.replace_cases(NAMES)
     alone.write("agents.py", AGENT)
     monkeypatch.setenv("BAD", "P3 P7")
     return alone
@@ -325,6 +322,54 @@ def test_what_a_case_logs_is_shown_with_its_own_item(crowd: Project, mode: list[
         own = output.partition(f"_ {name}[agents:agent] _")[2].partition("_ p")[0]
         assert own.count("Captured log") == 1, output
         assert re.findall(r"(?:looks|thread) for (\S+) ?(.*)", own) == [(name.title(), ""), (name.title(), "\\x1b[31m")]
+
+
+LOGGING_AGENT = """
+import asyncio, logging, threading
+may_log, logged = threading.Event(), threading.Event()
+
+async def agent(task, toolbox):
+    assert await asyncio.to_thread(may_log.wait, 30)
+    logging.getLogger("mine").warning("looks for %s", task.split()[1])
+    logged.set()
+    return "Shall I?"
+"""
+
+
+def test_a_case_that_logs_while_pytest_attaches_its_handlers_logs_once(crowd: Project) -> None:
+    crowd.replace_cases(["p0"])
+    crowd.write("agents.py", LOGGING_AGENT)
+    crowd.write(
+        "conftest.py",
+        "import agents\n"
+        "from _pytest.logging import LogCaptureHandler\n"
+        "reset, handlers = LogCaptureHandler.reset, []\n"
+        "def reset_and_wait(handler):\n"
+        "    reset(handler)\n"
+        "    handlers.append(handler)\n"
+        "    if len(handlers) == 2:\n"
+        "        agents.may_log.set()\n"
+        "        assert agents.logged.wait(30)\n"
+        "LogCaptureHandler.reset = reset_and_wait\n",
+    )
+    output = run(crowd, "-rA", "-n", "1").stdout.str()
+    assert output.count("looks for P0") == 1
+
+
+def test_a_log_handler_that_removes_itself_hides_no_record_of_a_case(crowd: Project) -> None:
+    crowd.replace_cases(["p0"])
+    crowd.write("agents.py", LOGGING_AGENT)
+    crowd.write(
+        "conftest.py",
+        "import agents, logging\n"
+        "agents.may_log.set()\n"
+        "class Once(logging.Handler):\n"
+        "    def emit(self, record):\n"
+        "        logging.getLogger().removeHandler(self)\n"
+        "logging.getLogger().addHandler(Once())\n",
+    )
+    output = run(crowd, "-rA", "-n", "1").stdout.str()
+    assert output.count("looks for P0") == 1
 
 
 def test_where_the_output_is_no_terminal_no_progress_is_drawn(crowd: Project) -> None:

@@ -11,15 +11,18 @@ from pytest_toolemu.plugin.execution.case_output import CURRENT, is_in_case
 
 
 class CaseLogs(logging.Handler):
-    """Collects log records of cases. A handler of the root logger and a plugin, while cases run."""
+    """Collects log records of cases. A handler of the root logger while cases run."""
 
     def __init__(self, config: pytest.Config) -> None:
         super().__init__()
         # Without pytest's logging plugin (``-p no:logging``) the formats are not declared, and no log is shown.
-        self._is_wanted = config.pluginmanager.hasplugin("logging-plugin")
-        if self._is_wanted:
+        plugin = config.pluginmanager.getplugin("logging-plugin")
+        self._is_wanted = plugin is not None
+        if plugin is not None:
             self.setFormatter(logging.Formatter(config.getini("log_format"), config.getini("log_date_format")))
-        logging.getLogger().addHandler(self)
+            _exclude_cases(plugin)
+        # First, because a thread that goes through the handlers skips one if pytest removes another before it.
+        logging.getLogger().handlers.insert(0, self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Collect a record that is logged in a case."""
@@ -27,24 +30,19 @@ class CaseLogs(logging.Handler):
         if self._is_wanted and output is not None:
             output.log.append(plain(self.format(record)))
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
-        """Exclude cases from the handlers of this item: other cases may be running already."""
-        exclude_cases_from_handlers()
-
     def close(self) -> None:
         """Collect no more records."""
         logging.getLogger().removeHandler(self)
         super().close()
 
 
-def exclude_cases_from_handlers() -> None:
+def _exclude_cases(plugin: object) -> None:
     """Make pytest's own handlers, which assign records to the current item, ignore the records of cases.
 
-    Must be called in every item, because pytest adds new handlers to the root logger for each item.
+    pytest attaches them to the root logger in each phase of an item, when cases may be running already.
     """
-    for handler in logging.getLogger().handlers:
-        if hasattr(handler, "records") and _not_of_a_case not in handler.filters:
+    for handler in vars(plugin).values():
+        if isinstance(handler, logging.Handler) and hasattr(handler, "records"):
             handler.addFilter(_not_of_a_case)
 
 

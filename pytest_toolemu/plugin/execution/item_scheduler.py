@@ -56,7 +56,6 @@ class ItemScheduler:
         self._kept_runs: dict[str, Run] = {}
         self._max_kept_runs = 2 * settings.concurrency
         self._logs = CaseLogs(config)
-        config.pluginmanager.register(self._logs, "toolemu-logs")
         self.capture = CaseCapture(config)
         config.pluginmanager.register(self.capture, "toolemu-capture")
 

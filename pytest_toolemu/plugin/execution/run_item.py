@@ -21,7 +21,7 @@ from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 from pytest_toolemu.plugin.collection.agent_configs import label_of
 from pytest_toolemu.plugin.collection.collect import CaseFile
 from pytest_toolemu.plugin.exceptions import CaseError
-from pytest_toolemu.plugin.execution import case_logs, outages
+from pytest_toolemu.plugin.execution import outages
 from pytest_toolemu.plugin.execution.case_output import CaseOutput
 from pytest_toolemu.plugin.execution.item_scheduler import ItemScheduler
 from pytest_toolemu.plugin.execution.item_spec import spec_before_turn, visible_hooks
@@ -39,7 +39,6 @@ def run_item(item: pytest.Item, services: Services, spec: RunSpec) -> Run:
     """Return the item's run once it has ended. Raise CaseError if the case has no verdict."""
     if item.config.getoption("setuponly", False):
         pytest.skip("a case is run by a fixture, and --setup-only runs none")
-    case_logs.exclude_cases_from_handlers()
     scheduler = start_scheduler(item.session, services)
     try:
         result = scheduler.result(item, CaseJob(services, item, spec))
