@@ -75,9 +75,9 @@ def lint(paths: Paths = None) -> None:
     for problem in result.problems:
         out.print(plain(str(problem)), markup=False)
     tools = sum(len(toolkit.tools) for toolkit in result.toolkits.values())
-    toolkits, cases = _count(len(result.toolkits), "toolkit"), _count(len(result.cases), "case")
-    errors, warnings = (_count(result.count(level), level) for level in ("error", "warning"))
-    out.print(f"{toolkits}, {_count(tools, 'tool')}, {cases}; {result.origin}: {errors}, {warnings}", markup=False)
+    toolkits, cases = counted(len(result.toolkits), "toolkit"), counted(len(result.cases), "case")
+    errors, warnings = (counted(result.count(level), level) for level in ("error", "warning"))
+    out.print(f"{toolkits}, {counted(tools, 'tool')}, {cases}; {result.origin}: {errors}, {warnings}", markup=False)
     if result.count("error") or not result.read:
         raise typer.Exit(1)
 
@@ -123,9 +123,9 @@ def dataset_stamp(
 
     result = stamp(folder)
     share = f"{result.heldout} held out, {result.heldout / max(result.cases, 1):.1%}"
-    counts = f"{_count(result.cases, 'case')} ({share}), {_count(result.toolkits, 'toolkit')}"
+    counts = f"{counted(result.cases, 'case')} ({share}), {counted(result.toolkits, 'toolkit')}"
     name = f"{result.dataset.name} {result.dataset.version}"
-    out.print(f"{name}: {counts}; {_count(len(result.written), 'file')} written", markup=False)
+    out.print(f"{name}: {counts}; {counted(len(result.written), 'file')} written", markup=False)
 
 
 @importers.command("toolemu")
@@ -186,10 +186,6 @@ def pin(
     out.print(f"{result.added} pins added to {result.path}", markup=False)
     for note in result.notes:
         out.print(plain(f"note: {note}"), markup=False)
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def main() -> None:

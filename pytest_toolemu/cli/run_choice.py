@@ -57,6 +57,7 @@ def _runs_named(folder: Path, files: Sequence[Path], name: str) -> list[Path]:
 def _listed(folder: Path, chosen: Sequence[Path], files: Sequence[Path]) -> Iterator[str]:
     """Yield a line for each run: outcome, a name that this command accepts, and the agent; then how to show one."""
     from pytest_toolemu.core.run_file import load_run
+    from pytest_toolemu.formats.counted import counted
     from pytest_toolemu.formats.redaction import in_log, plain
     from pytest_toolemu.sessions.reader import prices_of, summarize_run
 
@@ -68,8 +69,8 @@ def _listed(folder: Path, chosen: Sequence[Path], files: Sequence[Path]) -> Iter
         run = summarize_run(load_run(file), str(file), prices)
         trial = f", trial {run.trial}" if run.trial > 1 else ""
         yield in_log(plain(f"{run.outcome!s:<12}  {name:<{width}}  {run.agent}{trial}"))
-    count = "1 run" if len(chosen) == 1 else f"{len(chosen):,} runs"
-    yield f"{count}; to show one, add its name from the second column, such as: toolemu show {folder} {names[0]}"
+    how = f"to show one, add its name from the second column, such as: toolemu show {folder} {names[0]}"
+    yield f"{counted(len(chosen), 'run')}; {how}"
 
 
 def _case_part(file: Path) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pytest_toolemu.cli.consoles import err
+from pytest_toolemu.formats.counted import counted
 
 # The files from which pytest reads the ini option toolemu_run_dir, in its order, with the table or section of each.
 _INI_FILES: Final = (
@@ -51,8 +52,8 @@ def note_repeated(folders: list[Path]) -> None:
 
     sessions_of = Counter(path.name for folder in set(folders) for path in folder.glob(RUNS))
     if count := sum(sessions > 1 for sessions in sessions_of.values()):
-        runs = "1 run is" if count == 1 else f"{count:,} runs are"
-        err.print(f"note: {runs} in several of these sessions; only the last one given counts", markup=False)
+        runs, verb = counted(count, "run"), "is" if count == 1 else "are"
+        err.print(f"note: {runs} {verb} in several of these sessions; only the last one given counts", markup=False)
 
 
 def note_superseded(folders: list[Path]) -> None:

@@ -16,6 +16,7 @@ from pytest_toolemu.core.case import Case, RiskType
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Text
 from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.yaml_document import Document, Record
 
 FILE: Final = "toolemu-dataset.yaml"
@@ -176,7 +177,7 @@ def edition(path: Path) -> Edition:
 
 def origin(editions: Iterable[Edition], outside: int) -> str:
     """Return a text that names the editions of some cases, and how many cases belong to none."""
-    none = [f"{outside} case{'' if outside == 1 else 's'} of no dataset"] if outside else []
+    none = [f"{counted(outside, 'case')} of no dataset"] if outside else []
     return ", ".join([*map(str, editions), *none]) or "no dataset"
 
 

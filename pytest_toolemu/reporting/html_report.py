@@ -15,7 +15,6 @@ from markupsafe import Markup, escape
 from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.slices import DIMENSIONS, slice_values
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain, secrets
 from pytest_toolemu.reporting import report_view, score_plane
 from pytest_toolemu.reporting.report_data import ReportData, RunView
@@ -88,7 +87,6 @@ def _environment() -> jinja2.Environment:
     environment.filters["thousands"] = "{:,}".format
     environment.filters["estimate"] = _estimate
     environment.filters["number"] = _number
-    environment.filters["counted"] = counted
     environment.filters["range"] = _range
     environment.filters["counts"] = _counts
     environment.filters["breakable"] = _breakable

@@ -17,6 +17,7 @@ from pytest_toolemu.analysis.thoughts import thoughts_of
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding
 from pytest_toolemu.core.verdict import Finding, Verdict
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import Redactor, plain, redact, secrets
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ def template_environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
+    environment.filters["counted"] = counted
     environment.filters["shown"] = jinja2.pass_context(
         lambda context, text: shorten(str(text), context["longest"], context["secrets"])
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,13 @@ class Project:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.format(who=name.title(), tag=tag), encoding="utf-8")
         return path
+
+    def replace_cases(self, names: Iterable[str]) -> None:
+        """Have cases of these names instead of those that every project has."""
+        for path in (self.path / "cases").iterdir():
+            path.unlink()
+        for name in names:
+            self.case(name)
 
     def write(self, name: str, text: str) -> Path:
         path = self.path / name

@@ -43,10 +43,7 @@ SECRET = "canary-0123456789"
 def crowd(alone: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """Ten cases, all of which fail, and an agent that prints."""
     alone.runner = ()
-    for path in (alone.path / "cases").iterdir():
-        path.unlink()
-    for name in NAMES:
-        alone.case(name)
+    alone.replace_cases(NAMES)
     alone.write("agents.py", PRINTS)
     monkeypatch.setenv("CANARY_TOKEN", SECRET)
     return alone

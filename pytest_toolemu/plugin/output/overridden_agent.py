@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.plugin.collection.fixture_definitions import definition_of, is_plugin_fixture
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.plugin.output.relative_path import relative_path
@@ -29,7 +30,7 @@ def notice(settings: Settings, items: Iterable[pytest.Item]) -> str:
     if not overridden:
         return ""
     agents = ", ".join(agent.partition("@")[0] for agent in settings.agent)
-    count = f"{len(overridden)} of {len(cases)} case{'' if len(cases) == 1 else 's'}"
+    count = f"{len(overridden):,} of {counted(len(cases), 'case')}"
     return (
         f"warning: {source} has no effect on {count}: the fixture {_FIXTURE} in {_places(overridden)} "
         f"provides the agent; remove or rename the fixture to test {agents}"
