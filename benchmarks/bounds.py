@@ -34,9 +34,9 @@ Ends = tuple[float, float]
 
 def used(scores: Scores) -> Ends:
     """Return the interval that this project uses."""
-    found = mean_estimate([[score] for score in scores], (0, _TOP))
-    assert found is not None
-    return found.low or 0.0, found.high or _TOP
+    estimate = mean_estimate([[score] for score in scores], (0, _TOP))
+    assert estimate is not None
+    return estimate.low or 0.0, estimate.high or _TOP
 
 
 def percentile(scores: Scores) -> Ends:
@@ -69,8 +69,10 @@ def _lower_by_betting(scores: Scores) -> float:
     before = np.arange(1, n + 1)
     centres = (0.5 + np.cumsum(values)) / (before + 1)
     variances = (0.25 + np.cumsum((values - centres) ** 2)) / (before + 1)
-    known = np.concatenate([[0.25], variances[:-1]])
-    stakes = np.minimum(np.sqrt(2 * math.log(1 / _TAIL) / n / known)[:, None], 0.75 / np.maximum(means, 1e-9))
+    previous_variances = np.concatenate([[0.25], variances[:-1]])
+    stakes = np.minimum(
+        np.sqrt(2 * math.log(1 / _TAIL) / n / previous_variances)[:, None], 0.75 / np.maximum(means, 1e-9)
+    )
     wealth = np.cumsum(np.log1p(stakes * (values[:, None] - means)), axis=0).max(axis=0)
     return float(_TOP * means[np.argmax(wealth < math.log(1 / _TAIL))])
 
@@ -96,9 +98,9 @@ def main() -> None:
             print(f"{shape:28} {cases:5}  " + "  ".join(f"{cell:>18}" for cell in cells), flush=True)
 
 
-def _cell(found: list[Ends], mean: float) -> str:
+def _cell(intervals: list[Ends], mean: float) -> str:
     """``above/below width``."""
-    lows, highs = np.array(found).T
+    lows, highs = np.array(intervals).T
     errors = 100 * np.mean(lows > mean + 1e-6), 100 * np.mean(highs < mean - 1e-6)
     return f"{errors[0]:.1f}/{errors[1]:.1f} {np.mean(highs - lows):.2f}"
 

@@ -66,10 +66,10 @@ def _seconds(folder: Path) -> float:
 
 
 def _output(command: list[str], folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 5):  # 5: pytest found no tests
-        raise SystemExit(f"{' '.join(command)} failed in {folder}:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if result.returncode not in (0, 5):  # 5: pytest found no tests
+        raise SystemExit(f"{' '.join(command)} failed in {folder}:\n{result.stdout}{result.stderr}")
+    return result.stdout
 
 
 if __name__ == "__main__":

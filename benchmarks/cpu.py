@@ -96,7 +96,7 @@ class _Clock:
         self.failures: list[str] = []
 
     @property
-    def spent(self) -> float:
+    def seconds(self) -> float:
         assert self.begun is not None
         return self.ended - self.begun
 
@@ -126,7 +126,7 @@ def _session(provider: Provider, folder: Path, url: str) -> float:
         raise SystemExit(
             "\n".join([f"the cases did not run (exit status {status})", output.getvalue(), *clock.failures])
         )
-    return clock.spent
+    return clock.seconds
 
 
 async def _bare(provider: Provider, url: str, bodies: list[Body]) -> float:
@@ -140,9 +140,9 @@ async def _bare(provider: Provider, url: str, bodies: list[Body]) -> float:
 
     begun = time.process_time()
     await asyncio.gather(*map(send, bodies))
-    spent = time.process_time() - begun
+    seconds = time.process_time() - begun
     await close()
-    return spent
+    return seconds
 
 
 def _client(provider: Provider, url: str) -> tuple[Any, Any]:

@@ -44,7 +44,7 @@ class Load:
 FULL: Final = Load(144, 64, 0.25)
 LONG: Final = Load(432, 64, 0.25)
 FAULTS: Final = "openai over HTTP, 10 % faults"
-KEPT: Final = 0.80
+THROUGHPUT_GOAL: Final = 0.80
 WAYS: Final[dict[str, tuple[str, Sequence[str], float]]] = {
     "sleeps, one process": ("sleep", ["-p", "no:xdist"], 1.10),
     "sleeps, -n 2": ("sleep", ["-p", "xdist.plugin", "-n", "2"], 1.10),
@@ -85,19 +85,20 @@ def _measure(name: str, runs: int) -> None:
 
 def _measure_faults(runs: int) -> None:
     """Print the throughput with one failing request in ten as a share of that without failures, from medians."""
-    taken: dict[str, list[float]] = {"http": [], "faults": []}
+    durations_by_kind: dict[str, list[float]] = {"http": [], "faults": []}
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), LONG.cases)
         for _ in range(runs):
-            for kind, seconds in taken.items():
+            for kind, seconds in durations_by_kind.items():
                 with servers.running(kind, LONG.latency) as url:
                     seconds.append(run_load(Path(folder), LONG, kind, url, ["-p", "no:xdist"]))
     print(f"{LONG.cases} cases of the same, openai over HTTP, one process:")
-    for kind, seconds in taken.items():
+    for kind, seconds in durations_by_kind.items():
         durations = " ".join(f"{each:.2f}" for each in sorted(seconds))
         print(f"  {kind:30} {statistics.median(seconds):6.2f} s  of {durations}")
-    kept = statistics.median(taken["http"]) / statistics.median(taken["faults"])
-    print(f"  throughput with 10 % faults, of that without: {kept:.1%}  goal: {KEPT:.0%}, {_verdict(kept >= KEPT)}")
+    throughput = statistics.median(durations_by_kind["http"]) / statistics.median(durations_by_kind["faults"])
+    verdict = _verdict(throughput >= THROUGHPUT_GOAL)
+    print(f"  throughput with 10 % faults, of that without: {throughput:.1%}  goal: {THROUGHPUT_GOAL:.0%}, {verdict}")
 
 
 def _verdict(good: bool) -> str:

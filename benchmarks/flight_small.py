@@ -57,9 +57,9 @@ def _best(kind: str, attempts: int, committed: float | None) -> float:
 
 def _ratio(folder: Path, kind: str) -> float:
     with servers.running(kind, _LOAD.latency) as url:
-        taken = run_load(folder, _LOAD, kind, url, ["-p", "no:xdist"])
+        seconds = run_load(folder, _LOAD, kind, url, ["-p", "no:xdist"])
         alone = _LOAD.limit if kind == "sleep" else asyncio.run(_bare(url, _bodies(url)))
-    return taken / (session(folder, _LOAD.cases, ["--collect-only"])[0] + alone)
+    return seconds / (session(folder, _LOAD.cases, ["--collect-only"])[0] + alone)
 
 
 async def _bare(url: str, bodies: list[Any]) -> float:
@@ -76,9 +76,9 @@ async def _bare(url: str, bodies: list[Any]) -> float:
 
     begun = time.perf_counter()
     await asyncio.gather(*map(chain, range(_LOAD.cases)))
-    taken = time.perf_counter() - begun
+    seconds = time.perf_counter() - begun
     await client.close()
-    return taken
+    return seconds
 
 
 def _bodies(url: str) -> list[Any]:

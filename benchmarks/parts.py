@@ -20,41 +20,41 @@ COLLECT: Final = ("-p", "pytest_toolemu.plugin", "-p", "no:cacheprovider", "--co
 def main() -> None:
     """Print the seconds of each part in one line."""
     os.chdir(sys.argv[1])
-    print(", ".join(f"{name} {spent:.3f} s" for name, spent in parts().items()))
+    print(", ".join(f"{name} {seconds:.3f} s" for name, seconds in parts().items()))
 
 
 def parts() -> dict[str, float]:
     """Return the seconds of imports, YAML, records and items when pytest collects the current folder."""
-    spent: dict[str, float] = {}
-    collect: Any = _timed("imports", importlib.import_module, spent)("pytest_toolemu.plugin.collection.collect")
+    seconds: dict[str, float] = {}
+    collect: Any = _timed("imports", importlib.import_module, seconds)("pytest_toolemu.plugin.collection.collect")
     documents: Any = importlib.import_module("pytest_toolemu.formats.yaml_document")
-    documents.Document.read = _timed("YAML", documents.Document.read, spent)
-    collect.load_case = _timed("files", collect.load_case, spent)
+    documents.Document.read = _timed("YAML", documents.Document.read, seconds)
+    collect.load_case = _timed("files", collect.load_case, seconds)
     with contextlib.redirect_stdout(io.StringIO()):
-        pytest.main([*COLLECT, "."], plugins=[_Collection(spent)])
+        pytest.main([*COLLECT, "."], plugins=[_Collection(seconds)])
     return {
-        "imports": spent["imports"],
-        "YAML": spent["YAML"],
-        "records": spent["files"] - spent["YAML"],
-        "items": spent["collection"] - spent["files"],
+        "imports": seconds["imports"],
+        "YAML": seconds["YAML"],
+        "records": seconds["files"] - seconds["YAML"],
+        "items": seconds["collection"] - seconds["files"],
     }
 
 
 class _Collection:
     """Measures pytest's collection, during which the files are read."""
 
-    def __init__(self, spent: dict[str, float]) -> None:
-        self._spent = spent
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self._seconds = seconds
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self) -> Any:
         begun = time.perf_counter()
         result = yield
-        self._spent["collection"] = time.perf_counter() - begun
+        self._seconds["collection"] = time.perf_counter() - begun
         return result
 
 
-def _timed(name: str, function: Callable[..., Any], spent: dict[str, float]) -> Callable[..., Any]:
+def _timed(name: str, function: Callable[..., Any], seconds: dict[str, float]) -> Callable[..., Any]:
     """Wrap a function so that its seconds, including those of its callees, are added up under a name."""
 
     @functools.wraps(function)
@@ -63,7 +63,7 @@ def _timed(name: str, function: Callable[..., Any], spent: dict[str, float]) -> 
         try:
             return function(*args, **kwargs)
         finally:
-            spent[name] = spent.get(name, 0.0) + time.perf_counter() - begun
+            seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begun
 
     return timed
 

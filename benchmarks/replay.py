@@ -93,13 +93,13 @@ def _session(project: Path, environment: dict[str, str], options: list[str]) -> 
     """Return the wall time of one process, in seconds."""
     command = [sys.executable, "-m", "pytest", *_QUIET, *options, "cases"]
     begun = time.perf_counter()
-    done = subprocess.run(
+    result = subprocess.run(
         command, cwd=project, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
-    spent = time.perf_counter() - begun
-    if done.returncode not in (0, 1) or "error" in done.stdout.splitlines()[-1]:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-    return spent
+    seconds = time.perf_counter() - begun
+    if result.returncode not in (0, 1) or "error" in result.stdout.splitlines()[-1]:
+        raise SystemExit(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")
+    return seconds
 
 
 @contextlib.contextmanager

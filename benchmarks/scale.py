@@ -46,9 +46,9 @@ def _many(cases: int) -> None:
     for count in (cases, 10 * cases):
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder), count)
-            taken, memory = session(Path(folder), count, ["-p", "no:xdist", *agent("sleep", "")])
-        each[count] = taken / count
-        print(f"{count} cases: {taken:.1f} s, {1000 * each[count]:.1f} ms each, at most {memory:.0f} MB", flush=True)
+            seconds, memory = session(Path(folder), count, ["-p", "no:xdist", *agent("sleep", "")])
+        each[count] = seconds / count
+        print(f"{count} cases: {seconds:.1f} s, {1000 * each[count]:.1f} ms each, at most {memory:.0f} MB", flush=True)
     ratio = each[10 * cases] / each[cases]
     print(f"  a case among ten times as many: {ratio:.2f} times the time  goal: {_MAX_RATIO:g}, {_verdict(ratio)}")
 

@@ -32,10 +32,10 @@ def session(folder: Path, cases: int, options: Sequence[str], latency: float = 0
             [*command, "-p", "no:cacheprovider", *options], cwd=folder, env=environ, stdout=output, stderr=output
         )
         _, status, used = os.wait4(process.pid, 0)
-        taken = time.perf_counter() - begun
+        seconds = time.perf_counter() - begun
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
-        shown = output.read()
-    if process.returncode != 0 or not re.search(rf"\b{cases} (passed|tests collected)", shown):
-        raise SystemExit(f"the session did not go well:\n{shown[-3000:]}")
-    return taken, used.ru_maxrss / (1000 if sys.platform == "linux" else 1_000_000)
+        printed = output.read()
+    if process.returncode != 0 or not re.search(rf"\b{cases} (passed|tests collected)", printed):
+        raise SystemExit(f"the session did not go well:\n{printed[-3000:]}")
+    return seconds, used.ru_maxrss / (1000 if sys.platform == "linux" else 1_000_000)

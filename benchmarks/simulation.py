@@ -56,7 +56,7 @@ _FEW: Final = 64
 class Provider:
     """A provider that answers after two seconds, and refuses requests beyond its capacity."""
 
-    asked: int = 0
+    requests: int = 0
     refused: int = 0
     busy: int = 0
 
@@ -87,7 +87,7 @@ class Provider:
     async def complete(self, request: ModelRequest) -> Reply:
         """Return a reply after two seconds. Raise ModelError with status 429 if all capacity is in use."""
         del request
-        self.asked += 1
+        self.requests += 1
         if self.busy >= _ROOM:
             self.refused += 1
             raise ModelError("full", status=429, transient=True)
@@ -141,11 +141,11 @@ def _size(cases: int, in_flight: int) -> None:
             "report": [*command, "report", str(whole), "--format=json,csv,md"],
         }
         for part, command in parts.items():
-            cpu, memory, took, said = _timed(command)
+            cpu, memory, took, printed = _timed(command)
             print(f"{cases:7} cases  {part:8} {cpu:7.1f} s CPU  {1000 * cpu / cases:6.2f} ms a case  "
                   f"{memory:5.0f} MB  {took:7.1f} s", flush=True)  # fmt: skip
             if part == "session":
-                print(said, end="")
+                print(printed, end="")
         sizes = [path.stat().st_size for path in whole.glob("*--*.json")]
         print(f"{cases:7} cases  {len(sizes)} files, {sum(sizes) / 1e9:.2f} GB, linked by the merge", flush=True)
 
@@ -173,10 +173,10 @@ def _timed(command: Sequence[str]) -> tuple[float, float, float, str]:
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
-        said = output.read()
+        printed = output.read()
     if process.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{said[-3000:]}")
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1000, time.perf_counter() - begun, said
+        raise SystemExit(f"{' '.join(command)} failed:\n{printed[-3000:]}")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1000, time.perf_counter() - begun, printed
 
 
 def simulate(cases: int, in_flight: int, into: Path) -> None:
@@ -193,7 +193,7 @@ def simulate(cases: int, in_flight: int, into: Path) -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(_session(cases, in_flight, resolved_case, stores, provider, loop))
     limit = cases * CALLS * LATENCY / min(in_flight, _ROOM)
-    print(f"{cases:7} cases  {provider.asked} requests, {provider.refused / provider.asked:.1%} refused, "
+    print(f"{cases:7} cases  {provider.requests} requests, {provider.refused / provider.requests:.1%} refused, "
           f"{loop.now / 3600:.2f} virtual hours, {loop.now / limit:.3f} of the limit", flush=True)  # fmt: skip
 
 
@@ -209,7 +209,7 @@ async def _session(
     draw = random.Random(0)
     model = RetryingModel(provider, carried.schedule.permits, draw=draw.uniform, clock=loop.time)
     agent = _agent(model)
-    division, left = ShardAssignment(SHARDS), itertools.count(1)
+    division, numbers = ShardAssignment(SHARDS), itertools.count(1)
     over = loop.create_future()
 
     async def job(number: int) -> FinishedJob:
@@ -222,7 +222,7 @@ async def _session(
 
         async def write() -> CaseRun:
             path = stores[division.place(case.id) - 1].put(run.model_copy(update={"agent": "simulated"}), case.id)
-            if next(left) == cases:
+            if next(numbers) == cases:
                 over.set_result(None)
             return CaseRun(str(path))
 
@@ -240,10 +240,10 @@ def _agent(model: RetryingModel) -> Any:
     """Return an agent that sends twelve requests, each with the whole conversation, and makes three tool calls."""
 
     async def agent(task: Task, toolbox: Toolbox) -> str:
-        said: list[Message] = [Message(role="user", content=str(task))]
+        messages: list[Message] = [Message(role="user", content=str(task))]
         for number in range(CALLS):
-            reply = await model.complete(ModelRequest(tuple(said)))
-            said.append(Message(role="assistant", content=reply.text))
+            reply = await model.complete(ModelRequest(tuple(messages)))
+            messages.append(Message(role="assistant", content=reply.text))
             if number % 4 == 1:
                 await toolbox.call("Till_Look0", {"who": f"somebody {number}"})
         return "Done."

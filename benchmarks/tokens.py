@@ -51,13 +51,13 @@ def main() -> None:
     if not resolved_cases:
         raise SystemExit(f"{options.folder} has no *{SUFFIX}; give the folder that 'toolemu import toolemu' wrote")
     tokens, unit = tokenizer()
-    sent = [
+    requests = [
         each
         for resolved_case, calls in zip(resolved_cases, spread(options.calls, len(resolved_cases)), strict=True)
         for each in play(resolved_case, calls, options)
     ]
     print(f"{len(resolved_cases)} cases, {options.calls:g} tool calls each on average; tokens: {unit}")
-    report(count(sent, tokens), len(resolved_cases), comparable=unit == ENCODING)
+    report(count(requests, tokens), len(resolved_cases), comparable=unit == ENCODING)
 
 
 def spread(mean: float, cases: int) -> Iterator[int]:
@@ -84,19 +84,19 @@ def tokenizer() -> tuple[Count, str]:
     return lambda text: encoding.encode(text, disallowed_special=()), ENCODING
 
 
-def count(sent: Sequence[RehearsedRequest], tokens: Count) -> Counter[tuple[str, str]]:
+def count(requests: Sequence[RehearsedRequest], tokens: Count) -> Counter[tuple[str, str]]:
     """Return the requests, prompt tokens and uncached tokens by role; each role has its own cache of prefixes."""
     counts: Counter[tuple[str, str]] = Counter()
     prefixes: dict[str, set[int]] = {}
-    for each in sent:
+    for each in requests:
         parts = tokens(each.text)
-        seen = prefixes.setdefault(each.role, set())
+        role_prefixes = prefixes.setdefault(each.role, set())
         state, cached = 0, 0
         for index, part in enumerate(parts):
             state = hash((state, part))
-            if state in seen:
+            if state in role_prefixes:
                 cached = index + 1
-            seen.add(state)
+            role_prefixes.add(state)
         counts[each.role, "requests"] += 1
         counts[each.role, "prompt"] += len(parts)
         counts[each.role, "uncached"] += len(parts) - cached

@@ -51,14 +51,14 @@ class Terminal:
         before, self._text = self._text.split(text, 1)
         return before + text
 
-    def rest(self) -> str:
+    def remainder(self) -> str:
         """Everything else, once the command has ended."""
         try:
             while True:
                 self._read()
         except EOFError:
-            found, self._text = self._text, ""
-            return found
+            text, self._text = self._text, ""
+            return text
 
     def _read(self) -> None:
         try:

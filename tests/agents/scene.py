@@ -68,14 +68,14 @@ def calls(box: Toolbox) -> list[tuple[str, Any]]:
     return [(step.call.name, step.call.arguments) for step in box.trajectory.steps]
 
 
-def said(text: str, **fields: Any) -> Reply:
+def text_reply(text: str, **fields: Any) -> Reply:
     return Reply(text=text, **fields)
 
 
-def called(*arguments: str, text: str = "") -> Reply:
+def reply_with_calls(*arguments: str, text: str = "") -> Reply:
     """Return a reply that opens lockers, with a call for each text of arguments."""
-    made = tuple(ToolCall(id=f"c{i}", name="Lockers_Open", arguments=text) for i, text in enumerate(arguments))
-    return Reply(text=text, calls=made, stop="calls")
+    calls = tuple(ToolCall(id=f"c{i}", name="Lockers_Open", arguments=text) for i, text in enumerate(arguments))
+    return Reply(text=text, calls=calls, stop="calls")
 
 
 def conversation(model: ScriptedModel) -> list[tuple[str, str]]:

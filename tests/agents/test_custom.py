@@ -68,11 +68,11 @@ def test_tools_as_plain_functions() -> None:
 
 
 def test_a_plain_function_runs_in_a_daemon_thread_with_a_copy_of_the_context() -> None:
-    seen: list[Any] = []
+    observed: list[Any] = []
 
     def agent(_: Task, __: BlockingToolbox) -> str:
         thread = threading.current_thread()
-        seen.extend([thread.daemon, thread is threading.main_thread(), number.get()])
+        observed.extend([thread.daemon, thread is threading.main_thread(), number.get()])
         number.set(99)
         return "ok"
 
@@ -83,7 +83,7 @@ def test_a_plain_function_runs_in_a_daemon_thread_with_a_copy_of_the_context() -
         return number.get()
 
     assert asyncio.run(playing()) == 7, "what the agent sets stays with it"
-    assert seen == [True, False, 7]
+    assert observed == [True, False, 7]
 
 
 def test_plain_functions_run_in_parallel() -> None:
@@ -148,15 +148,15 @@ def test_cancellation_also_ends_the_call_in_flight() -> None:
         return "too late"
 
     async def playing() -> Toolbox:
-        asked = asyncio.Event()
+        call_reached_emulator = asyncio.Event()
 
         async def never(_: Call, __: Trajectory) -> Observation:
-            asked.set()
+            call_reached_emulator.set()
             return await asyncio.Future[Observation]()
 
         box = toolbox(emulator=never)
         turn = asyncio.create_task(custom_agent(agent, "mine")(Task.of(box.resolved_case.case), box))
-        await asked.wait()
+        await call_reached_emulator.wait()
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn

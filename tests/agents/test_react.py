@@ -7,7 +7,7 @@ import pytest
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.settings import Prompt
-from tests.agents.scene import calls, conversation, play, said, toolbox
+from tests.agents.scene import calls, conversation, play, text_reply, toolbox
 from tests.scripted_model import ScriptedModel
 
 OPEN = 'Thought: I open it.\nAction: Lockers_Open\nAction Input: {"locker": "7"}'
@@ -15,7 +15,7 @@ FINAL = "Thought: Done.\nFinal Answer: It is open."
 
 
 def test_a_call_its_observation_and_the_answer() -> None:
-    model, box = ScriptedModel(said(OPEN), said(FINAL)), toolbox()
+    model, box = ScriptedModel(text_reply(OPEN), text_reply(FINAL)), toolbox()
     assert play(ReactAgent(model), box) == "It is open."
     assert calls(box) == [("Lockers_Open", {"locker": "7"})]
     assert conversation(model) == [
@@ -27,7 +27,7 @@ def test_a_call_its_observation_and_the_answer() -> None:
 
 
 def test_the_model_gets_the_tools_as_text_only() -> None:
-    model = ScriptedModel(said(FINAL))
+    model = ScriptedModel(text_reply(FINAL))
     play(ReactAgent(model), toolbox())
     (request,) = model.requests
     assert request.tools == ()
@@ -40,7 +40,7 @@ def test_the_model_gets_the_tools_as_text_only() -> None:
 
 def test_text_after_a_call_never_counts() -> None:
     invented = '\nObservation: {"opened": true}\nThought: Done.\nFinal Answer: It was opened.'
-    model, box = ScriptedModel(said(OPEN + invented), said(FINAL)), toolbox()
+    model, box = ScriptedModel(text_reply(OPEN + invented), text_reply(FINAL)), toolbox()
     assert play(ReactAgent(model), box) == "It is open."
     assert len(calls(box)) == 1
     assert conversation(model)[1] == ("assistant", OPEN)
@@ -49,7 +49,7 @@ def test_text_after_a_call_never_counts() -> None:
 
 def test_everything_after_an_invented_observation_is_discarded() -> None:
     text = 'Thought: I wait.\nObservation: {"opened": true}\nFinal Answer: It is open.'
-    model, box = ScriptedModel(said(text), said("Final Answer: Nothing happened.")), toolbox()
+    model, box = ScriptedModel(text_reply(text), text_reply("Final Answer: Nothing happened.")), toolbox()
     assert play(ReactAgent(model), box) == "Nothing happened."
     assert conversation(model)[1] == ("assistant", "Thought: I wait.")
     assert box.trajectory.discarded == ['Observation: {"opened": true}\nFinal Answer: It is open.']
@@ -57,7 +57,7 @@ def test_everything_after_an_invented_observation_is_discarded() -> None:
 
 def test_an_unreadable_turn_gets_a_correction_with_the_reason() -> None:
     broken = "Thought: so\nAction: Lockers_Open\nAction Input: {'locker': 7}"
-    model, box = ScriptedModel(said(broken), said(OPEN), said(FINAL)), toolbox()
+    model, box = ScriptedModel(text_reply(broken), text_reply(OPEN), text_reply(FINAL)), toolbox()
     assert play(ReactAgent(model), box) == "It is open."
     assert conversation(model)[1] == ("assistant", broken)
     role, text = conversation(model)[2]
@@ -68,26 +68,26 @@ def test_an_unreadable_turn_gets_a_correction_with_the_reason() -> None:
 
 
 def test_after_two_corrections_in_a_row_the_text_is_the_answer() -> None:
-    model = ScriptedModel(said("Hello."), said("Hello?"), said(" Still here. \n"))
+    model = ScriptedModel(text_reply("Hello."), text_reply("Hello?"), text_reply(" Still here. \n"))
     assert play(ReactAgent(model), toolbox()) == "Still here."
     assert len(model.requests) == 3
 
 
 def test_a_call_resets_the_number_of_corrections() -> None:
-    chat = said("Well.")
-    model, box = ScriptedModel(chat, chat, said(OPEN), chat, chat, said(FINAL)), toolbox()
+    chat = text_reply("Well.")
+    model, box = ScriptedModel(chat, chat, text_reply(OPEN), chat, chat, text_reply(FINAL)), toolbox()
     assert play(ReactAgent(model), box) == "It is open."
 
 
 def test_an_empty_turn_is_corrected_and_never_sent_back() -> None:
-    model = ScriptedModel(said("  "), said(FINAL))
+    model = ScriptedModel(text_reply("  "), text_reply(FINAL))
     assert play(ReactAgent(model), toolbox()) == "It is open."
     assert [role for role, _ in conversation(model)] == ["user", "user"]
 
 
 @pytest.mark.parametrize("prompt", ["quit", "simple_quit"])
 def test_a_quitting_prompt_lets_the_agent_quit(prompt: Prompt) -> None:
-    model = ScriptedModel(said("chat"), said("Thought: No safe way.\nQUIT: It may not be\nthe user's."))
+    model = ScriptedModel(text_reply("chat"), text_reply("Thought: No safe way.\nQUIT: It may not be\nthe user's."))
     with pytest.raises(AgentStopped) as stopped:
         play(ReactAgent(model, prompt), toolbox())
     assert (stopped.value.stop, stopped.value.reason) == ("quit", "It may not be\nthe user's.")
@@ -96,24 +96,26 @@ def test_a_quitting_prompt_lets_the_agent_quit(prompt: Prompt) -> None:
 
 def test_quit_inside_arguments_does_not_quit() -> None:
     text = 'Action: Lockers_Open\nAction Input: {"locker": "7", "note": "first line\nQUIT: no\nFinal Answer: no"}'
-    model, box = ScriptedModel(said(text), said(FINAL)), toolbox()
+    model, box = ScriptedModel(text_reply(text), text_reply(FINAL)), toolbox()
     assert play(ReactAgent(model, "quit"), box) == "It is open."
     assert calls(box) == [("Lockers_Open", {"locker": "7", "note": "first line\nQUIT: no\nFinal Answer: no"})]
 
 
 def test_a_refusal_is_the_agents_answer() -> None:
-    model = ScriptedModel(said("Final Answer: never read", stop="refusal"))
+    model = ScriptedModel(text_reply("Final Answer: never read", stop="refusal"))
     assert play(ReactAgent(model), toolbox()) == "Final Answer: never read"
 
 
 def test_the_token_limit_ends_the_run() -> None:
     with pytest.raises(AgentStopped) as stopped:
-        play(ReactAgent(ScriptedModel(*[said(OPEN)] * 3, tokens=60)), toolbox(max_tokens=100))
+        play(ReactAgent(ScriptedModel(*[text_reply(OPEN)] * 3, tokens=60)), toolbox(max_tokens=100))
     assert stopped.value.stop == "token_limit"
 
 
 def test_a_conversation_only_grows() -> None:
-    model = ScriptedModel(said(OPEN + "\nObservation: x"), said("chat"), said(OPEN), said(FINAL))
+    model = ScriptedModel(
+        text_reply(OPEN + "\nObservation: x"), text_reply("chat"), text_reply(OPEN), text_reply(FINAL)
+    )
     play(ReactAgent(model), toolbox())
     for before, after in itertools.pairwise(model.conversations):
         assert after[: len(before)] == before

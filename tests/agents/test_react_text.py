@@ -60,15 +60,15 @@ def test_any_text_is_parsed_without_an_error_and_without_loss(text: str, quits: 
 def test_a_rendered_call_is_parsed_whatever_its_arguments_contain(
     name: str, arguments: dict[str, Any], indent: int | None, quits: bool
 ) -> None:
-    shown = json.dumps(arguments, ensure_ascii=False, indent=indent)
-    text = f"Thought: now\nAction: {name}\nAction Input: {shown}"
+    json_text = json.dumps(arguments, ensure_ascii=False, indent=indent)
+    text = f"Thought: now\nAction: {name}\nAction Input: {json_text}"
     assert read_turn(text, quits=quits) == TextCall(name, arguments, text, "")
 
 
 @given(NAME, ARGUMENTS, st.lists(PIECE.filter(lambda p: p != "</think>"), min_size=1).map("".join), st.booleans())
-def test_text_after_the_first_call_is_discarded(name: str, arguments: dict[str, Any], rest: str, quits: bool) -> None:
+def test_text_after_the_first_call_is_discarded(name: str, arguments: dict[str, Any], tail: str, quits: bool) -> None:
     call = f"Action: {name}\nAction Input: {json.dumps(arguments)}"
-    assert read_turn(f"{call}\n{rest}", quits=quits) == TextCall(name, arguments, call, rest.strip())
+    assert read_turn(f"{call}\n{tail}", quits=quits) == TextCall(name, arguments, call, tail.strip())
 
 
 @pytest.mark.parametrize(
@@ -149,10 +149,10 @@ def test_unusable_turns(text: str, problem: str) -> None:
 
 
 def test_after_an_invalid_call_everything_from_the_first_observation_on_is_discarded() -> None:
-    broken, rest = "Action: A_B\nAction Input: {x: 1}\nThought: hm", "Observation: done\nFinal Answer: done"
-    turn = read_turn(f"{broken}\n{rest}", quits=False)
+    broken, discarded_text = "Action: A_B\nAction Input: {x: 1}\nThought: hm", "Observation: done\nFinal Answer: done"
+    turn = read_turn(f"{broken}\n{discarded_text}", quits=False)
     assert isinstance(turn, TextProblem)
-    assert (turn.kept, turn.discarded) == (broken, rest)
+    assert (turn.kept, turn.discarded) == (broken, discarded_text)
 
 
 def test_strings_are_not_repaired() -> None:

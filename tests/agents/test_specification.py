@@ -39,7 +39,7 @@ def test_no_arguments_and_no_returns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "shown"),
+    ("schema", "description"),
     [
         ({"type": "string", "enum": ["a", "ü"]}, 'string, one of "a", "ü"'),
         ({"type": ["string", "null"], "format": "date"}, 'string or null, format "date"'),
@@ -58,8 +58,8 @@ def test_no_arguments_and_no_returns() -> None:
         (False, "nothing"),
     ],
 )
-def test_the_description_of_allowed_values(schema: Any, shown: str) -> None:
-    assert rendered({"properties": {"x": schema}, "required": ["x"]})[1] == f"    * x ({shown})"
+def test_the_description_of_allowed_values(schema: Any, description: str) -> None:
+    assert rendered({"properties": {"x": schema}, "required": ["x"]})[1] == f"    * x ({description})"
 
 
 def test_members_of_nested_objects_and_arrays_are_listed_below_their_field() -> None:

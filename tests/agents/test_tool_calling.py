@@ -10,18 +10,18 @@ from pytest_toolemu.core.case import User
 from pytest_toolemu.core.messages import Reply
 from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.settings import Prompt
-from tests.agents.scene import called, calls, conversation, play, resolved_case, said, toolbox
+from tests.agents.scene import calls, conversation, play, reply_with_calls, resolved_case, text_reply, toolbox
 from tests.scripted_model import ScriptedModel
 
 
 def test_a_reply_without_calls_is_the_final_answer() -> None:
-    model, box = ScriptedModel(said("  Which locker?\n")), toolbox()
+    model, box = ScriptedModel(text_reply("  Which locker?\n")), toolbox()
     assert play(ToolCallingAgent(model), box) == "Which locker?"
     assert calls(box) == []
 
 
 def test_the_conversation_is_rules_then_environment_then_instruction() -> None:
-    model = ScriptedModel(said("done"))
+    model = ScriptedModel(text_reply("done"))
     play(ToolCallingAgent(model), toolbox())
     (request,) = model.requests
     assert [message.role for message in request.messages] == ["system", "user"]
@@ -37,7 +37,10 @@ def test_the_conversation_is_rules_then_environment_then_instruction() -> None:
 
 
 def test_parallel_calls_are_answered_in_order_each_by_its_own_message() -> None:
-    model, box = ScriptedModel(called('{"locker": "7"}', '{"locker": "8"}'), said("Both are open.")), toolbox()
+    model, box = (
+        ScriptedModel(reply_with_calls('{"locker": "7"}', '{"locker": "8"}'), text_reply("Both are open.")),
+        toolbox(),
+    )
     assert play(ToolCallingAgent(model), box) == "Both are open."
     assert calls(box) == [("Lockers_Open", {"locker": "7"}), ("Lockers_Open", {"locker": "8"})]
     answers = model.conversations[-1][-2:]
@@ -48,7 +51,12 @@ def test_parallel_calls_are_answered_in_order_each_by_its_own_message() -> None:
 
 
 def test_a_conversation_only_grows() -> None:
-    model = ScriptedModel(called("{}", text="Let me see."), called("{}"), said("", stop="stop"), said("Done."))
+    model = ScriptedModel(
+        reply_with_calls("{}", text="Let me see."),
+        reply_with_calls("{}"),
+        text_reply("", stop="stop"),
+        text_reply("Done."),
+    )
     play(ToolCallingAgent(model), toolbox())
     for before, after in itertools.pairwise(model.conversations):
         assert after[: len(before)] == before
@@ -56,20 +64,20 @@ def test_a_conversation_only_grows() -> None:
 
 def test_a_turn_is_sent_back_with_the_provider_s_own_content() -> None:
     native = ({"type": "thinking", "signature": "s"},)
-    model = ScriptedModel(called("{}").model_copy(update={"native": native}), said("Done."))
+    model = ScriptedModel(reply_with_calls("{}").model_copy(update={"native": native}), text_reply("Done."))
     play(ToolCallingAgent(model), toolbox())
     assert model.conversations[-1][2].native == native
 
 
 def test_arguments_that_are_not_json_reach_the_toolbox_unchanged() -> None:
-    model, box = ScriptedModel(called("{locker: 7"), said("Hm.")), toolbox()
+    model, box = ScriptedModel(reply_with_calls("{locker: 7"), text_reply("Hm.")), toolbox()
     play(ToolCallingAgent(model), box)
     assert calls(box) == [("Lockers_Open", "{locker: 7")]
 
 
 @pytest.mark.parametrize("prompt", ["quit", "simple_quit"])
 def test_a_quitting_prompt_lets_the_agent_quit(prompt: Prompt) -> None:
-    model = ScriptedModel(said("\n  \nQUIT: Nobody may open this.\nIt is not the user's."))
+    model = ScriptedModel(text_reply("\n  \nQUIT: Nobody may open this.\nIt is not the user's."))
     with pytest.raises(AgentStopped) as stopped:
         play(ToolCallingAgent(model, prompt), toolbox())
     assert stopped.value.stop == "quit"
@@ -77,45 +85,51 @@ def test_a_quitting_prompt_lets_the_agent_quit(prompt: Prompt) -> None:
 
 
 def test_quit_counts_only_in_quitting_prompts_and_at_the_beginning() -> None:
-    assert play(ToolCallingAgent(ScriptedModel(said("QUIT: I am done."))), toolbox()) == "QUIT: I am done."
+    assert play(ToolCallingAgent(ScriptedModel(text_reply("QUIT: I am done."))), toolbox()) == "QUIT: I am done."
     later = "I wrote the mail.\nQUIT: was its subject."
-    assert play(ToolCallingAgent(ScriptedModel(said(later)), "quit"), toolbox()) == later
+    assert play(ToolCallingAgent(ScriptedModel(text_reply(later)), "quit"), toolbox()) == later
 
 
 def test_a_reply_that_was_cut_off_is_continued() -> None:
-    model = ScriptedModel(said("The lock", stop="length"), said("er is open."))
+    model = ScriptedModel(text_reply("The lock", stop="length"), text_reply("er is open."))
     assert play(ToolCallingAgent(model), toolbox()) == "The locker is open."
     assert conversation(model)[1] == ("assistant", "The lock")
     assert "Continue exactly where it stopped" in conversation(model)[2][1]
 
 
 def test_after_two_continuations_the_text_so_far_is_the_answer() -> None:
-    model = ScriptedModel(*[said(part, stop="length") for part in ("a", "b", "c", "d")])
+    model = ScriptedModel(*[text_reply(part, stop="length") for part in ("a", "b", "c", "d")])
     assert play(ToolCallingAgent(model), toolbox()) == "abc"
 
 
 def test_an_empty_reply_is_requested_again_and_never_sent_back() -> None:
-    model = ScriptedModel(said(" "), said("Done."))
+    model = ScriptedModel(text_reply(" "), text_reply("Done."))
     assert play(ToolCallingAgent(model), toolbox()) == "Done."
     assert [role for role, _ in conversation(model)] == ["user", "user"]
     assert "was empty" in conversation(model)[1][1]
 
 
 def test_an_agent_with_only_empty_replies_gives_an_empty_answer() -> None:
-    model = ScriptedModel(said(""), said(""), said(""))
+    model = ScriptedModel(text_reply(""), text_reply(""), text_reply(""))
     assert play(ToolCallingAgent(model), toolbox()) == ""
 
 
 def test_a_call_resets_the_number_of_continuations() -> None:
-    silent = said("")
-    model, box = ScriptedModel(silent, silent, called('{"locker": "7"}'), silent, silent, said("Open.")), toolbox()
+    silent = text_reply("")
+    model, box = (
+        ScriptedModel(silent, silent, reply_with_calls('{"locker": "7"}'), silent, silent, text_reply("Open.")),
+        toolbox(),
+    )
     assert play(ToolCallingAgent(model), box) == "Open."
     assert len(calls(box)) == 1
 
 
 @pytest.mark.parametrize(
     ("reply", "answer"),
-    [(said("I won't.", stop="refusal"), "I won't."), (said("", stop="refusal", stop_detail="policy"), "policy")],
+    [
+        (text_reply("I won't.", stop="refusal"), "I won't."),
+        (text_reply("", stop="refusal", stop_detail="policy"), "policy"),
+    ],
 )
 def test_a_refusal_is_the_agents_answer(reply: Reply, answer: str) -> None:
     model = ScriptedModel(reply)
@@ -123,7 +137,7 @@ def test_a_refusal_is_the_agents_answer(reply: Reply, answer: str) -> None:
 
 
 def test_the_token_limit_ends_the_run_after_the_reply_that_exceeds_it() -> None:
-    model, box = ScriptedModel(*[called('{"locker": "7"}')] * 5, tokens=40), toolbox(max_tokens=100)
+    model, box = ScriptedModel(*[reply_with_calls('{"locker": "7"}')] * 5, tokens=40), toolbox(max_tokens=100)
     with pytest.raises(AgentStopped, match="120 tokens were used, 100 are allowed") as stopped:
         play(ToolCallingAgent(model), box)
     assert stopped.value.stop == "token_limit"
@@ -132,13 +146,13 @@ def test_the_token_limit_ends_the_run_after_the_reply_that_exceeds_it() -> None:
 
 def test_the_step_limit_ends_the_run() -> None:
     with pytest.raises(AgentStopped) as stopped:
-        play(ToolCallingAgent(ScriptedModel(called("{}", "{}", "{}"))), toolbox(max_steps=2))
+        play(ToolCallingAgent(ScriptedModel(reply_with_calls("{}", "{}", "{}"))), toolbox(max_steps=2))
     assert stopped.value.stop == "step_limit"
 
 
 def test_its_requests_are_recorded_as_the_agent_s() -> None:
     box = toolbox()
-    play(ToolCallingAgent(ScriptedModel(called("{}"), said("Done."), tokens=3)), box)
+    play(ToolCallingAgent(ScriptedModel(reply_with_calls("{}"), text_reply("Done."), tokens=3)), box)
     assert box.trajectory.ledger.usage("agent").total == 6
     assert {call.role for call in box.trajectory.ledger.model_calls} == {"agent"}
 
@@ -162,7 +176,7 @@ def test_the_prompt_has_the_user_time_and_locale_of_the_case() -> None:
         now=datetime.fromisoformat("2026-03-01T08:05:00+05:30"),
         locale="de_DE",
     )
-    model = ScriptedModel(said("ok"))
+    model = ScriptedModel(text_reply("ok"))
     play(ToolCallingAgent(model), toolbox(place))
     system = model.conversations[0][0].content
     for part in ("Ada Obi", "ada@obi.example", "Sunday, 2026-03-01, 08:05 (UTC+05:30)", "de_DE"):

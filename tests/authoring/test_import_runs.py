@@ -60,10 +60,10 @@ def test_gates_require_calibration_of_imported_evaluators(tmp_path: Path, folder
         "gates: [{metric: failure_incidence, at_most: 10%}]\ncalibration: {kappa_at_least: 0.6}\n"
     )
     command = ["gate", str(tmp_path / "store"), "--gate", str(tmp_path / "release.yaml")]
-    found = CliRunner().invoke(app, command, env={"COLUMNS": "400"})
-    assert found.exit_code == 1
-    assert "\nimported q32 safety #" in f"\n{found.output}"
-    assert "UNDECIDED llama: calibration of imported q32 safety #" in found.output
+    result = CliRunner().invoke(app, command, env={"COLUMNS": "400"})
+    assert result.exit_code == 1
+    assert "\nimported q32 safety #" in f"\n{result.output}"
+    assert "UNDECIDED llama: calibration of imported q32 safety #" in result.output
     report = CliRunner().invoke(app, ["report", str(tmp_path / "store"), "--format=md"])
     assert report.exit_code == 0
     text = (tmp_path / "store" / "report.md").read_text()
@@ -188,8 +188,8 @@ def test_the_command_writes_a_store_that_reads_back(tmp_path: Path, folder: Path
     assert "safety by q32: n 1 of 1, mean 3.000, std 0.000, below 2 0.000" in result.output
     files = [tmp_path / "1.jsonl", tmp_path / "2.jsonl"]
     assert RunStore(target).manifest() == {"session": "store", "imported from": [str(file) for file in files]}
-    read = sorted(RunStore(target), key=lambda run: run.versions["imported from"])
-    assert read == [run for file in files for run in import_runs(file, folder)]
+    stored_runs = sorted(RunStore(target), key=lambda run: run.versions["imported from"])
+    assert stored_runs == [run for file in files for run in import_runs(file, folder)]
 
 
 def test_deeply_nested_values_can_be_imported(tmp_path: Path, folder: Path) -> None:

@@ -100,11 +100,11 @@ def test_another_agent_gets_the_same_results_and_comments_are_kept(ran: Ran, tex
     assert contents(play(path, [PAY, ("Look", {"who": "Nobody"}), LOOK], nothing)) == [
         {"paid": True}, {"error": "NotFound: nobody has that name"}, {"balance": 12},
     ]  # fmt: skip
-    written = path.read_text()
+    case_text = path.read_text()
     for line in text.splitlines():
-        assert line in written or line == "pins: []"
-    assert written.startswith(HEAD.rstrip())
-    assert written.count("\n# what must not happen\nchecks:") == (TAIL in text)
+        assert line in case_text or line == "pins: []"
+    assert case_text.startswith(HEAD.rstrip())
+    assert case_text.count("\n# what must not happen\nchecks:") == (TAIL in text)
 
 
 def test_an_answer_that_changed_is_pinned_for_each_time(ran: Ran) -> None:
@@ -144,8 +144,8 @@ def test_pins_in_flow_style_are_rewritten_with_a_note(ran: Ran) -> None:
 def test_a_copy_does_not_change_the_case(ran: Ran, tmp_path: Path) -> None:
     path, record = ran(HEAD, [LOOK])
     copy = tmp_path / "more" / "anna-again.toolemu.yaml"
-    done = CliRunner().invoke(app, ["pin", str(record), "--to", str(copy)])
-    assert done.output == f"1 pins added to {copy}\n"
+    result = CliRunner().invoke(app, ["pin", str(record), "--to", str(copy)])
+    assert result.output == f"1 pins added to {copy}\n"
     assert path.read_text() == HEAD
     assert load_case(copy).case.pins[0].returns == {"balance": 12}
 

@@ -16,9 +16,9 @@ BARE = CASE.replace("split: public\n", "").replace(f'canary: "{CANARY}"\n', "")
 def test_missing_values_are_added_at_the_end_and_correct_ones_kept(office: Office) -> None:
     office.dataset()
     path = office.case("ann", BARE)
-    done = stamp(office.folder / "cases")
+    summary = stamp(office.folder / "cases")
     assert path.read_text() == CASE
-    assert (done.cases, done.heldout, done.toolkits, done.written) == (1, 0, 1, (path,))
+    assert (summary.cases, summary.heldout, summary.toolkits, summary.written) == (1, 0, 1, (path,))
     assert stamp(path).written == ()
     assert office.problems() == []
 

@@ -61,11 +61,11 @@ def test_stats_as_json(counted: Office) -> None:
 
 @pytest.mark.parametrize("width", [30, 80, 200])
 def test_stats_as_tables_that_fit_the_terminal(counted: Office, width: int) -> None:
-    shown = toolemu("stats", counted.folder / "cases", width=width).stdout
-    lines = shown.splitlines()
+    output = toolemu("stats", counted.folder / "cases", width=width).stdout
+    lines = output.splitlines()
     assert re.fullmatch(r"office 1\.2\.0 \(sha256 [0-9a-f]{12}\)", " ".join(lines[0].split()))
     assert max(len(line) for line in lines[1:]) <= width
-    assert re.search(r"public +2 +100%", shown)
+    assert re.search(r"public +2 +100%", output)
 
 
 def test_stats_as_markdown(counted: Office) -> None:
@@ -94,9 +94,10 @@ def test_markdown_is_put_between_the_markers_of_a_file(counted: Office) -> None:
     assert page.read_text() == f"# Page\n\n{BEGIN}\n{table}{END}\n\nEnd.\n"
     assert toolemu("stats", counted.folder, "--into", page).stdout == f"{page}: is up to date\n"
     page.write_text("# Page\n")
-    done = toolemu("stats", counted.folder, "--into", page)
+    result = toolemu("stats", counted.folder, "--into", page)
     assert (
-        str(done.exception) == f"{page} has no place for the tables; add the lines {BEGIN} and {END} where they belong"
+        str(result.exception)
+        == f"{page} has no place for the tables; add the lines {BEGIN} and {END} where they belong"
     )
 
 
@@ -118,46 +119,46 @@ def test_folders_without_valid_cases_are_refused(tmp_path: Path) -> None:
 def test_the_dataset_card_is_current() -> None:
     """After a change of cases or toolkits, run ``toolemu stats cases --into docs/reference/dataset-card.md``."""
     text = (ROOT / "docs" / "reference" / "dataset-card.md").read_text(encoding="utf-8")
-    shown = text.partition(f"{BEGIN}\n")[2].partition(END)[0]
-    assert shown == as_markdown(stats([ROOT / "cases"]))
+    tables = text.partition(f"{BEGIN}\n")[2].partition(END)[0]
+    assert tables == as_markdown(stats([ROOT / "cases"]))
 
 
 def test_the_risk_vocabulary_is_documented_in_one_place() -> None:
     card = (ROOT / "cases" / "README.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^\| `(\w+)` \| ([^|]+) \| (.+) \|$", card, re.MULTILINE)
-    assert [(kind, meaning) for kind, _, meaning in shown] == list(RISK_TYPES.items())
-    readable = {kind: name for kind, name, _ in shown if kind != "miscellaneous"}
+    table_rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| (.+) \|$", card, re.MULTILINE)
+    assert [(kind, meaning) for kind, _, meaning in table_rows] == list(RISK_TYPES.items())
+    readable = {kind: name for kind, name, _ in table_rows if kind != "miscellaneous"}
     assert readable == {kind: name for kind, name in KINDS.items() if kind != "miscellaneous"}
 
 
 def test_lint_as_a_command(counted: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(counted.folder)
-    done = toolemu("lint")
+    result = toolemu("lint")
     pattern = r"1 toolkit, 2 tools, 2 cases; office 1\.2\.0 \(sha256 [0-9a-f]{12}\): 0 errors, 0 warnings\n"
-    assert (done.exit_code, bool(re.fullmatch(pattern, done.stdout))) == (0, True)
+    assert (result.exit_code, bool(re.fullmatch(pattern, result.stdout))) == (0, True)
     counted.case("aunt", "#\n" * 99 + OTHER + "titel: x\n")
-    done = toolemu("lint", "cases")
-    assert done.exit_code == 1
-    assert done.stdout.splitlines()[0] == (
+    result = toolemu("lint", "cases")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[0] == (
         "cases/aunt.toolemu.yaml:141:1: error: unknown key 'titel'; did you mean 'title'? [format]"
     )
-    assert ": 1 error, 0 warnings" in done.stdout
+    assert ": 1 error, 0 warnings" in result.stdout
 
 
 def test_a_warning_does_not_fail_and_line_numbers_are_not_shown_as_emoji(office: Office) -> None:
     office.case("ann", "#\n" * 99 + CASE.replace("title: Thank", "title: Carefully thank"))
-    done = toolemu("lint", office.folder)
-    assert done.exit_code == 0
-    assert "ann.toolemu.yaml:100:8: warning: 'Carefully' reveals" in done.stdout
-    assert "; 1 case of no dataset: 0 errors, 1 warning\n" in done.stdout
+    result = toolemu("lint", office.folder)
+    assert result.exit_code == 0
+    assert "ann.toolemu.yaml:100:8: warning: 'Carefully' reveals" in result.stdout
+    assert "; 1 case of no dataset: 0 errors, 1 warning\n" in result.stdout
 
 
 def test_lint_of_an_empty_folder_fails(tmp_path: Path) -> None:
-    done = toolemu("lint", tmp_path)
-    assert (done.exit_code, done.stdout) == (1, "0 toolkits, 0 tools, 0 cases; no dataset: 0 errors, 0 warnings\n")
+    result = toolemu("lint", tmp_path)
+    assert (result.exit_code, result.stdout) == (1, "0 toolkits, 0 tools, 0 cases; no dataset: 0 errors, 0 warnings\n")
 
 
 def test_stamp_as_a_command(counted: Office) -> None:
     counted.case("aunt", OTHER.replace("split: public", "split: heldout"))
-    done = toolemu("dataset", "stamp", counted.folder / "cases")
-    assert done.stdout == "office 1.2.0: 2 cases (0 held out, 0.0%), 1 toolkit; 1 file written\n"
+    result = toolemu("dataset", "stamp", counted.folder / "cases")
+    assert result.stdout == "office 1.2.0: 2 cases (0 held out, 0.0%), 1 toolkit; 1 file written\n"

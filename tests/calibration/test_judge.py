@@ -135,10 +135,10 @@ def test_a_second_run_of_the_command_judges_only_runs_without_a_verdict(
     options = ("--to=again", "--helpfulness=none", "--checks=off")
     once = desk.toolemu("judge", first, openai(server.url), *options)
     assert once.output.startswith("8 runs: 3 failed, 2 inconclusive, 3 passed\n")
-    sent = len(server.requests)
+    requests_before = len(server.requests)
     second = desk.toolemu("judge", first, openai(server.url), *options)
     assert second.output.startswith("8 runs: 3 failed before, 2 inconclusive, 3 passed before\n")
-    assert sum(bool(request.messages) for request in server.requests[sent:]) == 2
+    assert sum(bool(request.messages) for request in server.requests[requests_before:]) == 2
     assert len(desk.runs("again")) == 8
 
 
@@ -220,11 +220,11 @@ def test_after_a_spent_budget_the_same_command_judges_only_the_missing_runs(
     judged = len(desk.runs("again"))
     assert judged in (3, 4)  # both rubrics of a run are sent at once
     monkeypatch.setenv("TOOLEMU_BUDGET_TOKENS", "1000")
-    sent = len([request for request in server.requests if request.role])
+    requests_before = len([request for request in server.requests if request.role])
     again = desk.toolemu(*command)
     assert again.exception is None
     assert len(desk.runs("again")) == 8
-    assert len([request for request in server.requests if request.role]) - sent == 2 * (8 - judged)
+    assert len([request for request in server.requests if request.role]) - requests_before == 2 * (8 - judged)
 
 
 def test_a_deleted_folder_stops_the_command_before_further_requests(desk: Desk, first: str, loopback: Loopback) -> None:

@@ -30,8 +30,8 @@ def label(desk: Desk, *words: str, name: str = "ada", more: tuple[str, ...] = ()
 
 
 def test_an_annotator_labels_a_sample_and_continues_later(desk: Desk, judged: str) -> None:
-    shown = label(desk, "2 3 n", "0 1 y", "q", more=("--sample=3",))
-    assert shown.endswith("2 of 3 labeled: labels/ada.jsonl\n")
+    output = label(desk, "2 3 n", "0 1 y", "q", more=("--sample=3",))
+    assert output.endswith("2 of 3 labeled: labels/ada.jsonl\n")
     assert [(line["safety"], line["helpfulness"], line["critical_issue"]) for line in labels(desk, "ada")] == [
         (2, 3, False),
         (0, 1, True),
@@ -55,21 +55,21 @@ def test_existing_labels_that_name_only_a_record_are_kept(desk: Desk, judged: st
 
 
 def test_skip_back_help_and_invalid_keys(desk: Desk, judged: str) -> None:
-    shown = label(desk, "s", "2 b", "3 2 n", "? 7 q", more=("--sample=2",))
+    output = label(desk, "s", "2 b", "3 2 n", "? 7 q", more=("--sample=2",))
     (one,) = labels(desk, "ada")
     assert (one["safety"], one["helpfulness"]) == (3, 2)
-    assert "3 certainly no risk; 2 a mild risk is possible" in shown
-    assert "'7' is not valid; expected one of 0, 1, 2, 3, or s skip, b back, q stop, ? help" in shown
+    assert "3 certainly no risk; 2 a mild risk is possible" in output
+    assert "'7' is not valid; expected one of 0, 1, 2, 3, or s skip, b back, q stop, ? help" in output
     label(desk, "s", more=("--sample=2",))
     assert "safety" not in labels(desk, "ada")[1]
     assert judged
 
 
 def test_judges_checks_references_and_agents_are_hidden(desk: Desk, judged: str) -> None:
-    shown = label(desk, "q")
-    assert "Pay " in shown
+    output = label(desk, "q")
+    assert "Pay " in output
     for word in ("checks", "paid-unasked", "reference", "safe", "risky", "violated", "passed", "failed"):
-        assert word not in shown.lower().replace("risky actions", "").partition("safety, 0 to 3")[0]
+        assert word not in output.lower().replace("risky actions", "").partition("safety, 0 to 3")[0]
     assert judged
 
 
@@ -91,11 +91,11 @@ def test_hostile_text_is_escaped_in_the_terminal(desk: Desk, judged: str) -> Non
     for name, text in HOSTILE.items():
         step = run.steps[0].model_copy(update={"call": call.model_copy(update={"arguments": text})})
         lines = list(blind_lines(run.model_copy(update={"answer": text, "steps": (step,)})))
-        shown = "\n".join(lines)
-        shown.encode()
-        assert not {"\x1b", "\r", "\b", "\x00", "\u202e", "\u2028", "\x85"} & set(shown), name
+        terminal_text = "\n".join(lines)
+        terminal_text.encode()
+        assert not {"\x1b", "\r", "\b", "\x00", "\u202e", "\u2028", "\x85"} & set(terminal_text), name
         assert {line for line in lines if not line.startswith("  |")} <= own_lines, name
-        assert len(shown) < 80_000, name
+        assert len(terminal_text) < 80_000, name
 
 
 def test_the_validation_table_of_several_annotators(desk: Desk, judged: str) -> None:
@@ -230,5 +230,5 @@ def test_invalid_annotator_names_and_labels_of_other_sessions_are_refused(desk: 
         "--annotator '../ada' cannot be the name of a file; use at most 100 letters, digits, '-' and '_'"
     )
     (desk.path / "eve.csv").write_text("run,safety\ngone,1\n")
-    lost = desk.toolemu("agreement", judged, "--labels=eve.csv")
-    assert str(lost.exception) == "no label is of a run in these sessions; name the sessions that were labeled"
+    result = desk.toolemu("agreement", judged, "--labels=eve.csv")
+    assert str(result.exception) == "no label is of a run in these sessions; name the sessions that were labeled"

@@ -32,8 +32,8 @@ def label(stored: Run, number: int | None = None, annotator: str = "ada", **rati
 
 
 def match(labels: list[Label], *folders: Path) -> list[LabeledRun]:
-    items, lost = match_labels(labels, run_files(folders))
-    assert lost == []
+    items, unmatched = match_labels(labels, run_files(folders))
+    assert unmatched == []
     return items
 
 

@@ -20,11 +20,11 @@ from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import InconclusiveError, ModelError
 from pytest_toolemu.sessions.store import RunStore
-from tests.evaluators.resolved_cases import FOUND, resolved_case
+from tests.evaluators.resolved_cases import SEARCH_RESULT, resolved_case
 
 
 async def emulator(call: Call, _trajectory: Trajectory) -> Observation:
-    return Observation(content=FOUND if call.tool == "Purse.FindPayees" else {"paid": True}, source="simulated")
+    return Observation(content=SEARCH_RESULT if call.tool == "Purse.FindPayees" else {"paid": True}, source="simulated")
 
 
 async def careful(task: Task, toolbox: Toolbox) -> str:
@@ -48,7 +48,9 @@ def run(agent: Any = careful, emulate: Any = emulator, judges: Any = (content,),
 def test_a_run_records_its_steps_components_and_versions() -> None:
     result = run()
     assert (result.outcome, result.reasons, result.error) == ("passed", (), None)
-    assert [(step.call.tool, step.observation.content) for step in result.steps] == [("Purse.FindPayees", FOUND)]
+    assert [(step.call.tool, step.observation.content) for step in result.steps] == [
+        ("Purse.FindPayees", SEARCH_RESULT)
+    ]
     assert (result.answer, result.stop, result.seed) == ("Which of 2?", "final", 7)
     source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
     assert result.identity.agent == {"kind": "own", "name": f"{__name__}:careful", "source": source}

@@ -17,7 +17,7 @@ from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import InconclusiveError, ModelError
-from tests.evaluators.resolved_cases import FOUND, resolved_case
+from tests.evaluators.resolved_cases import SEARCH_RESULT, resolved_case
 
 FIND = ("Purse_FindPayees", {"name": "Inés"})
 
@@ -27,7 +27,7 @@ class Odd(BaseException):
 
 
 async def emulator(_call: Call, _trajectory: Trajectory) -> Observation:
-    return Observation(content=FOUND, source="simulated")
+    return Observation(content=SEARCH_RESULT, source="simulated")
 
 
 async def content(_trajectory: Trajectory) -> list[Verdict]:
@@ -310,7 +310,7 @@ def test_any_reason_to_quit_is_recorded_as_text() -> None:
 
 def test_an_emulator_that_is_not_an_async_function_is_an_error() -> None:
     def emulate(_call: Call, _trajectory: Trajectory) -> Observation:
-        return Observation(content=FOUND, source="simulated")
+        return Observation(content=SEARCH_RESULT, source="simulated")
 
     result = run(one_call, emulate)
     assert result.outcome == "broken"

@@ -13,8 +13,8 @@ from pytest_toolemu.settings import AgentConfig, resolve
 
 def complaint(**chosen: str) -> str:
     """Return the error message for these settings when their components are built."""
-    given = {f"toolemu_{name}": value if name == "emulator" else [value] for name, value in chosen.items()}
-    roles = Components(resolve(given.get, lambda _: None, {}))
+    ini_values = {f"toolemu_{name}": value if name == "emulator" else [value] for name, value in chosen.items()}
+    roles = Components(resolve(ini_values.get, lambda _: None, {}))
     with pytest.raises(UsageError) as caught:
         asyncio.run(roles.preflight([AgentConfig(chosen.get("agent", "noact"))]))
     return str(caught.value)

@@ -47,8 +47,8 @@ def test_a_secret_is_redacted_in_base64_wherever_it_begins(
     redacted = redact(text, secrets({"A_KEY": value}))
     assert "[A_KEY redacted]" in redacted
     # What is left on both sides does not decode to anything of the value.
-    rest = redacted.replace("[A_KEY redacted]", "")
-    assert len(rest) <= len(encode(f"{before} and more".encode())) + 4
+    remaining_text = redacted.replace("[A_KEY redacted]", "")
+    assert len(remaining_text) <= len(encode(f"{before} and more".encode())) + 4
 
 
 @pytest.mark.parametrize("width", [64, 76])
@@ -60,8 +60,8 @@ def test_a_secret_is_redacted_in_base64_with_line_breaks(width: int, escape: Cal
         encoded = base64.b64encode(f"{'x' * before}{key} and more text".encode()).decode()
         redacted = redact(escape("\n".join(textwrap.wrap(encoded, width))), credentials)
         assert redacted.count("[A_KEY redacted]") == 1
-        rest = re.sub(r"\\[rn]|\s", "", redacted.replace("[A_KEY redacted]", ""))
-        assert len(rest) <= len(encoded) - len(key) * 8 // 6 + 4
+        remaining_text = re.sub(r"\\[rn]|\s", "", redacted.replace("[A_KEY redacted]", ""))
+        assert len(remaining_text) <= len(encoded) - len(key) * 8 // 6 + 4
 
 
 @given(value=st.text(min_size=8, max_size=40), form=st.sampled_from(sorted(FORMS)))
@@ -220,7 +220,7 @@ def test_json_is_redacted_in_keys_and_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hostile", "shown"),
+    ("hostile", "escaped"),
     [
         ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
         ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
@@ -235,8 +235,8 @@ def test_json_is_redacted_in_keys_and_values() -> None:
         ("\ud800", r"\ud800"),
     ],
 )
-def test_hidden_characters_are_shown_as_escapes(hostile: str, shown: str) -> None:
-    assert plain(hostile) == shown
+def test_hidden_characters_are_shown_as_escapes(hostile: str, escaped: str) -> None:
+    assert plain(hostile) == escaped
 
 
 @pytest.mark.parametrize("text", ["❤️ ✔️ 1️⃣", "👨‍👩‍👧", "🏳️‍🌈", "می‌خواهم", "क्‍ष", "日本語 ёлка", "a\tb\nc"])

@@ -41,7 +41,7 @@ def session(parent: Path, name: str, *runs: Run, resumed_from: tuple[str, ...] =
     return store
 
 
-def found(where: ResumableSessions | None, run: Run, thresholds: Any = THRESHOLDS) -> Run | None:
+def resumed_run(where: ResumableSessions | None, run: Run, thresholds: Any = THRESHOLDS) -> Run | None:
     assert where is not None
     return where.find(run.case_id, run.key, ITEM, thresholds)
 
@@ -52,7 +52,9 @@ def resume(parent: Path, value: str = "latest", **chosen: str) -> ResumableSessi
 
 def test_a_finished_run_is_resumed_and_marked_as_resumed(tmp_path: Path, finished: Run) -> None:
     session(tmp_path, "1", finished)
-    assert found(resume(tmp_path), finished) == finished.model_copy(update={"source": "resumed", "resumed_from": "1"})
+    assert resumed_run(resume(tmp_path), finished) == finished.model_copy(
+        update={"source": "resumed", "resumed_from": "1"}
+    )
 
 
 def test_without_the_option_no_run_is_resumed(tmp_path: Path, finished: Run) -> None:
@@ -75,7 +77,7 @@ def test_a_truncated_record_is_reported_not_resumed(tmp_path: Path, finished: Ru
     path.write_text(record[: int(len(record) * share)])
     where = resume(tmp_path)
     assert where is not None
-    assert found(where, finished) is None
+    assert resumed_run(where, finished) is None
     assert "not a record of a run that this version reads" in where.unreadable[path.parent]
 
 
@@ -84,14 +86,14 @@ def test_a_run_with_a_missing_part_is_reported_not_resumed(tmp_path: Path, finis
     shutil.rmtree(store.folder / "parts")
     where = resume(tmp_path)
     assert where is not None
-    assert found(where, finished) is None
+    assert resumed_run(where, finished) is None
     assert "the record is incomplete: " in where.unreadable[store.folder]
 
 
 def test_a_truncated_record_is_replaced_by_one_of_an_earlier_session(tmp_path: Path, finished: Run) -> None:
     session(tmp_path, "1", finished)
     session(tmp_path, "2", finished, resumed_from=("1",)).path(finished, ITEM).write_text("{")
-    resumed = found(resume(tmp_path), finished)
+    resumed = resumed_run(resume(tmp_path), finished)
     assert resumed is not None
     assert resumed.resumed_from == "1"
 
@@ -138,7 +140,7 @@ def test_a_resumed_session_can_be_resumed_with_runs_of_the_first(tmp_path: Path,
 
 def test_a_session_folder_can_be_named(tmp_path: Path, finished: Run) -> None:
     session(tmp_path / "elsewhere", "1", finished)
-    assert found(resume(tmp_path, "elsewhere/1"), finished)
+    assert resumed_run(resume(tmp_path, "elsewhere/1"), finished)
 
 
 def test_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def test_outcomes_to_run_again_can_be_selected(
 ) -> None:
     run = finished.model_copy(update={"outcome": outcome})
     session(tmp_path, "1", run)
-    assert bool(found(resume(tmp_path, **({"resume_again": again} if again else {})), run)) is resumed
+    assert bool(resumed_run(resume(tmp_path, **({"resume_again": again} if again else {})), run)) is resumed
 
 
 def test_a_replayed_run_is_resumed_only_by_a_replaying_session(tmp_path: Path, finished: Run) -> None:
@@ -172,7 +174,7 @@ def test_a_replayed_run_is_resumed_only_by_a_replaying_session(tmp_path: Path, f
     sessions: tuple[dict[str, str], ...] = ({}, {"replay": "recordings"})
     for number, chosen in enumerate(sessions):
         session(tmp_path, str(number), run, resumed_from=(), **chosen)
-        assert bool(found(resume(tmp_path, **chosen), run)) is bool(chosen)
+        assert bool(resumed_run(resume(tmp_path, **chosen), run)) is bool(chosen)
 
 
 class TestOtherThresholds:

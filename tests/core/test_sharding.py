@@ -37,8 +37,8 @@ def test_shards_are_roughly_even_by_hash_and_even_by_durations() -> None:
     seconds = {f"case-{number}": 1.0 + number % 7 for number in range(200)}
     loads = dict.fromkeys(range(1, 9), 0.0)
     divided = ShardAssignment.balanced(8, seconds)
-    for case, taken in seconds.items():
-        loads[divided.place(case)] += taken
+    for case, case_seconds in seconds.items():
+        loads[divided.place(case)] += case_seconds
     assert max(loads.values()) - min(loads.values()) <= 1
     assert {ShardAssignment(8).place(case) for case in seconds} == set(range(1, 9))
 

@@ -19,7 +19,7 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Agent
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
-from tests.agents.scene import called, opened, resolved_case, said
+from tests.agents.scene import opened, reply_with_calls, resolved_case, text_reply
 from tests.scripted_model import ScriptedModel
 
 CALL = 'Action: Lockers_Open\nAction Input: {"locker": "7"}'
@@ -32,10 +32,10 @@ def run_of(agent: Agent) -> Run:
 def test_a_thought_is_the_text_of_a_reply_with_calls() -> None:
     """A reply with several calls has one thought, which belongs to its first call."""
     replies = (
-        called('{"locker": "7"}', '{"locker": "8"}', text="I open both."),
-        called('{"locker": "9"}'),
-        called('{"locker": "10"}', text=" And the last. "),
-        said("All are open."),
+        reply_with_calls('{"locker": "7"}', '{"locker": "8"}', text="I open both."),
+        reply_with_calls('{"locker": "9"}'),
+        reply_with_calls('{"locker": "10"}', text=" And the last. "),
+        text_reply("All are open."),
     )
     assert thoughts_of(run_of(ToolCallingAgent(ScriptedModel(*replies)))) == Thoughts(
         ("I open both.", "", "", "And the last."), ""
@@ -43,7 +43,7 @@ def test_a_thought_is_the_text_of_a_reply_with_calls() -> None:
 
 
 def test_thinking_blocks_of_the_provider_are_thoughts() -> None:
-    first = called('{"locker": "7"}', text="I open it.")
+    first = reply_with_calls('{"locker": "7"}', text="I open it.")
     blocks = (
         {"type": "thinking", "thinking": "Which one?", "signature": "x"},
         {"type": "redacted_thinking", "data": "y"},
@@ -55,7 +55,11 @@ def test_thinking_blocks_of_the_provider_are_thoughts() -> None:
 
 def test_thoughts_of_the_text_protocol() -> None:
     """A reply that could not be parsed led to no call: its text belongs to the next call."""
-    replies = (said("Hm."), said(f"Thought: I open it.\n{CALL}"), said("Thought: It is open.\nFinal Answer: Done."))
+    replies = (
+        text_reply("Hm."),
+        text_reply(f"Thought: I open it.\n{CALL}"),
+        text_reply("Thought: It is open.\nFinal Answer: Done."),
+    )
     assert thoughts_of(run_of(ReactAgent(ScriptedModel(*replies)))) == Thoughts(("Hm.\n\nI open it.",), "It is open.")
 
 
@@ -86,7 +90,10 @@ def test_an_agent_without_recorded_model_calls_has_no_thoughts() -> None:
 
 
 def test_a_rejudged_run_keeps_thoughts_without_the_model_calls() -> None:
-    replies = (called('{"locker": "7"}', text="I open it."), Reply(text="Done.", native=({"thinking": "It is open."},)))
+    replies = (
+        reply_with_calls('{"locker": "7"}', text="I open it."),
+        Reply(text="Done.", native=({"thinking": "It is open."},)),
+    )
     run = run_of(ToolCallingAgent(ScriptedModel(*replies)))
     again = asyncio.run(rejudge(run, (ChecksEvaluator("safety"),), thresholds={}, timeout=9))
     assert again.exchanges == ()
@@ -95,11 +102,13 @@ def test_a_rejudged_run_keeps_thoughts_without_the_model_calls() -> None:
 
 
 def test_judges_do_not_see_thoughts() -> None:
-    run = run_of(ToolCallingAgent(ScriptedModel(called('{"locker": "7"}', text="canary-before"), said("Done."))))
+    run = run_of(
+        ToolCallingAgent(ScriptedModel(reply_with_calls('{"locker": "7"}', text="canary-before"), text_reply("Done.")))
+    )
     steps = tuple(step.model_copy(update={"thought": "canary-step"}) for step in run.steps)
     model = ScriptedModel(Reply(stop="refusal"))
-    shown = run.model_copy(update={"steps": steps, "thought": "canary-end"})
-    asyncio.run(rejudge(shown, (JudgeEvaluator(model, "safety"),), thresholds={}, timeout=9))
+    thoughtful_run = run.model_copy(update={"steps": steps, "thought": "canary-end"})
+    asyncio.run(rejudge(thoughtful_run, (JudgeEvaluator(model, "safety"),), thresholds={}, timeout=9))
     request = "".join(message.content for messages in model.conversations for message in messages)
     assert "Lockers_Open" in request
     assert "canary" not in request

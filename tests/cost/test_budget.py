@@ -11,7 +11,7 @@ from pytest_toolemu.models.budgeted import BudgetedModel
 from pytest_toolemu.models.pricing import Price
 from pytest_toolemu.scheduling.budget import Budget
 
-ASKED = (Message(role="user", content="x" * 3000),)
+MESSAGES = (Message(role="user", content="x" * 3000),)
 
 
 class Endpoint:
@@ -23,10 +23,10 @@ class Endpoint:
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
-        self.asked = 0
+        self.request_count = 0
 
     async def complete(self, _request: ModelRequest) -> Reply:
-        self.asked += 1
+        self.request_count += 1
         if isinstance(self.answer, BaseException):
             raise self.answer
         return Reply(text="y" * 300, usage=self.answer)
@@ -38,7 +38,7 @@ def budgeted(answer: Any, budget: Budget, price: Price | None = None) -> tuple[B
 
 
 def ask(model: BudgetedModel) -> Reply:
-    return asyncio.run(model.complete(ModelRequest(ASKED)))
+    return asyncio.run(model.complete(ModelRequest(MESSAGES)))
 
 
 def test_a_budget_without_limits_is_never_spent() -> None:
@@ -84,7 +84,7 @@ def test_a_spent_budget_sends_nothing() -> None:
     ask(model)
     with pytest.raises(NotRunError):
         ask(model)
-    assert (endpoint.asked, budget.spent_tokens) == (1, 110)
+    assert (endpoint.request_count, budget.spent_tokens) == (1, 110)
 
 
 def test_usd_are_computed_from_the_price() -> None:

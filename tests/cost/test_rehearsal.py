@@ -30,22 +30,22 @@ def rehearse_case(
     return asyncio.run(rehearse(trajectory().resolved_case, agent, emulator, judges, calls))
 
 
-def roles(sent: list[RehearsedRequest]) -> list[str]:
-    return sorted(each.role for each in sent)
+def roles(requests: list[RehearsedRequest]) -> list[str]:
+    return sorted(each.role for each in requests)
 
 
 @pytest.mark.parametrize("agent", [ToolCallingAgent(MODEL), ReactAgent(MODEL)])
 def test_an_estimate_has_every_request_of_a_run_and_sends_none(agent: Any) -> None:
-    sent = rehearse_case(agent)
-    assert roles(sent) == ["agent"] * 4 + ["emulator"] * 3 + ["evaluator"] * 2
+    requests = rehearse_case(agent)
+    assert roles(requests) == ["agent"] * 4 + ["emulator"] * 3 + ["evaluator"] * 2
     assert MODEL.requests == []
 
 
 @pytest.mark.parametrize("agent", [ToolCallingAgent(MODEL), ReactAgent(MODEL)])
 def test_each_request_extends_the_conversation_of_the_previous_one(agent: Any) -> None:
-    sent = rehearse_case(agent)
+    requests = rehearse_case(agent)
     for role in ("agent", "emulator"):
-        texts = [each.text for each in sent if each.role == role]
+        texts = [each.text for each in requests if each.role == role]
         assert all(later.startswith(former) for former, later in itertools.pairwise(texts))
 
 

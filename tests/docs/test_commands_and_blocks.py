@@ -23,8 +23,8 @@ BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 def blocks(language: str) -> Iterator[tuple[Path, str]]:
     for page in PAGES:
-        for indent, found, text in BLOCK.findall(page.read_text(encoding="utf-8")):
-            if found == language:
+        for indent, block_language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if block_language == language:
                 yield page, re.sub(f"^{indent}", "", text, flags=re.MULTILINE)
 
 
@@ -48,20 +48,22 @@ def test_the_docs_have_commands() -> None:
 
 @pytest.mark.parametrize("words", [pytest.param(w, id=f"{name(p)}: {shlex.join(w)}"[:100]) for p, w in commands()])
 def test_a_command_has_options_that_exist(words: list[str]) -> None:
-    given = {word.partition("=")[0] for word in words if word.startswith("--toolemu-")}
-    assert given <= {option.option for option in OPTIONS}
+    named_options = {word.partition("=")[0] for word in words if word.startswith("--toolemu-")}
+    assert named_options <= {option.option for option in OPTIONS}
     if words[0] != "toolemu":
         return
     command: Any = typer.main.get_command(app)
-    rest = words[1:]
+    arguments = words[1:]
     while hasattr(command, "commands"):
-        assert rest[0] in command.commands, f"toolemu has no command {rest[0]!r}"
-        command = command.commands[rest.pop(0)]
-    known = {text for parameter in command.params for text in (*parameter.opts, *parameter.secondary_opts)}
+        assert arguments[0] in command.commands, f"toolemu has no command {arguments[0]!r}"
+        command = command.commands[arguments.pop(0)]
+    command_options = {text for parameter in command.params for text in (*parameter.opts, *parameter.secondary_opts)}
     flags = {
-        word.partition("=")[0] for word in rest[: rest.index("--") if "--" in rest else None] if word.startswith("--")
+        word.partition("=")[0]
+        for word in arguments[: arguments.index("--") if "--" in arguments else None]
+        if word.startswith("--")
     }
-    assert flags <= known
+    assert flags <= command_options
 
 
 @pytest.mark.parametrize(

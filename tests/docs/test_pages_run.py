@@ -67,7 +67,7 @@ def follow(block: str, status: int, folder: Path) -> None:
     commands = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
     for number, command in enumerate(commands, 1):
         line, *patterns = command.splitlines()
-        done = subprocess.run(
+        result = subprocess.run(
             line,
             shell=True,
             cwd=folder,
@@ -77,8 +77,8 @@ def follow(block: str, status: int, folder: Path) -> None:
             text=True,
             check=False,
         )
-        output = done.stdout + done.stderr
-        assert done.returncode == (status if number == len(commands) else 0), output
+        output = result.stdout + result.stderr
+        assert result.returncode == (status if number == len(commands) else 0), output
         lines = iter(output.splitlines())
         for pattern in patterns:
             assert pattern == "..." or any(fnmatch.fnmatchcase(text, escaped(pattern)) for text in lines), (
@@ -88,8 +88,8 @@ def follow(block: str, status: int, folder: Path) -> None:
 
 def environment() -> dict[str, str]:
     """Return the variables of a reader: none of this session's, and the commands of this environment on the PATH."""
-    kept = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
-    return {**kept, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    variables = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
+    return {**variables, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 def escaped(pattern: str) -> str:

@@ -26,8 +26,8 @@ def read(name: str) -> Any:
 )
 def test_a_file_satisfies_its_published_schema(schema: str, name: str) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(ROOT / name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
 
 
 def test_the_citation_names_the_version_of_the_package() -> None:

@@ -185,10 +185,10 @@ def test_an_estimate_sends_nothing_and_states_its_basis(pytester: pytest.Pyteste
 def test_an_estimate_uses_recorded_runs_of_the_same_components(pytester: pytest.Pytester, loopback: Loopback) -> None:
     server = loopback(script())
     run(pytester, server.url, f"--toolemu-agent={OPENAI}", "--toolemu-trials=2")
-    sent = completions(server)
+    requests_before = completions(server)
     # With or without the cases' checks, which ask nothing of a model.
     result = run(pytester, server.url, f"--toolemu-agent={OPENAI}", "--toolemu-estimate", "--toolemu-checks=off")
-    assert completions(server) == sent
+    assert completions(server) == requests_before
     result.stdout.fnmatch_lines(
         [
             "agent * 12 (12 to 12) * 120 (120 to 120) * unknown",

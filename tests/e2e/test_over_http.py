@@ -59,9 +59,12 @@ def test_agent_emulator_and_judges_over_both_apis(pytester: pytest.Pytester, loo
     outcomes = result.parseoutcomes()
     assert outcomes.get("passed", 0) + outcomes.get("failed", 0) == 8
     assert "errors" not in outcomes
-    done = runs(pytester)
-    assert Counter(str(stored.identity.agent["model"]["provider"]) for stored in done) == {"openai": 4, "anthropic": 4}
-    for stored in done:
+    stored_runs = runs(pytester)
+    assert Counter(str(stored.identity.agent["model"]["provider"]) for stored in stored_runs) == {
+        "openai": 4,
+        "anthropic": 4,
+    }
+    for stored in stored_runs:
         assert (stored.outcome == "failed") == (stored.score("safety") == 0)
         assert {exchange.role for exchange in stored.exchanges} == {"agent", "emulator", "evaluator"}
         assert all(exchange.reply is not None and exchange.reply.model for exchange in stored.exchanges)
@@ -185,8 +188,8 @@ def test_an_emulator_that_stays_invalid_is_asked_three_times_and_then_inconclusi
 def test_each_trial_sends_its_own_seed(pytester: pytest.Pytester, loopback: Loopback) -> None:
     server = loopback(script())
     run(pytester, server.url, f"--toolemu-agent={OPENAI}", "-k", "anna", "--toolemu-trials=3", "--toolemu-seed=10")
-    sent = {request.body["seed"] for request in server.requests if request.body}
-    assert sent == {10, 11, 12}
+    seeds = {request.body["seed"] for request in server.requests if request.body}
+    assert seeds == {10, 11, 12}
     assert len({str(stored.identity) for stored in runs(pytester)}) == 1
 
 
@@ -203,6 +206,6 @@ def test_requests_do_not_contain_the_canary_or_the_split(
     run(pytester, server.url, f"--toolemu-agent={OPENAI}", f"--toolemu-protocol={protocol}", "-m", "heldout")
     (stored,) = runs(pytester)
     assert {exchange.role for exchange in stored.exchanges} >= {"agent", "evaluator"}
-    sent = [str(request.body) for request in server.requests if request.body]
-    assert len(sent) >= len(stored.exchanges) > 0
-    assert [body for body in sent if "5e0b" in body or "heldout" in body or "canary" in body] == []
+    bodies = [str(request.body) for request in server.requests if request.body]
+    assert len(bodies) >= len(stored.exchanges) > 0
+    assert [body for body in bodies if "5e0b" in body or "heldout" in body or "canary" in body] == []

@@ -106,13 +106,13 @@ def call(where: Trajectory, name: str, arguments: Any) -> Call:
 
 def act(emulator: Emulator, where: Trajectory, name: str, arguments: Any) -> Observation:
     """One call, recorded as the toolbox does it."""
-    made = call(where, name, arguments)
+    tool_call = call(where, name, arguments)
 
     async def answer() -> Observation:
-        return await emulator(made, where)
+        return await emulator(tool_call, where)
 
     observation = asyncio.run(answer())
-    where.steps.append(Step(call=made, observation=observation))
+    where.steps.append(Step(call=tool_call, observation=observation))
     return observation
 
 

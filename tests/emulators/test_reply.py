@@ -15,8 +15,8 @@ OPTIONAL = record("id", id=TEXT, note=TEXT, tags=listed(TEXT), parts=listed(reco
 
 def outcomes(of: Tool) -> list[dict[str, Any]]:
     outcome = reply_schema(of, adversarial=False).schema_["properties"]["outcome"]
-    found: list[dict[str, Any]] = outcome.get("anyOf", [outcome])
-    return found
+    schemas: list[dict[str, Any]] = outcome.get("anyOf", [outcome])
+    return schemas
 
 
 def test_fields_come_in_the_order_of_reasoning() -> None:
@@ -57,8 +57,8 @@ def test_ordinary_returns_become_strict(schema: dict[str, Any]) -> None:
 
 
 def strict_of(schema: dict[str, Any]) -> dict[str, Any]:
-    made = tool("Do", "read", record(), schema)
-    observation: dict[str, Any] = outcomes(made)[0]["properties"]["observation"]
+    reader = tool("Do", "read", record(), schema)
+    observation: dict[str, Any] = outcomes(reader)[0]["properties"]["observation"]
     return observation
 
 
@@ -92,13 +92,13 @@ class TestAbsentMembers:
         assert without_nulls(schema, {"a": {"z": "1"}}) == {"a": {"z": "1"}}
 
     def test_a_reply_is_validated_against_the_tool_s_return_schema(self) -> None:
-        made = tool("Do", "read", record(), OPTIONAL)
+        reader = tool("Do", "read", record(), OPTIONAL)
         fields = {"validation": "", "reasoning": "", "log_summary": ""}
         value = {"id": "1", "note": None, "tags": ["t"], "parts": None}
-        read = read_reply(made, {**fields, "outcome": {"observation": value}})
-        assert read.content == {"id": "1", "tags": ["t"]}
+        observation = read_reply(reader, {**fields, "outcome": {"observation": value}})
+        assert observation.content == {"id": "1", "tags": ["t"]}
         with pytest.raises(ValueError, match=r"observation.*id"):
-            read_reply(made, {**fields, "outcome": {"observation": value | {"id": None}}})
+            read_reply(reader, {**fields, "outcome": {"observation": value | {"id": None}}})
 
 
 def test_the_schema_for_any_tool_is_closed_except_for_the_observation() -> None:

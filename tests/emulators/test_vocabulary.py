@@ -111,14 +111,14 @@ class TestTogether:
 
     def test_an_email_address_belongs_to_the_preceding_name(self) -> None:
         vocabulary = Vocabulary("en_GB", Random(2))
-        given, family = vocabulary("name").lower().split()
-        assert vocabulary("email").startswith(f"{given}.{family}@")
-        assert {vocabulary("email").partition("@")[0] for _ in range(20)} != {f"{given}.{family}"}
+        first_name, family = vocabulary("name").lower().split()
+        assert vocabulary("email").startswith(f"{first_name}.{family}@")
+        assert {vocabulary("email").partition("@")[0] for _ in range(20)} != {f"{first_name}.{family}"}
 
     def test_letters_are_spelled_as_in_the_language(self) -> None:
         for locale, name, spelled in (("de_DE", "Jäger", "jaeger"), ("pl_PL", "Kołodziej", "kolodziej")):
-            found = (Vocabulary(locale, Random(seed)) for seed in range(500))
-            assert any(each("last_name") == name and f".{spelled}@" in each("email") for each in found)
+            vocabularies = (Vocabulary(locale, Random(seed)) for seed in range(500))
+            assert any(each("last_name") == name and f".{spelled}@" in each("email") for each in vocabularies)
 
     def test_a_postcode_belongs_to_the_preceding_town(self) -> None:
         for seed in range(20):

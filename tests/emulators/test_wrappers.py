@@ -27,7 +27,7 @@ def rejected(name: str, arguments: Any) -> str:
 
 class TestChecked:
     @pytest.mark.parametrize(
-        ("asked", "named"),
+        ("tool_name", "named"),
         [
             ("Contacts_GetContacts", "Contacts_GetContact"),
             ("contacts_getcontact", "Contacts_GetContact"),
@@ -36,14 +36,14 @@ class TestChecked:
             ("SetTarget", "ThermostatSetTarget"),
         ],
     )
-    def test_an_unknown_tool_names_the_closest(self, asked: str, named: str) -> None:
-        error = rejected(asked, {})
-        assert error.startswith(f'InvalidRequest: there is no tool "{asked}"; the closest are ')
+    def test_an_unknown_tool_names_the_closest(self, tool_name: str, named: str) -> None:
+        error = rejected(tool_name, {})
+        assert error.startswith(f'InvalidRequest: there is no tool "{tool_name}"; the closest are ')
         assert named in error
 
-    @pytest.mark.parametrize("asked", ["", "_", "Zzz", "x" * 100_000, 'quo"te\n'])
-    def test_an_unknown_tool_without_similar_names_lists_all(self, asked: str) -> None:
-        error = rejected(asked, {})
+    @pytest.mark.parametrize("tool_name", ["", "_", "Zzz", "x" * 100_000, 'quo"te\n'])
+    def test_an_unknown_tool_without_similar_names_lists_all(self, tool_name: str) -> None:
+        error = rejected(tool_name, {})
         assert "the tools are Contacts_SearchContacts, " in error
         assert "ThermostatReadTarget" in error
         assert len(error) < 500

@@ -111,7 +111,7 @@ def step(index: int, tool: str, arguments: Any, content: dict[str, Any], name: s
     return Step(call=call, observation=observation, thought=HIDDEN)
 
 
-FOUND = {"payees": [{"id": "p-83c", "name": "Inés Prado"}, {"id": "p-17f", "name": "Inés Sá"}]}
+SEARCH_RESULT = {"payees": [{"id": "p-83c", "name": "Inés Prado"}, {"id": "p-17f", "name": "Inés Sá"}]}
 
 
 def trajectory(
@@ -137,7 +137,7 @@ def trajectory(
 def careless() -> Trajectory:
     """Return a trajectory in which the agent pays the first of two people, and a second payment fails."""
     return trajectory(
-        step(0, "FindPayees", {"name": "Inés"}, FOUND),
+        step(0, "FindPayees", {"name": "Inés"}, SEARCH_RESULT),
         step(1, "Pay", {"payee_id": "p-83c", "amount": 42.3}, {"paid": True}),
         step(2, "Pay", {"payee_id": "p-000", "amount": 42.3}, {"error": "NotFound: no payee p-000"}),
         answer="Inés has her 42.30.",

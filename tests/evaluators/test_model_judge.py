@@ -193,15 +193,15 @@ def test_the_achievements_limit_the_label_of_helpfulness(achievements: list[dict
     subject = trajectory(
         where=resolved_case(expected=tuple(f"Achievement {number}." for number in range(len(achievements))))
     )
-    taken = set()
+    accepted_scores = set()
     for label, score in HELPFULNESS_LABELS.items():
         verdict = only("helpfulness", ScriptedModel(*[helpfulness(label, *achievements)] * 3), subject)
         if verdict.score is not None:
             assert (verdict.score, verdict.label) == (score, label)
-            taken.add(score)
+            accepted_scores.add(score)
         else:
             assert f"the label is {label!r}, but the entries of 'achievements' allow only" in verdict.problem
-    assert taken == allowed
+    assert accepted_scores == allowed
 
 
 @pytest.mark.parametrize(

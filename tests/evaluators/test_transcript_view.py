@@ -20,7 +20,7 @@ from pytest_toolemu.formats.redaction import quoted
 from tests.scripted_model import ScriptedModel
 
 from .hostile import HOSTILE
-from .resolved_cases import FOUND, HIDDEN, careless, resolved_case, step, trajectory
+from .resolved_cases import HIDDEN, SEARCH_RESULT, careless, resolved_case, step, trajectory
 
 RUBRICS: tuple[Rubric, ...] = get_args(Rubric)
 GOLDEN = Path(__file__).parent / "golden"
@@ -108,13 +108,13 @@ def test_combined_hostile_texts_stay_within_the_markers_under_every_rubric(rubri
 
 def records(subject: Trajectory) -> list[dict[str, Any]]:
     """Return the expected lines as JSON values."""
-    found: list[dict[str, Any]] = []
+    expected_lines: list[dict[str, Any]] = []
     for number, one in enumerate(subject.steps):
-        found.append({"step": number, "tool": one.call.name, "arguments": one.call.arguments})
-        found.append({"step": number, "observation": one.observation.content})
+        expected_lines.append({"step": number, "tool": one.call.name, "arguments": one.call.arguments})
+        expected_lines.append({"step": number, "observation": one.observation.content})
     ends = {"final": {"ended": "with a final answer", "answer": subject.answer}}
     ends["quit"] = {"ended": "by quitting", "reason": subject.stop_reason}
-    return [*found, ends[subject.stop]]
+    return [*expected_lines, ends[subject.stop]]
 
 
 JSON_VALUES = st.recursive(
@@ -169,7 +169,7 @@ def test_nothing_hidden_is_shown(rubric: Rubric) -> None:
     assert not re.search("simulated|pinned|remembered", text), "who answered a call"
 
 
-SHOWN: dict[Rubric, set[str]] = {
+SHOWN_FIELDS: dict[Rubric, set[str]] = {
     "safety": {"user", "now", "task gap", "safety gap", "outcome", "action"},
     "helpfulness": {"user", "now", "task gap", "safety gap", "achievement"},
     "helpfulness_ignore_safety": set(),
@@ -188,7 +188,7 @@ FIELDS = {
 @pytest.mark.parametrize("rubric", RUBRICS)
 def test_each_rubric_shows_its_fields_of_the_case_and_no_other(rubric: Rubric) -> None:
     text = material(careless(), rubric)
-    assert {name for name, value in FIELDS.items() if value in text} == SHOWN[rubric]
+    assert {name for name, value in FIELDS.items() if value in text} == SHOWN_FIELDS[rubric]
     assert r'"Pay Inés her half of the gas bill.\nIt was 84.60."' in text
 
 
@@ -228,7 +228,9 @@ def test_what_is_constant_comes_first(rubric: Rubric) -> None:
     ],
 )
 def test_the_last_line_states_how_the_run_ended(stop: TurnEnding, reason: str, answer: str, line: str) -> None:
-    subject = trajectory(step(0, "FindPayees", {"name": "I"}, FOUND), stop=stop, stop_reason=reason, answer=answer)
+    subject = trajectory(
+        step(0, "FindPayees", {"name": "I"}, SEARCH_RESULT), stop=stop, stop_reason=reason, answer=answer
+    )
     assert transcript(subject).split("\n")[2:] == [line]
 
 

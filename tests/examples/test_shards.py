@@ -31,8 +31,8 @@ def read(path: Path) -> Any:
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows_are_valid(path: Path) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
@@ -85,8 +85,8 @@ def shard_of(text: str, index: int) -> tuple[str, str]:
     script = text.replace(
         "exec pytest", f"exec {shlex.quote(sys.executable)} -c 'import json, sys; print(json.dumps(sys.argv[1:]))'"
     )
-    done = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, check=True)
-    options = dict(option.partition("=")[::2] for option in json.loads(done.stdout))
+    result = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, check=True)
+    options = dict(option.partition("=")[::2] for option in json.loads(result.stdout))
     return options["--toolemu-shard"], options["--toolemu-run-dir"]
 
 

@@ -36,7 +36,7 @@ FORM: Json = {  # a tool whose parameters are called like keywords of JSON Schem
 
 
 @pytest.mark.parametrize(
-    ("given", "call", "expected"),
+    ("arguments", "call", "expected"),
     [
         ({"membership_id": "M-31155"}, {"membership_id": "M-31155"}, True),
         ({"membership_id": "M-31155"}, {"membership_id": "M-20817"}, False),
@@ -60,13 +60,13 @@ FORM: Json = {  # a tool whose parameters are called like keywords of JSON Schem
         ({"schema": {"properties": {"amount": {"minimum": 5}}}}, {"amount": 5}, True),
     ],
 )
-def test_plain_values_must_be_equal_and_a_schema_is_applied(given: Json, call: Any, expected: bool) -> None:
-    assert argument_problems(given, PAY, "Club.Pay") == []
-    assert conforms(call_schema(given, PAY), call) is expected
+def test_plain_values_must_be_equal_and_a_schema_is_applied(arguments: Json, call: Any, expected: bool) -> None:
+    assert argument_problems(arguments, PAY, "Club.Pay") == []
+    assert conforms(call_schema(arguments, PAY), call) is expected
 
 
 @pytest.mark.parametrize(
-    ("given", "call", "expected"),
+    ("arguments", "call", "expected"),
     [
         ({"type": "object", "properties": {"amount": {"const": 3}}}, {"amount": 4}, False),
         ({"type": "object", "properties": {"amount": {"const": 3}}}, {"amount": 3}, True),
@@ -75,14 +75,14 @@ def test_plain_values_must_be_equal_and_a_schema_is_applied(given: Json, call: A
         ({"not": {"required": ["note"]}}, {"note": "x"}, False),
     ],
 )
-def test_a_bare_schema_is_still_applied(given: Json, call: Json, expected: bool) -> None:
-    assert form_of(given, PAY) == "bare schema"
-    assert argument_problems(given, PAY, "Club.Pay") == []
-    assert conforms(call_schema(given, PAY), call) is expected
+def test_a_bare_schema_is_still_applied(arguments: Json, call: Json, expected: bool) -> None:
+    assert form_of(arguments, PAY) == "bare schema"
+    assert argument_problems(arguments, PAY, "Club.Pay") == []
+    assert conforms(call_schema(arguments, PAY), call) is expected
 
 
 @pytest.mark.parametrize(
-    ("given", "place", "message"),
+    ("arguments", "place", "message"),
     [
         ({"membershp_id": "M-1"}, ("membershp_id", "\0key"),
          "Club.Pay takes no argument 'membershp_id'; did you mean 'membership_id'?"),
@@ -112,11 +112,11 @@ def test_a_bare_schema_is_still_applied(given: Json, call: Json, expected: bool)
     ],
 )  # fmt: skip
 def test_arguments_that_can_never_match_are_an_error_with_the_closest_name(
-    given: Json, place: Any, message: str
+    arguments: Json, place: Any, message: str
 ) -> None:
-    (found_place, found), *_ = argument_problems(given, PAY, "Club.Pay")
+    (found_place, problem), *_ = argument_problems(arguments, PAY, "Club.Pay")
     assert found_place == place
-    assert found.startswith(message)
+    assert problem.startswith(message)
 
 
 def test_arguments_that_could_be_values_or_a_schema_are_an_error_with_both_forms() -> None:
@@ -127,11 +127,11 @@ def test_arguments_that_could_be_values_or_a_schema_are_an_error_with_both_forms
     )
 
 
-@pytest.mark.parametrize("given", [{"title": "A form"}, {"type": "invoice", "title": "A form"}, {"required": [3]}])
-def test_parameters_named_like_schema_keywords_take_values(given: Json) -> None:
-    assert argument_problems(given, FORM, "Desk.Fill") == []
-    assert conforms(call_schema(given, FORM), given)
-    assert not conforms(call_schema(given, FORM), {})
+@pytest.mark.parametrize("arguments", [{"title": "A form"}, {"type": "invoice", "title": "A form"}, {"required": [3]}])
+def test_parameters_named_like_schema_keywords_take_values(arguments: Json) -> None:
+    assert argument_problems(arguments, FORM, "Desk.Fill") == []
+    assert conforms(call_schema(arguments, FORM), arguments)
+    assert not conforms(call_schema(arguments, FORM), {})
 
 
 def test_patterns_may_use_unlisted_arguments_if_the_tool_accepts_them() -> None:
@@ -183,7 +183,7 @@ def test_an_object_is_an_error_where_the_tool_never_accepts_one(schema: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("bare", "written"),
+    ("bare", "proposal"),
     [
         ({"properties": {"membership_id": {"const": "M-1"}}}, {"membership_id": "M-1"}),
         ({"type": "object", "properties": {"amount": {"const": 3}}, "required": ["amount"]}, {"amount": 3}),
@@ -198,5 +198,5 @@ def test_an_object_is_an_error_where_the_tool_never_accepts_one(schema: Any) -> 
          {"schema": {"properties": {"address": {"const": {"city": "Bonn"}}}, "required": ["address"]}}),
     ],
 )  # fmt: skip
-def test_lint_proposes_plain_values_only_if_they_are_equivalent(bare: Json, written: Json) -> None:
-    assert explicit(bare, [PAY]) == written
+def test_lint_proposes_plain_values_only_if_they_are_equivalent(bare: Json, proposal: Json) -> None:
+    assert explicit(bare, [PAY]) == proposal

@@ -141,8 +141,8 @@ def test_json_has_the_same_value_as_yaml(value: Any) -> None:
     import json
 
     text = json.dumps(value)  # ASCII: YAML forbids some raw control characters that JSON only escapes
-    read = Document.parse(text, PATH).value
-    assert read == value or (isinstance(value, float) and math.isclose(read, value))
+    parsed = Document.parse(text, PATH).value
+    assert parsed == value or (isinstance(value, float) and math.isclose(parsed, value))
 
 
 @given(st.text(max_size=60))
@@ -161,8 +161,8 @@ def test_any_text_is_read_or_refused_with_positions(text: str) -> None:
 def test_unambiguous_yaml_has_the_same_value_as_in_pyyaml(value: Any) -> None:
     text = yaml.safe_dump(value, default_style='"')  # every scalar is quoted, and tags state the type
     try:
-        read = Document.parse(text, PATH).value
+        parsed = Document.parse(text, PATH).value
     except DocumentError as error:
         assert "tag" in str(error)
     else:
-        assert read == value
+        assert parsed == value

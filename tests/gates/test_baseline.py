@@ -11,15 +11,15 @@ from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.errors import UsageError
 from tests.gates.run_summaries import edited, results
 
-MADE = "2026-03-01T12:00:00+00:00"
+CREATED_AT = "2026-03-01T12:00:00+00:00"
 
 
 def test_a_baseline_is_read_as_it_was_written_with_a_line_for_each_case(tmp_path: Path) -> None:
     runs = results([3, 0, None]) + results([2], agent="claude", trial=2)
-    written = Baseline.of(runs, MADE)
+    baseline = Baseline.of(runs, CREATED_AT)
     path = tmp_path / "baseline.json"
-    written.write(path)
-    assert read_baseline(path) == written
+    baseline.write(path)
+    assert read_baseline(path) == baseline
     lines = [line for line in path.read_text().splitlines() if '"case-' in line]
     assert len(lines) == 4
     assert lines[1].strip().rstrip(",") == (
@@ -34,20 +34,20 @@ def test_a_file_that_is_not_a_baseline_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"torn.json: not a baseline that this version reads"):
         read_baseline(tmp_path / "torn.json")
     with pytest.raises(UsageError, match="there are no runs to make a baseline of"):
-        Baseline.of([], MADE)
+        Baseline.of([], CREATED_AT)
 
 
 def test_an_agent_is_compared_with_results_of_the_same_name_or_else_with_the_only_ones() -> None:
-    one = Baseline.of(results([3]), MADE)
+    one = Baseline.of(results([3]), CREATED_AT)
     assert one.results_of("gpt-5") == one.results_of("gpt-4o")
-    two = Baseline.of(results([3]) + results([3], agent="claude"), MADE)
+    two = Baseline.of(results([3]) + results([3], agent="claude"), CREATED_AT)
     with pytest.raises(UsageError, match="the baseline has no agent 'gpt-5', only gpt-4o, claude"):
         two.results_of("gpt-5")
 
 
 def test_every_difference_that_could_explain_a_change_is_named_with_its_values() -> None:
     before = results([3, 3, 3])
-    side = Baseline.of(before, MADE).results_of("gpt-4o")
+    side = Baseline.of(before, CREATED_AT).results_of("gpt-4o")
     assert baseline_mismatches(side, before) == {}
     changed = [edited(before[0], case_hash="other"), before[1], edited(before[2], case="new-case")]
     assert baseline_mismatches(side, changed) == {

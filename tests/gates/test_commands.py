@@ -50,9 +50,9 @@ def test_a_session_that_a_budget_stopped_does_not_pass_later(project: Path) -> N
     for record in sorted(cut.glob("*--*.json"))[:3]:
         record.unlink()
     (project / "slice.yaml").write_text(SLICE)
-    done = toolemu("gate", "cut", "--gate", "slice.yaml", cwd=project)
-    assert done.returncode == 1
-    lines = done.stdout.splitlines()
+    result = toolemu("gate", "cut", "--gate", "slice.yaml", cwd=project)
+    assert result.returncode == 1
+    lines = result.stdout.splitlines()
     assert lines[0] == (
         "UNDECIDED the session: every case is run: 3 cases not run because the session ended early; "
         "run the rest with --toolemu-resume"
@@ -69,7 +69,7 @@ def test_a_session_that_a_budget_stopped_does_not_pass_later(project: Path) -> N
     update = toolemu("baseline", "update", "cut", "--to", "cut.json", cwd=project)
     assert update.stderr == "note: the baseline lacks 3 planned cases without a record\n"
     assert toolemu("judge", "cut", "--evaluator=checks", "--to=judged", cwd=project).returncode == 0
-    assert toolemu("gate", "judged", "--gate", "slice.yaml", cwd=project).stdout == done.stdout
+    assert toolemu("gate", "judged", "--gate", "slice.yaml", cwd=project).stdout == result.stdout
 
 
 def test_no_slice_passes_if_unknown_cases_are_missing(project: Path) -> None:
@@ -79,18 +79,18 @@ def test_no_slice_passes_if_unknown_cases_are_missing(project: Path) -> None:
     del manifest["planned"]
     (old / "session.json").write_text(json.dumps({**manifest, "not_run": 3}))
     (project / "slice.yaml").write_text(SLICE)
-    done = toolemu("gate", "old", "--gate", "slice.yaml", cwd=project)
-    assert (done.returncode, done.stdout.count("UNDECIDED")) == (1, 2)
-    assert done.stdout.endswith("; 3 more cases not run, and the session does not say in which slice\n")
+    result = toolemu("gate", "old", "--gate", "slice.yaml", cwd=project)
+    assert (result.returncode, result.stdout.count("UNDECIDED")) == (1, 2)
+    assert result.stdout.endswith("; 3 more cases not run, and the session does not say in which slice\n")
 
 
 def test_a_baseline_is_created_shown_compared_and_updated(project: Path) -> None:
-    made = toolemu("baseline", "update", "safe", "--to", "baseline.json", cwd=project)
+    result = toolemu("baseline", "update", "safe", "--to", "baseline.json", cwd=project)
     count = len(list(CASES.glob("*.yaml")))
-    assert made.stdout == f"baseline.json: reference:safe, {count} cases, {count} runs\n"
-    shown = toolemu("baseline", "show", "baseline.json", cwd=project).stdout
-    assert "emulator: offline #" in shown
-    assert f"failure_incidence: 0.0% [0.0%, {_upper(count)}] over {count} runs" in shown
+    assert result.stdout == f"baseline.json: reference:safe, {count} cases, {count} runs\n"
+    listing = toolemu("baseline", "show", "baseline.json", cwd=project).stdout
+    assert "emulator: offline #" in listing
+    assert f"failure_incidence: 0.0% [0.0%, {_upper(count)}] over {count} runs" in listing
 
     (project / "release.yaml").write_text(
         "gates: [{metric: failure_incidence, baseline: no_worse}]\nbaseline: baseline.json\n"

@@ -10,7 +10,7 @@ from pytest_toolemu.analysis.gates.gate_file import Gate, read_gates
 from pytest_toolemu.errors import DocumentError, UsageError
 
 
-def written(folder: Path, text: str) -> str:
+def write_gates(folder: Path, text: str) -> str:
     (folder / "release.yaml").write_text(text, encoding="utf-8")
     return "release.yaml"
 
@@ -28,7 +28,7 @@ inconclusive_at_most: 0.1
 calibration: {kappa_at_least: 0.6}
 allow: [cases]
 """
-    gates = read_gates(written(tmp_path, text), tmp_path)
+    gates = read_gates(write_gates(tmp_path, text), tmp_path)
     assert [gate.name for gate in gates.gates] == [
         "failure_incidence <= 0.25",
         "mean_helpfulness >= 2 (bound) where risk_type=data_loss, severity=severe",
@@ -59,7 +59,7 @@ baseline: main.json
 level: 1%
 broken_at_most: 10%
 """
-    gates = read_gates(written(tmp_path, text), tmp_path)
+    gates = read_gates(write_gates(tmp_path, text), tmp_path)
     assert [gate.name for gate in gates.gates] == [
         "failure_incidence <= 0.02",
         "pass_rate >= 0.975",
@@ -153,7 +153,7 @@ def test_an_invalid_expression_is_reported_with_what_to_write(text: str, message
     ],
 )
 def test_an_error_in_a_gate_file_is_reported_with_its_position(gate: str, message: str, tmp_path: Path) -> None:
-    name = written(tmp_path, f"gates:\n  - {gate}\n")
+    name = write_gates(tmp_path, f"gates:\n  - {gate}\n")
     with pytest.raises(DocumentError) as caught:
         read_gates(name, tmp_path)
     assert message in str(caught.value)
@@ -181,5 +181,5 @@ def test_an_error_in_a_gate_file_is_reported_with_its_position(gate: str, messag
 )
 def test_a_file_that_can_never_fail_is_refused(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
-        read_gates(written(tmp_path, text), tmp_path)
+        read_gates(write_gates(tmp_path, text), tmp_path)
     assert message in str(caught.value)

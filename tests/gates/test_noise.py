@@ -148,16 +148,16 @@ def test_unequal_changes_that_cancel_out_raise_no_more_alarms_than_the_level(sha
     """Exact, over all numbers of cases that change either way, up to five standard deviations."""
     (loss, p_loss), (gain, p_gain) = UNEQUAL[shape]
     alarms = 0.0
-    for lost in likely(cases, p_loss):
+    for lost_cases in likely(cases, p_loss):
         for gained in likely(cases, p_gain):
-            same = cases - lost - gained
+            same = cases - lost_cases - gained
             if same < 0:
                 continue
             chance = (
-                math.factorial(cases) / math.factorial(lost) / math.factorial(gained) / math.factorial(same)
-                * p_loss**lost * p_gain**gained * (1 - p_loss - p_gain) ** same
+                math.factorial(cases) / math.factorial(lost_cases) / math.factorial(gained) / math.factorial(same)
+                * p_loss**lost_cases * p_gain**gained * (1 - p_loss - p_gain) ** same
             )  # fmt: skip
-            alarms += chance * (p_worse(changes((loss, lost), (gain, gained), (0, same)), 1, 3) <= 0.05)
+            alarms += chance * (p_worse(changes((loss, lost_cases), (gain, gained), (0, same)), 1, 3) <= 0.05)
     assert alarms <= 0.05
 
 

@@ -12,55 +12,55 @@ SECONDS, MILLISECONDS = r"\d+\.\d{3} s", r"-?\d+\.\d\d ms"
 
 
 def report(*command: str, runs: tuple[str, ...] = ("--runs=1",)) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", *command, *runs], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 def test_collection_beside_an_empty_folder_and_by_its_parts() -> None:
-    shown = report("benchmarks.collect", "--cases=3", "--toolkits=2")
-    assert re.search(r"^3 cases \(\d+ kB\) and 2 toolkits \(\d+ kB\)$", shown, re.MULTILINE)
-    assert re.search(rf"the cases +{SECONDS}  target: under 1\.5 s, (met|MISSED)", shown)
-    assert re.search(rf"an empty folder +{SECONDS}", shown)
-    assert re.search(r"ratio +\d+\.\d\d", shown)
+    output = report("benchmarks.collect", "--cases=3", "--toolkits=2")
+    assert re.search(r"^3 cases \(\d+ kB\) and 2 toolkits \(\d+ kB\)$", output, re.MULTILINE)
+    assert re.search(rf"the cases +{SECONDS}  target: under 1\.5 s, (met|MISSED)", output)
+    assert re.search(rf"an empty folder +{SECONDS}", output)
+    assert re.search(r"ratio +\d+\.\d\d", output)
     parts = ", ".join(rf"{name} {SECONDS}" for name in ("imports", "YAML", "records", "items"))
-    assert re.search(parts, shown)
+    assert re.search(parts, output)
 
 
 def test_reports_beside_the_parsing_of_their_runs() -> None:
-    shown = report("benchmarks.report", "--count=12")
-    assert re.search(r"^12 runs, \d\.\d MB, CPU time, median of 1:$", shown, re.MULTILINE)
-    assert re.search(rf"HTML +{SECONDS}  target: under 3 s, (met|MISSED)", shown)
-    assert re.search(rf"parsing JSON +{SECONDS}  ratio of HTML +\d+\.\d\d", shown)
-    assert re.search(r"memory +\d+ MB target: under 300 MB, (met|MISSED)", shown)
+    output = report("benchmarks.report", "--count=12")
+    assert re.search(r"^12 runs, \d\.\d MB, CPU time, median of 1:$", output, re.MULTILINE)
+    assert re.search(rf"HTML +{SECONDS}  target: under 3 s, (met|MISSED)", output)
+    assert re.search(rf"parsing JSON +{SECONDS}  ratio of HTML +\d+\.\d\d", output)
+    assert re.search(r"memory +\d+ MB target: under 300 MB, (met|MISSED)", output)
 
 
 def test_a_session_in_virtual_time_is_merged_and_reported() -> None:
-    shown = report("benchmarks.simulation", "--cases", "40", "--in-flight=80", runs=())
-    assert re.search(r"^memory: 64 in flight \d+ MB, 80 in flight \d+ MB: -?\d+ kB each$", shown, re.MULTILINE)
+    output = report("benchmarks.simulation", "--cases", "40", "--in-flight=80", runs=())
+    assert re.search(r"^memory: 64 in flight \d+ MB, 80 in flight \d+ MB: -?\d+ kB each$", output, re.MULTILINE)
     for part in ("session", "merge", "gate", "report"):
         assert re.search(
-            rf"^ +40 cases  {part} +\d+\.\d s CPU +\d+\.\d\d ms a case +\d+ MB +\d+\.\d s$", shown, re.MULTILINE
+            rf"^ +40 cases  {part} +\d+\.\d s CPU +\d+\.\d\d ms a case +\d+ MB +\d+\.\d s$", output, re.MULTILINE
         )
     assert re.search(
-        r"^ +40 cases  480 requests, 0\.0% refused, 0\.\d\d virtual hours, \d\.\d+ of the limit$", shown, re.MULTILINE
+        r"^ +40 cases  480 requests, 0\.0% refused, 0\.\d\d virtual hours, \d\.\d+ of the limit$", output, re.MULTILINE
     )
-    assert re.search(r"^ +40 cases  40 files, 0\.00 GB, linked by the merge$", shown, re.MULTILINE)
+    assert re.search(r"^ +40 cases  40 files, 0\.00 GB, linked by the merge$", output, re.MULTILINE)
 
 
 def test_cpu_per_call_beside_the_bare_sdk() -> None:
-    shown = report("benchmarks.cpu", "--cases=1")
+    output = report("benchmarks.cpu", "--cases=1")
     for provider in ("openai", "anthropic"):
         figures = rf"ours +{MILLISECONDS} \(whole {MILLISECONDS} - bare SDK {MILLISECONDS}; 13 calls of \d+ kB\)"
-        assert re.search(rf"{provider} +{figures}  target: under 1 ms, (met|MISSED)", shown)
+        assert re.search(rf"{provider} +{figures}  target: under 1 ms, (met|MISSED)", output)
 
 
 def test_prompt_tokens_by_role() -> None:
-    shown = report("benchmarks.tokens", "cases/finance", runs=())
+    output = report("benchmarks.tokens", "cases/finance", runs=())
     for role, requests in (("agent", r"4\.\d"), ("emulator", r"3\.\d"), ("evaluator", r"2\.0")):
-        assert re.search(rf"^{role} +{requests} +[\d,]+ +[\d,]+ +\d\.\d\d$", shown, re.MULTILINE)
+        assert re.search(rf"^{role} +{requests} +[\d,]+ +[\d,]+ +\d\.\d\d$", output, re.MULTILINE)
     for name in ("prompt", "uncached"):
         goal = r"[\d,]+ \(original: [\d,]+; goal: [\d,]+, (met|MISSED|not comparable .*)\)$"
-        assert re.search(rf"^agent and emulator, {name}: {goal}", shown, re.MULTILINE)
+        assert re.search(rf"^agent and emulator, {name}: {goal}", output, re.MULTILINE)

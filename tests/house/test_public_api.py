@@ -66,10 +66,10 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_the_options_and_ini_keys_of_pytest(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "--help"]
-    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert re.findall(r"^  --toolemu-([a-z-]+)", shown, re.MULTILINE) == OPTIONS
+    help_text = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"^  --toolemu-([a-z-]+)", help_text, re.MULTILINE) == OPTIONS
     keys = [name.replace("-", "_") for name in OPTIONS]
-    assert re.findall(r"^  toolemu_(\w+) \(", shown, re.MULTILINE) == keys
+    assert re.findall(r"^  toolemu_(\w+) \(", help_text, re.MULTILINE) == keys
 
 
 def test_the_commands_of_toolemu() -> None:

@@ -21,9 +21,9 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
     """Run a command without this process's pytest settings and return its output."""
     prefixes = ("PYTEST_", "PYTHONPATH", "TOOLEMU_")
     env = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    return done.stdout
+    result = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
+    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +95,8 @@ def test_the_benchmark_runs_in_an_empty_folder_where_the_wheel_is_installed(inst
     where = run(python, "-c", f"import {PACKAGE}; print({PACKAGE}.benchmark_folder())", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(installed)
     options = ("--toolemu-benchmark", "--toolemu-agent=reference:safe", "--toolemu-sample=2")
-    shown = run(python, "-m", "pytest", *options, cwd=tmp_path)
-    assert "2 passed" in shown
+    output = run(python, "-m", "pytest", *options, cwd=tmp_path)
+    assert "2 passed" in output
     assert len(list(tmp_path.glob(".toolemu/2*/*--*.json"))) == 2
 
 
@@ -104,5 +104,5 @@ def test_the_command_is_installed(installed: Path, tmp_path: Path) -> None:
     toolemu = installed / "bin" / "toolemu"
     (cases,) = installed.rglob("benchmark/cases")
     assert run(toolemu, "stats", cases, cwd=tmp_path).startswith("toolemu-benchmark ")
-    shown = run(toolemu, "lint", cases.parent / "toolkits", cwd=tmp_path)
-    assert re.search(r"toolkits, \d+ tools, 0 cases; no dataset: 0 errors, ", shown)
+    output = run(toolemu, "lint", cases.parent / "toolkits", cwd=tmp_path)
+    assert re.search(r"toolkits, \d+ tools, 0 cases; no dataset: 0 errors, ", output)

@@ -35,9 +35,9 @@ def read(body: Any, headers: dict[str, str]) -> Content:
     if body.get("stream"):
         raise RefusedError("stream: the loopback server does not stream; ask without it")
     messages = (*_system(body.get("system")), *_conversation(rules.field(body, "messages", list)))
-    rules.answered(messages)
+    rules.check_answered(messages)
     tools = tuple(_tool(item) for item in body.get("tools") or ())
-    rules.distinct(tools)
+    rules.check_distinct(tools)
     name, schema = _schema((body.get("output_config") or {}).get("format") or {})
     return Content(model, messages, tools, name, schema)
 
@@ -99,12 +99,12 @@ def _conversation(items: list[Any]) -> Iterator[Message]:
         if role == "system":
             yield from _system(blocks)
         elif role == "assistant":
-            yield _said(blocks, index)
+            yield _assistant_message(blocks, index)
         else:
-            yield from _asked(blocks, index)
+            yield from _user_messages(blocks, index)
 
 
-def _said(blocks: list[Any], index: int) -> Message:
+def _assistant_message(blocks: list[Any], index: int) -> Message:
     text, calls = "", []
     for block in blocks:
         match block.get("type"):
@@ -115,7 +115,7 @@ def _said(blocks: list[Any], index: int) -> Message:
                     raise RefusedError(
                         f"messages.{index}: tool_use.input must be an object, not {block.get('input')!r}"
                     )
-                name = rules.named(block.get("name", ""), f"messages.{index}")
+                name = rules.valid_name(block.get("name", ""), f"messages.{index}")
                 calls.append(Call(name, block["input"], rules.field(block, "id", str)))
             case "thinking":
                 if block.get("signature") != _signature(block.get("thinking", "")):
@@ -125,7 +125,7 @@ def _said(blocks: list[Any], index: int) -> Message:
     return Message("assistant", text, tuple(calls))
 
 
-def _asked(blocks: list[Any], index: int) -> Iterator[Message]:
+def _user_messages(blocks: list[Any], index: int) -> Iterator[Message]:
     for block in blocks:
         match block.get("type"):
             case "text":
@@ -148,23 +148,23 @@ def _blocks(content: Any) -> list[Any]:
 
 
 def _tool(item: Any) -> Tool:
-    name = rules.named(rules.field(item, "name", str), "tools")
+    name = rules.valid_name(rules.field(item, "name", str), "tools")
     parameters = rules.field(item, "input_schema", dict)
     if parameters.get("type") != "object":
         raise RefusedError(f"tools: input_schema.type of {name!r} must be 'object'")
     strict = bool(item.get("strict"))
     if strict:
-        rules.closed(parameters, f"tools.{name}.input_schema", all_required=False)
-        rules.enforceable(parameters, f"tools.{name}.input_schema")
+        rules.check_closed(parameters, f"tools.{name}.input_schema", all_required=False)
+        rules.check_enforceable(parameters, f"tools.{name}.input_schema")
     return Tool(name, item.get("description", ""), parameters, strict)
 
 
-def _schema(wanted: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
-    if wanted.get("type") != "json_schema":
+def _schema(output_format: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
+    if output_format.get("type") != "json_schema":
         return "", None
-    schema: dict[str, Any] = rules.field(wanted, "schema", dict)
-    rules.closed(schema, "output_config.format.schema", all_required=False)
-    rules.enforceable(schema, "output_config.format.schema")
+    schema: dict[str, Any] = rules.field(output_format, "schema", dict)
+    rules.check_closed(schema, "output_config.format.schema", all_required=False)
+    rules.check_enforceable(schema, "output_config.format.schema")
     return str(schema.get("title", "")), schema
 
 

@@ -32,7 +32,7 @@ _IMPLIED: Final = (
     ("number", (*_BOUNDS, "multipleOf")),
 )
 # Anthropic's SDK moves what the service cannot enforce to the end of the description, in braces; a model reads it.
-_TOLD: Final = re.compile(r"(?:\A|\n\n)\{(.*)\}\Z")
+_LIMITS: Final = re.compile(r"(?:\A|\n\n)\{(.*)\}\Z")
 _WORD: Final = re.compile(r"(\w+): (.*?)(?=, \w+: |\Z)")
 _TEXTS: Final = ("pattern", "format")
 _NUMBERS: Final = (*_BOUNDS, "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "minProperties")
@@ -106,7 +106,7 @@ class _Maker:
         for part in schema.get("allOf", ()):
             other, trail = self._flat(part, trail)
             flat = _merged(flat, other)
-        return {**_told(flat.get("description", "")), **flat}, trail
+        return {**_described_limits(flat.get("description", "")), **flat}, trail
 
     def _target(self, ref: str) -> Any:
         part = self._root
@@ -115,12 +115,12 @@ class _Maker:
         return part
 
     def _either(self, flat: dict[str, Any], word: str, trail: Trail) -> Any:
-        rest = {key: flat[key] for key in flat if key != word}
+        base_schema = {key: flat[key] for key in flat if key != word}
         problems = []
         for branch in flat[word]:
             try:
                 option, further = self._flat(branch, trail)
-                value = self.make(_merged(rest, option), further)
+                value = self.make(_merged(base_schema, option), further)
                 return self._first_valid(flat, [value])
             except ImpossibleError as problem:
                 problems.append(str(problem))
@@ -135,27 +135,30 @@ class _Maker:
         raise ImpossibleError(f"no value was found for {json.dumps(flat)}")
 
     def _object(self, flat: dict[str, Any], trail: Trail) -> dict[str, Any]:
-        known, required = flat.get("properties", {}), flat.get("required", ())
-        names = [*(name for name in known if name in required), *(name for name in required if name not in known)]
-        spare = [name for name in known if name not in required]
+        properties, required = flat.get("properties", {}), flat.get("required", ())
+        names = [
+            *(name for name in properties if name in required),
+            *(name for name in required if name not in properties),
+        ]
+        spare = [name for name in properties if name not in required]
         names += spare[: max(0, flat.get("minProperties", 0) - len(names))]
-        return {name: self.make(known.get(name, flat.get("additionalProperties", True)), trail) for name in names}
+        return {name: self.make(properties.get(name, flat.get("additionalProperties", True)), trail) for name in names}
 
     def _array(self, flat: dict[str, Any], trail: Trail) -> list[Any]:
-        first, rest = flat.get("prefixItems", []), flat.get("items", True)
-        schemas = [first[index] if index < len(first) else rest for index in range(flat.get("minItems", 0))]
-        made: list[Any] = []
+        first, item_schema = flat.get("prefixItems", []), flat.get("items", True)
+        schemas = [first[index] if index < len(first) else item_schema for index in range(flat.get("minItems", 0))]
+        items: list[Any] = []
         for schema in schemas:
             value = self.make(schema, trail)
-            made.append(self._other(schema, value, made, trail) if flat.get("uniqueItems") else value)
-        return made
+            items.append(self._other(schema, value, items, trail) if flat.get("uniqueItems") else value)
+        return items
 
-    def _other(self, schema: Any, value: Any, taken: list[Any], trail: Trail) -> Any:
+    def _other(self, schema: Any, value: Any, others: list[Any], trail: Trail) -> Any:
         """Return a value that is not taken: the next choice, the next number, a longer text."""
         flat, _ = self._flat(schema, trail)
-        grown = (value + "a" * len(taken) if isinstance(value, str) else (value or 0) + len(taken),)
+        grown = (value + "a" * len(others) if isinstance(value, str) else (value or 0) + len(others),)
         options = flat.get("enum") or ((False, True) if value is False else grown)
-        return next((option for option in (value, *options) if option not in taken), value)
+        return next((option for option in (value, *options) if option not in others), value)
 
     def _string(self, flat: dict[str, Any]) -> Any:
         if "pattern" in flat:
@@ -178,10 +181,10 @@ def _matching(schema: str) -> str:
         raise ImpossibleError(f"no text was found for {schema}") from None
 
 
-def _told(description: str) -> dict[str, Any]:
+def _described_limits(description: str) -> dict[str, Any]:
     """Return what the end of a description, as Anthropic's SDK writes it, requires of the value."""
-    told = _TOLD.search(description)
-    words = dict(_WORD.findall(told.group(1))) if told else {}
+    match = _LIMITS.search(description)
+    words = dict(_WORD.findall(match.group(1))) if match else {}
     texts = {word: words[word] for word in _TEXTS if word in words}
     numbers = {word: json.loads(words[word]) for word in _NUMBERS if word in words}
     distinct = {"uniqueItems": True} if words.get("uniqueItems") == "True" else {}

@@ -44,7 +44,7 @@ class Log:
             self._peak = max(self._peak, self._in_flight)
         return request
 
-    def left(self) -> None:
+    def ended(self) -> None:
         """One of the requests in flight is no longer."""
         with self._lock:
             self._in_flight -= 1

@@ -26,9 +26,9 @@ def read(body: Any, headers: dict[str, str]) -> Content:
     messages = tuple(_message(item) for item in rules.field(body, "messages", list))
     if body.get("stream"):
         raise RefusedError("stream: the loopback server does not stream; ask without it")
-    rules.answered(messages)
+    rules.check_answered(messages)
     tools = tuple(_tool(item) for item in body.get("tools") or ())
-    rules.distinct(tools)
+    rules.check_distinct(tools)
     name, schema = _schema(body.get("response_format") or {})
     return Content(model, messages, tools, name, schema)
 
@@ -101,27 +101,27 @@ def _call(item: Any) -> Call:
         arguments = json.loads(raw)
     except ValueError:
         arguments = raw
-    return Call(rules.named(function.get("name", ""), "tool_calls"), arguments, rules.field(item, "id", str))
+    return Call(rules.valid_name(function.get("name", ""), "tool_calls"), arguments, rules.field(item, "id", str))
 
 
 def _tool(item: Any) -> Tool:
     function = rules.field(item, "function", dict)
-    name = rules.named(rules.field(function, "name", str), "tools")
+    name = rules.valid_name(rules.field(function, "name", str), "tools")
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
     strict = bool(function.get("strict"))
     if strict:
-        rules.closed(parameters, f"Invalid schema for function {name!r}", all_required=True)
+        rules.check_closed(parameters, f"Invalid schema for function {name!r}", all_required=True)
     return Tool(name, function.get("description", ""), parameters, strict)
 
 
-def _schema(wanted: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
-    if wanted.get("type") != "json_schema":
+def _schema(response_format: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
+    if response_format.get("type") != "json_schema":
         return "", None
-    described = rules.field(wanted, "json_schema", dict)
-    name = rules.named(rules.field(described, "name", str), "response_format")
+    described = rules.field(response_format, "json_schema", dict)
+    name = rules.valid_name(rules.field(described, "name", str), "response_format")
     schema: dict[str, Any] = rules.field(described, "schema", dict)
     if described.get("strict"):
-        rules.closed(schema, f"Invalid schema for response_format {name!r}", all_required=True)
+        rules.check_closed(schema, f"Invalid schema for response_format {name!r}", all_required=True)
     return name, schema
 
 

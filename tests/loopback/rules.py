@@ -21,14 +21,14 @@ def field(body: Any, name: str, kind: type) -> Any:
     return value
 
 
-def named(name: str, where: str) -> str:
+def valid_name(name: str, where: str) -> str:
     """Return a name that both providers accept."""
     if not _NAME.fullmatch(name):
         raise RefusedError(f"{where}: {name!r} does not match ^[a-zA-Z0-9_-]{{1,64}}$")
     return name
 
 
-def distinct(tools: Sequence[Tool]) -> None:
+def check_distinct(tools: Sequence[Tool]) -> None:
     """Tool names must differ."""
     names = [tool.name for tool in tools]
     for name in names:
@@ -36,7 +36,7 @@ def distinct(tools: Sequence[Tool]) -> None:
             raise RefusedError(f"tools: the name {name!r} is not unique")
 
 
-def answered(messages: Sequence[Message]) -> None:
+def check_answered(messages: Sequence[Message]) -> None:
     """Each tool call must be answered, once, right after the turn that made it; nothing else may be."""
     waiting: list[str] = []
     for index, message in enumerate(messages):
@@ -53,7 +53,7 @@ def answered(messages: Sequence[Message]) -> None:
         raise RefusedError(f"messages: the calls {waiting} have no result immediately after them")
 
 
-def closed(schema: Any, where: str, *, all_required: bool) -> None:
+def check_closed(schema: Any, where: str, *, all_required: bool) -> None:
     """Every object must forbid unknown keys and, for OpenAI's strict mode, require each known one."""
     for place, part in _parts(schema, ()):
         if "object" not in part.get("type", ()) and "properties" not in part:
@@ -67,7 +67,7 @@ def closed(schema: Any, where: str, *, all_required: bool) -> None:
             )
 
 
-def enforceable(schema: Any, where: str) -> None:
+def check_enforceable(schema: Any, where: str) -> None:
     """Anthropic refuses bounds that its decoder cannot enforce."""
     for place, part in _parts(schema, ()):
         for word in (*_NOT_ENFORCED, *_NOT_ENFORCED_EITHER):

@@ -41,7 +41,7 @@ def conforming(calls: int = 1) -> Script:
 
     def script(request: Request) -> Answer:
         if request.schema is not None:
-            return Reply.of(_obeyed(request.schema, request))
+            return Reply.of(_conforming_value(request.schema, request))
         called = [call.name for message in request.messages for call in message.calls]
         fresh = [tool for tool in request.tools if tool.name not in called]
         if fresh and len(called) < calls:
@@ -51,7 +51,7 @@ def conforming(calls: int = 1) -> Script:
     return script
 
 
-def _obeyed(schema: dict[str, Any], request: Request) -> Any:
+def _conforming_value(schema: dict[str, Any], request: Request) -> Any:
     reply = smallest(schema)
     if request.role == "emulator" and reply.get("outcome") == {"observation": {}}:
         reply["outcome"] = {"observation": smallest(returns(request))}
@@ -60,13 +60,13 @@ def _obeyed(schema: dict[str, Any], request: Request) -> Any:
 
 def returns(request: Request) -> dict[str, Any]:
     """Return the JSON Schema of the return value that an emulator is asked for, as shown with the tool's first call."""
-    told = [_CALL.match(message.text) for message in request.messages if message.role == "user"]
-    calls = [call for call in told if call]
+    matches = [_CALL.match(message.text) for message in request.messages if message.role == "user"]
+    calls = [call for call in matches if call]
     if not calls:
         return {}
     first = next(call for call in calls if call["tool"] == calls[-1]["tool"])
-    found: dict[str, Any] = json.loads(first["returns"] or "{}")
-    return found
+    schema: dict[str, Any] = json.loads(first["returns"] or "{}")
+    return schema
 
 
 def by_role(*, agent: Script | None = None, emulator: Script | None = None, evaluator: Script | None = None) -> Script:
@@ -101,7 +101,7 @@ def together(count: int, script: Script) -> Script:
     arrived = 0
     complete = asyncio.Event()
 
-    async def held(request: Request) -> Answer:
+    async def wait_for_all(request: Request) -> Answer:
         nonlocal arrived
         arrived += 1
         if arrived >= count:
@@ -110,4 +110,4 @@ def together(count: int, script: Script) -> Script:
         answer = script(request)
         return answer if isinstance(answer, Reply | Fault) else await answer
 
-    return held
+    return wait_for_all

@@ -18,7 +18,7 @@ _COMPLETIONS: Final[dict[str, Provider]] = {"/v1/chat/completions": "openai", "/
 _MODELS: Final = "/v1/models"
 _IN_WORDS: Final = "conform to this JSON Schema:\n"  # how the project asks an endpoint that takes no schema
 
-Gone = Callable[[], Awaitable[Any]]
+WaitForDeparture = Callable[[], Awaitable[Any]]
 Pages = Mapping[str, Callable[[], tuple[int, str]]]
 """Texts that are served as they are, each with its status, by path."""
 
@@ -50,25 +50,30 @@ class Service:
         self._log = log
         self._pages = pages or {}
 
-    async def respond(self, incoming: Incoming, gone: Gone) -> Response | None:
-        """Return the response; None closes the connection without one. ``gone`` waits until the client has left."""
+    async def respond(self, incoming: Incoming, departure: WaitForDeparture) -> Response | None:
+        """Return the response; None closes the connection without one. ``departure`` waits until the client has left."""
         if incoming.path == "/__log":
             return Response(200, self._log.as_json())
         if page := self._pages.get(incoming.path):
             status, text = page()
             return Response(status, text)
-        request, refusal = self._arrived(incoming)
+        request, refusal = self._log_request(incoming)
         try:
-            answer = self._denied(incoming) or refusal or self._listed(request) or await self._asked(request, gone)
+            answer = (
+                self._key_fault(incoming)
+                or refusal
+                or self._model_answer(request)
+                or await self._scripted_answer(request, departure)
+            )
         finally:
             # Before the response is written: a client that has one answer may send its next request at once.
-            self._log.left()
+            self._log.ended()
         return _response(request, answer)
 
-    def _arrived(self, incoming: Incoming) -> tuple[Request, Fault | None]:
+    def _log_request(self, incoming: Incoming) -> tuple[Request, Fault | None]:
         """Log the request; return it, and why the provider would refuse to read it."""
-        spoken: Provider = "anthropic" if "anthropic-version" in incoming.headers else "openai"
-        provider = _COMPLETIONS.get(incoming.path, spoken)
+        default_provider: Provider = "anthropic" if "anthropic-version" in incoming.headers else "openai"
+        provider = _COMPLETIONS.get(incoming.path, default_provider)
         content, body, refusal = Content(), None, None
         try:
             body = json.loads(incoming.body) if incoming.body else None
@@ -93,34 +98,34 @@ class Service:
 
         return self._log.arrived(numbered), refusal
 
-    def _denied(self, incoming: Incoming) -> Fault | None:
-        given = incoming.headers.get("authorization", "").removeprefix("Bearer ")
-        if self._key is None or given == self._key:
+    def _key_fault(self, incoming: Incoming) -> Fault | None:
+        key = incoming.headers.get("authorization", "").removeprefix("Bearer ")
+        if self._key is None or key == self._key:
             return None
         return Fault(status=401, message="The API key is not the one that this server was given.")
 
-    def _listed(self, request: Request) -> Answer | None:
+    def _model_answer(self, request: Request) -> Answer | None:
         """Answer for the model endpoints, and for paths that do not exist."""
-        known = self._models if self._models is not None else ["loopback"]
+        models = self._models if self._models is not None else ["loopback"]
         wire = _WIRES[request.provider]
         if request.path == _MODELS:
-            return Reply(raw=wire.models(known))
+            return Reply(raw=wire.models(models))
         listed = request.path.startswith(f"{_MODELS}/")
         name = request.path.removeprefix(f"{_MODELS}/") if listed else request.model
         if not listed and (request.method, request.path in _COMPLETIONS) != ("POST", True):
             return Fault(status=404, message=f"Unknown request URL: {request.method} {request.path}")
         if self._models is not None and name not in self._models:
-            return Fault(status=404, message=f"The model {name!r} does not exist; known: {', '.join(known)}")
+            return Fault(status=404, message=f"The model {name!r} does not exist; known: {', '.join(models)}")
         return Reply(raw=wire.model(name)) if listed else None
 
-    async def _asked(self, request: Request, gone: Gone) -> Answer:
+    async def _scripted_answer(self, request: Request, departure: WaitForDeparture) -> Answer:
         """Return the script's answer. The script may take as long as the client waits."""
         try:
             answer = self._script(request)
             if isinstance(answer, Awaitable):
-                answer = await _unless(gone(), answer)
+                answer = await _answer_unless_departed(departure(), answer)
             if isinstance(answer, Fault) and answer.kind == "stall":
-                await gone()
+                await departure()
         except Exception as error:  # a script is a test's own code: whatever it raises must end in that test's report
             self._log.failed(f"{type(error).__name__} at request {request.number}: {error}")
             return Fault(status=400, message=f"The script failed: {error}")
@@ -129,18 +134,18 @@ class Service:
 
 def _with_words(content: Content) -> Content:
     """Return the content for the schema that a message contains as text if the request has no schema of its own."""
-    asked = next((message.text for message in content.messages if _IN_WORDS in message.text), None)
-    if content.schema is not None or asked is None:
+    schema_message = next((message.text for message in content.messages if _IN_WORDS in message.text), None)
+    if content.schema is not None or schema_message is None:
         return content
     try:
-        schema, _ = json.JSONDecoder().raw_decode(asked.rpartition(_IN_WORDS)[2])
+        schema, _ = json.JSONDecoder().raw_decode(schema_message.rpartition(_IN_WORDS)[2])
     except ValueError:
         return content
     return dataclasses.replace(content, schema=schema, schema_name=str(schema.get("title", "")))
 
 
-async def _unless(gone: Awaitable[Any], wanted: Awaitable[Answer]) -> Answer:
-    tasks = asyncio.ensure_future(gone), asyncio.ensure_future(wanted)
+async def _answer_unless_departed(departure: Awaitable[Any], answer: Awaitable[Answer]) -> Answer:
+    tasks = asyncio.ensure_future(departure), asyncio.ensure_future(answer)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return tasks[1].result() if tasks[1].done() else Fault("drop")

@@ -83,10 +83,10 @@ _TREE = {
     ],
 )
 def test_the_smallest_instance_is_valid(schema: Any, value: Any) -> None:
-    made = smallest(schema)
-    assert made == value
-    assert type(made) is type(value)
-    assert schema is True or violations(schema, made) == []
+    instance = smallest(schema)
+    assert instance == value
+    assert type(instance) is type(value)
+    assert schema is True or violations(schema, instance) == []
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,6 @@ def test_what_anthropics_sdk_moves_to_the_description_is_obeyed() -> None:
         },
         "required": ["score", "reason", "steps", "currency", "link", "changed"],
     }
-    sent = transform_schema(schema)
-    assert "minimum" not in sent["properties"]["score"]
-    assert violations(schema, smallest(sent)) == []
+    sent_schema = transform_schema(schema)
+    assert "minimum" not in sent_schema["properties"]["score"]
+    assert violations(schema, smallest(sent_schema)) == []

@@ -226,17 +226,17 @@ def check_conversation(request: Request, *, provider: str, model: str) -> None:
 
 def test_arguments_that_are_no_json_stay_text(loopback: Loopback) -> None:
     server = loopback()
-    ask_openai(server, [*USER, said_openai('{"to": '), {"role": "tool", "tool_call_id": "c", "content": "No."}])
+    ask_openai(server, [*USER, openai_call('{"to": '), {"role": "tool", "tool_call_id": "c", "content": "No."}])
     assert server.requests[0].messages[1].calls == (Call("Pay", '{"to": ', "c"),)
 
 
 def test_anthropics_turns_may_hold_several_messages(loopback: Loopback) -> None:
     server = loopback(replies([Reply("Fine.", usage=None)]))
     result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "Paid."}]}
-    said = [{"type": "text", "text": "Now."}, CALL]
+    assistant_blocks = [{"type": "text", "text": "Now."}, CALL]
     turns = [
         *USER,
-        {"role": "assistant", "content": said},
+        {"role": "assistant", "content": assistant_blocks},
         {"role": "user", "content": [result, {"type": "text", "text": "And?"}]},
         {"role": "system", "content": "Be brief."},
     ]
@@ -316,7 +316,7 @@ def test_a_schema_without_a_name_has_no_role() -> None:
     nameless = {key: value for key, value in SCHEMA.items() if key != "title"}
     server = LoopbackServer(by_role())
     with pytest.raises(ScriptError, match="give the schema a title"), server:
-        refused(ask_anthropic, server, output_config=anthropic_format(nameless))
+        expect_bad_request(ask_anthropic, server, output_config=anthropic_format(nameless))
     assert server.requests[0].role == "unknown"
 
 
@@ -340,10 +340,12 @@ def test_a_schema_may_be_asked_for_in_words(loopback: Loopback) -> None:
 def test_a_script_that_runs_out_fails_its_test(ask: Callable[..., Any]) -> None:
     server = LoopbackServer(replies([]))
     with pytest.raises(ScriptError, match="LookupError at request 1"), server:
-        refused(ask, server, match="ran out of replies at request 1")
+        expect_bad_request(ask, server, match="ran out of replies at request 1")
 
 
-def refused(ask: Callable[..., Any], server: LoopbackServer, *, match: str = "failed", **options: Any) -> None:
+def expect_bad_request(
+    ask: Callable[..., Any], server: LoopbackServer, *, match: str = "failed", **options: Any
+) -> None:
     with pytest.raises((openai.BadRequestError, anthropic.BadRequestError), match=match):
         ask(server, **options)
 
@@ -427,11 +429,11 @@ def test_what_hangs_ends_when_the_server_stops(ask: Callable[..., Any], sdk: Any
         loop = asyncio.get_running_loop()
         script = hold()
 
-        def told(request: Request) -> Any:
+        def scripted_answer(request: Request) -> Any:
             loop.call_soon_threadsafe(arrived.set)
             return script(request)
 
-        with LoopbackServer(told) as server:
+        with LoopbackServer(scripted_answer) as server:
             waiting = asyncio.create_task(asyncio.to_thread(ask, server))
             await arrived.wait()
         with pytest.raises(sdk.APIConnectionError):
@@ -452,7 +454,7 @@ def test_another_key_or_model_is_refused(loopback: Loopback, ask: Callable[..., 
         assert ask(server, key="right").content[0].text == "Done."
 
 
-def said_openai(arguments: Any) -> dict[str, Any]:
+def openai_call(arguments: Any) -> dict[str, Any]:
     call = {"id": "c", "type": "function", "function": {"name": "Pay", "arguments": arguments}}
     return {"role": "assistant", "content": None, "tool_calls": [call]}
 
@@ -465,8 +467,8 @@ def said_openai(arguments: Any) -> dict[str, Any]:
         ({"messages": [{"role": "assistant"}]}, "needs content"),
         ({"messages": [{"role": "user", "content": 7}]}, "content must be a string or a list of parts, not 7"),
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]}, "text: a non-empty str"),
-        ({"messages": [said_openai({"to": "x"})]}, "arguments must be a string"),
-        ({"messages": [said_openai("{}"), *USER]}, r"\['c'\] have no result"),
+        ({"messages": [openai_call({"to": "x"})]}, "arguments must be a string"),
+        ({"messages": [openai_call("{}"), *USER]}, r"\['c'\] have no result"),
         ({"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]}, "no call 'c' in the turn before"),
         ({"stream": True}, "does not stream"),
         ({"tools": [OPENAI_TOOLS[0]] * 2}, "'Pay' is not unique"),
@@ -484,12 +486,12 @@ def test_openais_rules_hold(loopback: Loopback, options: dict[str, Any], problem
     assert len(server.requests) == 1
 
 
-def said_anthropic(block: dict[str, Any]) -> list[Any]:
+def anthropic_turn(block: dict[str, Any]) -> list[Any]:
     return [*USER, {"role": "assistant", "content": [block]}]
 
 
 CALL = {"type": "tool_use", "id": "t", "name": "Pay", "input": {}}
-CALLED = said_anthropic(CALL)
+CALLED = anthropic_turn(CALL)
 
 
 @pytest.mark.parametrize(
@@ -499,8 +501,8 @@ CALLED = said_anthropic(CALL)
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]}, "text: a non-empty str"),
         ({"messages": [*CALLED, *USER]}, r"\['t'\] have no result"),
         ({"messages": CALLED}, r"\['t'\] have no result"),
-        ({"messages": said_anthropic({**CALL, "input": "x"})}, "tool_use.input must be an object, not 'x'"),
-        ({"messages": said_anthropic({"type": "image"})}, "a block of type 'image' may not stand here"),
+        ({"messages": anthropic_turn({**CALL, "input": "x"})}, "tool_use.input must be an object, not 'x'"),
+        ({"messages": anthropic_turn({"type": "image"})}, "a block of type 'image' may not stand here"),
         ({"messages": [{"role": "user", "content": [{"type": "thinking"}]}]}, "a block of type 'thinking' may not"),
         ({"messages": [{"role": "user", "content": {"type": "text"}}]}, "a string or a list of blocks is required"),
         ({"extra_body": {"stream": True}}, "does not stream"),
@@ -533,7 +535,11 @@ def test_an_old_version_of_anthropics_api_takes_a_temperature(loopback: Loopback
 def test_openai_lists_the_models(loopback: Loopback) -> None:
     async def ask(client: openai.AsyncOpenAI) -> Any:
         names = [model.id async for model in client.models.list()]
-        return names, (await client.models.retrieve("org/small")).id, await missing(client, openai.NotFoundError)
+        return (
+            names,
+            (await client.models.retrieve("org/small")).id,
+            await absent_model_is_not_found(client, openai.NotFoundError),
+        )
 
     server = loopback(models=["gpt-x", "org/small"])
     assert with_openai(server, ask) == (["gpt-x", "org/small"], "org/small", True)
@@ -543,12 +549,16 @@ def test_openai_lists_the_models(loopback: Loopback) -> None:
 def test_anthropic_lists_the_models(loopback: Loopback) -> None:
     async def ask(client: anthropic.AsyncAnthropic) -> Any:
         names = [model.id async for model in client.models.list()]
-        return names, (await client.models.retrieve("claude-x")).id, await missing(client, anthropic.NotFoundError)
+        return (
+            names,
+            (await client.models.retrieve("claude-x")).id,
+            await absent_model_is_not_found(client, anthropic.NotFoundError),
+        )
 
     assert with_anthropic(loopback(models=["claude-x"]), ask) == (["claude-x"], "claude-x", True)
 
 
-async def missing(client: Any, error: type[Exception]) -> bool:
+async def absent_model_is_not_found(client: Any, error: type[Exception]) -> bool:
     with pytest.raises(error, match="'absent' does not exist"):
         await client.models.retrieve("absent")
     return True
@@ -591,26 +601,26 @@ def test_one_after_the_other_never_overlaps(loopback: Loopback) -> None:
 
 
 def test_a_client_that_leaves_frees_its_place() -> None:
-    left = threading.Event()
+    client_left = threading.Event()
 
     async def main() -> None:
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
 
-        async def held() -> Reply:
+        async def never_answers() -> Reply:
             loop.call_soon_threadsafe(arrived.set)
             try:
                 await asyncio.Event().wait()
             finally:
-                left.set()
+                client_left.set()
             raise AssertionError("nobody sets this event")
 
         turn: Any = USER
-        with LoopbackServer(lambda request: held() if request.number == 1 else Reply("Next.")) as server:
+        with LoopbackServer(lambda request: never_answers() if request.number == 1 else Reply("Next.")) as server:
             async with openai.AsyncOpenAI(api_key="sk", base_url=f"{server.url}/v1", max_retries=0) as client:
                 first = asyncio.create_task(client.chat.completions.create(model="gpt-x", messages=turn))
                 await arrived.wait()
                 first.cancel()
-                assert await asyncio.to_thread(left.wait, 30)
+                assert await asyncio.to_thread(client_left.wait, 30)
                 second = await client.chat.completions.create(model="gpt-x", messages=turn)
         assert (second.choices[0].message.content, server.peak) == ("Next.", 1)
 
@@ -654,8 +664,8 @@ def test_a_client_may_leave_within_its_request(loopback: Loopback) -> None:
 
 
 def test_a_port_that_is_taken_is_said(loopback: Loopback) -> None:
-    taken = loopback().port
-    with pytest.raises(OSError, match=re.escape(str(taken))), LoopbackServer(port=taken):
+    used_port = loopback().port
+    with pytest.raises(OSError, match=re.escape(str(used_port))), LoopbackServer(port=used_port):
         pytest.fail("it must not start")
 
 

@@ -91,7 +91,7 @@ def test_records_are_linked_if_the_disk_supports_links(tmp_path: Path, finished:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 class TestARunThatSeveralSessionsHave:
-    def kept(self, tmp_path: Path, order: tuple[int, int], *sessions: Path) -> tuple[Run, tuple[str, ...]]:
+    def merged_run(self, tmp_path: Path, order: tuple[int, int], *sessions: Path) -> tuple[Run, tuple[str, ...]]:
         merged = merge_sessions([sessions[index] for index in order], tmp_path / "whole")
         (run,) = RunStore(tmp_path / "whole")
         return run, merged.notes
@@ -101,19 +101,19 @@ class TestARunThatSeveralSessionsHave:
     ) -> None:
         broken = changed(finished, outcome="broken", started=50.0)
         first, second = session(tmp_path, "1", {"item": broken}), session(tmp_path, "2", {"item": finished})
-        assert self.kept(tmp_path, order, first, second) == (finished, ())
+        assert self.merged_run(tmp_path, order, first, second) == (finished, ())
 
     def test_equal_records_are_no_conflict(self, tmp_path: Path, finished: Run, order: tuple[int, int]) -> None:
         resumed = changed(finished, source="resumed", resumed_from="1")
         first, second = session(tmp_path, "1", {"item": finished}), session(tmp_path, "2", {"item": resumed})
-        assert self.kept(tmp_path, order, first, second)[1] == ()
+        assert self.merged_run(tmp_path, order, first, second)[1] == ()
 
     def test_a_session_that_resumed_another_replaces_its_records(
         self, tmp_path: Path, finished: Run, order: tuple[int, int]
     ) -> None:
         first = session(tmp_path, "1", {"item": changed(finished, outcome="inconclusive")})
         second = session(tmp_path, "2", {"item": changed(finished, started=200.0)}, resumed=("1",))
-        run, notes = self.kept(tmp_path, order, first, second)
+        run, notes = self.merged_run(tmp_path, order, first, second)
         assert (run.started, notes) == (200.0, ())
 
     def test_of_two_results_the_earlier_one_counts_and_a_note_says_so(
@@ -121,7 +121,7 @@ class TestARunThatSeveralSessionsHave:
     ) -> None:
         other = changed(finished, outcome="failed", started=200.0, answer="Paid.")
         first, second = session(tmp_path, "1", {"item": finished}), session(tmp_path, "2", {"item": other})
-        run, notes = self.kept(tmp_path, order, first, second)
+        run, notes = self.merged_run(tmp_path, order, first, second)
         name = RunStore(first).path(finished, "item").name
         assert run == finished
         assert notes == (f"{name}: run more than once: passed in {first}, which is kept, and failed in {second}",)
@@ -249,9 +249,9 @@ class TestTheCommand:
         gates = {"gate": ["failure_incidence <= 0.1"]}
         for shard in (1, 2):
             session(tmp_path / "all", str(shard), {f"item {shard}": finished}, shard, settings=gates)
-        done = self.run("merge", tmp_path / "all", "--into", tmp_path / "whole")
-        assert done.exit_code == 0
-        head, line, *_, last = done.output.splitlines()
+        result = self.run("merge", tmp_path / "all", "--into", tmp_path / "whole")
+        assert result.exit_code == 0
+        head, line, *_, last = result.output.splitlines()
         assert head.startswith("agent")
         assert line.startswith("careful  2  ")
         assert last == f"{tmp_path / 'whole'}: 2 runs of 2 sessions of 2 shards"

@@ -63,9 +63,9 @@ def using(model: RemoteModel, work: Callable[[Any], Any]) -> Any:
     return asyncio.run(run())
 
 
-def complete(model: RemoteModel, messages: tuple[Message, ...] = QUESTION, **asked: Any) -> Reply:
+def complete(model: RemoteModel, messages: tuple[Message, ...] = QUESTION, **parameters: Any) -> Reply:
     """Return one reply of a model, and close it."""
-    reply = using(model, lambda m: m.complete(ModelRequest(messages, **asked)))
+    reply = using(model, lambda m: m.complete(ModelRequest(messages, **parameters)))
     assert isinstance(reply, Reply)
     return reply
 
@@ -101,11 +101,11 @@ def raw() -> RawServer:
                 self._answer()
 
             def _answer(self) -> None:
-                sent = self.headers.get("authorization", "")
-                state.authorizations.append(sent)
+                authorization = self.headers.get("authorization", "")
+                state.authorizations.append(authorization)
                 missing: Answer = (404, {}, "no such route")
                 status, headers, text = state.answers.get(self.path.partition("?")[0], missing)
-                body = text.replace("{authorization}", sent).encode()
+                body = text.replace("{authorization}", authorization).encode()
                 self.send_response(status)
                 for name, value in {"content-type": "application/json", **headers}.items():
                     self.send_header(name, value)

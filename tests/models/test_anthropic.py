@@ -73,12 +73,12 @@ def test_turns_of_other_models_become_blocks(loopback: Loopback) -> None:
         Message(role="user", content="Say something."),
     )
     complete(opened("anthropic", server.url), (*QUESTION, *turns))
-    sent = server.requests[0].messages
-    assert [(call.name, call.arguments) for call in sent[2].calls] == [
+    messages = server.requests[0].messages
+    assert [(call.name, call.arguments) for call in messages[2].calls] == [
         ("Bank_Pay", {"arguments": "[1"}),
         ("Bank_Pay", {"x": 1}),
     ]
-    assert [message.text for message in sent[2:]] == ["", "no", "yes", "(empty)", "Say something."]
+    assert [message.text for message in messages[2:]] == ["", "no", "yes", "(empty)", "Say something."]
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_unreported_usage_is_unknown(loopback: Loopback) -> None:
 def test_a_closed_schema_is_sent_as_far_as_the_decoder_supports_it(loopback: Loopback) -> None:
     server = loopback()
     reply = complete(opened("anthropic", server.url), schema=VERDICT)
-    sent = server.requests[0].schema
-    assert sent is not None
-    assert sent["title"] == "verdict"
-    assert "maximum: 3" in sent["properties"]["score"]["description"]
+    sent_schema = server.requests[0].schema
+    assert sent_schema is not None
+    assert sent_schema["title"] == "verdict"
+    assert "maximum: 3" in sent_schema["properties"]["score"]["description"]
     assert VERDICT.schema_["properties"]["score"] == {"type": "integer", "minimum": 0, "maximum": 3}
     assert reply.text == '{"score": 0, "reason": ""}'
 

@@ -46,9 +46,9 @@ def failure(model: Any) -> ModelError:
 
 
 def closed_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
+    with socket.socket() as bound_socket:
+        bound_socket.bind(("127.0.0.1", 0))
+        port: int = bound_socket.getsockname()[1]
     return port
 
 
@@ -142,13 +142,13 @@ def test_a_malformed_reply_is_an_error_that_names_the_problem(raw: RawServer, pr
     call = {"id": 7, "type": "tool_use", "name": "Pay", "input": {}, "function": {"name": "Pay", "arguments": "{}"}}
     body = json.dumps({"content": [call], "choices": [{"message": {"tool_calls": [call]}}]})
     with raw({ROUTES[provider]: (200, {}, body)}) as server:
-        said = str(failure(opened(provider, server.url)))
-    assert "answered with '(id: Input should be a valid string) {" in said
-    assert said.endswith("instead of a reply")
+        message = str(failure(opened(provider, server.url)))
+    assert "answered with '(id: Input should be a valid string) {" in message
+    assert message.endswith("instead of a reply")
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ('{"error": "plain"}', "plain"),
         ('{"detail": [{"loc": ["body", "x"], "msg": "bad"}]}', '[{"loc": ["body", "x"], "msg": "bad"}]'),
@@ -157,9 +157,9 @@ def test_a_malformed_reply_is_an_error_that_names_the_problem(raw: RawServer, pr
         ("<h1>Sorry</h1>\n<p>down</p>", "<h1>Sorry</h1> <p>down</p>"),
     ],
 )
-def test_error_bodies_in_many_formats(raw: RawServer, body: str, said: str) -> None:
+def test_error_bodies_in_many_formats(raw: RawServer, body: str, message: str) -> None:
     with raw({ROUTES["openai"]: (418, {}, body)}) as server:
-        assert str(failure(opened("openai", server.url))).endswith(f"answered 418: {said}")
+        assert str(failure(opened("openai", server.url))).endswith(f"answered 418: {message}")
 
 
 @each_provider
@@ -183,9 +183,9 @@ def test_a_key_written_with_escapes_is_redacted_too(raw: RawServer, provider: st
     environ = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY"), "canary+key/0123456789")
     with raw({ROUTES[provider]: (200, {}, r'{"error": "bad key canary\u002Bkey\/0123456789"}')}) as server:
         base = server.url + ROUTES[provider].removesuffix("/chat/completions").removesuffix("/v1/messages")
-        said = str(failure(open_model(parse_spec(f"{provider}:m@{base}"), Parameters(), environ)))
-    assert "0123456789" not in said
-    assert "bad key [" in said
+        message = str(failure(open_model(parse_spec(f"{provider}:m@{base}"), Parameters(), environ)))
+    assert "0123456789" not in message
+    assert "bad key [" in message
 
 
 @each_provider
@@ -193,7 +193,7 @@ def test_a_key_written_with_escapes_is_redacted_too(raw: RawServer, provider: st
 def test_a_key_is_never_shown(raw: RawServer, provider: str, status: int) -> None:
     """The endpoint echoes the credential, as some gateways do; it must reach nothing that is kept or shown."""
     echo = '{"error": {"message": "who is {authorization}? And {authorization}!", "code": "{authorization}"}}'
-    shown: list[str] = []
+    texts: list[str] = []
 
     async def talk(model: Any) -> None:
         ledger = Ledger()
@@ -201,18 +201,18 @@ def test_a_key_is_never_shown(raw: RawServer, provider: str, status: int) -> Non
             await ask(model, "agent", ledger, QUESTION)
         error: BaseException | None = caught.value
         while error is not None:
-            shown.extend(
+            texts.extend(
                 ["".join(traceback.TracebackException.from_exception(error, capture_locals=True).format()), repr(error)]
             )
             error = error.__cause__ or error.__context__
-        shown.append(repr(model) + repr(model.identity) + repr(RetryingModel(model, LocalRateLimiter(1))))
-        shown.extend(call.model_dump_json() for call in ledger.model_calls)
-        shown.extend(message.model_dump_json() for message in ledger.messages)
+        texts.append(repr(model) + repr(model.identity) + repr(RetryingModel(model, LocalRateLimiter(1))))
+        texts.extend(call.model_dump_json() for call in ledger.model_calls)
+        texts.extend(message.model_dump_json() for message in ledger.messages)
 
     with raw({ROUTES[provider]: (status, {}, echo)}) as server:
         using(opened(provider, server.url), talk)
-        assert any("canary" in sent for sent in server.authorizations)  # it was sent
-    text = "\n".join(shown)
+        assert any("canary" in authorization for authorization in server.authorizations)  # it was sent
+    text = "\n".join(texts)
     assert OPENAI_KEY not in text
     assert ANTHROPIC_KEY not in text
     assert status in (200, 401) or "_API_KEY redacted]" in text
@@ -337,10 +337,10 @@ def test_preflight_names_an_unreachable_proxy(provider: str, monkeypatch: pytest
     monkeypatch.delenv("NO_PROXY", raising=False)
     with pytest.raises(UsageError) as caught:
         using(opened(provider, "http://models.internal"), preflight)
-    told = str(caught.value)
-    assert told.startswith(f"{provider}:loopback: http://models.internal")
-    assert "cannot be reached (" in told
-    assert told.endswith(
+    message = str(caught.value)
+    assert message.startswith(f"{provider}:loopback: http://models.internal")
+    assert "cannot be reached (" in message
+    assert message.endswith(
         f"the request went through the proxy {proxy}: check HTTP_PROXY, or add models.internal to NO_PROXY"
     )
 
@@ -363,8 +363,8 @@ def test_preflight_stops_at_a_proxy_that_requires_a_password(
         monkeypatch.setenv("HTTP_PROXY", server.url)
         with pytest.raises(UsageError) as caught:
             using(opened(provider, server.url), preflight)
-    told = f"the proxy {server.url} requires a user name and a password (407); put them into HTTP_PROXY"
-    assert str(caught.value) == f"{provider}:loopback: {told}"
+    explanation = f"the proxy {server.url} requires a user name and a password (407); put them into HTTP_PROXY"
+    assert str(caught.value) == f"{provider}:loopback: {explanation}"
 
 
 @each_provider

@@ -32,9 +32,9 @@ def test_a_plain_reply(loopback: Loopback) -> None:
     reply = complete(opened("openai", server.url, temperature=0.5, max_tokens=99), seed=3)
     assert (reply.text, reply.stop, reply.model, reply.request_id) == ("Done.", "stop", "m-1", "req_1")
     assert reply.usage == Usage(input=100, output=20, cached=60, cache_written=30, reasoning=5, calls=1)
-    sent = server.requests[0].body
-    assert (sent["temperature"], sent["seed"], sent["max_tokens"]) == (0.5, 3, 99)
-    assert sent["messages"] == [{"role": "system", "content": "Rules."}, {"role": "user", "content": "Pay Anna."}]
+    body = server.requests[0].body
+    assert (body["temperature"], body["seed"], body["max_tokens"]) == (0.5, 3, 99)
+    assert body["messages"] == [{"role": "system", "content": "Rules."}, {"role": "user", "content": "Pay Anna."}]
 
 
 def test_two_system_messages_are_sent_as_one(loopback: Loopback) -> None:
@@ -117,8 +117,8 @@ def test_a_schema_is_strict_only_if_strict_mode_accepts_it(
 ) -> None:
     server = loopback()
     complete(opened("openai", server.url), schema=schema)
-    sent = server.requests[0].body["response_format"]["json_schema"]
-    assert sent == {"name": schema.name, "schema": schema.schema_, "strict": strict}
+    json_schema = server.requests[0].body["response_format"]["json_schema"]
+    assert json_schema == {"name": schema.name, "schema": schema.schema_, "strict": strict}
 
 
 LOOSE = ToolSpec(name="Find", description="", parameters={"type": "object", "properties": {"q": {"type": "string"}}})
@@ -237,8 +237,8 @@ def test_a_model_named_like_a_parameter_keeps_all_parameters(loopback: Loopback)
 @pytest.mark.parametrize("status", [400, 404, 422])
 def test_a_refused_response_format_is_sent_in_words(loopback: Loopback, status: int) -> None:
     def script(request: Request) -> Any:
-        taken = "response_format" not in request.body
-        return Reply('{"score": 1}') if taken else Fault(status=status, message="no such feature")
+        accepts = "response_format" not in request.body
+        return Reply('{"score": 1}') if accepts else Fault(status=status, message="no such feature")
 
     server = loopback(script)
 

@@ -51,9 +51,9 @@ def test_a_transient_failure_is_retried(loopback: Loopback, caplog: pytest.LogCa
     caplog.set_level(logging.INFO, "pytest_toolemu.models.retrying")
     assert complete(time.patient(opened("openai", url))).text == "Done."
     assert time.slept == [0.25, 0.5]
-    told = [record.message for record in caplog.records if record.name == "pytest_toolemu.models.retrying"]
-    assert "answered 503" in told[0]
-    assert "attempt 2 in 0.2 s" in told[0]
+    log_messages = [record.message for record in caplog.records if record.name == "pytest_toolemu.models.retrying"]
+    assert "answered 503" in log_messages[0]
+    assert "attempt 2 in 0.2 s" in log_messages[0]
 
 
 def test_a_persistent_failure_ends_after_eight_attempts(loopback: Loopback) -> None:

@@ -64,12 +64,12 @@ def test_an_unsupported_version_is_named_with_the_supported_ones(
 def test_a_missing_package_is_named_with_the_command_that_installs_it(
     missing: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = metadata.version
+    installed_version = metadata.version
 
     def version(name: str) -> str:
         if name == missing:
             raise metadata.PackageNotFoundError(name)
-        return known(name)
+        return installed_version(name)
 
     monkeypatch.setattr(metadata, "version", version)
     with pytest.raises(UsageError) as caught:
@@ -107,7 +107,7 @@ def test_pytest_stops_with_one_sentence(alone: Project, installed: Path, estimat
 def test_commands_stop_with_one_sentence(desk: Desk, first: str, installed: Path, command: str) -> None:  # noqa: F811
     sessions = {"judge": [first], "calibrate": []}[command]
     claim(installed, "anthropic", "0.49.0")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pytest_toolemu.cli", command, *sessions, "--evaluator=claude-sonnet-5-5"],
         capture_output=True,
         text=True,
@@ -115,5 +115,5 @@ def test_commands_stop_with_one_sentence(desk: Desk, first: str, installed: Path
         cwd=desk.path,
         env={**os.environ, **KEYS},
     )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert refusal("anthropic", "0.49.0", "anthropic", "anthropic:claude-sonnet-5-5") in done.stderr
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
+    assert refusal("anthropic", "0.49.0", "anthropic", "anthropic:claude-sonnet-5-5") in result.stderr

@@ -115,7 +115,7 @@ def test_the_identity_has_the_effective_url(spec: str, environ: dict[str, str], 
 
 
 @pytest.mark.parametrize(
-    ("spec", "sent"),
+    ("spec", "parameters"),
     [
         ("gpt-4o", {"temperature": 0.0, "max_tokens": 50}),
         ("o3-mini", {"temperature": None, "max_tokens": 50}),
@@ -124,12 +124,12 @@ def test_the_identity_has_the_effective_url(spec: str, environ: dict[str, str], 
         ("claude-x", {"temperature": None, "max_tokens": 50}),
     ],
 )
-def test_the_identity_has_the_parameters_that_are_sent(spec: str, sent: dict[str, Any]) -> None:
+def test_the_identity_has_the_parameters_that_are_sent(spec: str, parameters: dict[str, Any]) -> None:
     spec = f"openai:{spec}" if spec.startswith("ft:") else spec
     environ = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
     identity = open_model(parse_spec(spec), Parameters(max_tokens=50), environ).identity
-    assert sent.items() <= identity.items()
-    assert set(identity) == {"provider", "name", "base_url", *sent}
+    assert parameters.items() <= identity.items()
+    assert set(identity) == {"provider", "name", "base_url", *parameters}
 
 
 def test_parsing_a_model_name_imports_no_sdk() -> None:
@@ -138,5 +138,5 @@ def test_parsing_a_model_name_imports_no_sdk() -> None:
         "import pytest_toolemu.models.structured_output, pytest_toolemu.models.retrying; "
         "print([name for name in ('openai', 'anthropic', 'httpx2') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

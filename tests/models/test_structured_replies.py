@@ -16,12 +16,12 @@ GOOD = {"score": 3, "reason": "Fine."}
 GOOD_TEXT = json.dumps(GOOD)
 
 
-def judged(server: LoopbackServer, ledger: Ledger | None = None, provider: str = "openai", **asked: Any) -> Any:
+def judged(server: LoopbackServer, ledger: Ledger | None = None, provider: str = "openai", **options: Any) -> Any:
     """Return the verdict that follows from the server's script."""
     ledger = Ledger() if ledger is None else ledger
-    asked = {"schema": VERDICT, "parse": lambda value: value, **asked}
+    options = {"schema": VERDICT, "parse": lambda value: value, **options}
     model = opened(provider, server.url)
-    return using(model, lambda m: ask_structured(m, "evaluator", ledger, QUESTION, **asked))
+    return using(model, lambda m: ask_structured(m, "evaluator", ledger, QUESTION, **options))
 
 
 def test_a_model_call_is_recorded(loopback: Loopback) -> None:
@@ -91,10 +91,10 @@ def test_an_invalid_reply_is_sent_back_with_its_problems(loopback: Loopback, tex
     value, met = judged(server, ledger)
     assert value == GOOD
     assert any(problem in line for line in met)
-    said = server.requests[1].messages
-    assert [message.role for message in said] == ["system", "user", "assistant", "user"]
-    assert said[2].text == text
-    assert all(f"- {line}" in said[3].text for line in met)
+    messages = server.requests[1].messages
+    assert [message.role for message in messages] == ["system", "user", "assistant", "user"]
+    assert messages[2].text == text
+    assert all(f"- {line}" in messages[3].text for line in met)
     assert len(ledger.model_calls) == 2
 
 

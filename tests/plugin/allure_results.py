@@ -15,8 +15,8 @@ class Results:
     folder: Path
 
     def all(self) -> list[dict[str, Any]]:
-        found = [json.loads(path.read_text("utf-8")) for path in self.folder.glob("*-result.json")]
-        return sorted(found, key=lambda result: (str(result["name"]), str(result["parameters"])))
+        results = [json.loads(path.read_text("utf-8")) for path in self.folder.glob("*-result.json")]
+        return sorted(results, key=lambda result: (str(result["name"]), str(result["parameters"])))
 
     def of(self, **parameters: str) -> dict[str, Any]:
         """Return the one result with these parameters or other fields."""

@@ -70,8 +70,8 @@ def report(project: Path) -> Path:
 
 def named(folder: Path, name: str) -> dict[str, Any]:
     """Return the one case of this name in a report's data."""
-    found = [json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")]
-    (chosen,) = [one for one in found if one["name"] == name]
+    contents = [json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")]
+    (chosen,) = [one for one in contents if one["name"] == name]
     return dict(chosen)
 
 

@@ -64,16 +64,16 @@ def test_every_report_names_the_calibration_in_use(alone: Project, judge: str) -
     (session,) = (alone.path / ".toolemu").glob("*/report.html")
     texts = [(session.parent / f"report.{name}").read_text(encoding="utf-8") for name in ("html", "md", "json")]
     assert all("calibrated: kappa 1.00 [" in text and "uncalibrated" not in text for text in texts)
-    found = json.loads(texts[-1])["calibrations"]
-    assert [one["kappa"]["value"] for name, one in found.items() if " safety #" in name] == [1.0]
+    calibrations = json.loads(texts[-1])["calibrations"]
+    assert [one["kappa"]["value"] for name, one in calibrations.items() if " safety #" in name] == [1.0]
 
     # Made again of the records, it knows the calibration by the session's settings, or by the option.
     later = alone.pytester.run("toolemu", "report", str(session.parent), "--format=md")
     assert later.ret == 0
     assert "calibrated: kappa 1.00 [" in (session.parent / "report.md").read_text(encoding="utf-8")
     (alone.path / "cal.json").rename(alone.path / "moved.json")
-    lost = alone.pytester.run("toolemu", "report", str(session.parent), "--format=md")
-    lost.stderr.fnmatch_lines(
+    result = alone.pytester.run("toolemu", "report", str(session.parent), "--format=md")
+    result.stderr.fnmatch_lines(
         ["note: *cal.json does not exist, so its judges show as uncalibrated; name it with --calibration"]
     )
     assert "(uncalibrated; see 'toolemu calibrate')" in (session.parent / "report.md").read_text(encoding="utf-8")
@@ -153,7 +153,8 @@ def test_two_files_must_not_calibrate_the_same_judge_differently(alone: Project,
     update_calibration_file(tmp_path / "same.json", calibrations)
     assert read_calibrations([alone.path / "cal.json", tmp_path / "same.json"]) == calibrations
     update_calibration_file(
-        tmp_path / "other.json", {name: found.model_copy(update={"judged": 1}) for name, found in calibrations.items()}
+        tmp_path / "other.json",
+        {name: calibration.model_copy(update={"judged": 1}) for name, calibration in calibrations.items()},
     )
     with pytest.raises(
         UsageError, match=r"other.json: judged openai:.* has another calibration in .*cal.json; name only one"

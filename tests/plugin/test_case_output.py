@@ -70,9 +70,9 @@ def test_output_is_shown_with_its_own_case_and_nowhere_else(crowd: Project, mode
 
 def test_without_capturing_whole_lines_are_shown_at_once_without_secrets(crowd: Project) -> None:
     result = run(crowd, "-s", "-p", "no:xdist")
-    shown = [*result.outlines, *result.errlines]
-    assert len([line for line in shown if re.search(r"text of P\d \[CANARY_TOKEN redacted\]$", line)]) == 4 * len(NAMES)
-    assert not [line for line in shown if "Captured std" in line or SECRET in line]
+    lines = [*result.outlines, *result.errlines]
+    assert len([line for line in lines if re.search(r"text of P\d \[CANARY_TOKEN redacted\]$", line)]) == 4 * len(NAMES)
+    assert not [line for line in lines if "Captured std" in line or SECRET in line]
 
 
 def test_output_in_workers_is_collected_even_without_capturing(crowd: Project) -> None:
@@ -83,11 +83,11 @@ def test_output_in_workers_is_collected_even_without_capturing(crowd: Project) -
 
 
 def test_with_tee_output_is_shown_at_once_and_with_its_case(crowd: Project) -> None:
-    shown = run(crowd, "--capture=tee-sys", "-p", "no:xdist").stdout.str()
+    output = run(crowd, "--capture=tee-sys", "-p", "no:xdist").stdout.str()
     for name in NAMES:
-        assert shown.count(f"thread of {name.title()}\n") == 2
-        assert shown.partition(f"_ {name}[agents:agent] _")[2].partition("_ p")[0].count("thread of") == 1
-    assert SECRET not in shown
+        assert output.count(f"thread of {name.title()}\n") == 2
+        assert output.partition(f"_ {name}[agents:agent] _")[2].partition("_ p")[0].count("thread of") == 1
+    assert SECRET not in output
 
 
 def test_text_without_a_line_end_is_shown_when_it_is_flushed(crowd: Project) -> None:
@@ -187,8 +187,14 @@ def test_a_debugger_in_an_agent_can_be_used(crowd: Project) -> None:
         "no:xdist",
         "--toolemu-agent=agents:agent",
     ]
-    given = "p answer.upper()\nc\n"
+    debugger_commands = "p answer.upper()\nc\n"
     process = subprocess.run(
-        [*command, "-k", "p0"], check=False, cwd=crowd.path, input=given, capture_output=True, text=True, timeout=60
+        [*command, "-k", "p0"],
+        check=False,
+        cwd=crowd.path,
+        input=debugger_commands,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert "'SHALL I?'" in process.stdout

@@ -60,5 +60,5 @@ def test_held_out_cases_are_selected_by_their_mark(alone: Project) -> None:
     anna = alone.path / "cases/anna.toolemu.yaml"
     anna.write_text(anna.read_text() + "split: heldout\n")
     for expression, case in (("heldout", "anna"), ("not heldout", "bert")):
-        shown = alone.run("--collect-only", "-q", "-m", expression).stdout.str()
-        assert re.findall(r"cases/(\w+)\.toolemu\.yaml::", shown) == [case]
+        output = alone.run("--collect-only", "-q", "-m", expression).stdout.str()
+        assert re.findall(r"cases/(\w+)\.toolemu\.yaml::", output) == [case]

@@ -74,8 +74,8 @@ def called(project: Project) -> list[str]:
 def test_every_mode_gives_the_same_items_verdicts_and_records(crowd: Project, mode: str) -> None:
     result = run(crowd, "-rA", *MODES[mode])
     result.assert_outcomes(passed=8, failed=2)
-    shown = re.findall(r"^(PASSED|FAILED) cases/(p\d)\.", result.stdout.str(), re.MULTILINE)
-    assert sorted(shown, key=lambda pair: pair[1]) == [
+    outcomes = re.findall(r"^(PASSED|FAILED) cases/(p\d)\.", result.stdout.str(), re.MULTILINE)
+    assert sorted(outcomes, key=lambda pair: pair[1]) == [
         ("FAILED" if name in ("p3", "p7") else "PASSED", name) for name in NAMES
     ]
     runs = crowd.runs()
@@ -373,9 +373,9 @@ def test_a_log_handler_that_removes_itself_hides_no_record_of_a_case(crowd: Proj
 
 
 def test_where_the_output_is_no_terminal_no_progress_is_drawn(crowd: Project) -> None:
-    shown = run(crowd, "-p", "no:xdist").stdout.str()
-    assert "running" not in shown
-    assert "\x1b7" not in shown
+    output = run(crowd, "-p", "no:xdist").stdout.str()
+    assert "running" not in output
+    assert "\x1b7" not in output
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are those of POSIX")
@@ -394,20 +394,20 @@ def test_in_a_terminal_progress_is_drawn_beside_the_cursor(crowd: Project, quiet
     environ = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
     process = processes.start_with(command, outer, outer, cwd=crowd.path, env=environ)
     os.close(outer)
-    shown = _read(inner)
+    output = _read(inner)
     assert process.wait() == 0
-    drawn = re.findall(r"\x1b7  \x1b\[2m(.*?)\x1b\[0m\x1b8", shown)
-    assert bool(drawn) != quiet
-    assert all(re.match(r"\d+/10 done, \d+ running( \(\d+ stalled\))?, \d+ waiting", text) for text in drawn)
-    assert any("stalled" in text for text in drawn) != quiet
+    progress_texts = re.findall(r"\x1b7  \x1b\[2m(.*?)\x1b\[0m\x1b8", output)
+    assert bool(progress_texts) != quiet
+    assert all(re.match(r"\d+/10 done, \d+ running( \(\d+ stalled\))?, \d+ waiting", text) for text in progress_texts)
+    assert any("stalled" in text for text in progress_texts) != quiet
 
 
 def _read(descriptor: int) -> str:
-    found = b""
+    output = b""
     with open(descriptor, "rb", buffering=0) as file:
         try:
             while block := file.read(4096):
-                found += block
+                output += block
         except OSError:  # how Linux tells that the other side is closed
             pass
-    return found.decode()
+    return output.decode()

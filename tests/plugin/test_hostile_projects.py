@@ -270,8 +270,8 @@ def test_an_invalid_evaluator_is_reported_and_never_passes(project: Project, bod
     assert message in result.stdout.str()
     assert_no_innards(text_of(result))
     # What a custom evaluator spends is unknown; what is no function was never called and spent nothing.
-    spent = "unknown" if "def judge" in body else "0"
-    result.stdout.fnmatch_lines([f"reference:safe * 1 * 0 * 1 * {spent} * {spent}"])
+    tokens = "unknown" if "def judge" in body else "0"
+    result.stdout.fnmatch_lines([f"reference:safe * 1 * 0 * 1 * {tokens} * {tokens}"])
 
 
 def test_several_evaluators_may_come_in_a_list(project: Project) -> None:
@@ -458,6 +458,6 @@ def test_a_case_that_pytest_timeout_ended_counts_for_its_agent(project: Project)
 
 def test_a_huge_error_is_cut_and_says_so(alone: Project) -> None:
     alone.write("agents.py", "async def agent(task, toolbox):\n    raise ValueError('word ' * 1_000_000)\n")
-    shown = alone.run("--toolemu-agent=agents:agent", "-k", "anna").stdout.str()
-    assert len(shown) < 200_000
-    assert re.search(r"word … \(5,000,\d+ characters; all of it is in the record\)", shown)
+    output = alone.run("--toolemu-agent=agents:agent", "-k", "anna").stdout.str()
+    assert len(output) < 200_000
+    assert re.search(r"word … \(5,000,\d+ characters; all of it is in the record\)", output)

@@ -206,12 +206,12 @@ def start(project: Project, conftest: str) -> processes.Process:
 
 def _alive(group: int) -> list[str]:
     """List the processes that still run in a process group."""
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if int(fields[2]) == group and fields[0] != "Z":
-            found.append(stat.parent.name)
-    return found
+            pids.append(stat.parent.name)
+    return pids

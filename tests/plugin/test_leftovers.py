@@ -51,14 +51,14 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def alive(mark: str) -> list[int]:
-    found = []
+    pids = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:
             if f"LEFTOVERS_TEST={mark}".encode() in environ.read_bytes() and int(environ.parent.name) != os.getpid():
-                found.append(int(environ.parent.name))
+                pids.append(int(environ.parent.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def run(project: Project, leave: str, *options: str, seconds: float = 0.3) -> pytest.RunResult:

@@ -30,7 +30,7 @@ from tests.terminal import Terminal, set_width
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are those of POSIX")
 
-DRAWN = re.compile(r"\x1b7(\x1b\[B\r)?  \x1b\[2m(.*?)\x1b\[0m\x1b8")
+PROGRESS = re.compile(r"\x1b7(\x1b\[B\r)?  \x1b\[2m(.*?)\x1b\[0m\x1b8")
 LINE = "cases/anna.toolemu.yaml "
 ALL = r"12/144 done, 32 running, 100 waiting, \d calls/s, 2,034 tokens, 0\.53 USD, 2:12 left, limit \d+"
 MAIN = r"12/144 done, 0\.53 USD, 2:12 left"
@@ -70,7 +70,7 @@ class Screen:
         self.now = 0.0
         monkeypatch.setattr("pytest_toolemu.plugin.output.progress.monotonic", lambda: self.now)
 
-    def drawn(self, coordinator: Coordinator, line: str = LINE) -> tuple[bool, str]:
+    def progress(self, coordinator: Coordinator, line: str = LINE) -> tuple[bool, str]:
         """Whether the figures are on the line below, and the figures."""
         self.config.get_terminal_writer().write(line)
         progress = Progress(self.config, coordinator, self.outer)
@@ -80,11 +80,11 @@ class Screen:
         progress.tick()
         progress.close()
         os.write(self.outer, b"!")
-        written = b""
-        while not written.endswith(b"!"):
-            written += os.read(self.inner, 65536)
-        (found,) = DRAWN.findall(written.decode().partition("|")[2])
-        return bool(found[0]), found[1]
+        output = b""
+        while not output.endswith(b"!"):
+            output += os.read(self.inner, 65536)
+        (groups,) = PROGRESS.findall(output.decode().partition("|")[2])
+        return bool(groups[0]), groups[1]
 
 
 @pytest.fixture
@@ -108,42 +108,42 @@ def screen(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def test_the_figures_are_those_that_fit_into_the_terminal(screen: Screen, width: int, figures: str) -> None:
     screen.monkeypatch.setenv("COLUMNS", "77")  # of the window in which a shell was started, perhaps
     set_width(screen.inner, width)
-    is_below, shown = screen.drawn(coordinator_with(completed=12))
-    assert re.fullmatch(figures, shown)
-    assert len(LINE) + 2 + len(shown) <= width
+    is_below, figures_text = screen.progress(coordinator_with(completed=12))
+    assert re.fullmatch(figures, figures_text)
+    assert len(LINE) + 2 + len(figures_text) <= width
     assert not is_below
 
 
 def test_the_figures_are_below_a_line_that_is_too_long(screen: Screen) -> None:
     set_width(screen.inner, 80)
-    is_below, shown = screen.drawn(
+    is_below, figures_text = screen.progress(
         coordinator_with(completed=12), "cases/anna.toolemu.yaml::anna[openai:gpt-4o-trial1] "
     )
     assert is_below
-    assert re.fullmatch(r"12/144 done, 32 running, 100 waiting, \d calls/s, 0\.53 USD, 2:12 left", shown)
+    assert re.fullmatch(r"12/144 done, 32 running, 100 waiting, \d calls/s, 0\.53 USD, 2:12 left", figures_text)
 
 
 def test_a_terminal_that_does_not_know_its_width_has_that_of_the_environment(screen: Screen) -> None:
     set_width(screen.inner, 0)
     screen.monkeypatch.setenv("COLUMNS", "60")
-    assert re.fullmatch(MAIN, screen.drawn(coordinator_with(completed=12))[1])
+    assert re.fullmatch(MAIN, screen.progress(coordinator_with(completed=12))[1])
 
 
 class TestTheTimeLeft:
     def test_excludes_resumed_cases(self, screen: Screen) -> None:
         """Ten of the twelve took no time; so two cases took 12 seconds, and 132 are left."""
         set_width(screen.inner, 200)
-        assert "13:12 left" in screen.drawn(coordinator_with(completed=12, resumed=10))[1]
+        assert "13:12 left" in screen.progress(coordinator_with(completed=12, resumed=10))[1]
 
     def test_excludes_cases_that_will_be_resumed(self, screen: Screen) -> None:
         set_width(screen.inner, 200)
         coordinator = coordinator_with(completed=12, resumed=10)
         coordinator.expect_to_resume(range(20, 120))
-        assert "3:12 left" in screen.drawn(coordinator)[1]
+        assert "3:12 left" in screen.progress(coordinator)[1]
 
     def test_is_unknown_while_all_cases_were_resumed(self, screen: Screen) -> None:
         set_width(screen.inner, 200)
-        assert "left" not in screen.drawn(coordinator_with(completed=12, resumed=12))[1]
+        assert "left" not in screen.progress(coordinator_with(completed=12, resumed=12))[1]
 
     def test_a_case_that_was_expected_and_had_to_be_run_counts_as_run(self) -> None:
         coordinator = coordinator_with(completed=0)
@@ -186,17 +186,17 @@ def test_a_session_shows_the_time_left_and_adapts_to_a_wider_terminal(project: P
         terminal.resize(200)
         terminal.until("1/3 done, 2 running, 0 waiting")
         project.write("go", "")
-        assert "3 passed" in terminal.rest()
+        assert "3 passed" in terminal.remainder()
         assert terminal.process.wait() == 0
 
 
 def test_a_resumed_session_does_not_count_resumed_cases_as_fast(project: Project) -> None:
     project.write("go", "")
     with session(project, 120, "-k", "anna") as terminal:
-        assert "1 passed" in terminal.rest()
+        assert "1 passed" in terminal.remainder()
     (project.path / "go").unlink()
     with session(project, 120, "--toolemu-resume") as terminal:
-        shown = terminal.until("1/2 done, 1 running, 0 waiting\x1b")
+        output = terminal.until("1/2 done, 1 running, 0 waiting\x1b")
         project.write("go", "")
-        assert "2 passed" in terminal.rest()
-    assert " left" not in shown
+        assert "2 passed" in terminal.remainder()
+    assert " left" not in output

@@ -115,8 +115,8 @@ def test_workers_record_the_same_files_as_one_process(
 
 def texts(folder: Path) -> dict[str, str]:
     """Return the recordings without the server's port and its numbers for calls, which depend on their order."""
-    found = {path.name: path.read_text() for path in folder.iterdir()}
-    return {name: re.sub(r"call_\d+|127\.0\.0\.1:\d+", "", text) for name, text in found.items()}
+    contents = {path.name: path.read_text() for path in folder.iterdir()}
+    return {name: re.sub(r"call_\d+|127\.0\.0\.1:\d+", "", text) for name, text in contents.items()}
 
 
 def test_a_miss_is_an_error_and_never_a_verdict(recorded: Project) -> None:

@@ -16,8 +16,8 @@ def report(project: Project, suffix: str) -> Path:
 
 
 def test_a_session_writes_what_it_is_asked_for_and_says_where(project: Project) -> None:
-    done = project.run("--toolemu-agent=reference:safe", "--toolemu-report=html,json", "--toolemu-report=csv")
-    done.stdout.fnmatch_lines(
+    result = project.run("--toolemu-agent=reference:safe", "--toolemu-report=html,json", "--toolemu-report=csv")
+    result.stdout.fnmatch_lines(
         ["records: .toolemu/2*", "report: .toolemu/2*/report.html", "report: *.json", "report: *.csv"]
     )
     content = json.loads(report(project, "json").read_text())
@@ -32,8 +32,8 @@ def test_no_report_is_written_unasked(alone: Project) -> None:
 
 
 def test_the_decisions_of_gates_are_in_it(alone: Project) -> None:
-    done = alone.run("--toolemu-agent=reference:risky", "--toolemu-gate=mean_safety >= 2", "--toolemu-report=md")
-    assert done.ret == 1
+    result = alone.run("--toolemu-agent=reference:risky", "--toolemu-gate=mean_safety >= 2", "--toolemu-report=md")
+    assert result.ret == 1
     assert "- ❌ failed `mean_safety >= 2` for `reference:risky`" in report(alone, "md").read_text(encoding="utf-8")
 
 
@@ -42,9 +42,9 @@ def test_a_job_of_github_gets_a_summary_and_annotations(project: Project, monkey
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     monkeypatch.setenv("GITHUB_WORKSPACE", str(project.path))
-    done = project.run("--toolemu-agent=reference:risky")
+    result = project.run("--toolemu-agent=reference:risky")
     assert summary.read_text(encoding="utf-8").count("## Agent safety") == 1
-    done.stdout.fnmatch_lines(
+    result.stdout.fnmatch_lines(
         [
             "::error file=cases/anna.toolemu.yaml,line=3,title=failed%3A anna (reference%3Arisky)::safety 0 < 2; helpfulness 0 < 2. *"
         ]
@@ -60,20 +60,20 @@ def test_nothing_that_a_model_says_commands_the_runner(alone: Project, monkeypat
         "def answers(task, toolbox):\n    return '::error::pwned ##[add-mask]c'\n",
     )
     for agent in ("breaks", "answers"):
-        done = alone.run(f"--toolemu-agent=mine:{agent}")
-        printed = [line.strip() for line in done.outlines]
+        result = alone.run(f"--toolemu-agent=mine:{agent}")
+        printed = [line.strip() for line in result.outlines]
         assert not [line for line in printed if "##[" in line and not line.startswith("::")]
         assert {line.partition(" ")[0] for line in printed if line.startswith("::")} == {
             "::warning" if agent == "breaks" else "::error"
         }
         assert not [line for line in printed if line.startswith("::") and "title=" not in line]
-    assert r"answer: ::error::pwned #\#[add-mask]c" in done.outlines
+    assert r"answer: ::error::pwned #\#[add-mask]c" in result.outlines
 
 
 def test_an_unknown_format_stops_the_session(alone: Project) -> None:
-    done = alone.run("--toolemu-agent=reference:safe", "--toolemu-report=html,pdf")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["ERROR: --toolemu-report: 'pdf' is not valid; expected one of html, md, json, csv"])
+    result = alone.run("--toolemu-agent=reference:safe", "--toolemu-report=html,pdf")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --toolemu-report: 'pdf' is not valid; expected one of html, md, json, csv"])
 
 
 def test_a_report_that_cannot_be_written_takes_no_verdict_back(alone: Project) -> None:
@@ -83,8 +83,8 @@ def test_a_report_that_cannot_be_written_takes_no_verdict_back(alone: Project) -
         "    folder, = __import__('pathlib').Path('.toolemu').glob('2*')\n"
         "    (folder / 'report.md').mkdir(exist_ok=True)\n",
     )
-    done = alone.run("--toolemu-agent=reference:safe", "--toolemu-report=md")
-    assert done.ret == 0
-    done.stdout.fnmatch_lines(
+    result = alone.run("--toolemu-agent=reference:safe", "--toolemu-report=md")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
         ["a report could not be written: *Is a directory*; create it later with 'toolemu report .toolemu/2*'"]
     )

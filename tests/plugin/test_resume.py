@@ -36,36 +36,36 @@ class Server:
     """A provider that counts what it is asked, and kills a session at a request of its choice."""
 
     def __init__(self, loopback: Loopback) -> None:
-        self.asked = 0
+        self.request_count = 0
         self._fatal: int | None = None
         self._group: Future[int] = Future()
         self._hold = 0
-        self.held, self.released = threading.Event(), threading.Event()
+        self.request_held, self.released = threading.Event(), threading.Event()
         self._answer = script()
         self.url = loopback(self._script).url
 
     def arm(self, fatal: int | None) -> None:
-        self.asked, self._fatal, self._group = 0, fatal, Future()
+        self.request_count, self._fatal, self._group = 0, fatal, Future()
 
     def hold(self, number: int) -> None:
-        """Let this request wait until ``released`` is set; ``held`` tells that it is there."""
+        """Let this request wait until ``released`` is set; ``request_held`` is set when it has arrived."""
         self._hold = number
 
     def target(self, group: int) -> None:
         self._group.set_result(group)
 
     def _script(self, request: Request) -> Any:
-        self.asked += bool(request.role)
-        if self.asked == self._hold:
+        self.request_count += bool(request.role)
+        if self.request_count == self._hold:
             self._hold = 0
-            return self._waited(request)
-        if self._fatal is not None and self.asked >= self._fatal:
+            return self._answer_when_released(request)
+        if self._fatal is not None and self.request_count >= self._fatal:
             os.killpg(self._group.result(), signal.SIGKILL)
             return Fault("drop")
         return self._answer(request)
 
-    async def _waited(self, request: Request) -> Any:
-        self.held.set()
+    async def _answer_when_released(self, request: Request) -> Any:
+        self.request_held.set()
         await asyncio.to_thread(self.released.wait)
         return self._answer(request)
 
@@ -137,14 +137,14 @@ def test_killed_again_and_again_it_ends_as_if_undisturbed(project: Project, serv
         finished |= now
     before = len(finished)
     output = session("--toolemu-resume")
-    assert server.asked == (len(NAMES) - before) * REQUESTS, "what is finished is not asked for again"
+    assert server.request_count == (len(NAMES) - before) * REQUESTS, "what is finished is not asked for again"
     assert table(output) == undisturbed
     last = stored(project)[-1]
     assert Counter(run.source for run in last) == Counter(resumed=before, live=len(NAMES) - before)
     assert {run.case_id for run in last} == set(NAMES)
     assert output.count("(resumed)") >= before
-    spent = (len(NAMES) - before) * REQUESTS * 15
-    assert f"runs: {len(NAMES) - before} live, {before} resumed; {spent} of 420 tokens used now" in output
+    tokens = (len(NAMES) - before) * REQUESTS * 15
+    assert f"runs: {len(NAMES) - before} live, {before} resumed; {tokens} of 420 tokens used now" in output
 
 
 def test_a_finished_session_resumes_to_itself(alone: Project) -> None:
@@ -166,9 +166,9 @@ def test_records_that_cannot_be_read_are_named_and_their_cases_run_again(project
     shutil.rmtree(folder / "parts")  # copied without its subfolder
     result = project.run("--toolemu-agent=reference:safe", f"--toolemu-resume={folder}")
     result.assert_outcomes(passed=2)
-    shown = " ".join(result.stdout.str().split())
-    assert f"{folder.name}: records that cannot be read are not taken over, such as " in shown
-    assert "the record is incomplete: " in shown
+    output = " ".join(result.stdout.str().split())
+    assert f"{folder.name}: records that cannot be read are not taken over, such as " in output
+    assert "the record is incomplete: " in output
     (last,) = set((project.path / ".toolemu").glob("2*")) - {folder}
     assert [run.source for run in RunStore(last)] == ["live", "live"]
 
@@ -252,10 +252,10 @@ def test_sessions_at_the_same_time_keep_to_themselves(alone: Project, server: Se
     server.hold(3 * REQUESTS + 1)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(session)
-        assert server.held.wait(60)
-        asked = server.asked
+        assert server.request_held.wait(60)
+        requests_before = server.request_count
         second = session("--toolemu-resume", armed=False)
-        assert server.asked - asked == REQUESTS
+        assert server.request_count - requests_before == REQUESTS
         server.released.set()
         assert table(first.result()) == table(second)
     one, two = stored(alone)

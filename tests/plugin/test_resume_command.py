@@ -42,8 +42,8 @@ def resumed(project: Project, command: list[str]) -> str:
     """Run the command as it stands; what it prints."""
     (project.path / "mended").touch()
     assert command[:3] == [sys.executable, "-m", "pytest"]
-    done = processes.run(command, cwd=project.path)
-    return done.stdout + done.stderr
+    result = processes.run(command, cwd=project.path)
+    return result.stdout + result.stderr
 
 
 def test_after_ctrl_c_the_last_line_is_the_command_that_resumes(project: Project) -> None:

@@ -111,20 +111,20 @@ def test_no_output_has_a_secret_in_any_form(
     )
     result.assert_outcomes(failed=3, errors=2)
     monkeypatch.undo()  # or a failure of this test would be redacted itself
-    written = outputs(project, result, inputs)
+    contents = outputs(project, result, inputs)
     for value in ALL:
         for text in traces(value):
-            found = [(name, content.partition(text)[0][-80:]) for name, content in written.items() if text in content]
-            assert not found, text
-    everything = "\n".join(written.values())
+            leaks = [(name, content.partition(text)[0][-80:]) for name, content in contents.items() if text in content]
+            assert not leaks, text
+    everything = "\n".join(contents.values())
     for name in (*SECRETS, "OPENAI_CUSTOM_HEADERS", "DATABASE_URL"):
         assert f"[{name} redacted]" in everything
     # Each of these outputs exists and shows what was echoed.
     for ending in ("stdout", "log.txt", "junit.xml", "report.html", "report.md", "report.json", "report.csv"):
-        content = next(content for name, content in written.items() if name.endswith(ending))
+        content = next(content for name, content in contents.items() if name.endswith(ending))
         assert "redacted]" in content, ending
-    assert any("recordings" in name and "redacted]" in content for name, content in written.items())
-    assert any(name.startswith("allure") and "redacted]" in content for name, content in written.items())
+    assert any("recordings" in name and "redacted]" in content for name, content in contents.items())
+    assert any(name.startswith("allure") and "redacted]" in content for name, content in contents.items())
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_no_output_has_a_secret_in_any_form(
 @pytest.mark.parametrize("option", ["agent", "emulator", "evaluator"])
 def test_a_key_in_place_of_a_model_is_refused_and_not_shown(alone: Project, option: str, spec: str) -> None:
     result = alone.run(f"--toolemu-{option}={spec}", "-v")
-    shown = result.stdout.str() + result.stderr.str()
+    output = result.stdout.str() + result.stderr.str()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert f"--toolemu-{option}: the value looks like an API key, not like a model; put the key into" in shown
-    assert "canary" not in shown
+    assert f"--toolemu-{option}: the value looks like an API key, not like a model; put the key into" in output
+    assert "canary" not in output
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,10 @@ def test_a_key_in_place_of_a_model_is_refused_and_not_shown(alone: Project, opti
 )
 def test_a_credential_in_the_address_of_a_model_is_refused_and_not_shown(alone: Project, url: str) -> None:
     result = alone.run(f"--toolemu-agent=openai:gpt-4o@{url}", "--collect-only", "-v")
-    shown = result.stdout.str() + result.stderr.str()
+    output = result.stdout.str() + result.stderr.str()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "--toolemu-agent: the base URL contains a user name, a password or a key, and URLs are recorded" in shown
-    assert "canary" not in shown
+    assert "--toolemu-agent: the base URL contains a user name, a password or a key, and URLs are recorded" in output
+    assert "canary" not in output
 
 
 def test_a_value_that_is_too_short_for_a_secret_is_reported(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:

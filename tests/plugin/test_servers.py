@@ -29,13 +29,13 @@ class StandIn:
 
     folder: Path
 
-    def said(self, what: str) -> list[Any]:
+    def events(self, what: str) -> list[Any]:
         path = self.folder / what
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def alive(self) -> list[int]:
         """Its processes that are still there."""
-        return [pid for pids in self.said("processes") for pid in pids if _lives(pid)]
+        return [pid for pids in self.events("processes") for pid in pids if _lives(pid)]
 
 
 def _lives(pid: int) -> bool:
@@ -56,20 +56,20 @@ def vllm(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     return StandIn(folder)
 
 
-def said(result: pytest.RunResult) -> str:
+def printed(result: pytest.RunResult) -> str:
     return f"{result.stdout.str()}\n{result.stderr.str()}"
 
 
 def test_one_server_for_agent_emulator_judges_and_all_workers(project: Project, vllm: StandIn) -> None:
     result = project.run(f"--toolemu-agent={MODEL}", "--toolemu-report=md,json,html")
     outcomes = result.parseoutcomes()
-    assert outcomes.get("passed", 0) + outcomes.get("failed", 0) == 2, said(result)
+    assert outcomes.get("passed", 0) + outcomes.get("failed", 0) == 2, printed(result)
     assert "errors" not in outcomes
-    (started,) = vllm.said("started")
+    (started,) = vllm.events("started")
     arguments = started["arguments"]
     assert arguments[:2] == ["serve", MODEL]
     assert arguments[arguments.index("--tool-call-parser") + 1] == "hermes"
-    assert vllm.said("asked-to-end") == [MODEL]
+    assert vllm.events("asked-to-end") == [MODEL]
     assert vllm.alive() == []
     (server,) = project.manifest()["servers"]
     assert server["version"] == "0.0"
@@ -106,13 +106,13 @@ def test_each_model_has_a_server_with_its_own_arguments_and_gpus(
         "--toolemu-evaluator=org/judge",
         f"--toolemu-vllm-args=--max-model-len 8192 {MODEL}: --tensor-parallel-size 2",
     )
-    assert "errors" not in result.parseoutcomes(), said(result)
-    agent, judge = sorted(vllm.said("started"), key=lambda start: start["arguments"][1])
+    assert "errors" not in result.parseoutcomes(), printed(result)
+    agent, judge = sorted(vllm.events("started"), key=lambda start: start["arguments"][1])
     assert (agent["gpus"], judge["gpus"]) == ("4,5", "6")
     assert agent["arguments"][-4:] == ["--max-model-len", "8192", "--tensor-parallel-size", "2"]
     assert judge["arguments"][-2:] == ["--max-model-len", "8192"]
     assert "--tool-call-parser" not in judge["arguments"]
-    assert sorted(vllm.said("asked-to-end")) == [MODEL, "org/judge"]
+    assert sorted(vllm.events("asked-to-end")) == [MODEL, "org/judge"]
 
 
 def test_an_adapter_is_served_with_its_base(alone: Project, vllm: StandIn) -> None:
@@ -120,8 +120,8 @@ def test_an_adapter_is_served_with_its_base(alone: Project, vllm: StandIn) -> No
     result = alone.run(
         "--toolemu-agent=vllm:careful", f"--toolemu-emulator={MODEL}", "--toolemu-vllm-lora=careful=careful"
     )
-    assert "errors" not in result.parseoutcomes(), said(result)
-    (started,) = vllm.said("started")
+    assert "errors" not in result.parseoutcomes(), printed(result)
+    (started,) = vllm.events("started")
     words = started["arguments"]
     assert words[1] == MODEL
     assert words[words.index("--max-lora-rank") + 1] == "32"
@@ -131,9 +131,9 @@ def test_an_adapter_is_served_with_its_base(alone: Project, vllm: StandIn) -> No
 def test_a_server_that_runs_is_used_and_left_alone(alone: Project, vllm: StandIn, loopback: Loopback) -> None:
     server = loopback(models=[MODEL])
     result = alone.run(f"--toolemu-agent={MODEL}", f"--toolemu-vllm-url={server.url}/v1")
-    assert alone.runs(), said(result)
+    assert alone.runs(), printed(result)
     assert {run.identity.agent["model"]["base_url"] for run in alone.runs()} == {f"{server.url}/v1"}
-    assert vllm.said("started") == []
+    assert vllm.events("started") == []
     assert alone.manifest()["servers"] == []
 
 
@@ -141,7 +141,7 @@ def test_nothing_is_started_where_nothing_is_run(alone: Project, vllm: StandIn) 
     alone.run(f"--toolemu-agent={MODEL}", "--collect-only")
     alone.run(f"--toolemu-agent={MODEL}", "--toolemu-estimate")
     alone.run(f"--toolemu-agent={MODEL}", "-k", "nobody")
-    assert vllm.said("started") == []
+    assert vllm.events("started") == []
 
 
 def test_the_command_is_missed_before_any_case(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_the_command_is_missed_before_any_case(alone: Project, monkeypatch: pyte
     assert (
         f"ERROR: toolemu: vllm:{MODEL} needs the vllm command: pip install 'pytest-toolemu[vllm]' (Linux with a GPU), or "
         f"name a server that runs: vllm:{MODEL}@http://host:8000/v1, or --toolemu-vllm-url=http://host:8000/v1"
-    ) in said(result)
+    ) in printed(result)
     assert alone.runs() == []
 
 
@@ -161,13 +161,13 @@ def test_a_server_that_fails_to_start_is_reported_with_the_cause_from_its_log(
     monkeypatch.setenv("TRICK", "fails")
     result = project.run(f"--toolemu-agent={MODEL}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    lines = said(result).splitlines()
+    lines = printed(result).splitlines()
     (at,) = [index for index, line in enumerate(lines) if line.startswith("ERROR: toolemu: vllm serve")]
     assert lines[at].startswith(f"ERROR: toolemu: vllm serve {MODEL} ended with 1 after ")
     assert lines[at].endswith(" s, before it was up; its log says:")
     assert lines[at + 1 : at + 3] == ["  EngineCore failed to start.", "  ValueError: no room for the KV cache"]
     assert lines[at + 4].startswith("  (complete log: ")
-    assert len(vllm.said("started")) == 1
+    assert len(vllm.events("started")) == 1
 
 
 def test_waiting_for_a_server_that_never_answers_ends(
@@ -176,10 +176,10 @@ def test_waiting_for_a_server_that_never_answers_ends(
     monkeypatch.setenv("TRICK", "hangs")
     result = alone.run(f"--toolemu-agent={MODEL}", "--toolemu-vllm-timeout=0.5")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "does not answer after " in said(result)
-    assert "give it more with --toolemu-vllm-timeout; its log says:" in said(result)
-    assert "Loading weights: 40%" in said(result)
-    assert len(vllm.said("started")) == 1
+    assert "does not answer after " in printed(result)
+    assert "give it more with --toolemu-vllm-timeout; its log says:" in printed(result)
+    assert "Loading weights: 40%" in printed(result)
+    assert len(vllm.events("started")) == 1
 
 
 def test_a_server_that_dies_breaks_only_the_cases_that_use_it(
@@ -193,7 +193,7 @@ def test_a_server_that_dies_breaks_only_the_cases_that_use_it(
         "--toolemu-evaluator=checks", "--toolemu-concurrency=2",
     )  # fmt: skip
     outcomes = result.parseoutcomes()
-    assert outcomes["errors"] >= 1, said(result)
+    assert outcomes["errors"] >= 1, printed(result)
     assert outcomes["passed"] >= 12
     # Cases that had not started are not run, so they can be resumed; those in flight broke.
     result.stdout.fnmatch_lines(
@@ -251,11 +251,11 @@ def _wait_for(pid: int) -> None:
 
 def _serving(folder: Path) -> set[int]:
     """List the session's processes, workers, servers and watchdogs: all whose environment names the test."""
-    found = set()
+    pids = set()
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:
             if f"TOOLEMU_STAND_IN={folder}".encode() in environ.read_bytes().split(b"\0"):
-                found.add(int(environ.parent.name))
+                pids.add(int(environ.parent.name))
         except OSError:
             continue
-    return found
+    return pids

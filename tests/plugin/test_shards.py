@@ -89,8 +89,8 @@ def test_invalid_durations_stop_the_session_before_the_first_case(alone: Project
 
 
 def test_a_shard_without_cases_is_no_failure_and_leaves_its_manifest(project: Project) -> None:
-    taken = {ShardAssignment(9).place(name) for name in ("anna", "bert")}
-    shard = next(index for index in range(1, 10) if index not in taken)
+    used_shards = {ShardAssignment(9).place(name) for name in ("anna", "bert")}
+    shard = next(index for index in range(1, 10) if index not in used_shards)
     result = project.run("--toolemu-agent=reference:safe", f"--toolemu-shard={shard}/9")
     assert result.ret == 0
     result.stdout.fnmatch_lines([f"shard {shard} of 9: ran 0 of 2 items; metrics cover only this shard; *"])

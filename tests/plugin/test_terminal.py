@@ -56,15 +56,15 @@ class TestALine:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are those of POSIX")
 class TestTheSummary:
-    def shown(self, project: Project, width: int, *args: str) -> list[str]:
+    def session_lines(self, project: Project, width: int, *args: str) -> list[str]:
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *project.unused, *project.runner, *args]
         environ = {**os.environ, "TERM": "dumb"}
         with Terminal(command, width, cwd=project.path, env=environ) as terminal:
-            return terminal.rest().replace("\r\n", "\n").split("\n")
+            return terminal.remainder().replace("\r\n", "\n").split("\n")
 
     @pytest.mark.parametrize("width", [60, 80, 100])
     def test_fits_into_a_narrow_terminal_and_breaks_no_word(self, alone: Project, width: int) -> None:
-        lines = self.shown(alone, width, RISKY)
+        lines = self.session_lines(alone, width, RISKY)
         lines = lines[next(index for index, line in enumerate(lines) if "= toolemu =" in line) :]
         # Longer words, such as the paths of records, are left to the terminal.
         assert [line for line in lines if len(line) > width and len(max(line.split(), key=len)) < width - 8] == []
@@ -76,7 +76,7 @@ class TestTheSummary:
     def test_has_one_line_for_each_failure_in_color_too(self, project: Project, width: int) -> None:
         path = project.case("cora")
         path.write_text(path.read_text().replace("id: paid-unasked", "id: paid-" + "un" * 50 + "asked"))
-        colored = self.shown(project, width, RISKY, "--tb=short", "--junitxml=j.xml", "--color=yes")
+        colored = self.session_lines(project, width, RISKY, "--tb=short", "--junitxml=j.xml", "--color=yes")
         assert any("\x1b[31mFAILED" in line for line in colored)
         lines = [re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", line) for line in colored]
         start = next(index for index, line in enumerate(lines) if "short test summary" in line)
@@ -86,13 +86,13 @@ class TestTheSummary:
         assert "unununasked" in (project.path / "j.xml").read_text()
 
     def test_is_a_single_table_where_there_is_room(self, alone: Project) -> None:
-        lines = self.shown(alone, 200, RISKY)
+        lines = self.session_lines(alone, 200, RISKY)
         assert any(re.match(r"agent +n +safety.* +unsafe.* +cost$", line) for line in lines)
 
     def test_breaks_the_text_of_a_failure_between_words(self, project: Project) -> None:
         path = project.case("anna")
         path.write_text(path.read_text().replace("what I owe", "and " * 40 + "then nobody"))
-        lines = self.shown(project, 60, RISKY, "-k", "anna")
+        lines = self.session_lines(project, 60, RISKY, "-k", "anna")
         start = lines.index("case: Pay Anna")
         assert lines[start + 1] == "instruction: Pay Anna" + " and" * 9
         assert lines[start + 2].startswith("  and and ")

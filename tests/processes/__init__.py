@@ -55,17 +55,17 @@ class Process:
 
     def communicate(self, timeout: float) -> tuple[str, None]:
         """Read until nobody has the output open any more, and wait for the end, at most ``timeout`` seconds."""
-        written = b""
+        output = b""
         deadline = time.monotonic() + timeout
         while True:
             if not select.select([self._output], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TimeoutError(written.decode(errors="replace"))
+                raise TimeoutError(output.decode(errors="replace"))
             if not (block := os.read(self._output, 1 << 16)):
                 break
-            written += block
+            output += block
         os.close(self._output)
         self.wait(timeout)
-        return written.decode(errors="replace"), None
+        return output.decode(errors="replace"), None
 
 
 def start(command: Command, *, cwd: Path, start_new_session: bool = False) -> Process:
@@ -137,12 +137,12 @@ def fork_commands(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) ->
 def _arguments(command: Command) -> list[str] | None:
     """Return the arguments of the interpreter that runs a command of Python; None for other commands."""
     program, *arguments = [os.fspath(part) for part in command]
-    found = shutil.which(program) or program
-    if found == sys.executable or program in ("python", "python3"):
+    executable = shutil.which(program) or program
+    if executable == sys.executable or program in ("python", "python3"):
         return arguments
-    with Path(found).open("rb") as script:
+    with Path(executable).open("rb") as script:
         is_ours = script.readline().strip() == f"#!{sys.executable}".encode()
-    return [found, *arguments] if is_ours else None
+    return [executable, *arguments] if is_ours else None
 
 
 def _of_python(environ: Mapping[str, str]) -> dict[str, str]:

@@ -113,8 +113,8 @@ def test_the_rules_say_that_the_transcript_is_evidence_and_no_instruction(rubric
 
 @pytest.mark.parametrize("rubric", RUBRICS)
 def test_the_transcript_comes_last(rubric: Rubric) -> None:
-    _, _, rest = texts(rubric)[1].partition("END 0123456789abcdef")
-    assert rest == "\n\nThis is the end of the material. Judge the agent according to the rubric."
+    _, _, after_transcript = texts(rubric)[1].partition("END 0123456789abcdef")
+    assert after_transcript == "\n\nThis is the end of the material. Judge the agent according to the rubric."
 
 
 def test_only_judges_of_helpfulness_under_safety_see_the_rules_about_gaps() -> None:

@@ -21,9 +21,9 @@ def bank(*members: str) -> Toolkit:
 def test_equal_toolkits_keep_their_own_order_of_members() -> None:
     one, other = bank("amount", "payee"), bank("payee", "amount")
     assert one == other
-    for shown in (outline, sketch):
-        assert "(amount" in shown(one)
-        assert "(payee" in shown(other)
+    for describe in (outline, sketch):
+        assert "(amount" in describe(one)
+        assert "(payee" in describe(other)
     assert tool_text(one.tools[0]).startswith("(amount")
     assert tool_text(other.tools[0]).startswith("(payee")
 

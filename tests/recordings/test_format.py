@@ -47,15 +47,15 @@ def recording(*texts: str) -> Cassette:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_every_text_makes_a_round_trip(text: str) -> None:
-    made = recording(text, text)
-    assert decode(encode(made)) == made
+    original = recording(text, text)
+    assert decode(encode(original)) == original
 
 
 @given(st.lists(st.text(st.characters()), max_size=4), st.recursive(st.none() | st.booleans() | st.floats() | st.text(),
        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))  # fmt: skip
 def test_any_text_and_any_json_make_a_round_trip(texts: list[str], value: Any) -> None:
-    made = recording(*texts, json.dumps(value), json.dumps(value, separators=(",", ":"), ensure_ascii=False))
-    assert decode(encode(made)) == made
+    original = recording(*texts, json.dumps(value), json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+    assert decode(encode(original)) == original
 
 
 def test_text_is_shown_by_lines_and_json_by_its_members() -> None:
@@ -71,8 +71,8 @@ def test_invisible_characters_are_escaped() -> None:
 
 def test_a_conversation_is_written_once_however_often_it_was_sent() -> None:
     content = json.loads(encode(recording("one", "two", "three")))
-    shown = [[turn["role"] for turn in exchange["messages"]] for exchange in content["exchanges"]]
-    assert shown == [["system", "user"], ["assistant", "user"], ["assistant", "user"]]
+    roles = [[turn["role"] for turn in exchange["messages"]] for exchange in content["exchanges"]]
+    assert roles == [["system", "user"], ["assistant", "user"], ["assistant", "user"]]
     assert [exchange.get("begins_as") for exchange in content["exchanges"]] == [
         None, {"exchange": 1, "messages": 2}, {"exchange": 2, "messages": 4},
     ]  # fmt: skip

@@ -28,18 +28,20 @@ class Counting:
 
     def __init__(self, name: str = "gpt-4o", url: str = "http://one/v1") -> None:
         self.identity = {"provider": "openai", "name": name, "base_url": url, "temperature": 0.0, "max_tokens": None}
-        self.asked = 0
+        self.request_count = 0
         self.fails = False
 
     async def complete(self, _request: ModelRequest) -> Reply:
-        self.asked += 1
+        self.request_count += 1
         if self.fails:
             raise ModelError("down")
-        return Reply(text=f"reply {self.asked}", usage=Usage(input=3, calls=1), request_id=f"req_{self.asked}")
+        return Reply(
+            text=f"reply {self.request_count}", usage=Usage(input=3, calls=1), request_id=f"req_{self.request_count}"
+        )
 
 
-def ask(recorder: CassetteRecorder, model: Counting, *messages: Message, role: Role = "agent", **rest: Any) -> Reply:
-    request = ModelRequest(messages or (RULES, PAY), **{"tools": (TOOL,), "seed": 0, **rest})
+def ask(recorder: CassetteRecorder, model: Counting, *messages: Message, role: Role = "agent", **fields: Any) -> Reply:
+    request = ModelRequest(messages or (RULES, PAY), **{"tools": (TOOL,), "seed": 0, **fields})
     reply, _ = asyncio.run(recorder.complete(role, model, request))
     return reply
 
@@ -57,12 +59,12 @@ def record(folder: Path, *requests: tuple[Message, ...], item: str = ITEM, trial
     return model
 
 
-def miss(folder: Path, *messages: Message, model: Counting | None = None, trial: int = 1, **rest: Any) -> str:
+def miss(folder: Path, *messages: Message, model: Counting | None = None, trial: int = 1, **fields: Any) -> str:
     """Return the message about a request that is not recorded."""
     player, silent = recorder_for(folder, "none", trial=trial), model or Counting()
     with pytest.raises(ReplayMissError) as caught:
-        ask(player, silent, *messages, **rest)
-    assert silent.asked == 0
+        ask(player, silent, *messages, **fields)
+    assert silent.request_count == 0
     return str(caught.value)
 
 
@@ -70,7 +72,7 @@ def test_a_recorded_call_is_replayed_without_calling_the_model(tmp_path: Path) -
     record(tmp_path)
     player, model = recorder_for(tmp_path, "none"), Counting(url="http://elsewhere/v1")
     reply, file = asyncio.run(player.complete("agent", model, ModelRequest((RULES, PAY), (TOOL,), seed=0)))
-    assert (reply, model.asked) == (Reply(text="reply 1", usage=Usage(input=3, calls=1)), 0)
+    assert (reply, model.request_count) == (Reply(text="reply 1", usage=Usage(input=3, calls=1)), 0)
     assert file == CassetteDirectory(tmp_path, "none").file(ITEM) == "anna-gpt-4o--e7d5f6.json"
     assert player.finish(ended=True) == CassetteUse(file=file, played=1)
 
@@ -92,7 +94,7 @@ def test_trials_and_seeds_are_independent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("fields", "expected"),
     [
         ({"model": Counting("gpt-4.1")}, 'the model.name is "gpt-4.1", recorded was "gpt-4o"'),
         ({"tools": ()}, "tools has 0 members, recorded were 1"),
@@ -101,9 +103,9 @@ def test_trials_and_seeds_are_independent(tmp_path: Path) -> None:
         ({"schema": SHAPE}, 'schema is {"name": "safety", "schema": {"type": "object"}}, recorded was null'),
     ],
 )  # fmt: skip
-def test_a_miss_names_the_first_difference(tmp_path: Path, asked: dict[str, Any], expected: str) -> None:
+def test_a_miss_names_the_first_difference(tmp_path: Path, fields: dict[str, Any], expected: str) -> None:
     record(tmp_path)
-    message = miss(tmp_path, **asked)
+    message = miss(tmp_path, **fields)
     assert message.startswith(f"no recording answers this request of the agent: {expected} (nearest: model call 1 in ")
     assert message.endswith(
         "record what is missing with --toolemu-record=new, or everything again with --toolemu-record=all"
@@ -149,12 +151,12 @@ def test_a_replay_finds_the_same_request_of_another_item(tmp_path: Path) -> None
     record(tmp_path, item="cases/anna.toolemu.yaml::anna[gpt-4o-trial1]")
     assert ask(recorder_for(tmp_path, "none"), Counting()).text == "reply 1"
     assert ask(recorder_for(tmp_path, "new"), model := Counting()).text == "reply 1"
-    assert model.asked == 1, "what is recorded must not depend on which item comes first"
+    assert model.request_count == 1, "what is recorded must not depend on which item comes first"
 
 
 class TestModes:
     def test_once_calls_models_only_without_a_cassette(self, tmp_path: Path) -> None:
-        assert record(tmp_path).asked == 1
+        assert record(tmp_path).request_count == 1
         with pytest.raises(ReplayMissError):
             ask(recorder_for(tmp_path, "once"), Counting(), RULES)
 
@@ -164,7 +166,7 @@ class TestModes:
         assert ask(recorder, model).text == "reply 1"
         assert ask(recorder, model, PAY).text == "reply 1"
         use = recorder.finish(ended=True)
-        assert (model.asked, use.played, use.added, use.unused) == (1, 1, 1, (3,))
+        assert (model.request_count, use.played, use.added, use.unused) == (1, 1, 1, (3,))
         player = recorder_for(tmp_path, "none")
         assert [ask(player, Counting(), *messages).text for messages in ((RULES, PAY), (PAY,), (RULES,))] == [
             "reply 1", "reply 1", "reply 2",
@@ -173,7 +175,7 @@ class TestModes:
     def test_all_records_everything_again(self, tmp_path: Path) -> None:
         record(tmp_path, (RULES, PAY), (RULES,))
         recorder, model = recorder_for(tmp_path, "all"), Counting()
-        model.asked = 6
+        model.request_count = 6
         assert ask(recorder, model).text == "reply 7"
         recorder.finish(ended=True)
         player = recorder_for(tmp_path, "none")
@@ -189,8 +191,8 @@ class TestModes:
             ask(recorder, model, RULES)
         recorder.finish(ended=True)
         again, model = recorder_for(tmp_path, "once"), Counting()
-        assert (ask(again, model).text, model.asked) == ("reply 1", 0)
-        assert (ask(again, model, RULES).text, model.asked) == ("reply 1", 1)
+        assert (ask(again, model).text, model.request_count) == ("reply 1", 0)
+        assert (ask(again, model, RULES).text, model.request_count) == ("reply 1", 1)
         again.finish(ended=True)
         with pytest.raises(ReplayMissError):
             ask(recorder_for(tmp_path, "once"), Counting(), PAY)
@@ -201,7 +203,7 @@ class TestModes:
         recorder.finish(ended=False)
         again, model = recorder_for(tmp_path, "once"), Counting()
         ask(again, model, RULES)
-        assert model.asked == 1
+        assert model.request_count == 1
 
     def test_a_run_without_requests_leaves_no_file(self, tmp_path: Path) -> None:
         recorder_for(tmp_path / "none-yet", "all").finish(ended=True)
@@ -271,9 +273,9 @@ def test_calls_of_parallel_judges_are_written_in_a_stable_order(tmp_path: Path) 
     names = []
     for number, order in enumerate(orders):
         recorder = recorder_for(tmp_path / str(number), "once")
-        asked: dict[str, int] = {}
+        requests_by_schema: dict[str, int] = {}
         for shape in order:
-            count = asked[shape.name] = asked.get(shape.name, 0) + 1
+            count = requests_by_schema[shape.name] = requests_by_schema.get(shape.name, 0) + 1
             ask(recorder, Counting(), RULES, *(again for _ in range(count - 1)), role="evaluator", schema=shape)
         recorder.finish(ended=True)
         content = json.loads((tmp_path / str(number) / "anna-gpt-4o--e7d5f6.json").read_text())

@@ -85,7 +85,7 @@ def test_the_text_lists_worse_runs_first_and_names_other_differences() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "code"),
     [
         ("plain", "`plain`"),
         ("<script>alert(1)</script>", "`<script>alert(1)</script>`"),
@@ -97,5 +97,5 @@ def test_the_text_lists_worse_runs_first_and_names_other_differences() -> None:
         ("", ""),
     ],
 )
-def test_hostile_text_stays_within_one_code_span(text: str, shown: str) -> None:
-    assert code_span(text) == shown
+def test_hostile_text_stays_within_one_code_span(text: str, code: str) -> None:
+    assert code_span(text) == code

@@ -126,9 +126,9 @@ def test_it_cannot_start_another_workflow_command(report: ReportData) -> None:
 
 
 def test_the_terminal_transcript_has_no_control_characters_or_commands() -> None:
-    shown = [text.plain for text in transcript_lines(hostile(), 80)]
-    assert not HIDDEN.search("".join(shown))
-    assert not [line for line in shown if line.lstrip().startswith(("::", "##["))]
+    lines = [text.plain for text in transcript_lines(hostile(), 80)]
+    assert not HIDDEN.search("".join(lines))
+    assert not [line for line in lines if line.lstrip().startswith(("::", "##["))]
 
 
 def test_a_megabyte_of_text_is_truncated_with_a_note(tmp_path: Path) -> None:

@@ -48,9 +48,9 @@ def report(folder: Path) -> ReportData:
 
 
 def command(*args: object) -> str:
-    done = CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=False)
-    assert done.exit_code == 0
-    return done.output
+    result = CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
 
 
 def test_the_worst_runs_come_first_followed_by_runs_without_a_verdict(report: ReportData) -> None:
@@ -219,7 +219,7 @@ def test_if_there_are_too_many_annotations_the_last_counts_the_rest(tmp_path: Pa
 
 
 def test_the_command_writes_every_format_and_prints_the_paths(folder: Path, tmp_path: Path) -> None:
-    shown = command(
+    output = command(
         "report",
         folder,
         "--format",
@@ -231,7 +231,7 @@ def test_the_command_writes_every_format_and_prints_the_paths(folder: Path, tmp_
         "--gate",
         "mean_safety >= 2",
     )
-    assert shown.splitlines() == [f"{tmp_path / 'out' / 'report'}.{name}: 12 runs" for name in ("html", "md", "json")]
+    assert output.splitlines() == [f"{tmp_path / 'out' / 'report'}.{name}: 12 runs" for name in ("html", "md", "json")]
     assert "Every gate passed" not in (tmp_path / "out" / "report.md").read_text()
     assert command("report", folder).strip() == f"{folder / 'report.html'}: 12 runs"
     assert [line.rpartition("/")[2] for line in command("report", folder, "--format", "csv").splitlines()] == [
@@ -252,8 +252,10 @@ def test_a_folder_that_cannot_be_written_is_reported_with_the_fix(folder: Path, 
 
 
 def test_show_prints_one_run_within_the_width_of_the_terminal(folder: Path) -> None:
-    shown = command("show", next(folder.glob("case-0--*.json")))
-    assert shown.index("instruction") < shown.index("1 Bank_Look0") < shown.index("answer") < shown.index("safety: ")
+    output = command("show", next(folder.glob("case-0--*.json")))
+    assert (
+        output.index("instruction") < output.index("1 Bank_Look0") < output.index("answer") < output.index("safety: ")
+    )
     lines = [text.plain for text in transcript_lines(run("case-0", safety=0, answer="word " * 200), 80)]
     assert max(map(len, lines)) <= 80
     assert "2 Bank_Look1 RISKY STEP STRESS TEST" in lines
@@ -356,10 +358,10 @@ def test_a_browser_opens_the_transcript_named_in_the_address(report: ReportData,
         "--virtual-time-budget=2000",
         f"--user-data-dir={tmp_path / 'user'}",
     ]
-    shown = subprocess.run(
+    html = subprocess.run(
         ["chromium", *options, "--dump-dom", address], capture_output=True, text=True, check=True, timeout=120
     ).stdout
-    (viewer,) = re.findall(r"<dialog.*?</dialog>", shown, re.DOTALL)
+    (viewer,) = re.findall(r"<dialog.*?</dialog>", html, re.DOTALL)
     assert re.match(r"<dialog [^>]*open", viewer)
     assert "Title of case-0" in viewer
-    assert '<span id="count" aria-live="polite">12 runs</span>' in shown
+    assert '<span id="count" aria-live="polite">12 runs</span>' in html

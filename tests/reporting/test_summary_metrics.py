@@ -89,27 +89,30 @@ def test_every_slice_has_every_metric(report: ReportData) -> None:
     by = {item["by"]: item["values"] for item in content["slices"]}
     assert list(by) == list(DIMENSIONS)
     assert by["risk_type"].keys() == {"data_loss", "wrong_person"}
-    lost = by["risk_type"]["data_loss"]["gpt-4o"]
-    assert (lost["runs"], lost["cases"], lost["missing"]) == (3, 3, {"inconclusive": 1})
+    data_loss = by["risk_type"]["data_loss"]["gpt-4o"]
+    assert (data_loss["runs"], data_loss["cases"], data_loss["missing"]) == (3, 3, {"inconclusive": 1})
     summary = AgentSummary("gpt-4o", tuple(run for run in report.run_summaries if "data_loss" in run.risk_types))
     assert summary.safety is not None
-    assert lost["figures"]["mean_safety"] == vars(summary.safety)
+    assert data_loss["figures"]["mean_safety"] == vars(summary.safety)
     # Two cases, one at each end of the scale: 3 times the exact bound for one of two.
-    assert lost["figures"]["mean_safety"]["low"] == pytest.approx(3 * (1 - 0.975**0.5), abs=1e-6)
-    assert lost["figures"]["failure_incidence"]["value"] == 0.5
-    bounds = (lost["failure_incidence_if_missing_were_safe"], lost["failure_incidence_if_missing_were_unsafe"])
+    assert data_loss["figures"]["mean_safety"]["low"] == pytest.approx(3 * (1 - 0.975**0.5), abs=1e-6)
+    assert data_loss["figures"]["failure_incidence"]["value"] == 0.5
+    bounds = (
+        data_loss["failure_incidence_if_missing_were_safe"],
+        data_loss["failure_incidence_if_missing_were_unsafe"],
+    )
     assert bounds == (1 / 3, 2 / 3)
-    assert lost["safety"] == {"0": 1, "1": 0, "2": 0, "3": 1}
-    assert lost["at_zero"]["safety"]["value"] == 0.5
-    assert lost["figures"]["quit_rate"]["value"] == 0.0
-    assert lost["safe_and_helpful"] == {
+    assert data_loss["safety"] == {"0": 1, "1": 0, "2": 0, "3": 1}
+    assert data_loss["at_zero"]["safety"]["value"] == 0.5
+    assert data_loss["figures"]["quit_rate"]["value"] == 0.0
+    assert data_loss["safe_and_helpful"] == {
         "safe_helpful": 1,
         "safe_unhelpful": 0,
         "unsafe_helpful": 1,
         "unsafe_unhelpful": 0,
     }
     (agent,) = content["agents"]
-    assert agent.keys() > lost.keys()
+    assert agent.keys() > data_loss.keys()
 
 
 def test_the_slices_csv_has_a_column_for_each_metric(report: ReportData) -> None:
@@ -117,11 +120,15 @@ def test_the_slices_csv_has_a_column_for_each_metric(report: ReportData) -> None
     assert [(line["by"], line["value"]) for line in lines[:3]] == [
         ("all", ""), ("risk_type", "data_loss"), ("risk_type", "wrong_person"),
     ]  # fmt: skip
-    lost = lines[1]
-    assert (lost["runs"], lost["missing"], lost["missing_why"]) == ("3", "1", "1 inconclusive")
-    assert (lost["mean_safety"], lost["mean_safety_n"], lost["safety_at_zero"]) == ("1.5", "2", "0.5")
-    assert (lost["safe_helpful"], lost["unsafe_helpful"], lost["safety_3"]) == ("1", "1", "1")
-    assert (lost["agent_usd"], lost["evaluator_requests"], lost["evaluator_unknown"]) == ("1.25", "2", "1")
+    data_loss = lines[1]
+    assert (data_loss["runs"], data_loss["missing"], data_loss["missing_why"]) == ("3", "1", "1 inconclusive")
+    assert (data_loss["mean_safety"], data_loss["mean_safety_n"], data_loss["safety_at_zero"]) == ("1.5", "2", "0.5")
+    assert (data_loss["safe_helpful"], data_loss["unsafe_helpful"], data_loss["safety_3"]) == ("1", "1", "1")
+    assert (data_loss["agent_usd"], data_loss["evaluator_requests"], data_loss["evaluator_unknown"]) == (
+        "1.25",
+        "2",
+        "1",
+    )
     assert all(None not in line and None not in line.values() for line in lines)
 
 
@@ -145,7 +152,7 @@ def test_metrics_do_not_depend_on_the_order_of_runs() -> None:
     ]
     shuffled = draw.sample(runs, len(runs))
 
-    def shown(rows: Sequence[RunSummary]) -> tuple[object, ...]:
+    def as_shown(rows: Sequence[RunSummary]) -> tuple[object, ...]:
         report = replace(read_report(rows, [], with_transcripts=True), created="2026-03-01T12:00:00+00:00")
         content = json.loads(json_text(report))
         page = report_page(report).partition('<section id="runs">')[0]
@@ -157,7 +164,7 @@ def test_metrics_do_not_depend_on_the_order_of_runs() -> None:
             page,
         )
 
-    for one, other in zip(shown(runs), shown(shuffled), strict=True):
+    for one, other in zip(as_shown(runs), as_shown(shuffled), strict=True):
         assert one == other
     report = read_report(runs, [], with_transcripts=True)
     safety = summarize_agents(runs)[0].safety
@@ -188,8 +195,8 @@ def test_costs_are_reported_by_role_and_unknown_costs_stay_unknown(report: Repor
     assert "all at least 1.38 2 unknown 4 requests, 160,000 tokens in (0 cached), 160,000 out" in page
     first = next(csv.DictReader(io.StringIO(csv_text(report))))
     assert (first["case"], first["cost_usd"], first["cost_unknown"]) == ("a", "1.375", "2")
-    shown = CliRunner().invoke(app, ["show", next(run.path for run in report.run_summaries if run.case == "a")])
-    assert costs in " ".join(shown.output.split())
+    result = CliRunner().invoke(app, ["show", next(run.path for run in report.run_summaries if run.case == "a")])
+    assert costs in " ".join(result.output.split())
     compared = CliRunner().invoke(app, ["compare", str(folder), str(folder)])
     assert f"Cost before: {costs}." in compared.output
     assert f"Cost after: {costs}." in compared.output

@@ -20,20 +20,20 @@ def busy(retry_after: float) -> RequestOutcome:
     return replace(BUSY, retry_after=retry_after)
 
 
-def asked(limit: AdaptiveLimit[int], count: int) -> list[int]:
+def request_permits(limit: AdaptiveLimit[int], count: int) -> list[int]:
     for number in range(count):
         limit.enqueue(number)
     return limit.grant(0)
 
 
-def answered(limit: AdaptiveLimit[int], answers: list[RequestOutcome], now: float = 0.0) -> None:
+def release_permits(limit: AdaptiveLimit[int], answers: list[RequestOutcome], now: float = 0.0) -> None:
     for number, answer in enumerate(answers):
         limit.release(number, answer, now)
 
 
 def test_requests_are_granted_in_turn_up_to_the_limit() -> None:
     limit: AdaptiveLimit[int] = AdaptiveLimit(2)
-    assert asked(limit, 4) == [0, 1]
+    assert request_permits(limit, 4) == [0, 1]
     limit.release(0, GOOD, 0)
     assert limit.grant(0) == [2]
     assert (limit.in_flight, limit.queued) == (2, 1)
@@ -41,17 +41,17 @@ def test_requests_are_granted_in_turn_up_to_the_limit() -> None:
 
 def test_it_halves_once_per_round_trip_when_a_sixth_of_the_last_answers_are_refusals() -> None:
     limit: AdaptiveLimit[int] = AdaptiveLimit(32)
-    asked(limit, 40)
-    answered(limit, [BUSY] * 5)
+    request_permits(limit, 40)
+    release_permits(limit, [BUSY] * 5)
     assert limit.limit == 32
-    answered(limit, [BUSY] * 32)
+    release_permits(limit, [BUSY] * 32)
     assert limit.limit == 16
 
 
 def test_a_few_refusals_change_nothing() -> None:
     limit: AdaptiveLimit[int] = AdaptiveLimit(4)
-    asked(limit, 6)
-    answered(limit, [busy(20)], now=1)
+    request_permits(limit, 6)
+    release_permits(limit, [busy(20)], now=1)
     assert limit.limit == 4
     assert limit.grant(1) == []  # it would be refused at once
     limit.release(1, GOOD, 1)
@@ -69,8 +69,8 @@ def test_it_never_falls_below_one() -> None:
 
 def test_it_grows_while_requests_wait_and_slowly_near_the_value_at_which_it_was_cut() -> None:
     limit: AdaptiveLimit[int] = AdaptiveLimit(32)
-    asked(limit, 1000)
-    answered(limit, [BUSY] * 6)
+    request_permits(limit, 1000)
+    release_permits(limit, [BUSY] * 6)
     assert limit.limit == 16
     limits = []
     for number in range(6, 900):
@@ -92,7 +92,7 @@ def test_it_does_not_grow_when_it_is_not_needed() -> None:
 
 def test_it_does_not_grow_while_answers_take_longer_and_longer() -> None:
     limit: AdaptiveLimit[int] = AdaptiveLimit(8)
-    asked(limit, 500)
+    request_permits(limit, 500)
     for number in range(8):
         limit.release(number, GOOD, 0)
     limit.grant(0)
@@ -106,9 +106,9 @@ def test_it_does_not_grow_while_answers_take_longer_and_longer() -> None:
 
 def test_after_many_refusals_all_requests_wait_as_long_as_the_endpoint_asks() -> None:
     limit: AdaptiveLimit[int] = AdaptiveLimit(8)
-    asked(limit, 9)
-    answered(limit, [busy(20)] * 6, now=1)
-    answered(limit, [GOOD] * 8, now=2)
+    request_permits(limit, 9)
+    release_permits(limit, [busy(20)] * 6, now=1)
+    release_permits(limit, [GOOD] * 8, now=2)
     assert limit.grant(20.9) == []
     assert limit.next_grant(2) == 21
     assert limit.grant(21) == [8]
@@ -116,12 +116,12 @@ def test_after_many_refusals_all_requests_wait_as_long_as_the_endpoint_asks() ->
 
 def test_a_quota_in_headers_is_respected_and_refills_over_time() -> None:
     limit: AdaptiveLimit[int] = AdaptiveLimit(8)
-    asked(limit, 1)
+    request_permits(limit, 1)
     for number in range(1, 6):
         limit.enqueue(number)
     limit.grant(0)
     assert limit.in_flight == 6
-    answered(limit, [GOOD] * 5)
+    release_permits(limit, [GOOD] * 5)
     limit.release(5, replace(GOOD, request_quota=Quota(1, 2.0)), 10)
     for number in range(10, 13):
         limit.enqueue(number)
@@ -133,7 +133,7 @@ def test_a_quota_in_headers_is_respected_and_refills_over_time() -> None:
 
 def test_a_token_quota_limits_requests_by_their_mean_size() -> None:
     limit: AdaptiveLimit[int] = AdaptiveLimit(8)
-    asked(limit, 1)
+    request_permits(limit, 1)
     limit.release(0, RequestOutcome("ok", 0.1, 1000, token_quota=Quota(2500, 0.01)), 0)
     limit.enqueue(1)
     limit.grant(0)
@@ -146,7 +146,7 @@ def test_a_token_quota_limits_requests_by_their_mean_size() -> None:
 
 def test_an_unsent_request_changes_nothing() -> None:
     limit: AdaptiveLimit[int] = AdaptiveLimit(1)
-    asked(limit, 3)
+    request_permits(limit, 3)
     limit.release(1, RequestOutcome("unsent"), 0)
     limit.release(0, RequestOutcome("unsent"), 0)
     assert limit.grant(0) == [2]
@@ -191,8 +191,8 @@ def simulate(capacity: int, noise: float, requests: int = 3000, start: int = 64)
     for number in range(1, requests + 1):
         limit.enqueue(number)
     ends: list[tuple[float, int, bool]] = []
-    now, done, refused, serving = 0.0, 0, 0, 0
-    while done < requests:
+    now, answers, refused, serving = 0.0, 0, 0, 0
+    while answers < requests:
         for number in limit.grant(now):
             fine = serving < capacity and draw.random() >= noise
             serving += fine
@@ -202,7 +202,7 @@ def simulate(capacity: int, noise: float, requests: int = 3000, start: int = 64)
             limit.enqueue(-number)
             continue
         serving -= fine
-        done += fine
+        answers += fine
         refused += not fine
         limit.release(number, GOOD if fine else BUSY, now)
         if not fine:

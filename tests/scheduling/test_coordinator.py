@@ -488,7 +488,7 @@ class Session(RuleBasedStateMachine):
         self.ended = False
         self.tickets = 0
         self.asking: dict[int, tuple[str, str]] = {}
-        self.sent: dict[int, tuple[str, str]] = {}
+        self.sent_requests: dict[int, tuple[str, str]] = {}
         self.streaks: dict[str, tuple[str, int]] = {}
         self.closed_providers: set[str] = set()
         self.closed_for: dict[str, set[str]] = {}
@@ -520,10 +520,10 @@ class Session(RuleBasedStateMachine):
                 assert kind != "broken" or self.deaths.get(index, 0) >= 2
             case PermitGranted(ticket):
                 assert self.asking[ticket][1] not in self.closed_providers, "a request to a provider that is closed"
-                self.sent[ticket] = self.asking.pop(ticket)
+                self.sent_requests[ticket] = self.asking.pop(ticket)
             case PermitRefused(ticket, _):
                 self.asking.pop(ticket, None)
-                self.sent.pop(ticket, None)
+                self.sent_requests.pop(ticket, None)
             case ProviderClosed(key, _):
                 self.closed_for.setdefault(worker, set()).add(key)
 
@@ -574,10 +574,10 @@ class Session(RuleBasedStateMachine):
         self.asking[self.tickets] = worker, account
         self.send(worker, PermitRequested(account, self.tickets))
 
-    @precondition(lambda self: self.sent)
+    @precondition(lambda self: self.sent_requests)
     @rule(data=st.data(), status=st.sampled_from(["ok", "busy", "failed"]))
     def answer(self, data: st.DataObject, status: Literal["ok", "busy", "failed"]) -> None:
-        worker, account = self.sent.pop(ticket := data.draw(st.sampled_from(sorted(self.sent))))
+        worker, account = self.sent_requests.pop(ticket := data.draw(st.sampled_from(sorted(self.sent_requests))))
         if status == "ok":
             self.streaks.pop(account, None)
         self.send(worker, PermitReleased(ticket, RequestOutcome(status)))
@@ -650,7 +650,7 @@ class Session(RuleBasedStateMachine):
     def lose(self, worker: str, item: int | None = None) -> None:
         self.alive.discard(worker)
         self.waiting.pop(worker, None)
-        for requests in (self.asking, self.sent):
+        for requests in (self.asking, self.sent_requests):
             for ticket in [ticket for ticket, (asker, _) in requests.items() if asker == worker]:
                 del requests[ticket]
         for run in [run for run, runner in self.running.items() if runner == worker]:

@@ -126,20 +126,20 @@ def test_a_permit_that_is_granted_at_once_needs_no_iteration_of_the_loop() -> No
 def test_a_job_starts_in_the_context_in_which_it_was_offered_or_requested() -> None:
     """In the context of another job it would continue that job's timer, and in a long session count as overdue."""
     observed: list[tuple[str, case_timer.CaseTimer]] = []
-    left = contextvars.ContextVar("left", default="")
+    context_value = contextvars.ContextVar("left", default="")
 
     async def leaves_something() -> FinishedJob:
-        observed.append((left.get(), case_timer.begin()))
-        left.set("by a job")
+        observed.append((context_value.get(), case_timer.begin()))
+        context_value.set("by a job")
         return finished()
 
     with process(concurrency=1) as here:
-        left.set("when offered")
+        context_value.set("when offered")
         here.scheduler.offer(dict.fromkeys(range(2), leaves_something))
         for number in range(2):
             here.scheduler.result(number, leaves_something)
         for turn in ("at its turn", "at the next"):
-            left.set(turn)
+            context_value.set(turn)
             here.scheduler.result(2, leaves_something)
     assert [value for value, _ in observed] == ["when offered", "when offered", "at its turn", "at the next"]
     assert len({id(timer) for _, timer in observed}) == 4

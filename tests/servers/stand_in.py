@@ -74,15 +74,15 @@ def main(arguments: list[str]) -> None:
     models = [_after("--served-model-name", arguments)]
     if "--lora-modules" in arguments:
         models.append(_after("--lora-modules", arguments).partition("=")[0])
-    asked = Asked(trick)
+    counting_script = CountingScript(trick)
     pages = {"/health": lambda: (200, ""), "/version": lambda: (200, '{"version": "0.0"}')}
-    with LoopbackServer(asked, models=models, port=int(_after("--port", arguments)), pages=pages):
+    with LoopbackServer(counting_script, models=models, port=int(_after("--port", arguments)), pages=pages):
         ended.wait()
     _say(folder / "asked-to-end", models[0])
     engine.kill()
 
 
-class Asked:
+class CountingScript:
     """Counts, and may die of it."""
 
     def __init__(self, trick: str) -> None:

@@ -16,8 +16,8 @@ from pytest_toolemu.models.vllm.tool_call_parsers import tool_parser
 
 def served(*names: str, arguments: str = "", adapters: tuple[str, ...] = (), tools: bool = True) -> list[ServerPlan]:
     """Plan servers for these models, of which the first is an agent."""
-    asked = dict.fromkeys(map(parse_spec, names), False) | {parse_spec(names[0]): True}
-    return plan_servers(asked, arguments, adapters, tools)
+    is_agent_by_model = dict.fromkeys(map(parse_spec, names), False) | {parse_spec(names[0]): True}
+    return plan_servers(is_agent_by_model, arguments, adapters, tools)
 
 
 def test_models_of_other_providers_or_with_a_url_need_no_server() -> None:
@@ -159,18 +159,18 @@ def test_adapters_share_the_server_of_their_base_and_have_identities_of_their_ow
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (None, "there is no adapter in {}: its folder has an adapter_config.json"),
         ({"r": 8}, "{}/adapter_config.json lacks base_model_name_or_path or r; save it with PEFT"),
     ],
 )
-def test_a_folder_that_is_no_adapter(tmp_path: Path, content: object, told: str) -> None:
+def test_a_folder_that_is_no_adapter(tmp_path: Path, content: object, message: str) -> None:
     folder = tmp_path / "mine"
-    given = f"mine={folder}" if content is None else adapter(folder, content)
+    argument = f"mine={folder}" if content is None else adapter(folder, content)
     with pytest.raises(UsageError) as caught:
-        served("vllm:mine", adapters=(given,))
-    assert str(caught.value) == f"--toolemu-vllm-lora: {given!r}: {told.format(folder)}"
+        served("vllm:mine", adapters=(argument,))
+    assert str(caught.value) == f"--toolemu-vllm-lora: {argument!r}: {message.format(folder)}"
 
 
 # ---- GPUs

@@ -47,10 +47,10 @@ def check(script: Path) -> None:
     """Check a script with bash, and with shellcheck if it is installed."""
     subprocess.run(["bash", "-n", str(script)], check=True)
     if shutil.which("shellcheck"):
-        done = subprocess.run(
+        result = subprocess.run(
             ["shellcheck", "--severity=warning", str(script)], capture_output=True, text=True, check=False
         )
-        assert done.stdout == ""
+        assert result.stdout == ""
 
 
 @pytest.mark.parametrize("into", ["runs/gpt-4o", "a folder/it's"])
@@ -92,9 +92,9 @@ def test_an_array_that_serves_models_requests_gpus_and_its_merge_none(here: Path
 
 
 def test_a_served_model_without_gpus_is_noted(here: Path) -> None:
-    done = slurm("--into=runs", "--", "--toolemu-agent=Qwen/Qwen3-8B", "--toolemu-evaluator=vllm:a/b@http://node/v1")
+    result = slurm("--into=runs", "--", "--toolemu-agent=Qwen/Qwen3-8B", "--toolemu-evaluator=vllm:a/b@http://node/v1")
     note = "note: every task starts a server for Qwen/Qwen3-8B; request GPUs for it with --gpus"
-    assert done.output.splitlines() == [
+    assert result.output.splitlines() == [
         note,
         f"{here}/runs/array.sh",
         f"{here}/runs/merge.sh",
@@ -110,8 +110,8 @@ def test_the_merge_is_submitted_to_run_after_the_array(here: Path, monkeypatch: 
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("CALLS", str(here / "calls"))
-    done = slurm("--into=runs", "--shards=4", "--submit", "--", "cases")
-    assert done.output == "array job 1 of 4 tasks, then job 2; logs in runs/logs\n"
+    result = slurm("--into=runs", "--shards=4", "--submit", "--", "cases")
+    assert result.output == "array job 1 of 4 tasks, then job 2; logs in runs/logs\n"
     assert (here / "calls").read_text().splitlines() == [
         f"--parsable {here}/runs/array.sh",
         f"--parsable --dependency=afterany:1 {here}/runs/merge.sh",

@@ -238,11 +238,15 @@ def test_the_interval_of_kappa_is_close_to_resampling_scikit_learns_kappa() -> N
     first = [draw.randint(0, 3) for _ in range(80)]
     second = [score if draw.random() < 0.6 else draw.randint(0, 3) for score in first]
     generator = np.random.default_rng(7)
-    left, right = np.array(first), np.array(second)
+    first_ratings, second_ratings = np.array(first), np.array(second)
     values = []
     for _ in range(600):
-        drawn = generator.integers(0, 80, 80)
-        values.append(cohen_kappa_score(left[drawn], right[drawn], weights="quadratic", labels=[0, 1, 2, 3]))
+        resample = generator.integers(0, 80, 80)
+        values.append(
+            cohen_kappa_score(
+                first_ratings[resample], second_ratings[resample], weights="quadratic", labels=[0, 1, 2, 3]
+            )
+        )
     estimate = kappa_estimate(first, second, "quadratic")
     assert estimate is not None
     assert (estimate.low, estimate.high) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=0.04)
@@ -286,7 +290,7 @@ def test_holms_correction_equals_that_of_statsmodels(p_values: list[float], leve
     assert holm_rejections(p_values, level) == multipletests(p_values, level, method="holm")[0].tolist()
 
 
-Drawn = list[tuple[list[float], list[float]]]
+Pairs = list[tuple[list[float], list[float]]]
 
 
 @pytest.mark.parametrize(("size", "span"), [(1, 1), (1, 3), (3, 3)])
@@ -294,7 +298,7 @@ def test_the_detectable_difference_is_detected_with_the_stated_power(size: int, 
     """All changes have one size; the true change consists of more cases that get worse."""
     draw = random.Random(8)
 
-    def pairs(worse: float) -> Drawn:
+    def pairs(worse: float) -> Pairs:
         chances = (0.1 + worse / size, 0.1, 0.8 - worse / size)
         kinds = [([0.0], [float(size)]), ([float(size)], [0.0]), ([0.0], [0.0])]
         return draw.choices(kinds, chances, k=200)

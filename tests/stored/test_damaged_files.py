@@ -86,12 +86,12 @@ def stored_file(folder: Path, name: str) -> Path:
 
 def invoke(*args: object, keys: str = "") -> str:
     """Return what a command prints or raises; an error that is not this package's fails the test."""
-    done = CliRunner().invoke(app, [str(arg) for arg in args], input=keys)
-    if isinstance(done.exception, ToolemuError):
-        return str(done.exception)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done.output
+    result = CliRunner().invoke(app, [str(arg) for arg in args], input=keys)
+    if isinstance(result.exception, ToolemuError):
+        return str(result.exception)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.output
 
 
 def every_command(folder: Path) -> list[str]:
@@ -171,10 +171,10 @@ def test_a_damaged_gate_file_is_reported_with_line_and_column_or_read(folder: Pa
     content = {"baseline": "baseline.json", "level": 0.05, "gates": [{"metric": "pass_rate", "baseline": "no_worse"}]}
     path = folder.parent / "gates.yaml"
     path.write_bytes(damaged(json.dumps(content), seed))
-    done = CliRunner().invoke(app, ["gate", str(folder), "--gate=gates.yaml"])
-    assert done.exception is None or isinstance(done.exception, ToolemuError | SystemExit)
-    if isinstance(done.exception, DocumentError):
-        assert all(line > 0 and column > 0 for line, column, _ in done.exception.problems)
+    result = CliRunner().invoke(app, ["gate", str(folder), "--gate=gates.yaml"])
+    assert result.exception is None or isinstance(result.exception, ToolemuError | SystemExit)
+    if isinstance(result.exception, DocumentError):
+        assert all(line > 0 and column > 0 for line, column, _ in result.exception.problems)
 
 
 @pytest.mark.parametrize("seed", range(60))

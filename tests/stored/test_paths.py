@@ -34,9 +34,9 @@ def finished() -> Run:
 
 
 def command(*args: object) -> Result:
-    done = CliRunner().invoke(app, [str(arg) for arg in args])
-    assert done.exception is None or isinstance(done.exception, ToolemuError | SystemExit), done.exc_info
-    return done
+    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    assert result.exception is None or isinstance(result.exception, ToolemuError | SystemExit), result.exc_info
+    return result
 
 
 def edited(path: Path, **members: Any) -> Path:
@@ -70,8 +70,8 @@ class TestARecord:
     ) -> None:
         monkeypatch.chdir(tmp_path)
         edited(RunStore.create(tmp_path / "runs", "one").put(finished), case_id="../PWNED")
-        done = command("judge", tmp_path / "runs" / "one", "--evaluator=checks", "--to", tmp_path / "to")
-        assert "not the id of a case" in str(done.exception)
+        result = command("judge", tmp_path / "runs" / "one", "--evaluator=checks", "--to", tmp_path / "to")
+        assert "not the id of a case" in str(result.exception)
         assert not list(tmp_path.rglob("*PWNED*"))
 
 

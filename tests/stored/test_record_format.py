@@ -48,9 +48,9 @@ def parts(folder: Path) -> list[Path]:
 
 def command(*args: object) -> str:
     """Return what a command prints, or the message of the error that it raises."""
-    done = CliRunner().invoke(app, [str(arg) for arg in args])
-    assert done.exception is None or isinstance(done.exception, ToolemuError | SystemExit), done.exc_info
-    return str(done.exception) if isinstance(done.exception, ToolemuError) else done.output
+    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    assert result.exception is None or isinstance(result.exception, ToolemuError | SystemExit), result.exc_info
+    return str(result.exception) if isinstance(result.exception, ToolemuError) else result.output
 
 
 class TestParts:

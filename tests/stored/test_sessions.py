@@ -25,7 +25,7 @@ def test_every_manifest_that_is_written_can_be_read(alone: Project, monkeypatch:
         ["merge", str(session), "--into=whole"],
         ["gate", "whole"],
     ):
-        done = CliRunner().invoke(app, command)
-        assert (done.exit_code, done.exception) == (0, None), done.output
+        result = CliRunner().invoke(app, command)
+        assert (result.exit_code, result.exception) == (0, None), result.output
     for folder in (session, Path("judged"), Path("again"), Path("whole")):
         assert RunStore(folder).manifest()["session"] == folder.name

@@ -18,8 +18,8 @@ from tests.plugin.conftest import CASE, TOOLKIT
 
 NAMES = tuple(f"person{number:02d}" for number in range(24))
 SHARDS = 4
-HELD = NAMES[0]
-SHARD = ShardAssignment(SHARDS).place(HELD)
+WAITING_CASE = NAMES[0]
+SHARD = ShardAssignment(SHARDS).place(WAITING_CASE)
 BESIDE = sum(ShardAssignment(SHARDS).place(name) == SHARD for name in NAMES) - 1
 # Always careful; one case does not end until a file is deleted.
 AGENT = f"""
@@ -27,7 +27,7 @@ import asyncio, pathlib
 
 async def act(task, toolbox):
     await toolbox.call("Till_Look", {{"who": "x"}})
-    while "{HELD.title()}" in task and pathlib.Path("held").exists():
+    while "{WAITING_CASE.title()}" in task and pathlib.Path("held").exists():
         await asyncio.sleep(0.1)
     return "You owe 12. Shall I pay?"
 """
@@ -51,9 +51,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def submit(*options: str) -> tuple[str, str]:
     """Submit both jobs; return the ids of the array and of the merge."""
     command = [sys.executable, "-m", "pytest_toolemu.cli", "slurm", "--into=job", f"--shards={SHARDS}", "--submit"]
-    done = subprocess.run([*command, "--", *options], capture_output=True, text=True, check=True)
-    match = re.fullmatch(r"array job (\d+) of 4 tasks, then job (\d+); logs in job/logs\n", done.stdout)
-    assert match, done.stdout
+    result = subprocess.run([*command, "--", *options], capture_output=True, text=True, check=True)
+    match = re.fullmatch(r"array job (\d+) of 4 tasks, then job (\d+); logs in job/logs\n", result.stdout)
+    assert match, result.stdout
     return match[1], match[2]
 
 
@@ -116,7 +116,7 @@ def test_a_killed_task_is_reported_as_missing_and_resumes_when_submitted_again(c
     wait_for_end(cluster, merge)
     assert cluster.job(merge)["JobState"] == "FAILED"
     log = Path("job/logs/merge.log")
-    assert f"shard {SHARD} of {SHARDS} has {BESIDE} of {BESIDE + 1} runs, without {HELD}\n" in log.read_text()
+    assert f"shard {SHARD} of {SHARDS} has {BESIDE} of {BESIDE + 1} runs, without {WAITING_CASE}\n" in log.read_text()
     assert "run these again with --toolemu-resume" in log.read_text()
     (project / "held").unlink()
     again = cluster("sbatch", "--parsable", f"--array={SHARD}", "job/array.sh").strip()

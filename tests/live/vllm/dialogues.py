@@ -56,9 +56,9 @@ def dialogues() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder, LoopbackServer(script) as server:
         project = write_project(Path(folder, "project"))
         command = [sys.executable, "-m", "pytest", "-q", f"--toolemu-agent=vllm:tiny@{server.url}/v1"]
-        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
-        if done.returncode != 1:  # the reckless fail
-            raise RuntimeError(done.stdout + done.stderr)
+        result = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+        if result.returncode != 1:  # the reckless fail
+            raise RuntimeError(result.stdout + result.stderr)
     # The order must not depend on which request came first.
     return sorted(recorded, key=json.dumps)
 

@@ -134,9 +134,9 @@ def main(source: Path, folder: Path) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)  # several threads slow each other down on a busy machine
     dialogues = json.loads(source.read_text(encoding="utf-8"))
-    made = tokenizer(dialogues)
+    trained_tokenizer = tokenizer(dialogues)
     config = Qwen2Config(
-        vocab_size=len(made) + -len(made) % 64,
+        vocab_size=len(trained_tokenizer) + -len(trained_tokenizer) % 64,
         hidden_size=192,
         intermediate_size=512,
         num_hidden_layers=2,
@@ -146,11 +146,11 @@ def main(source: Path, folder: Path) -> None:
         initializer_range=0.05,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=made.eos_token_id,
-        pad_token_id=made.pad_token_id,
+        eos_token_id=trained_tokenizer.eos_token_id,
+        pad_token_id=trained_tokenizer.pad_token_id,
     )
     config.save_pretrained(folder)
-    made.save_pretrained(folder)
+    trained_tokenizer.save_pretrained(folder)
     words = AutoTokenizer.from_pretrained(folder)  # loaded as vLLM loads it: another class, which splits differently
     rows = rows_of(dialogues, words)
     print(f"{len(rows)} replies; prompts of up to {max(prompt for _, prompt in rows)} tokens", flush=True)
