@@ -22,6 +22,7 @@ from pytest_toolemu.core.toolbox import Agent, Emulator
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
+from pytest_toolemu.emulators.rows import RowsEmulator
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import UsageError
@@ -96,7 +97,7 @@ class Components:
         name = self.emulator_name(variant)
         mode = self._settings.emulator_mode
         inner: Any = OfflineEmulator() if name == OFFLINE else SimulatedEmulator(self.model(name, (OFFLINE,)), mode)
-        return ValidatedEmulator(PinnedEmulator(ConsistentEmulator(inner)))
+        return ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(inner))))
 
     def evaluators(self, variant: AgentConfig | None, metric: Metric) -> tuple[Evaluator, ...]:
         """Return the evaluators of a metric. Raise UsageError if there is none because the checks are turned off."""

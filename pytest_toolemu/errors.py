@@ -5,6 +5,7 @@
     ToolemuError
     ├── UsageError        an option, key, model or package prevents what the user requested
     ├── DocumentError     a file is not valid; each problem has a line and a column
+    ├── WorldError        declared operations or rows of a world do not work
     ├── InconclusiveError an emulator or evaluator gave no valid reply, even after repair
     ├── ModelError        a request to a model failed; states whether a retry can help
     │   └── ReplayMissError   no cassette contains a request that had to be replayed
@@ -42,6 +43,14 @@ class DocumentError(ToolemuError):
         self.path = path
         self.problems = sorted(problems)
         super().__init__("\n".join(f"{path}:{line}:{column}: {message}" for line, column, message in self.problems))
+
+
+class WorldError(ToolemuError):
+    """A declared operation or the rows of a case cannot be executed, so the run says nothing about the agent."""
+
+
+class OpenEntityError(ToolemuError):
+    """A call names something that the rows of an open entity do not contain: the emulator has to answer it."""
 
 
 class InconclusiveError(ToolemuError):

@@ -11,7 +11,8 @@ from pytest_toolemu.core.case import SUFFIX, SUFFIXES
 from pytest_toolemu.core.case_loading import build_case, case_id
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
-from pytest_toolemu.core.toolkit import Toolkit, find_toolkit
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.toolkit_files import find_toolkit
 from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text

@@ -12,6 +12,7 @@ from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
+from pytest_toolemu.emulators.rows import RowsEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import AgentStopped
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
@@ -27,7 +28,9 @@ async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0) -> Traj
     """
     trajectory = Trajectory(resolved_case, seed)
     toolbox = Toolbox(
-        trajectory, ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator()))), Limits().max_steps
+        trajectory,
+        ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator())))),
+        Limits().max_steps,
     )
     try:
         trajectory.answer = await agent(Task.of(resolved_case.case), toolbox)

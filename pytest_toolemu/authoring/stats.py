@@ -12,7 +12,8 @@ from pytest_toolemu.authoring.counts import DatasetCounts
 from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import Edition, edition, find_dataset, origin
-from pytest_toolemu.core.toolkit import benchmark_folder, load_toolkit
+from pytest_toolemu.core.toolkit import benchmark_folder
+from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import UsageError
 
 _SHOWN: Final = 12

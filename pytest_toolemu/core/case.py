@@ -274,6 +274,15 @@ class Case(Record):
     canary: str | None = Field(
         default=None, description="The canary of the dataset; written by 'toolemu dataset stamp'"
     )
+    world: dict[str, dict[str, tuple[dict[str, Any], ...]]] = Field(
+        default={},
+        description="The rows of each toolkit before the agent begins, by toolkit and entity; code answers the calls "
+        "of these toolkits",
+    )
+    ids: dict[str, tuple[str | int, ...]] = Field(
+        default={},
+        description="The keys that new rows get, in order, by Toolkit.entity; then keys are made from the case's ID",
+    )
     pins: tuple[Pin, ...] = Field(default=(), description="Fixed results of calls; the first pin that matches answers")
     checks: tuple[Check, ...] = Field(
         default=(),

@@ -12,7 +12,9 @@ from typing import Any
 
 from pytest_toolemu.core.call_patterns import argument_problems
 from pytest_toolemu.core.case import SUFFIX, SUFFIXES, CallPattern, Case, Pin, ResolvedCase
-from pytest_toolemu.core.toolkit import Tool, resolve_toolkits
+from pytest_toolemu.core.toolkit import Tool
+from pytest_toolemu.core.toolkit_files import resolve_toolkits
+from pytest_toolemu.core.world.case_rows import row_problems
 from pytest_toolemu.formats.identifiers import case_id_problem
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, closest, show
@@ -38,7 +40,7 @@ def build_case(document: Document) -> ResolvedCase:
         raise document.error([(("id", KEY), "unknown key 'id'; the id of a case is the stem of its file")])
     case = document.build(Case, {"id": identity})
     resolved_case = ResolvedCase(case, resolve_toolkits(case.toolkits, document), path)
-    if problems := _reference_problems(resolved_case):
+    if problems := [*_reference_problems(resolved_case), *row_problems(case, resolved_case.toolkits)]:
         raise document.error(problems)
     return resolved_case
 

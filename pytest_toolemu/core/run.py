@@ -189,7 +189,15 @@ def sha256(value: Any) -> str:
 
 def content_of(part: Case | Toolkit) -> dict[str, Any]:
     """Return what the hash of a case or toolkit covers: all but split and canary, which change no result."""
-    return part.model_dump(mode="json", exclude={"split", "canary"})
+    content = part.model_dump(mode="json", exclude={"split", "canary"})
+    # Fields that later versions added: without them, the hash is that of earlier versions.
+    for name in ("entities", "world", "ids"):
+        if not content.get(name, True):
+            del content[name]
+    for tool in content.get("tools", ()):
+        if tool["operation"] is None:
+            del tool["operation"]
+    return content
 
 
 def hashes_of(case: Case, toolkits: Iterable[Toolkit]) -> dict[str, str]:

@@ -122,7 +122,11 @@ class Toolbox:
         call = Call(index=len(steps), name=printable(name), tool=tool, arguments=parse_arguments(arguments))
         started = time()
         observation = await self._emulator(call, self.trajectory)
-        steps.append(Step(call=call, observation=observation, started=started, seconds=time() - started))
+        world = self.trajectory.world
+        changes = world.take_changes() if world is not None else ()
+        steps.append(
+            Step(call=call, observation=observation, changes=changes, started=started, seconds=time() - started)
+        )
         return loads(observation.text)  # type: ignore[no-any-return]  # a copy: agents may change it
 
     def _check_open(self) -> None:

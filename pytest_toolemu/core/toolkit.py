@@ -10,16 +10,14 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.core.declarations import Entity, EntityName, Operation
 from pytest_toolemu.formats.json_schema import schema_problem
-from pytest_toolemu.formats.json_schema_keywords import unknown_keywords
-from pytest_toolemu.formats.yaml_document import Document, Loc, Record, closest, show
+from pytest_toolemu.formats.yaml_document import Record
 
 Effect = Literal["read", "write", "destructive", "irreversible"]
 """What a call does: nothing; a change that can be undone; a loss; something that cannot be taken back."""
 
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,39}")
-_NAME_RULE: Final = "use letters and digits, begin with a letter, and use at most 40 characters"
+NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,39}")
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=40)]
 Text = Annotated[str, Field(min_length=1)]
 
@@ -41,6 +39,9 @@ class Tool(Record):
     effect: Effect = Field(
         description="What a call does: nothing (read), a change that can be undone (write), a loss of data or service "
         "(destructive), or something that cannot be taken back (irreversible)"
+    )
+    operation: Operation | None = Field(
+        default=None, description="What a call does to the rows of a case; if absent, the emulator answers calls"
     )
     inferred: tuple[str, ...] = Field(default=(), description="What an importer guessed; a person should check it")
 
@@ -70,6 +71,9 @@ class Toolkit(Record):
     canary: str | None = Field(
         default=None, description="The canary of the dataset; written by 'toolemu dataset stamp'"
     )
+    entities: dict[EntityName, Entity] = Field(
+        default={}, description="The things that the tools read and change, by name; each becomes a table"
+    )
     tools: tuple[Tool, ...] = Field(min_length=1, description="The tools; their names are unique within the toolkit")
 
     @model_validator(mode="after")
@@ -87,90 +91,14 @@ class Toolkit(Record):
         """Return the name that agents use for the tool. It contains no dot, as providers do not allow one."""
         return f"{self.name}{self.separator}{tool.name}"
 
+    @property
+    def is_declared(self) -> bool:
+        """Whether the toolkit declares anything about its data."""
+        return bool(self.entities) or any(tool.operation for tool in self.tools)
+
     def tool(self, name: str) -> Tool | None:
         """Return the tool with this name, given without the toolkit; None if there is none."""
         return next((tool for tool in self.tools if tool.name == name), None)
-
-
-def load_toolkit(path: Path) -> Toolkit:
-    """Return the toolkit in a file, which is read once per process. Raise DocumentError if it is not valid.
-
-    The toolkit's name must equal the file name without the suffix, as cases find a toolkit by its file name.
-    """
-    stat = path.stat()
-    return _load(path, stat.st_mtime_ns, stat.st_size)
-
-
-@functools.lru_cache(maxsize=1024)
-def _load(path: Path, _modified: int, _size: int) -> Toolkit:
-    document = Document.read(path)
-    toolkit = document.build(Toolkit)
-    expected = path.name.removesuffix(SUFFIX)
-    if toolkit.name != expected:
-        message = f"the toolkit is named {toolkit.name!r}, its file {path.name!r}; give both the same name"
-        raise document.error([(("name",), message)])
-    if problems := list(_unknown_keywords(toolkit)):
-        raise document.error(problems)
-    return toolkit
-
-
-def _unknown_keywords(toolkit: Toolkit) -> Iterator[tuple[Loc, str]]:
-    """Yield the unknown keywords of all schemas.
-
-    Only files are checked: toolkits in records of earlier versions may contain some.
-    """
-    for index, tool in enumerate(toolkit.tools):
-        schemas: dict[str, dict[str, Any]] = {"parameters": tool.parameters, "returns": tool.returns}
-        for part, schema in schemas.items():
-            for loc, message in unknown_keywords(schema):
-                yield ("tools", index, part, *loc), f"{tool.name}: {message}"
-
-
-@functools.lru_cache(maxsize=1024)
-def toolkit_folders(folder: Path) -> tuple[Path, ...]:
-    """Return the folders in which a case in ``folder`` looks for toolkits.
-
-    These are the ``toolkits/`` folders next to the case and above it, nearest first, then the shipped one.
-    """
-    own = [parent / "toolkits" for parent in (folder, *folder.parents) if (parent / "toolkits").is_dir()]
-    shipped = benchmark_folder() / "toolkits"
-    return tuple(dict.fromkeys([*own, shipped]))
-
-
-def find_toolkit(name: str, folder: Path) -> Path | None:
-    """Return the nearest file that defines the toolkit, for a case in ``folder``; None if there is none."""
-    candidates = (where / f"{name}{SUFFIX}" for where in toolkit_folders(folder))
-    return next((path for path in candidates if path.is_file()), None)
-
-
-def known_toolkits(folder: Path) -> set[str]:
-    """Return the names of all toolkits that a case in ``folder`` can use."""
-    return {path.name.removesuffix(SUFFIX) for where in toolkit_folders(folder) for path in where.glob(f"*{SUFFIX}")}
-
-
-def resolve_toolkits(names: tuple[str, ...], document: Document, loc: Loc = ("toolkits",)) -> tuple[Toolkit, ...]:
-    """Return the toolkits that a case names.
-
-    Raise DocumentError if any is unknown or not valid, with a problem at the position of each such name.
-    """
-    folder = document.path.resolve().parent
-    toolkits: list[Toolkit] = []
-    problems: list[tuple[Loc, str]] = []
-    for index, name in enumerate(names):
-        if not _NAME.fullmatch(name):
-            problems.append(((*loc, index), f"{show(name)} cannot be the name of a toolkit; {_NAME_RULE}"))
-            continue
-        path = find_toolkit(name, folder)
-        if path is None:
-            problems.append(((*loc, index), f"unknown toolkit {name!r}{closest(name, known_toolkits(folder))}"))
-            continue
-        try:
-            toolkits.append(load_toolkit(path))
-        except DocumentError as error:
-            problems.append(((*loc, index), f"the toolkit {name!r} is not valid:\n{error}"))
-    if problems:
-        raise document.error(problems)
-    return tuple(toolkits)
 
 
 def callable_tools(toolkits: tuple[Toolkit, ...]) -> Iterator[tuple[str, Toolkit, Tool]]:

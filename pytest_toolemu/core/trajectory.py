@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from json import dumps
 from typing import Any, Literal
@@ -10,13 +11,15 @@ from pydantic import Field
 
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.messages import Ledger
+from pytest_toolemu.core.world.state_changes import StateChange
+from pytest_toolemu.core.world.world import World
 from pytest_toolemu.formats.yaml_document import Record
 
 TurnEnding = Literal["final", "quit", "step_limit", "token_limit", "timeout", "error"]
 """Why the agent's turn ended. The agent causes the limits on steps and tokens; it need not cause a timeout."""
 
-Source = Literal["rejected", "pinned", "remembered", "simulated", "offline", "recorded"]
-"""What answered a call: argument validation, a pin, an equal earlier read, a model, the offline emulator, an import."""
+Source = Literal["rejected", "pinned", "rows", "remembered", "simulated", "offline", "recorded"]
+"""What answered: argument validation, a pin, rows, an equal earlier read, a model, the offline emulator, an import."""
 
 
 class Call(Record):
@@ -100,6 +103,7 @@ class Step(Record):
     thought: str = Field(
         default="", description="The agent's reasoning before the call, if no recorded reply contains it"
     )
+    changes: tuple[StateChange, ...] = Field(default=(), description="The rows that the call added, changed or removed")
     started: float = Field(default=0.0, description="Start, in seconds since the epoch")
     seconds: float = Field(default=0.0, description="Duration in seconds")
 
@@ -120,6 +124,11 @@ class Trajectory:
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.seed)
+
+    @functools.cached_property
+    def world(self) -> World | None:
+        """The rows of the case, on which calls are executed; None if the case has none. Raise WorldError."""
+        return World.of(self.resolved_case) if self.resolved_case.case.world else None
 
 
 def json_text(value: Any) -> str:

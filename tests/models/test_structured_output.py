@@ -11,7 +11,8 @@ from openai.lib._pydantic import _ensure_strict_json_schema
 
 from pytest_toolemu.authoring.importers.toolemu import convert
 from pytest_toolemu.core.messages import ModelRequest, ReplySchema
-from pytest_toolemu.core.toolkit import Tool, callable_tools, load_toolkit
+from pytest_toolemu.core.toolkit import Tool, callable_tools
+from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.emulators.reply import reply_schema
 from pytest_toolemu.evaluators.rubrics import SCHEMAS
 from pytest_toolemu.formats.json_schema import violations

@@ -7,7 +7,8 @@ import pytest
 
 from pytest_toolemu.agents.react_text import TextCall, TextFinal, TextQuit, read_turn
 from pytest_toolemu.core.case import User
-from pytest_toolemu.core.toolkit import benchmark_folder, known_toolkits
+from pytest_toolemu.core.toolkit import benchmark_folder
+from pytest_toolemu.core.toolkit_files import known_toolkits
 from pytest_toolemu.prompts import items, parts, prompt_hash, render
 from pytest_toolemu.settings import Prompt
 

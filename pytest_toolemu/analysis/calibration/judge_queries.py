@@ -21,6 +21,7 @@ from pytest_toolemu.core.structured_output_fallbacks import Fallback, fallbacks_
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
+from pytest_toolemu.emulators.rows import RowsEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import UsageError
 
@@ -58,7 +59,7 @@ async def play_references(resolved_case: ResolvedCase) -> list[LabeledRun]:
     """
     labeled = []
     for name, reference in resolved_case.case.references.items():
-        emulator: Any = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator())))
+        emulator: Any = ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator()))))
         limits = Limits(max_steps=max(1, len(reference.calls)))
         run = await run_case(RunSpec(resolved_case, ReferenceAgent(name), emulator, limits=limits))
         if run.stop not in FINISHED:

@@ -30,7 +30,8 @@ from pytest_toolemu.core.case import Metric
 from pytest_toolemu.core.run import ErrorInfo, Identity, Run, hashes_of, run_key, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
-from pytest_toolemu.core.toolkit import Toolkit, load_toolkit
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.core.verdict import Verdict, decide
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import show

@@ -32,7 +32,8 @@ from pytest_toolemu.core.dataset import (
     load_dataset,
     origin,
 )
-from pytest_toolemu.core.toolkit import Toolkit, load_toolkit
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.yaml_document import Document
 

@@ -17,7 +17,7 @@ import pytest
 
 from pytest_toolemu import benchmark_folder
 from pytest_toolemu.core.run import Run
-from pytest_toolemu.core.toolkit import load_toolkit
+from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.models.vllm.server import VllmServer
 from pytest_toolemu.sessions.store import RunStore
 from tests.live.vllm.conftest import ARGUMENTS, Lane

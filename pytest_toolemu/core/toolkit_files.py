@@ -1,0 +1,102 @@
+"""Finds and reads the files of toolkits."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.core.toolkit import NAME, SUFFIX, Toolkit, benchmark_folder
+from pytest_toolemu.core.world.database import require_sqlite
+from pytest_toolemu.core.world.toolkit_plan import plan_toolkit
+from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.formats.json_schema_keywords import unknown_keywords
+from pytest_toolemu.formats.yaml_document import Document, Loc, closest, show
+
+_NAME_RULE: Final = "use letters and digits, begin with a letter, and use at most 40 characters"
+
+
+def load_toolkit(path: Path) -> Toolkit:
+    """Return the toolkit in a file, which is read once per process. Raise DocumentError if it is not valid.
+
+    The toolkit's name must equal the file name without the suffix, as cases find a toolkit by its file name.
+    """
+    stat = path.stat()
+    return _load(path, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=1024)
+def _load(path: Path, _modified: int, _size: int) -> Toolkit:
+    document = Document.read(path)
+    toolkit = document.build(Toolkit)
+    expected = path.name.removesuffix(SUFFIX)
+    if toolkit.name != expected:
+        message = f"the toolkit is named {toolkit.name!r}, its file {path.name!r}; give both the same name"
+        raise document.error([(("name",), message)])
+    problems = list(_unknown_keywords(toolkit))
+    if toolkit.is_declared:
+        require_sqlite()
+        problems += plan_toolkit(toolkit)[1]
+    if problems:
+        raise document.error(problems)
+    return toolkit
+
+
+def _unknown_keywords(toolkit: Toolkit) -> Iterator[tuple[Loc, str]]:
+    """Yield the unknown keywords of all schemas.
+
+    Only files are checked: toolkits in records of earlier versions may contain some.
+    """
+    for index, tool in enumerate(toolkit.tools):
+        schemas: dict[str, dict[str, Any]] = {"parameters": tool.parameters, "returns": tool.returns}
+        for part, schema in schemas.items():
+            for loc, message in unknown_keywords(schema):
+                yield ("tools", index, part, *loc), f"{tool.name}: {message}"
+
+
+@functools.lru_cache(maxsize=1024)
+def toolkit_folders(folder: Path) -> tuple[Path, ...]:
+    """Return the folders in which a case in ``folder`` looks for toolkits.
+
+    These are the ``toolkits/`` folders next to the case and above it, nearest first, then the shipped one.
+    """
+    own = [parent / "toolkits" for parent in (folder, *folder.parents) if (parent / "toolkits").is_dir()]
+    shipped = benchmark_folder() / "toolkits"
+    return tuple(dict.fromkeys([*own, shipped]))
+
+
+def find_toolkit(name: str, folder: Path) -> Path | None:
+    """Return the nearest file that defines the toolkit, for a case in ``folder``; None if there is none."""
+    candidates = (where / f"{name}{SUFFIX}" for where in toolkit_folders(folder))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def known_toolkits(folder: Path) -> set[str]:
+    """Return the names of all toolkits that a case in ``folder`` can use."""
+    return {path.name.removesuffix(SUFFIX) for where in toolkit_folders(folder) for path in where.glob(f"*{SUFFIX}")}
+
+
+def resolve_toolkits(names: tuple[str, ...], document: Document, loc: Loc = ("toolkits",)) -> tuple[Toolkit, ...]:
+    """Return the toolkits that a case names.
+
+    Raise DocumentError if any is unknown or not valid, with a problem at the position of each such name.
+    """
+    folder = document.path.resolve().parent
+    toolkits: list[Toolkit] = []
+    problems: list[tuple[Loc, str]] = []
+    for index, name in enumerate(names):
+        if not NAME.fullmatch(name):
+            problems.append(((*loc, index), f"{show(name)} cannot be the name of a toolkit; {_NAME_RULE}"))
+            continue
+        path = find_toolkit(name, folder)
+        if path is None:
+            problems.append(((*loc, index), f"unknown toolkit {name!r}{closest(name, known_toolkits(folder))}"))
+            continue
+        try:
+            toolkits.append(load_toolkit(path))
+        except DocumentError as error:
+            problems.append(((*loc, index), f"the toolkit {name!r} is not valid:\n{error}"))
+    if problems:
+        raise document.error(problems)
+    return tuple(toolkits)

@@ -1,0 +1,182 @@
+"""Executes one call by its plan: rows that must exist, guards, reads and changes, and the result."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+from pytest_toolemu.core.world.database import Database, cell, quote
+from pytest_toolemu.core.world.entity_table import EntityTable, decode, decode_cell
+from pytest_toolemu.core.world.operation_plan import Lookup, Plan
+from pytest_toolemu.core.world.toolkit_plan import is_constant, not_found_error
+from pytest_toolemu.errors import OpenEntityError
+
+Json = dict[str, Any]
+NewKey = Callable[[EntityTable], Any]
+
+
+class CallError(Exception):
+    """The call fails with an error that its tool declares."""
+
+    def __init__(self, error: str, message: str) -> None:
+        super().__init__(f"{error}: {message}")
+        self.error = error
+        self.message = message
+
+
+def execute(plan: Plan, database: Database, arguments: Json, values: Json, new_key: NewKey) -> Json:
+    """Return the result of a call within the current transaction. Raise CallError, to be rolled back, if it fails."""
+    given = {
+        name: cell(arguments.get(name, schema.get("default") if isinstance(schema, dict) else None))
+        for name, schema in plan.arguments.items()
+    }
+    bound = {"id": None, "count": None, "more": None, "total": None, "replaced": 0, **values, **given}
+    key = plan.key_argument
+    keys = arguments.get(key) if key else None
+    if not isinstance(keys, list):
+        return _Execution(plan, database, arguments, bound, new_key).run()
+    # A list of keys: the same happens to each row, or nothing to any.
+    content: Json = {}
+    for value in dict.fromkeys(map(cell, keys)):
+        one = {**bound, str(key): value, **({} if "count" in given else {"count": len(set(map(cell, keys)))})}
+        content = _Execution(plan, database, arguments, one, new_key).run()
+    return content
+
+
+class _Execution:
+    """One call on one row."""
+
+    def __init__(self, plan: Plan, database: Database, arguments: Json, bound: Json, new_key: NewKey) -> None:
+        self._plan = plan
+        self._database = database
+        self._arguments = arguments
+        self._bound = bound
+        self._new_key = new_key
+        self._items: list[Any] | None = None
+
+    def run(self) -> Json:
+        plan, verb = self._plan, self._plan.operation.verb
+        self._require_rows()
+        key = self._bound.get(plan.key_argument or "")
+        if plan.selects_by_condition:
+            key = self._select_key()
+        self._check_guards()
+        if plan.list_member:
+            self._list()
+        shown = self._shown() if verb == "delete" else {}
+        row: sqlite3.Row | None = plan.table.get(self._database, key) if plan.table and verb == "delete" else None
+        if plan.table is not None and verb in ("create", "update", "delete"):
+            key = self._change(plan.table, key)
+        for statement in plan.operation.then:
+            self._database.execute(statement, self._bound)
+        if verb != "delete":
+            shown = self._shown()
+            if plan.table is not None and verb in ("get", "create", "update"):
+                row = plan.table.get(self._database, key)
+        return self._result(row, shown)
+
+    def _require_rows(self) -> None:
+        for lookup in self._plan.lookups:
+            value = self._bound[lookup.argument]
+            keys = self._arguments.get(lookup.argument) or [] if lookup.is_list else [] if value is None else [value]
+            for key in keys:
+                if lookup.table.get(self._database, key) is None:
+                    self._fail_unknown(lookup, key)
+
+    def _fail_unknown(self, lookup: Lookup, key: Any) -> None:
+        if lookup.table.entity.open:
+            raise OpenEntityError(f"{lookup.table.name} {key!r} is not among the rows")
+        error = not_found_error(self._plan.tool) or "NotFound"
+        raise CallError(error, f"there is no {lookup.table.name.replace('_', ' ')} with the {lookup.table.key} {key!r}")
+
+    def _select_key(self) -> Any:
+        """Return the key of the row that the conditions choose, and bind it."""
+        row = self._database.execute(self._plan.selected_key(), self._bound).fetchone()
+        if row is None:
+            table = self._plan.table
+            if table is not None and table.entity.open:
+                raise OpenEntityError(f"no {table.name} is among the rows")
+            raise CallError(not_found_error(self._plan.tool) or "NotFound", "nothing matches the request")
+        self._bind("id", row[0])
+        return row[0]
+
+    def _check_guards(self) -> None:
+        for guard in self._plan.guard_statements:
+            row = self._database.execute(guard.statement, self._bound).fetchone()
+            if row is not None and row[0]:
+                raise CallError(guard.error, guard.message)
+
+    def _list(self) -> None:
+        plan = self._plan
+        rows = self._database.execute(plan.list_statement, self._bound).fetchall()
+        first = self._bound.get(plan.offset or "") or 0
+        most = self._bound.get(plan.limit or "")
+        last = len(rows) if most is None else first + most
+        members = plan.item_members
+        if plan.items_are_objects:
+            self._items = [decode(row, members) for row in rows[first:last]]
+        else:
+            self._items = [decode_cell(row[0], plan.item_schema) for row in rows[first:last]]
+        self._bind("more", int(len(rows) > last))
+        self._bind("total", len(rows))
+
+    def _change(self, table: EntityTable, key: Any) -> Any:
+        """Create, update or delete the row; return its key."""
+        plan, database, verb = self._plan, self._database, self._plan.operation.verb
+        where = f"WHERE {quote(table.key)} = ?"
+        if verb == "delete":
+            database.execute(f"DELETE FROM {quote(table.name)} {where}", (key,))
+            return key
+        assigned = database.execute(plan.assignment, self._bound).fetchone() if plan.assigned else None
+        values = {name: assigned[name] for name in plan.assigned} if assigned is not None else {}
+        if verb == "create":
+            if values.get(table.key) is None:
+                values[table.key] = cell(self._new_key(table))
+            self._bind("id", values[table.key])
+            if plan.operation.replace:
+                replaced = database.execute(f"DELETE FROM {quote(table.name)} {where}", (values[table.key],))
+                self._bind("replaced", replaced.rowcount)
+            table.insert(database, table.complete({name: value for name, value in values.items() if value is not None}))
+            return values[table.key]
+        self._bind("id", key)
+        if values:
+            assignments = ", ".join(f"{quote(name)} = ?" for name in values)
+            database.execute(f"UPDATE {quote(table.name)} SET {assignments} {where}", (*values.values(), key))
+        return values.get(table.key, key)
+
+    def _shown(self) -> Json:
+        if not self._plan.shown:
+            return {}
+        row = self._database.execute(self._plan.show_statement, self._bound).fetchone()
+        return {name: row[name] for name in self._plan.shown}
+
+    def _result(self, row: sqlite3.Row | None, shown: Json) -> Json:
+        """Return the members of the result: from ``show``, else by convention."""
+        plan = self._plan
+        fields = set(row.keys()) if row is not None else set()
+        content: Json = {}
+        for name, schema in plan.returns.items():
+            if name in shown:
+                value = shown[name]
+            elif self._items is not None and name == plan.list_member:
+                content[name] = self._items
+                continue
+            elif self._items is not None and name in ("more", "total"):
+                value = self._bound[name]
+            elif name in fields and row is not None and row[name] is not None:
+                value = row[name]
+            elif self._arguments.get(name) is not None:
+                value = cell(self._arguments[name])
+            elif is_constant(schema):
+                value = cell(schema["const"] if "const" in schema else schema["enum"][0])
+            else:
+                value = 1 if name == "success" else None
+            if value is not None:
+                content[name] = decode_cell(value, schema)
+        return content
+
+    def _bind(self, name: str, value: Any) -> None:
+        """Bind a value of the call, unless an argument has the same name."""
+        if name not in self._plan.arguments:
+            self._bound[name] = value

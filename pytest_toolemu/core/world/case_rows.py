@@ -1,0 +1,90 @@
+"""Checks the rows of a case against the entities that its toolkits declare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.world.entity_table import EntityTable
+from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
+from pytest_toolemu.core.world.world import World, plan_of
+from pytest_toolemu.errors import WorldError
+from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, show
+
+Problem = tuple[Loc, str]
+
+
+def row_problems(case: Case, toolkits: tuple[Toolkit, ...]) -> list[Problem]:
+    """Return what is wrong with ``world`` and ``ids``, each with its location in the case file."""
+    declared = {kit.name: kit for kit in toolkits if kit.entities}
+    problems: list[Problem] = []
+    for name in case.world:
+        if name not in declared:
+            is_used = name in {kit.name for kit in toolkits}
+            reason = "declares no entities" if is_used else f"is not among the case's toolkits{closest(name, declared)}"
+            problems.append((("world", name, KEY), f"the toolkit {show(name)} {reason}"))
+    plans = {name: plan_of(declared[name]) for name in case.world if name in declared}
+    for name, plan in plans.items():
+        problems += _entity_problems(plan, case.world[name])
+    problems += _id_problems(case, plans)
+    return problems or list(_world_problems(case, plans))
+
+
+def _entity_problems(plan: ToolkitPlan, entities: Mapping[str, tuple[dict[str, Any], ...]]) -> Iterator[Problem]:
+    for name, rows in entities.items():
+        loc: Loc = ("world", plan.name, name)
+        table = plan.tables.get(name)
+        if table is None:
+            yield (*loc, KEY), f"{plan.name} has no entity {show(name)}{closest(name, plan.tables)}"
+            continue
+        keys: set[str] = set()
+        for index, row in enumerate(rows):
+            yield from (((*loc, index), f"not a row of {plan.name}.{name}: {text}") for text in table.row_problems(row))
+            key = repr(row.get(table.key))
+            if key in keys:
+                yield (*loc, index), f"two rows have the {table.key} {key}"
+            keys.add(key)
+        yield from _reference_problems(plan, table, rows, entities, loc)
+
+
+def _reference_problems(
+    plan: ToolkitPlan,
+    table: EntityTable,
+    rows: tuple[dict[str, Any], ...],
+    entities: Mapping[str, tuple[dict[str, Any], ...]],
+    loc: Loc,
+) -> Iterator[Problem]:
+    """Yield references to rows that do not exist. Later, a row may outlive what it refers to, as histories do."""
+    for field, target in table.entity.refs.items():
+        key = plan.tables[target].key
+        keys = {str(row.get(key)) for row in entities.get(target, ())}
+        for index, row in enumerate(rows):
+            value = row.get(field)
+            for name in value if isinstance(value, list) else [] if value in (None, "") else [value]:
+                if str(name) not in keys:
+                    yield (*loc, index, field), f"there is no {target} {show(name)}{closest(str(name), keys)}"
+
+
+def _id_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Problem]:
+    entities = {f"{kit}.{name}": table for kit, plan in plans.items() for name, table in plan.tables.items()}
+    for name, keys in case.ids.items():
+        if name not in entities:
+            yield ("ids", name, KEY), f"no entity in 'world' is named {show(name)}{closest(name, entities)}"
+            continue
+        table = entities[name]
+        kit, _, entity = name.partition(".")
+        used = {str(row.get(table.key)) for row in case.world[kit].get(entity, ())}
+        for index, key in enumerate(keys):
+            if str(key) in used:
+                yield ("ids", name, index), f"{show(key)} is already the {table.key} of a row"
+            used.add(str(key))
+
+
+def _world_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Problem]:
+    """Yield a row that breaks a rule of its table."""
+    try:
+        World(plans, case.world, ids=case.ids, user=case.user, now=case.now, seed=case.id)
+    except WorldError as error:
+        yield ("world",), str(error)

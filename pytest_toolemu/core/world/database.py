@@ -1,0 +1,181 @@
+"""Databases in memory that execute untrusted SQL: limited in what it may do, in time and in size, and deterministic."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import unicodedata
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from pytest_toolemu.errors import UsageError
+
+MIN_VERSION: Final = (3, 38)  # JSON functions are part of every build since then
+_MAX_STEPS: Final = 500  # in thousands of instructions of SQLite's virtual machine
+_MAX_LENGTH: Final = 4_000_000  # of a text, in bytes
+
+_ALLOWED: Final = frozenset(
+    {
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_RECURSIVE,
+        sqlite3.SQLITE_TRANSACTION,
+    }
+)
+_WRITES: Final = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
+# Functions that reach outside, that give another result each time, or that fill memory.
+_DENIED: Final = frozenset(
+    {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer", "random", "randomblob", "zeroblob"}
+    | {"printf", "format", "changes", "total_changes", "last_insert_rowid", "sqlite_version", "sqlite_source_id"}
+    | {"current_time", "current_date", "current_timestamp"}
+)
+_TABLES_OF_SQLITE: Final = frozenset({"json_each", "json_tree"})
+_CLOCKS: Final = ("date", "time", "datetime", "julianday", "unixepoch", "strftime")
+
+
+class Database(sqlite3.Connection):
+    """A database in memory. Every statement has a limited number of steps, after which it fails."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__(":memory:", isolation_level=None, check_same_thread=False)
+        self._steps = 0
+        self.row_factory = sqlite3.Row
+        for name, (arity, function) in _FUNCTIONS.items():
+            self.create_function(name, arity, function, deterministic=True)
+        for name in _CLOCKS:
+            self.create_function(name, -1, _clock(name), deterministic=True)
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        """Execute one statement."""
+        self._steps = 0
+        return super().execute(*arguments)
+
+    def protect(self, tables: Collection[str], *, read_only: bool = False) -> None:
+        """Allow nothing but reading and writing these tables from now on."""
+        writable = frozenset() if read_only else _WRITES
+
+        def authorize(action: int, first: str | None, second: str | None, _database: object, _trigger: object) -> int:
+            if action == sqlite3.SQLITE_FUNCTION:
+                is_allowed = second not in _DENIED
+            elif action == sqlite3.SQLITE_READ:
+                is_allowed = not first or first in tables or first in _TABLES_OF_SQLITE
+            elif action in writable:
+                is_allowed = first in tables
+            else:
+                is_allowed = action in _ALLOWED
+            return sqlite3.SQLITE_OK if is_allowed else sqlite3.SQLITE_DENY
+
+        # SQLite declares the columns of its own tables on first use, which the authorizer would forbid.
+        for table in _TABLES_OF_SQLITE:
+            self.execute(f"SELECT 1 FROM {table}('[]')")
+        self.set_authorizer(authorize)
+        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_LENGTH)
+        self.set_progress_handler(self._step, 1000)
+
+    def _step(self) -> bool:
+        self._steps += 1
+        return self._steps > _MAX_STEPS
+
+
+def require_sqlite() -> None:
+    """Raise UsageError if the SQLite of this Python is too old to execute declared operations."""
+    if sqlite3.sqlite_version_info < MIN_VERSION:
+        needed = ".".join(map(str, MIN_VERSION))
+        raise UsageError(
+            f"Python was built with SQLite {sqlite3.sqlite_version}, and toolkits with entities need {needed} or "
+            "newer; use a newer build of Python, or --toolemu-world=calls"
+        )
+
+
+def quote(name: str) -> str:
+    """Return an identifier in quotes."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def cell(value: Any) -> Any:
+    """Return a JSON value as a database stores it: lists and objects as JSON text, truth values as 0 and 1."""
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return float(value) if abs(value) < 2**1000 else str(value)
+    return value
+
+
+def fold(text: str) -> str:
+    """Return the text without case and accents, as most search fields compare it."""
+    if text.isascii():
+        return text.casefold()
+    parts = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(character for character in parts if not unicodedata.combining(character))
+
+
+def _words(query: Any) -> list[str]:
+    return fold(str(query or "")).split()
+
+
+def _text(cells: tuple[Any, ...]) -> str:
+    return fold(" ".join(str(value) for value in cells if value is not None))
+
+
+def _has(query: Any = None, *cells: Any) -> int:
+    text = _text(cells)
+    return int(all(word in text for word in _words(query)))
+
+
+def _has_any(query: Any = None, *cells: Any) -> int:
+    text, words = _text(cells), _words(query)
+    return int(not words or any(word in text for word in words))
+
+
+def _items(text: Any) -> list[Any]:
+    value = json.loads(text) if isinstance(text, str) and text[:1] == "[" else [] if text is None else [text]
+    return value if isinstance(value, list) else [value]
+
+
+def _includes(items: Any, item: Any) -> int:
+    return int(item in _items(items))
+
+
+def _list_add(items: Any, more: Any) -> str:
+    old = _items(items)
+    return cell([*old, *(item for item in dict.fromkeys(_items(more)) if item not in old)])  # type: ignore[no-any-return]
+
+
+def _list_remove(items: Any, fewer: Any) -> str:
+    gone = _items(fewer)
+    return cell([item for item in _items(items) if item not in gone])  # type: ignore[no-any-return]
+
+
+def _fold_cell(text: Any) -> str | None:
+    return None if text is None else fold(str(text))
+
+
+_FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
+    "has": (-1, _has),
+    "has_any": (-1, _has_any),
+    "includes": (2, _includes),
+    "list_add": (2, _list_add),
+    "list_remove": (2, _list_remove),
+    "fold": (1, _fold_cell),
+}
+FUNCTION_NAMES: Final = (*_FUNCTIONS, "code", "new_id")
+"""The functions that operations can use in addition to those of SQLite."""
+
+_calendar: Final = sqlite3.connect(":memory:", check_same_thread=False)
+
+
+def _clock(name: str) -> Callable[..., Any]:
+    """Return SQLite's function of date and time, but with NULL for the time of the machine, which differs per run."""
+    least = 2 if name == "strftime" else 1
+
+    def clock(*arguments: Any) -> Any:
+        if len(arguments) < least or any(str(value).strip().casefold() == "now" for value in arguments):
+            return None
+        marks = ", ".join("?" * len(arguments))
+        return _calendar.execute(f"SELECT {name}({marks})", arguments).fetchone()[0]
+
+    return clock

@@ -1,0 +1,189 @@
+"""The table of an entity: its columns with their JSON Schemas, and rows as JSON values."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_toolemu.core.declarations import Entity
+from pytest_toolemu.core.toolkit import Tool, Toolkit
+from pytest_toolemu.core.world.database import cell, quote
+from pytest_toolemu.formats.json_schema import conforms, violations
+from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EntityTable:
+    """An entity of one toolkit, with the fields that it takes from the results of tools."""
+
+    name: str
+    entity: Entity
+    fields: Mapping[str, Json]
+    required: frozenset[str]
+    """Fields that every row has: those that are required where the fields come from, and the key."""
+
+    @property
+    def key(self) -> str:
+        """The field that identifies a row."""
+        return self.entity.key
+
+    def create_sql(self) -> str:
+        """Return the statement that creates the table."""
+        parts = [quote(field) + (" PRIMARY KEY" if field == self.key else "") for field in self.fields]
+        for fields in self.entity.unique:
+            names = [fields] if isinstance(fields, str) else fields
+            parts.append(f"UNIQUE ({', '.join(map(quote, names))})")
+        parts += [f"CHECK ({condition})" for condition in self.entity.check]
+        return f"CREATE TABLE {quote(self.name)} ({', '.join(parts)})"
+
+    def row_schema(self) -> Json:
+        """Return the JSON Schema of a row in a case file."""
+        required = [name for name in self.fields if name in self.required and "default" not in self.fields[name]]
+        return {
+            "type": "object",
+            "properties": dict(self.fields),
+            "required": required,
+            "additionalProperties": False,
+        }
+
+    def row_problems(self, row: Json) -> list[str]:
+        """Return why a row of a case file is not one of this entity."""
+        schema = self.row_schema()
+        return [] if conforms(schema, row) else violations(schema, row)
+
+    def complete(self, row: Json) -> Json:
+        """Return the row with the defaults of its fields."""
+        defaults = {name: schema["default"] for name, schema in self.fields.items() if "default" in schema}
+        return {**defaults, **row}
+
+    def insert(self, database: sqlite3.Connection, row: Mapping[str, Any]) -> None:
+        """Insert a row of cells or JSON values; an absent field is NULL."""
+        names = [name for name in row if row[name] is not None]
+        columns, marks = ", ".join(map(quote, names)), ", ".join("?" * len(names))
+        database.execute(
+            f"INSERT INTO {quote(self.name)} ({columns}) VALUES ({marks})", [cell(row[name]) for name in names]
+        )
+
+    def rows(self, database: sqlite3.Connection) -> list[Json]:
+        """Return all rows, in the order of their creation."""
+        return [
+            decode(row, self.fields) for row in database.execute(f"SELECT * FROM {quote(self.name)} ORDER BY rowid")
+        ]
+
+    def get(self, database: sqlite3.Connection, key: Any) -> sqlite3.Row | None:
+        """Return the row with this key."""
+        statement = f"SELECT * FROM {quote(self.name)} WHERE {quote(self.key)} = ?"
+        row: sqlite3.Row | None = database.execute(statement, (cell(key),)).fetchone()
+        return row
+
+
+def entity_tables(toolkit: Toolkit) -> tuple[dict[str, EntityTable], list[tuple[Loc, str]]]:
+    """Return the tables of a toolkit's entities, and the problems of their declarations with their locations."""
+    tables: dict[str, EntityTable] = {}
+    problems: list[tuple[Loc, str]] = []
+    for name, entity in toolkit.entities.items():
+        loc: Loc = ("entities", name)
+        fields, required, own = _fields(toolkit, entity, loc)
+        tables[name] = EntityTable(name, entity, fields, frozenset({*required, entity.key}))
+        problems += own or list(_name_problems(entity, fields, loc, toolkit))
+    return tables, problems
+
+
+def decode(row: sqlite3.Row | Mapping[str, Any], schemas: Mapping[str, Any]) -> Json:
+    """Return a row of the database as JSON values of the types in the schemas; a NULL is absent."""
+    values: Json = {}
+    for name in row.keys():  # noqa: SIM118 -- iterating over a Row gives its values
+        if row[name] is not None:
+            values[name] = decode_cell(row[name], schemas.get(name, {}))
+    return values
+
+
+def decode_cell(value: Any, schema: Any) -> Any:
+    """Return a cell as the JSON value that its schema describes."""
+    kinds = types_of(schema)
+    if isinstance(value, str):
+        is_json = kinds & {"array", "object"} and not ("string" in kinds and value[:1] not in ("[", "{"))
+        return _parsed(value) if is_json else value
+    if "boolean" in kinds and value in (0, 1):
+        return bool(value)
+    if isinstance(value, float):
+        rounded = round(value, 6)
+        return int(rounded) if rounded.is_integer() and "number" not in kinds and "integer" in kinds else rounded
+    return value
+
+
+def types_of(schema: Any) -> frozenset[str]:
+    """Return the types that a schema names, also in its branches."""
+    if not isinstance(schema, dict):
+        return frozenset()
+    named = schema.get("type", ())
+    branches: Iterable[Any] = [part for word in ("anyOf", "oneOf", "allOf") for part in schema.get(word, ())]
+    own = {named} if isinstance(named, str) else set(named)
+    return frozenset(own.union(*map(types_of, branches)))
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _fields(toolkit: Toolkit, entity: Entity, loc: Loc) -> tuple[dict[str, Json], set[str], list[tuple[Loc, str]]]:
+    """Return the fields, the required ones among them, and the problems of 'like' and 'without'."""
+    fields: dict[str, Json] = {}
+    required: set[str] = set()
+    problems: list[tuple[Loc, str]] = []
+    sources = (entity.like,) if isinstance(entity.like, str) else entity.like
+    tools = {tool.name: tool for tool in toolkit.tools}
+    for source in sources:
+        name, *members = source.split(".")
+        if name not in tools:
+            problems.append(((*loc, "like"), f"the toolkit has no tool {name!r}{closest(name, tools)}"))
+            continue
+        part = _member_schema(tools[name], members)
+        if part is None or not part.get("properties"):
+            problems.append(((*loc, "like"), f"{source!r} has no fields; name a tool, or a member of its 'returns'"))
+            continue
+        fields = {**part["properties"], **fields}
+        required |= set(part.get("required", ()))
+    for name in entity.without:
+        if name not in fields:
+            problems.append(((*loc, "without"), f"'like' gives no field {name!r}{closest(name, fields)}"))
+    fields = {name: schema for name, schema in fields.items() if name not in entity.without}
+    fields.update(entity.fields)
+    return fields, required & fields.keys(), problems
+
+
+def _member_schema(tool: Tool, members: list[str]) -> Json | None:
+    """Return the schema of the objects at a member of a tool's result; None if there is no such member."""
+    part: Any = tool.returns
+    for member in members:
+        part = part.get("properties", {}).get(member)
+        if not isinstance(part, dict):
+            return None
+        part = part.get("items", part)
+    return part if isinstance(part, dict) else None
+
+
+def _name_problems(entity: Entity, fields: Mapping[str, Json], loc: Loc, toolkit: Toolkit) -> Iterator[tuple[Loc, str]]:
+    def unknown(name: str) -> str:
+        return f"the entity has no field {name!r}{closest(name, fields)}"
+
+    if entity.key not in fields:
+        yield (*loc, "key"), unknown(entity.key)
+    for index, names in enumerate(entity.unique):
+        for name in [names] if isinstance(names, str) else names:
+            if name not in fields:
+                yield (*loc, "unique", index), unknown(name)
+    for name, target in entity.refs.items():
+        if name not in fields:
+            yield (*loc, "refs", name, KEY), unknown(name)
+        if target not in toolkit.entities:
+            hint = closest(target, toolkit.entities)
+            yield (*loc, "refs", name), f"the toolkit has no entity {target!r}{hint}"

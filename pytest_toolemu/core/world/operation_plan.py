@@ -1,0 +1,255 @@
+"""The plan of one tool: its operation with every convention filled in, as SQL statements that are ready to be bound."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pytest_toolemu.core.declarations import Guard, Operation, sql
+from pytest_toolemu.core.toolkit import Tool
+from pytest_toolemu.core.world.database import quote
+from pytest_toolemu.core.world.entity_table import EntityTable, types_of
+from pytest_toolemu.formats.yaml_document import Loc
+
+Json = dict[str, Any]
+
+NO_KEY: Final = "none"
+CALL_VALUES: Final = ("now", "today", "user_name", "user_email", "id", "count", "more", "total", "replaced")
+"""What SQL can bind besides the arguments.
+
+Time and user, the key of the created row, the number of keys in a list, whether the limit left out rows, the number of
+rows without the limit, and whether the created row replaced one.
+"""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A row that an argument names: SQL refers to it by the alias."""
+
+    alias: str
+    table: EntityTable
+    argument: str
+    is_list: bool = False
+    """Whether the argument is a list of keys, each of which must exist."""
+
+
+@dataclass(frozen=True)
+class GuardStatement:
+    """A condition under which the call fails."""
+
+    error: str
+    message: str
+    statement: str
+    loc: Loc
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The statements of one tool. Locations are relative to the tool's operation."""
+
+    tool: Tool
+    operation: Operation
+    tables: Mapping[str, EntityTable]
+    table: EntityTable | None
+    lookups: tuple[Lookup, ...]
+    arguments: Mapping[str, Json] = field(init=False)
+    returns: Mapping[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arguments", self.tool.parameters.get("properties", {}))
+        object.__setattr__(self, "returns", self.tool.returns.get("properties", {}))
+
+    # ---- conventions
+
+    @functools.cached_property
+    def key_argument(self) -> str | None:
+        """The argument that holds the key, or the keys, of the row that the call is about."""
+        return key_argument(self.operation, self.tool, self.table)
+
+    @functools.cached_property
+    def list_member(self) -> str | None:
+        """The member of the result that lists rows."""
+        if self.operation.list:
+            return self.operation.list
+        if self.operation.verb != "search":
+            return None
+        lists = [name for name, schema in self.returns.items() if "array" in types_of(schema)]
+        objects = [name for name in lists if "object" in types_of(self.returns[name].get("items", {"type": "object"}))]
+        return next(iter(objects or lists), None)
+
+    @functools.cached_property
+    def limit(self) -> str | None:
+        """The argument that limits the number of listed rows."""
+        return self.operation.limit or ("limit" if "limit" in self.arguments else None)
+
+    @functools.cached_property
+    def offset(self) -> str | None:
+        """The argument with the number of rows to skip."""
+        return self.operation.offset or ("offset" if "offset" in self.arguments else None)
+
+    @functools.cached_property
+    def item_schema(self) -> Json:
+        """The JSON Schema of a listed item."""
+        member = self.list_member
+        schema = self.returns.get(member, {}).get("items", {}) if member else {}
+        return schema if isinstance(schema, dict) else {}
+
+    @functools.cached_property
+    def items_are_objects(self) -> bool:
+        """Whether listed items are objects; otherwise they are the values of one column."""
+        return not (types_of(self.item_schema) - {"object"})
+
+    @functools.cached_property
+    def item_members(self) -> dict[str, Json]:
+        """The members of listed items with their JSON Schemas."""
+        if self.table is None or self.list_member is None:
+            return {}
+        if self.operation.columns:
+            named = self.item_schema.get("properties", {})
+            return {name: named.get(name, self.table.fields.get(name, {})) for name in self.operation.columns}
+        return self.item_schema.get("properties") or dict(self.table.fields)
+
+    @functools.cached_property
+    def shown(self) -> dict[str, str]:
+        """Expressions of members of the result itself."""
+        items = self.item_members
+        return {name: sql(value) for name, value in self.operation.show.items() if name not in items}
+
+    @functools.cached_property
+    def assigned(self) -> dict[str, str]:
+        """The SQL expression of each field that the call sets."""
+        if self.table is None or self.operation.verb not in ("create", "update"):
+            return {}
+        own = {
+            name: f":{name}"
+            for name in self.arguments
+            if name in self.table.fields and not (name == self.key_argument and self.operation.verb == "update")
+        }
+        if self.operation.verb == "update":
+            own = {name: f"coalesce(:{name}, {self.table.name}.{quote(name)})" for name in own}
+        return {**own, **{name: sql(value) for name, value in self.operation.set.items()}}
+
+    @functools.cached_property
+    def writes(self) -> bool:
+        """Whether a call can change rows."""
+        return bool(self.operation.then) or self.operation.verb in ("create", "update", "delete")
+
+    # ---- statements
+
+    def over(self, expressions: Mapping[str, str], *, created: bool = False) -> str:
+        """Return a SELECT of expressions over the rows that the call names; ``new`` is the created row."""
+        columns = ", ".join(f"({expression}) AS {quote(name)}" for name, expression in expressions.items())
+        joins = [
+            f"LEFT JOIN {quote(each.table.name)} AS {each.alias} "
+            f"ON {each.alias}.{quote(each.table.key)} = :{each.argument}"
+            for each in self.lookups
+            if not each.is_list
+        ]
+        if created and self.table is not None:
+            joins.append(f"LEFT JOIN {quote(self.table.name)} AS new ON new.{quote(self.table.key)} = :id")
+        return " ".join([f"SELECT {columns or '1'} FROM (SELECT 1)", *joins])
+
+    def guards(self) -> Iterator[GuardStatement]:
+        """Yield the conditions of ``fail`` in order."""
+        for error, conditions in self.operation.fail.items():
+            declared = self.tool.errors.get(error, "")
+            several = isinstance(conditions, tuple)
+            only = Guard(when="0" if isinstance(conditions, tuple) else sql(conditions), say=declared or error)
+            guards = conditions if isinstance(conditions, tuple) else (only,)
+            for index, guard in enumerate(guards):
+                loc: Loc = ("fail", error, index, "when") if several else ("fail", error)
+                yield GuardStatement(error, guard.say, self.over({"fails": guard.when}), loc)
+
+    def listed(self) -> str:
+        """Return the SELECT of the listed rows, without the limit."""
+        if self.table is None:
+            return ""
+        fields, show = self.table.fields, self.operation.show
+        members = {
+            name: sql(show[name]) if name in show else quote(name)
+            for name in self.item_members
+            if name in show or name in fields
+        }
+        columns = ", ".join(f"({expression}) AS {quote(name)}" for name, expression in members.items()) or "1"
+        return f"SELECT {columns} FROM {quote(self.table.name)}{self._conditions()} ORDER BY {self._order()}"
+
+    def selected_key(self) -> str:
+        """Return the SELECT of the key of the row that the call is about, if no argument holds the key."""
+        if self.table is None:
+            return ""
+        return (
+            f"SELECT {quote(self.table.key)} FROM {quote(self.table.name)}{self._conditions()} "
+            f"ORDER BY {self._order()} LIMIT 1"
+        )
+
+    @functools.cached_property
+    def selects_by_condition(self) -> bool:
+        """Whether conditions, and no argument with a key, choose the row that the call is about."""
+        return self.operation.verb in ("get", "update", "delete") and self.key_argument is None
+
+    def _conditions(self) -> str:
+        if self.table is None:
+            return ""
+        where = {name: sql(value) for name, value in self.operation.where.items()}
+        taken = {*where, self.limit, self.offset, *self.operation.unused}
+        is_change = self.operation.verb == "update"
+        equal = {
+            name: f"{quote(name)} = :{name}"
+            for name in self.arguments
+            if name in self.table.fields and name not in taken and not is_change
+        }
+        conditions = [
+            f"(:{name} IS NULL OR ({condition}))" if name in self.arguments else f"({condition})"
+            for name, condition in {**equal, **where}.items()
+        ]
+        return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+    def _order(self) -> str:
+        order = self.operation.order or (self.table.entity.order if self.table else "")
+        return f"{order}, rowid" if order else "rowid"
+
+    @functools.cached_property
+    def guard_statements(self) -> tuple[GuardStatement, ...]:
+        """The conditions under which the call fails, in order."""
+        return tuple(self.guards())
+
+    @functools.cached_property
+    def list_statement(self) -> str:
+        """The SELECT of the listed rows."""
+        return self.listed()
+
+    @functools.cached_property
+    def assignment(self) -> str:
+        """The SELECT of the values of the fields that the call sets."""
+        return self.over(self.assigned)
+
+    @functools.cached_property
+    def show_statement(self) -> str:
+        """The SELECT of the shown members of the result."""
+        return self.over(self.shown, created=self.operation.verb == "create")
+
+    def statements(self) -> Iterator[tuple[Loc, str]]:
+        """Yield every statement that a call can execute, with the part of the operation that it comes from."""
+        verb = self.operation.verb or "then"
+        if self.list_member:
+            yield (("where",) if self.operation.where else (verb,)), self.listed()
+        if self.selects_by_condition:
+            yield (("where",) if self.operation.where else (verb,)), self.selected_key()
+        for guard in self.guards():
+            yield guard.loc, guard.statement
+        for name, expression in self.assigned.items():
+            yield ("set", name), self.over({name: expression})
+        for index, statement in enumerate(self.operation.then):
+            yield ("then", index), statement
+        for name, expression in self.shown.items():
+            yield ("show", name), self.over({name: expression}, created=self.operation.verb == "create")
+
+
+def key_argument(operation: Operation, tool: Tool, table: EntityTable | None) -> str | None:
+    """Return the argument that holds the key of the row that a call is about; None if there is none."""
+    if operation.key is not None:
+        return None if operation.key == NO_KEY else operation.key
+    arguments = tool.parameters.get("properties", {})
+    return table.key if table is not None and table.key in arguments else None

@@ -1,0 +1,88 @@
+"""How the rows of a world changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from pytest_toolemu.formats.yaml_document import Record
+
+Json = dict[str, Any]
+Rows = dict[str, dict[str, list[Json]]]
+"""All rows of a world, by toolkit and entity."""
+
+
+class StateChange(Record):
+    """One row that a call added, changed or removed."""
+
+    entity: str = Field(description="The entity, as `Toolkit.entity`")
+    key: Any = Field(description="The key of the row")
+    change: Literal["added", "changed", "removed"] = Field(description="What happened to the row")
+    before: dict[str, Any] = Field(
+        default={}, description="The values before: of the changed fields, or of all fields of a removed row"
+    )
+    after: dict[str, Any] = Field(
+        default={}, description="The values after: of the changed fields, or of all fields of an added row"
+    )
+
+
+def changes_between(before: Rows, after: Rows, keys: Mapping[str, Mapping[str, str]]) -> tuple[StateChange, ...]:
+    """Return the changes from one state to another; ``keys`` names the key of each entity."""
+    changes: list[StateChange] = []
+    for kit, entities in after.items():
+        for name, rows in entities.items():
+            earlier = before.get(kit, {}).get(name, [])
+            if rows != earlier:
+                changes += _row_changes(f"{kit}.{name}", keys[kit][name], earlier, rows)
+    return tuple(changes)
+
+
+def apply_changes(rows: Rows, changes: Iterable[StateChange], keys: Mapping[str, Mapping[str, str]]) -> Rows:
+    """Return the rows after the changes. Raise KeyError if a change is of an unknown entity."""
+    state = {
+        kit: {name: {row[keys[kit][name]]: row for row in entries} for name, entries in entities.items()}
+        for kit, entities in rows.items()
+    }
+    for change in changes:
+        kit, _, name = change.entity.partition(".")
+        table = state[kit][name]
+        if change.change == "removed":
+            table.pop(change.key, None)
+            continue
+        cleared = change.before.keys() - change.after.keys()
+        old = {field: value for field, value in table.get(change.key, {}).items() if field not in cleared}
+        table[change.key] = {**old, **change.after}
+    return {kit: {name: list(table.values()) for name, table in entities.items()} for kit, entities in state.items()}
+
+
+def net_changes(
+    before: Rows, changes: Iterable[StateChange], keys: Mapping[str, Mapping[str, str]]
+) -> tuple[StateChange, ...]:
+    """Return the differences between the rows before and after all changes."""
+    return changes_between(before, apply_changes(before, changes, keys), keys)
+
+
+def _row_changes(entity: str, key: str, before: list[Json], after: list[Json]) -> list[StateChange]:
+    old, new = ({row.get(key): row for row in rows} for rows in (before, after))
+    changes: list[StateChange] = []
+    for identifier in {**old, **new}:
+        earlier, later = old.get(identifier), new.get(identifier)
+        if earlier == later:
+            continue
+        if earlier is None:
+            change = StateChange(entity=entity, key=identifier, change="added", after=later or {})
+        elif later is None:
+            change = StateChange(entity=entity, key=identifier, change="removed", before=earlier)
+        else:
+            fields = [name for name in {**earlier, **later} if earlier.get(name) != later.get(name)]
+            change = StateChange(
+                entity=entity,
+                key=identifier,
+                change="changed",
+                before={name: earlier[name] for name in fields if name in earlier},
+                after={name: later[name] for name in fields if name in later},
+            )
+        changes.append(change)
+    return changes

@@ -1,0 +1,231 @@
+"""Checks what a toolkit declares, and makes the plans of its tools. Every statement is tried on empty tables."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pytest_toolemu.core.declarations import Operation
+from pytest_toolemu.core.toolkit import Tool, Toolkit
+from pytest_toolemu.core.world.database import FUNCTION_NAMES, Database
+from pytest_toolemu.core.world.entity_table import EntityTable, entity_tables, types_of
+from pytest_toolemu.core.world.operation_plan import CALL_VALUES, NO_KEY, Lookup, Plan, key_argument
+from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
+
+Problem = tuple[Loc, str]
+
+_ALIAS: Final = re.compile(r"[a-z][a-z0-9_]*")
+_NOT_FOUND: Final = re.compile(r"(?i).*not_?found.*|no_?such.*|unknown.*")
+_PARAMETER: Final = re.compile(r":([A-Za-z_]\w*)")
+_UNBOUND: Final = re.compile(r"You did not supply a value for binding (?:parameter )?:(\w+)")
+_NO_COLUMN: Final = re.compile(r"no such column: (\S+)")
+_NO_TABLE: Final = re.compile(r"no such table: (\S+)")
+_NO_FUNCTION: Final = re.compile(r"no such function: (\S+)")
+_FILLED: Final = ("more", "total")
+
+
+@dataclass(frozen=True)
+class ToolkitPlan:
+    """The tables of a toolkit, and the plans of its tools that declare an operation."""
+
+    name: str
+    tables: Mapping[str, EntityTable]
+    plans: Mapping[str, Plan]
+
+    def new_database(self) -> Database:
+        """Return a database with the toolkit's empty tables. Nothing limits it yet."""
+        database = Database()
+        for table in self.tables.values():
+            database.execute(table.create_sql())
+        return database
+
+
+def plan_toolkit(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:
+    """Return the plans of a toolkit, and every problem of its declarations with its location in the toolkit's file."""
+    tables, problems = entity_tables(toolkit)
+    plans: dict[str, Plan] = {}
+    for index, tool in enumerate(toolkit.tools):
+        if tool.operation is not None:
+            where: Loc = ("tools", index, "operation")
+            plan, own = _plan(tool, tool.operation, tables)
+            problems += [((*where, *loc), message) for loc, message in own]
+            if plan is not None:
+                plans[tool.name] = plan
+    result = ToolkitPlan(toolkit.name, tables, plans)
+    return result, problems or list(_statement_problems(toolkit, result))
+
+
+def _plan(tool: Tool, operation: Operation, tables: Mapping[str, EntityTable]) -> tuple[Plan | None, list[Problem]]:
+    """Return the plan of a tool, None if names in its operation are unknown; and the problems of the names."""
+    problems: list[Problem] = []
+    arguments = tool.parameters.get("properties", {})
+    table = tables.get(operation.entity or "")
+    if operation.entity is not None and table is None:
+        hint = closest(operation.entity, tables)
+        return None, [((operation.verb or "",), f"the toolkit has no entity {operation.entity!r}{hint}")]
+    lookups: list[Lookup] = []
+    key = key_argument(operation, tool, table)
+    if table is not None and key is not None and operation.verb in ("get", "update", "delete"):
+        lookups.append(Lookup(table.name, table, key))
+    for argument, target in operation.find.items():
+        name, _, alias = target.partition(" ")
+        if argument not in arguments:
+            problems.append(
+                (("find", argument, KEY), f"the tool has no argument {argument!r}{closest(argument, arguments)}")
+            )
+        elif name not in tables:
+            problems.append((("find", argument), f"the toolkit has no entity {name!r}{closest(name, tables)}"))
+        elif alias and not _ALIAS.fullmatch(alias):
+            problems.append((("find", argument), f"{alias!r} is no alias; use lowercase letters, digits and _"))
+        else:
+            is_list = "array" in types_of(arguments[argument]) and argument != key
+            lookups.append(Lookup(alias or name, tables[name], argument, is_list))
+    aliases = [each.alias for each in lookups if not each.is_list]
+    for alias in {alias for alias in aliases if aliases.count(alias) > 1}:
+        problems.append((("find",), f"two rows have the name {alias!r}; give one an alias, such as '{alias} other'"))
+    plan = Plan(tool, operation, tables, table, tuple(lookups))
+    problems += _reference_problems(plan)
+    return (None if problems else plan), problems
+
+
+def _reference_problems(plan: Plan) -> Iterator[Problem]:
+    """Yield arguments, fields, members and errors that do not exist."""
+    operation, arguments, tool = plan.operation, plan.arguments, plan.tool
+    named: dict[Loc, str | None] = {("key",): operation.key if operation.key != NO_KEY else None}
+    named |= {("limit",): operation.limit, ("offset",): operation.offset}
+    named |= {("unused", index): name for index, name in enumerate(operation.unused)}
+    for loc, name in named.items():
+        if name is not None and name not in arguments:
+            yield loc, f"the tool has no argument {name!r}{closest(name, arguments)}"
+    if operation.list is not None and operation.list not in plan.returns:
+        yield ("list",), f"the result has no member {operation.list!r}{closest(operation.list, plan.returns)}"
+    for error in operation.fail:
+        if error not in tool.errors:
+            yield ("fail", error, KEY), f"the tool declares no error {error!r}{closest(error, tool.errors)}"
+    members = {**plan.returns, **plan.item_members}
+    for name in operation.show:
+        if name not in members:
+            yield ("show", name, KEY), f"the result has no member {name!r}{closest(name, members)}"
+    if (plan.lookups or plan.selects_by_condition) and not_found_error(tool) is None:
+        verb = operation.verb or "find"
+        yield (verb,), "a key may be unknown, and the tool declares no error for that; add NotFound to its errors"
+    yield from _set_problems(plan)
+
+
+def _set_problems(plan: Plan) -> Iterator[Problem]:
+    fields = plan.table.fields if plan.table else {}
+    if plan.operation.set and plan.operation.verb not in ("create", "update"):
+        yield ("set",), "'set' goes with 'create' or 'update'"
+        return
+    for name in plan.operation.set:
+        if name not in fields:
+            yield ("set", name, KEY), f"the entity has no field {name!r}{closest(name, fields)}"
+
+
+def not_found_error(tool: Tool) -> str | None:
+    """Return the error of a tool for an unknown key; None if it declares none."""
+    return next((name for name in tool.errors if _NOT_FOUND.fullmatch(name)), None) or _request_error(tool)
+
+
+def conflict_error(tool: Tool) -> str:
+    """Return the error of a tool for a row that would break a rule of its table."""
+    words = ("conflict", "exists", "duplicate")
+    return next((name for name in tool.errors if any(word in name.casefold() for word in words)), None) or (
+        _request_error(tool) or "Conflict"
+    )
+
+
+def _request_error(tool: Tool) -> str | None:
+    return next((name for name in tool.errors if name.casefold().startswith("invalid")), None)
+
+
+def _statement_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]:
+    """Yield statements that SQLite refuses, results that nothing fills, and arguments without an effect."""
+    database = Database()
+    for name, table in kit.tables.items():
+        try:
+            database.execute(table.create_sql())
+            order = f" ORDER BY {table.entity.order}" if table.entity.order else ""
+            database.execute(f'SELECT 1 FROM "{name}"{order}')
+        except sqlite3.Error as error:
+            yield ("entities", name), _explained(error, table.fields, kit)
+            return
+    database.create_function("new_id", 1, lambda name: name)
+    database.create_function("code", 1, lambda pattern: pattern)
+    database.protect(kit.tables)
+    for index, tool in enumerate(toolkit.tools):
+        if (plan := kit.plans.get(tool.name)) is not None:
+            where: Loc = ("tools", index, "operation")
+            for loc, message in [*_sql_problems(database, plan, kit), *_coverage_problems(plan)]:
+                yield (*where, *loc), f"{tool.name}: {message}"
+
+
+def _sql_problems(database: Database, plan: Plan, kit: ToolkitPlan) -> Iterator[Problem]:
+    values = dict.fromkeys([*CALL_VALUES, *plan.arguments])
+    for loc, statement in plan.statements():
+        try:
+            database.execute(f"EXPLAIN {statement}", values)
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            names = {*(plan.table.fields if plan.table else ()), *plan.arguments}
+            yield loc, _explained(error, names, kit, values)
+
+
+def _explained(
+    error: Exception, names: Iterable[str], kit: ToolkitPlan, values: Mapping[str, Any] | None = None
+) -> str:
+    """Return SQLite's message with the nearest name that exists."""
+    message = str(error)
+    if match := _UNBOUND.search(message):
+        return f"SQL refers to :{match[1]}, and the tool has no such argument{closest(match[1], values or {})}"
+    if match := _NO_COLUMN.search(message):
+        fields = {field for table in kit.tables.values() for field in table.fields}
+        return f"SQL: {message}{closest(match[1].rpartition('.')[2], {*names, *fields})}"
+    if match := _NO_TABLE.search(message):
+        return f"SQL: {message}{closest(match[1], kit.tables)}"
+    if match := _NO_FUNCTION.search(message):
+        return f"SQL: {message}{closest(match[1], FUNCTION_NAMES)}"
+    if "not authorized" in message or "prohibited" in message:
+        return f"SQL: {message}; operations read and write the toolkit's tables, and do nothing else"
+    return f"SQL: {message}"
+
+
+def _coverage_problems(plan: Plan) -> Iterator[Problem]:
+    """Yield members of the result that nothing fills, fields of created rows, and arguments without an effect."""
+    fields = plan.table.fields if plan.table is not None and plan.operation.verb != "search" else {}
+    constant = {name for name, schema in plan.returns.items() if is_constant(schema)}
+    sources = {*plan.shown, *constant, *plan.arguments, *fields, plan.list_member, *_FILLED, "success"}
+    for name in plan.tool.returns.get("required", ()):
+        if name not in sources:
+            yield ("show",), f"nothing fills the member {name!r} of the result; add it to 'show'"
+    if plan.list_member and plan.table is not None and plan.items_are_objects:
+        own = {*plan.table.fields, *plan.operation.show}
+        for name in plan.item_schema.get("required", ()):
+            if name not in own:
+                yield ("show",), f"nothing fills the member {name!r} of the listed items; add it to 'show'"
+    if plan.operation.verb == "create" and plan.table is not None:
+        yield from _creation_problems(plan, plan.table)
+    text = " ".join(statement for _, statement in plan.statements())
+    named = {*_PARAMETER.findall(text), plan.key_argument, plan.limit, plan.offset}
+    for name in plan.arguments:
+        if name not in {*named, *plan.operation.find, *plan.operation.unused}:
+            yield (), f"the argument {name!r} has no effect; use it, or add it to 'unused'"
+
+
+def _creation_problems(plan: Plan, table: EntityTable) -> Iterator[Problem]:
+    given = set(plan.tool.parameters.get("required", ()))
+    given |= {name for name, schema in plan.arguments.items() if "default" in schema}
+    for name in sorted(table.required - {table.key}):
+        is_set = name in plan.operation.set or "default" in table.fields[name]
+        if not is_set and name not in plan.arguments:
+            yield ("set",), f"created rows have no {name!r}, which every {table.name} has; add it to 'set'"
+        elif not is_set and name not in given:
+            fix = f"set: {{{name}: \"coalesce(:{name}, '')\"}}"
+            yield ("set",), f"created rows have no {name!r} if the argument is absent; write, for example, {fix}"
+
+
+def is_constant(schema: Any) -> bool:
+    """Return whether a schema allows one value only."""
+    return isinstance(schema, dict) and ("const" in schema or len(schema.get("enum", ())) == 1)

@@ -1,0 +1,232 @@
+"""The world of one run: the rows of its toolkits, and the execution of calls on them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pytest_toolemu.core.case import ResolvedCase, User
+from pytest_toolemu.core.toolkit import Toolkit
+from pytest_toolemu.core.world.call_execution import CallError, execute
+from pytest_toolemu.core.world.database import Database, cell, quote
+from pytest_toolemu.core.world.entity_table import EntityTable
+from pytest_toolemu.core.world.operation_plan import Plan
+from pytest_toolemu.core.world.state_changes import Rows, StateChange, changes_between
+from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, conflict_error, plan_toolkit
+from pytest_toolemu.errors import WorldError
+
+Json = dict[str, Any]
+
+MINUTES_PER_CALL: Final = 1
+"""Time that passes in the emulated world from one call to the next, in minutes."""
+
+_LETTERS: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+_MAX_PLANS: Final = 1024
+_plans: dict[int, tuple[Toolkit, ToolkitPlan]] = {}
+
+
+class World:
+    """Databases with the rows of a case, one for each toolkit that the case has rows for.
+
+    ``seed`` determines the keys of new rows: equal seeds and equal calls give equal worlds.
+    """
+
+    def __init__(
+        self,
+        plans: Mapping[str, ToolkitPlan],
+        rows: Mapping[str, Mapping[str, Sequence[Json]]],
+        *,
+        ids: Mapping[str, Sequence[Any]],
+        user: User,
+        now: datetime,
+        seed: str,
+    ) -> None:
+        self.plans = plans
+        self._user, self._start, self._seed = user, now, seed
+        self._ids = {name: iter(keys) for name, keys in ids.items()}
+        self._created = itertools.count(1)
+        self._databases = {name: self._fill(plan, rows.get(name, {})) for name, plan in plans.items()}
+        self._shared = _shared_entities(plans)
+        for name in plans:
+            self._synchronize(name)
+        self._last = self.rows()
+
+    @classmethod
+    def of(cls, resolved_case: ResolvedCase) -> World:
+        """Return the world in which the case begins. Raise WorldError if its rows do not fit the declarations."""
+        case = resolved_case.case
+        kits = {kit.name: plan_of(kit) for kit in resolved_case.toolkits if kit.name in case.world}
+        return cls(kits, case.world, ids=case.ids, user=case.user, now=case.now, seed=case.id)
+
+    def plan(self, tool: str | None) -> Plan | None:
+        """Return the plan of ``Toolkit.Tool``; None if no row of this world answers its calls."""
+        kit, _, name = (tool or "").partition(".")
+        return self.plans[kit].plans.get(name) if kit in self.plans else None
+
+    def call(self, tool: str, arguments: Json, number: int) -> Json:
+        """Execute a call of ``Toolkit.Tool``, and return its result, or an error that the tool declares.
+
+        ``number`` is the number of earlier calls; time advances by a minute for each.
+        A call that fails changes nothing. Raise WorldError if the operation itself fails, and OpenEntityError if
+        the emulator has to answer.
+        """
+        plan = self.plan(tool)
+        if plan is None:
+            raise WorldError(f"{tool} declares no operation; the emulator has to answer")
+        kit = tool.partition(".")[0]
+        database = self._databases[kit]
+        database.execute("BEGIN")
+        try:
+            content = execute(plan, database, arguments, self._values(number), lambda table: self._new_key(kit, table))
+            database.execute("COMMIT")
+        except CallError as failed:
+            content = {"error": f"{failed.error}: {failed.message}"}
+        except sqlite3.IntegrityError as error:
+            content = {"error": f"{conflict_error(plan.tool)}: {_conflict_message(error)}"}
+        except sqlite3.DataError:
+            content = {"error": f"{conflict_error(plan.tool)}: the request is too large"}
+        except sqlite3.Error as error:
+            raise WorldError(f"{tool}: the operation failed: {error}; correct it in the toolkit's file") from None
+        finally:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+        if plan.writes:
+            self._synchronize(kit)
+        return content
+
+    # ---- state
+
+    def rows(self) -> Rows:
+        """Return all rows, by toolkit and entity."""
+        return {
+            kit: {name: table.rows(self._databases[kit]) for name, table in plan.tables.items()}
+            for kit, plan in self.plans.items()
+        }
+
+    def take_changes(self) -> tuple[StateChange, ...]:
+        """Return how the rows have changed since the last call of this method."""
+        before, self._last = self._last, self.rows()
+        return changes_between(before, self._last, self.keys())
+
+    def keys(self) -> dict[str, dict[str, str]]:
+        """Return the field that identifies a row, by toolkit and entity."""
+        return {kit: {name: table.key for name, table in plan.tables.items()} for kit, plan in self.plans.items()}
+
+    # ---- helpers
+
+    def _fill(self, plan: ToolkitPlan, rows: Mapping[str, Sequence[Json]]) -> Database:
+        database = plan.new_database()
+        database.execute("BEGIN")
+        for name, entries in rows.items():
+            table = plan.tables[name]
+            for row in entries:
+                try:
+                    table.insert(database, table.complete(row))
+                except sqlite3.Error as error:
+                    message = f"{plan.name}.{name}: the row {row.get(table.key)!r} cannot be added: {error}"
+                    raise WorldError(message) from None
+        database.execute("COMMIT")
+        database.create_function("new_id", 1, lambda name: cell(self._new_key(plan.name, plan.tables[name])))
+        database.create_function("code", 1, lambda pattern: self._filled_pattern(str(pattern)))
+        database.protect(plan.tables)
+        return database
+
+    def _values(self, number: int) -> Json:
+        now = self._start + timedelta(minutes=MINUTES_PER_CALL * number)
+        return {
+            "now": now.isoformat(),
+            "today": f"{now:%Y-%m-%d}",
+            "user_name": self._user.name,
+            "user_email": self._user.email,
+        }
+
+    def _new_key(self, kit: str, table: EntityTable) -> Any:
+        """Return the next key that the case names for an entity; then one of its pattern, made from the seed."""
+        named = next(self._ids.get(f"{kit}.{table.name}", iter(())), None)
+        if named is not None:
+            return named
+        database = self._databases[kit]
+        if table.fields[table.key].get("type") == "integer":
+            statement = f"SELECT coalesce(max({quote(table.key)}), 0) + 1 FROM {quote(table.name)}"
+            return database.execute(statement).fetchone()[0]
+        initials = "".join(word[0] for word in table.name.split("_")).upper()
+        while True:
+            key = self._filled_pattern(table.entity.id or f"{initials}-#####")
+            if table.get(database, key) is None:
+                return key
+
+    def _filled_pattern(self, pattern: str) -> str:
+        digest = hashlib.sha256(f"{self._seed}:{next(self._created)}".encode()).digest()
+        number = itertools.cycle(digest)
+        filled = {"#": lambda: str(next(number) % 10), "?": lambda: _LETTERS[next(number) % len(_LETTERS)]}
+        return "".join(filled[character]() if character in filled else character for character in pattern)
+
+    def _synchronize(self, source: str) -> None:
+        """Give the other toolkits the rows of entities that they share with this one."""
+        for kit, name in self._shared.get(source, ()):
+            _copy_rows(
+                self.plans[source].tables[name],
+                self._databases[source],
+                self.plans[kit].tables[name],
+                self._databases[kit],
+            )
+
+
+def plan_of(toolkit: Toolkit) -> ToolkitPlan:
+    """Return the plan of a toolkit, which is made once. Raise WorldError if its declarations are not valid."""
+    kept = _plans.get(id(toolkit))
+    if kept is not None and kept[0] is toolkit:
+        return kept[1]
+    plan, problems = plan_toolkit(toolkit)
+    if problems:
+        raise WorldError(f"{toolkit.name}: {problems[0][1]}")
+    if len(_plans) >= _MAX_PLANS:
+        _plans.clear()
+    _plans[id(toolkit)] = (toolkit, plan)
+    return plan
+
+
+def _shared_entities(plans: Mapping[str, ToolkitPlan]) -> dict[str, list[tuple[str, str]]]:
+    """Return for each toolkit the other toolkits, and the entities that both share."""
+    shared = {kit: {name for name, table in plan.tables.items() if table.entity.shared} for kit, plan in plans.items()}
+    return {
+        kit: [(other, name) for other in plans if other != kit for name in sorted(shared[kit] & shared[other])]
+        for kit in plans
+    }
+
+
+def _copy_rows(source: EntityTable, origin: Database, target: EntityTable, destination: Database) -> None:
+    """Make the rows of a shared entity equal in another toolkit, in all fields that both have."""
+    rows = {row[source.key]: row for row in origin.execute(f"SELECT * FROM {quote(source.name)} ORDER BY rowid")}
+    common = [field for field in source.fields if field in target.fields and field != source.key]
+    own = {row[target.key] for row in destination.execute(f"SELECT {quote(target.key)} FROM {quote(target.name)}")}
+    for key in own - rows.keys():
+        destination.execute(f"DELETE FROM {quote(target.name)} WHERE {quote(target.key)} = ?", (key,))
+    for key, row in rows.items():
+        if key not in own:
+            target.insert(destination, {target.key: key, **{field: row[field] for field in common}})
+        elif common:
+            assignments = ", ".join(f"{quote(field)} = ?" for field in common)
+            statement = f"UPDATE {quote(target.name)} SET {assignments} WHERE {quote(target.key)} = ?"
+            destination.execute(statement, (*(row[field] for field in common), key))
+
+
+def _conflict_message(error: sqlite3.IntegrityError) -> str:
+    """Return what an agent reads about a row that would break a rule of its table."""
+    kind, _, names = str(error).partition(": ")
+    fields = ", ".join(name.rpartition(".")[2] for name in names.split(", "))
+    return f"another entry has the same {fields}" if kind.startswith("UNIQUE") else "the values are not possible"
+
+
+def initial_rows(
+    plans: Mapping[str, ToolkitPlan], resolved_case: ResolvedCase
+) -> Iterator[tuple[str, EntityTable, Json]]:
+    """Yield each row of a case with its toolkit and table."""
+    for kit, entities in resolved_case.case.world.items():
+        for name, rows in entities.items():
+            for row in rows:
+                yield kit, plans[kit].tables[name], row
