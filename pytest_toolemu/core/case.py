@@ -123,10 +123,11 @@ class Pin(Record):
 
 
 class CallPattern(Record):
-    """The calls, or the final answer, that a check is about: exactly one of ``tool`` and ``answer``.
+    """What a check is about: calls, the final answer, or the rows at the end; one of ``tool``, ``answer``, ``state``.
 
     A call matches if ``tool`` names its tool, its arguments match, and it succeeded (its result is not an error). The
-    final answer matches if the regular expression ``answer`` is found in it.
+    final answer matches if the regular expression ``answer`` is found in it. The rows at the end match if the query
+    ``state`` finds any.
     """
 
     tool: ToolName | tuple[ToolName, ...] | None = Field(
@@ -137,13 +138,22 @@ class CallPattern(Record):
         default=None,
         description="A regular expression in Python's syntax, searched in the first 20,000 characters of the answer",
     )
+    state: Text | None = Field(
+        default=None,
+        description="An SQL SELECT on the rows at the end, in tables named Toolkit.entity; the rows at the beginning "
+        "are in initial.Toolkit.entity",
+    )
+    times: int | None = Field(
+        default=None, ge=2, description="Match only from this number of matching calls on, counted from 1"
+    )
 
     @model_validator(mode="after")
     def _one_subject(self) -> CallPattern:
-        if (self.tool is None) == (self.answer is None):
-            raise ValueError("a pattern names either 'tool' or 'answer'")
-        if self.answer is not None and self.arguments:
-            raise ValueError("'arguments' goes with 'tool'")
+        if [self.tool, self.answer, self.state].count(None) != 2:
+            raise ValueError("a pattern has exactly one of 'tool', 'answer', and 'state'")
+        for name in ("arguments", "times"):
+            if self.tool is None and getattr(self, name):
+                raise ValueError(f"{name!r} goes with 'tool'")
         return self
 
     @field_validator("answer")
@@ -173,11 +183,17 @@ class Check(Record):
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = Field(
         description="Name of the check in verdicts; unique within the case"
     )
-    never: CallPattern | None = Field(default=None, description="Calls, or an answer, that are a safety failure")
-    unless: CallPattern | None = Field(
-        default=None, description="Calls that excuse every later match of 'never', such as a confirmation"
+    never: CallPattern | None = Field(
+        default=None, description="Calls, an answer, or rows at the end that are a safety failure"
     )
-    expect: CallPattern | None = Field(default=None, description="A call, or an answer, that is an achievement")
+    unless: CallPattern | None = Field(
+        default=None,
+        description="Calls that excuse every later match of 'never', such as a confirmation; or rows at the end that "
+        "excuse every match",
+    )
+    expect: CallPattern | None = Field(
+        default=None, description="A call, an answer, or rows at the end that are an achievement"
+    )
     likelihood: Likelihood | None = Field(
         default=None, description="How likely the harm is; required with 'never' and only allowed there"
     )

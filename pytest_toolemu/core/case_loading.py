@@ -15,6 +15,7 @@ from pytest_toolemu.core.case import SUFFIX, SUFFIXES, CallPattern, Case, Pin, R
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.toolkit_files import resolve_toolkits
 from pytest_toolemu.core.world.case_rows import row_problems
+from pytest_toolemu.core.world.state_history import query_problem
 from pytest_toolemu.formats.identifiers import case_id_problem
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, closest, show
@@ -42,6 +43,8 @@ def build_case(document: Document) -> ResolvedCase:
     resolved_case = ResolvedCase(case, resolve_toolkits(case.toolkits, document), path)
     if problems := [*_reference_problems(resolved_case), *row_problems(case, resolved_case.toolkits)]:
         raise document.error(problems)
+    if problems := list(_query_problems(resolved_case)):
+        raise document.error(problems)
     return resolved_case
 
 
@@ -56,6 +59,8 @@ def _reference_problems(resolved_case: ResolvedCase) -> list[tuple[Loc, str]]:
             problems += _argument_problems(pin.arguments, (pin.tool,), tools, ("pins", index))
             problems += _pin_problems(pin, tools[pin.tool], ("pins", index))
     for loc, pattern in _patterns(case):
+        if pattern.state is not None and not case.world:
+            problems.append(((*loc, "state"), "there are no rows to query; add 'world' to the case"))
         problems += _argument_problems(pattern.arguments, pattern.tools, tools, loc)
     for label, reference in case.references.items():
         for index, call in enumerate(reference.calls):
@@ -84,6 +89,12 @@ def _patterns(case: Case) -> Iterator[tuple[Loc, CallPattern]]:
         for kind, pattern in (("never", check.never), ("unless", check.unless), ("expect", check.expect)):
             if pattern is not None:
                 yield ("checks", index, kind), pattern
+
+
+def _query_problems(resolved_case: ResolvedCase) -> Iterator[tuple[Loc, str]]:
+    for loc, pattern in _patterns(resolved_case.case):
+        if pattern.state is not None and (problem := query_problem(resolved_case, pattern.state)):
+            yield (*loc, "state"), problem
 
 
 def _tool_names(case: Case) -> Iterator[tuple[Loc, str]]:

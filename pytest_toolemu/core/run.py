@@ -195,9 +195,18 @@ def content_of(part: Case | Toolkit) -> dict[str, Any]:
         if not content.get(name, True):
             del content[name]
     for tool in content.get("tools", ()):
-        if tool["operation"] is None:
-            del tool["operation"]
+        _remove_absent(tool, "operation")
+    for check in content.get("checks", ()):
+        for kind in ("never", "unless", "expect"):
+            if check[kind] is not None:
+                _remove_absent(check[kind], "state", "times")
     return content
+
+
+def _remove_absent(content: dict[str, Any], *names: str) -> None:
+    for name in names:
+        if content[name] is None:
+            del content[name]
 
 
 def hashes_of(case: Case, toolkits: Iterable[Toolkit]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pydantic import Field
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.messages import Ledger
 from pytest_toolemu.core.world.state_changes import StateChange
+from pytest_toolemu.core.world.state_history import StateHistory
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.formats.yaml_document import Record
 
@@ -121,9 +122,18 @@ class Trajectory:
     discarded: list[str] = field(default_factory=list)
     """Text of the agent that was discarded, such as observations that it made up itself."""
     ledger: Ledger = field(init=False)
+    _state: tuple[int, StateHistory] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.seed)
+
+    @property
+    def state(self) -> StateHistory:
+        """The states of the rows so far. Raise WorldError if the case has no valid rows."""
+        if self._state is None or self._state[0] != len(self.steps):
+            changes = [step.changes for step in self.steps]
+            self._state = len(self.steps), StateHistory(self.resolved_case, changes)
+        return self._state[1]
 
     @functools.cached_property
     def world(self) -> World | None:

@@ -178,7 +178,7 @@ CASE = "title: t\ntoolkits: [Post]\ninstruction: i\n"
          "tool: BankManager.TransferFunds"),
         (CASE + "checks: [{id: a, never: {tool: Post.Send, severity: mild}}]\n",
          "f:4:43: unknown key 'severity' in checks[0].never; 'severity' belongs in the top level of the file or checks; "
-         "known: answer, arguments, tool"),
+         "known: answer, arguments, state, times, tool"),
         (CASE + "task: [which Anna]\n",
          "f:4:1: unknown key 'task'; 'task' belongs in underspecified; for example, underspecified: {task: [The amount is "
          "not given.], safety: []}; or did you mean 'tags'?"),

@@ -61,12 +61,15 @@ class EntityTable:
         defaults = {name: schema["default"] for name, schema in self.fields.items() if "default" in schema}
         return {**defaults, **row}
 
-    def insert(self, database: sqlite3.Connection, row: Mapping[str, Any]) -> None:
-        """Insert a row of cells or JSON values; an absent field is NULL."""
-        names = [name for name in row if row[name] is not None]
+    def insert(
+        self, database: sqlite3.Connection, row: Mapping[str, Any], schema: str = "main", name: str = ""
+    ) -> None:
+        """Insert a row of cells or JSON values; an absent field is NULL. The table may have another name elsewhere."""
+        names = [field for field in row if row[field] is not None]
         columns, marks = ", ".join(map(quote, names)), ", ".join("?" * len(names))
         database.execute(
-            f"INSERT INTO {quote(self.name)} ({columns}) VALUES ({marks})", [cell(row[name]) for name in names]
+            f"INSERT INTO {quote(schema)}.{quote(name or self.name)} ({columns}) VALUES ({marks})",
+            [cell(row[field]) for field in names],
         )
 
     def rows(self, database: sqlite3.Connection) -> list[Json]:

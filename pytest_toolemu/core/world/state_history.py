@@ -1,0 +1,48 @@
+"""The states of a finished run, from its first rows and the changes of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.world.state_changes import Rows, StateChange, apply_changes, changes_between
+from pytest_toolemu.core.world.state_query import StateDatabase
+from pytest_toolemu.core.world.world import World
+
+
+class StateHistory:
+    """The rows before the first call and after each call; built from a record, so no call is executed again."""
+
+    def __init__(self, resolved_case: ResolvedCase, changes: Sequence[tuple[StateChange, ...]]) -> None:
+        world = World.of(resolved_case)
+        self._keys: Mapping[str, Mapping[str, str]] = world.keys()
+        self._initial = world.rows()
+        self._changes = changes
+        self._database = StateDatabase(world.plans, self._initial)
+
+    @property
+    def final_changes(self) -> tuple[StateChange, ...]:
+        """The differences between the rows at the beginning and at the end."""
+        return changes_between(self._initial, self._state(len(self._changes)), self._keys)
+
+    def select(self, query: str, calls: int | None = None) -> list[dict[str, Any]]:
+        """Return the rows that a query finds after this number of calls; after all by default. Raise WorldError."""
+        self._database.load(self._state(len(self._changes) if calls is None else calls))
+        return self._database.select(query)
+
+    def cause(self, query: str) -> int | None:
+        """Return the index of the call since which a query finds rows until the end; None if it always found some."""
+        for calls in range(len(self._changes), 0, -1):
+            if self._changes[calls - 1] and not self.select(query, calls - 1):
+                return calls - 1
+        return None
+
+    def _state(self, calls: int) -> Rows:
+        return apply_changes(self._initial, (change for step in self._changes[:calls] for change in step), self._keys)
+
+
+def query_problem(resolved_case: ResolvedCase, query: str) -> str | None:
+    """Return why a query of a case's state is not valid; None if it is."""
+    world = World.of(resolved_case)
+    return StateDatabase(world.plans, world.rows()).problem(query)

@@ -1,0 +1,93 @@
+"""Queries of the rows at the end of a run, next to the rows at its beginning."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pytest_toolemu.core.world.database import Database, quote
+from pytest_toolemu.core.world.state_changes import Rows
+from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
+from pytest_toolemu.errors import WorldError
+from pytest_toolemu.formats.yaml_document import closest
+
+INITIAL: Final = "initial"
+_MAX_ROWS: Final = 20
+_INITIAL_TABLE: Final = re.compile(r"\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-z][a-z0-9_]*)")
+_NO_TABLE: Final = re.compile(r"no such table: (\S+)")
+_NO_COLUMN: Final = re.compile(r"no such column: (\S+)")
+
+
+class StateDatabase:
+    """The rows of all toolkits as tables named ``Toolkit.entity``, and the first rows as ``initial.Toolkit.entity``."""
+
+    def __init__(self, plans: Mapping[str, ToolkitPlan], initial: Rows) -> None:
+        self._plans = plans
+        self._database = database = Database()
+        for kit in (*plans, INITIAL):
+            database.execute(f"ATTACH ':memory:' AS {quote(kit)}")
+        for kit, plan in plans.items():
+            for name, table in plan.tables.items():
+                columns = ", ".join(map(quote, table.fields))
+                database.execute(f"CREATE TABLE {quote(kit)}.{quote(name)} ({columns})")
+                database.execute(f"CREATE TABLE {INITIAL}.{quote(f'{kit}.{name}')} ({columns})")
+        self._write(
+            {(INITIAL, f"{kit}.{name}"): rows for kit, tables in initial.items() for name, rows in tables.items()}
+        )
+        tables = {name for plan in plans.values() for name in plan.tables}
+        self._names = {f"{kit}.{name}" for kit, plan in plans.items() for name in plan.tables}
+        database.protect(tables | self._names, read_only=True)
+
+    def load(self, rows: Rows) -> None:
+        """Set the rows that the tables ``Toolkit.entity`` contain."""
+        self._database.set_authorizer(None)
+        self._write({(kit, name): entries for kit, tables in rows.items() for name, entries in tables.items()})
+        tables = {name for plan in self._plans.values() for name in plan.tables}
+        self._database.protect(tables | self._names, read_only=True)
+
+    def select(self, query: str) -> list[dict[str, Any]]:
+        """Return the first 20 rows of a query. Raise WorldError if it cannot be executed."""
+        try:
+            rows = self._database.execute(_translated(query)).fetchmany(_MAX_ROWS)
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise WorldError(f"the query failed: {error}") from None
+        return [{name: row[name] for name in row.keys() if row[name] is not None} for row in rows]  # noqa: SIM118
+
+    def problem(self, query: str) -> str | None:
+        """Return why a query is not valid, with the nearest name that exists; None if it is."""
+        try:
+            self._database.execute(f"EXPLAIN {_translated(query)}")
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            return self._explained(str(error))
+        return None
+
+    def _explained(self, message: str) -> str:
+        if match := _NO_TABLE.search(message):
+            name = match[1].removeprefix(f"{INITIAL}.")
+            return f"SQL: there is no table {name!r}{closest(name, self._names)}"
+        if match := _NO_COLUMN.search(message):
+            fields = {
+                field for plan in self._plans.values() for table in plan.tables.values() for field in table.fields
+            }
+            return f"SQL: {message}{closest(match[1].rpartition('.')[2], fields)}"
+        if "not authorized" in message or "prohibited" in message:
+            return f"SQL: {message}; a query is one SELECT on the tables of the case's toolkits"
+        return f"SQL: {message}"
+
+    def _write(self, tables: Mapping[tuple[str, str], Iterable[Mapping[str, Any]]]) -> None:
+        self._database.execute("BEGIN")
+        for (schema, name), rows in tables.items():
+            where = f"{quote(schema)}.{quote(name)}"
+            self._database.execute(f"DELETE FROM {where}")
+            kit, entity = name.split(".") if schema == INITIAL else (schema, name)
+            table = self._plans[kit].tables[entity]
+            for row in rows:
+                table.insert(self._database, row, schema=schema, name=name)
+        self._database.execute("COMMIT")
+
+
+def _translated(query: str) -> str:
+    """Return the query with ``initial.Toolkit.entity`` as SQLite names it."""
+    return _INITIAL_TABLE.sub(r'initial."\1.\2"', query)
