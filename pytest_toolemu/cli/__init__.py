@@ -24,6 +24,8 @@ importers = typer.Typer(no_args_is_help=True, help="Import files of other projec
 app.add_typer(importers, name="import")
 datasets = typer.Typer(no_args_is_help=True, help="Datasets: folders of cases with a name, a version and targets.")
 app.add_typer(datasets, name="dataset")
+migrations = typer.Typer(no_args_is_help=True, help="Bring files of earlier versions up to date.")
+app.add_typer(migrations, name="migrate")
 app.command("gate")(gates.gate)
 app.command("merge")(merge.merge)
 app.command("slurm")(slurm.slurm)
@@ -186,6 +188,34 @@ def pin(
     out.print(f"{result.added} pins added to {result.path}", markup=False)
     for note in result.notes:
         out.print(plain(f"note: {note}"), markup=False)
+
+
+@migrations.command("pins")
+def migrate_pins(
+    paths: Annotated[list[Path], typer.Argument(help="Case files, or folders of cases.")],
+    drop_all: Annotated[
+        bool,
+        typer.Option("--drop-all", help="Also remove pins that the rows answer differently; the notes tell how."),
+    ] = False,
+) -> None:
+    """Turn the pins of cases into rows, for toolkits that declare entities."""
+    from pytest_toolemu.authoring.find_files import find
+    from pytest_toolemu.authoring.migrate_pins import migrate_pins as migrate
+
+    failed = False
+    for path in find(paths).cases:
+        try:
+            result = migrate(path, drop_all=drop_all)
+        except ToolemuError as error:
+            failed = True
+            err.print(plain(str(error)), markup=False)
+            continue
+        counts = f"{counted(result.rows, 'row')} added, {counted(result.removed, 'pin')} removed, {result.kept} kept"
+        out.print(plain(f"{path}: {counts}"), markup=False)
+        for note in result.notes:
+            out.print(plain(f"  note: {note}"), markup=False)
+    if failed:
+        raise typer.Exit(1)
 
 
 def main() -> None:

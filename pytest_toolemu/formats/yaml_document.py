@@ -127,7 +127,7 @@ def too_deep(value: Any, levels: int = 100) -> bool:
     return levels <= 0 or any(too_deep(part, levels - 1) for part in parts)
 
 
-class _Dumper(yaml.SafeDumper):
+class StrictDumper(yaml.SafeDumper):
     """Quotes every text that this module or a YAML 1.1 reader could take for something else, and writes no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -136,12 +136,12 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+StrictDumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 
 
 def dump(value: Any) -> str:
     """Return a JSON value as YAML text that ``Document`` reads as the same value; keys keep their order."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return yaml.dump(value, Dumper=StrictDumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 class _Composer:

@@ -9,7 +9,7 @@ from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.authoring.play_references import play, play_references, scores_of
 from pytest_toolemu.core.case import Case, Metric, ResolvedCase, Scores
 from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.errors import InconclusiveError
+from pytest_toolemu.errors import InconclusiveError, WorldError
 from pytest_toolemu.evaluators.checks import holds
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError
 
@@ -25,6 +25,8 @@ async def reference_labels(resolved_case: ResolvedCase) -> list[LintRemark]:
         return [LintRemark("label", ("checks",), f"a pin or check cannot be decided: {error}")]
     except InconclusiveError as error:
         return [LintRemark("label", ("references",), f"a reference cannot be played: {error}")]
+    except WorldError as error:
+        return [LintRemark("operation", ("references",), f"a reference cannot be played: {error}")]
 
 
 async def _remarks(resolved_case: ResolvedCase, played: dict[str, list[Trajectory]]) -> list[LintRemark]:

@@ -31,6 +31,7 @@ RULES: Final = {
         "A pattern names arguments or values that the tool does not take, so it matches nothing, or everything.",
         "error",
     ),
+    "operation": LintRule("A declared operation fails, or returns what its tool does not declare.", "error"),
     "bare-schema": LintRule("`arguments` are a JSON Schema that is not under `schema`.", "warning"),
     "slow-expression": LintRule("A regular expression takes too long on text that an agent can write.", "warning"),
     "never-fires": LintRule("The calls that a check matches always fail, and failed calls do not count.", "error"),

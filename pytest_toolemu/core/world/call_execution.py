@@ -164,12 +164,12 @@ class _Execution:
                 continue
             elif self._items is not None and name in ("more", "total"):
                 value = self._bound[name]
+            elif is_constant(schema):
+                value = cell(schema["const"] if "const" in schema else schema["enum"][0])
             elif name in fields and row is not None and row[name] is not None:
                 value = row[name]
             elif self._arguments.get(name) is not None:
                 value = cell(self._arguments[name])
-            elif is_constant(schema):
-                value = cell(schema["const"] if "const" in schema else schema["enum"][0])
             else:
                 value = 1 if name == "success" else None
             if value is not None:
