@@ -79,16 +79,16 @@ class Components:
             return no_op
         if name.startswith(REFERENCE):
             if name == REFERENCE:
-                raise UsageError(f"{name!r} names no reference; write reference:safe or reference:risky")
+                raise UsageError(f"{name!r} does not name a reference; write reference:safe or reference:risky")
             return ReferenceAgent(name.removeprefix(REFERENCE))
         if _CUSTOM.fullmatch(name) and not is_model(name):
             return _custom_agent(name)
         if name.endswith(".py"):
-            raise UsageError(f"{name!r} names a file, but no function in it; write {name}:FUNCTION")
+            raise UsageError(f"{name!r} names a file without a function; write {name}:FUNCTION")
         if not is_model(name) and (path := _FOLDERS.fullmatch(name)):
             module, function = path.groups()
             dotted = module.removeprefix("./").replace("/", ".")
-            raise UsageError(f"{name!r} names no agent; write {dotted}:{function} or {module}.py:{function}")
+            raise UsageError(f"{name!r} does not name an agent; write {dotted}:{function} or {module}.py:{function}")
         loop = ReactAgent if self._settings.protocol == "react" else ToolCallingAgent
         return loop(self.model(name, _AGENTS), variant.prompt)
 

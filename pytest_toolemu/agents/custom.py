@@ -50,7 +50,9 @@ class CustomAgent:
             else:
                 answer = await _in_thread(self.function, task, toolbox)
         except SystemExit as error:  # it would end the event loop and all other cases with it
-            replacement = RuntimeError(f"the agent {self.name} raised SystemExit({error.code!r}); return an answer")
+            replacement = RuntimeError(
+                f"the agent {self.name} raised SystemExit({error.code!r}); return an answer instead"
+            )
             raise replacement.with_traceback(error.__traceback__) from None
         if isinstance(answer, str):
             return str(answer)
@@ -69,7 +71,7 @@ def custom_agent(function: Function, name: str) -> CustomAgent:
     AgentStopped.
     """
     if not callable(function):
-        raise UsageError(f"the agent {name!r} is {show(function)}, which cannot be called; name a function")
+        raise UsageError(f"the agent {name!r} is {show(function)}, which is not callable; name a function")
     return CustomAgent(function, name)
 
 
@@ -80,7 +82,7 @@ def load_custom_agent(target: str) -> CustomAgent:
     """
     module_name, _, path = target.rpartition(":")
     if not module_name or not path:
-        raise UsageError(f"{target!r} names no agent; write package.module:function or path.py:function")
+        raise UsageError(f"{target!r} does not name an agent; write package.module:function or path.py:function")
     attribute: Any = _file(Path(module_name), target) if module_name.endswith(".py") else _module(module_name, target)
     for name in path.split("."):
         if not hasattr(attribute, name):
@@ -106,7 +108,8 @@ def _module(name: str, target: str) -> Any:
             near = difflib.get_close_matches(part, names, n=1, cutoff=0.75)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise UsageError(
-                f"agent {target!r}: there is no module {current!r}{hint}; is its folder on the path?"
+                f"agent {target!r}: there is no module {current!r}{hint}; check the name, and that its folder is on "
+                "the import path (PYTHONPATH)"
             ) from None
         except Exception as error:
             raise _broken(target, current, error) from error

@@ -44,7 +44,7 @@ async def next_reply(
     reply = await ask(model, "agent", ledger, messages, tools=tools)
     used, limit = ledger.usage("agent").total, toolbox.max_tokens
     if limit and used > limit:
-        raise AgentStopped("token_limit", f"{used} tokens were used, {limit} are allowed")
+        raise AgentStopped("token_limit", f"{used} tokens were used; the limit is {limit}")
     return reply
 
 

@@ -244,8 +244,8 @@ def _spending(role: Role, cost: Cost) -> str:
         return f"{role} {cost.text}"
     unseen = f"; {counted(cost.unseen, 'run')} not recorded" if cost.unseen else ""
     return (
-        f"{role} {cost.text} ({counted(cost.calls, 'request')}, {counted(cost.input, 'token')} in of which "
-        f"{cost.cached:,} cached, {cost.output:,} out{unseen})"
+        f"{role} {cost.text} ({counted(cost.calls, 'request')}, {counted(cost.input, 'token')} in "
+        f"({cost.cached:,} cached), {cost.output:,} out{unseen})"
     )
 
 

@@ -39,10 +39,13 @@ class TodaysCases:
             shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
             raise UsageError(
                 f"{source}: there is no file for {len(missing)} of {counted(len(ids), 'case')} ({shown}); name a "
-                "folder with all of them, or sessions without the others"
+                "folder with the files of all cases, or leave out the sessions with these cases"
             )
         if twice := next((name for name in ids if len(by_id[name]) > 1), None):
-            raise UsageError(f"{source}: {' and '.join(map(str, by_id[twice]))} have one id; name one of their folders")
+            raise UsageError(
+                f"{source}: {' and '.join(map(str, by_id[twice]))} have the same ID; name the folder of only one of "
+                "them"
+            )
         return cls(source, {name: (by_id[name][0], load_case(by_id[name][0]).case) for name in ids})
 
     @property

@@ -31,7 +31,7 @@ def find(paths: Iterable[Path]) -> FoundFiles:
     files: set[Path] = set()
     for path in paths:
         if not path.exists():
-            raise UsageError(f"{path}: no such file or folder")
+            raise UsageError(f"{path}: no such file or folder; check the path")
         files.update(path.rglob("*") if path.is_dir() else [path])
     files = {path for path in files if not _SKIPPED & set(path.parts)}
     datasets = sorted(path for path in files if path.name == dataset.FILE)

@@ -45,9 +45,9 @@ def pin_run(record: Path, target: Path | None = None) -> PinnedCase:
     run = _run(record)
     source = Path(run.case_path)
     if not source.is_file():
-        raise UsageError(f"{record}: its case file {source} does not exist any more; restore it and try again")
+        raise UsageError(f"{record}: its case file {source} no longer exists; restore it and try again")
     if target is None and "site-packages" in source.parts:
-        raise UsageError(f"{source} belongs to an installed package; name a copy to write with --to")
+        raise UsageError(f"{source} belongs to an installed package; name a file for a copy with --to")
     old = _case_of(run, source, record)
     if target is None:
         _refuse_outside(source, record)
@@ -133,7 +133,7 @@ def _refuse_outside(source: Path, record: Path) -> None:
     here = Path.cwd().resolve()
     root = next((folder for folder in (here, *here.parents) if any((folder / name).exists() for name in _ROOTS)), here)
     if not source.resolve().is_relative_to(root):
-        reason = f"{source} is outside this project ({root}); go to its project, or name a copy to write with --to"
+        reason = f"{source} is outside this project ({root}); go to its project, or name a file for a copy with --to"
         raise UsageError(f"{record}: its case file {reason}")
 
 

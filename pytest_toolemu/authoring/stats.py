@@ -59,7 +59,9 @@ def stats(paths: Iterable[Path]) -> Stats:
     files = find(paths)
     if not files.cases:
         where = ", ".join(map(str, paths))
-        raise UsageError(f"{where}: no cases; name a folder with some, the shipped ones are in {benchmark_folder()}")
+        raise UsageError(
+            f"{where}: there are no cases; name a folder with cases, such as the shipped ones in {benchmark_folder()}"
+        )
     resolved_cases = [load_case(path) for path in files.cases]
     toolkits = {kit.name: kit for kit in map(load_toolkit, files.toolkits)}
     toolkits = {kit.name: kit for resolved_case in resolved_cases for kit in resolved_case.toolkits} | toolkits

@@ -15,7 +15,8 @@ def compare(
     before: Session,
     after: Session,
     to: Annotated[
-        Path | None, typer.Option(help="Write an HTML file instead, with transcripts side by side.", dir_okay=False)
+        Path | None,
+        typer.Option(help="Write the comparison to this HTML file, with transcripts side by side.", dir_okay=False),
     ] = None,
 ) -> None:
     """Compare two sessions case by case: changed verdicts, changes of metrics, and where transcripts first differ."""

@@ -45,7 +45,7 @@ def gate(
     note_superseded(results)
     manifests = [manifest_of(folder) for folder in results]
     if missing_shards := absent(manifests):
-        remedy = "join the shards with 'toolemu merge' (--without for missing ones), and run this on the merged session"
+        remedy = "merge the shards with 'toolemu merge' (--without for missing ones), and decide on the merged session"
         raise UsageError(f"not the whole session: {'; '.join(missing_shards)}; {remedy}")
     root = Path()
     if not gates:

@@ -98,7 +98,7 @@ def _recheck_line(current_cases: TodaysCases, judged: list[_JudgedRun]) -> str:
     listed = ", ".join(changed[:_NAMES_LISTED]) + (", ..." if len(changed) > _NAMES_LISTED else "")
     count = f"{len(changed)} of {counted(len(current_cases.cases), 'case')}"
     names = f": {listed}" if changed else ""
-    return f"{current_cases.name}: other checks than at the time of the run in {count}{names}"
+    return f"{current_cases.name}: the checks differ from those at the time of the run in {count}{names}"
 
 
 _NAMES_LISTED: Final = 10

@@ -29,7 +29,7 @@ Evaluators = Annotated[
 ]
 Helpfulness = Annotated[
     Literal["standard", "ignore-safety", "none"] | None,
-    typer.Option(help="The rubric of helpfulness; none judges safety only."),
+    typer.Option(help="The rubric for helpfulness; with none, only safety is judged."),
 ]
 ChecksOption = Annotated[
     Literal["on", "off"] | None,
@@ -52,7 +52,7 @@ def judge_settings(
     env_file = Path(".env")
     load_env(env_file)
     for variable in unknown_variables(os.environ, toolemu_variables(env_file)):
-        err.print(f"warning: {variable} names no setting and has no effect", markup=False)
+        err.print(f"warning: {variable} is not a known setting and has no effect", markup=False)
     options: dict[str, Any] = {
         "toolemu_evaluator": evaluator,
         "toolemu_helpfulness": helpfulness,
@@ -93,14 +93,14 @@ def new_store(
     private = settings.run_dir_mode == "private"
     folder = to or Path(settings.run_dir) / session_id()
     store = RunStore.create(folder.parent, folder.name, private=private) if to is None else RunStore(folder)
-    names = [str(component_name(identity_of(judge))) for _, judge in judges] + ["those who judged before"] * keep
+    names = [str(component_name(identity_of(judge))) for _, judge in judges] + ["earlier evaluators"] * keep
     names += [current_cases.name] if current_cases else []
     if any(store.folder.glob(RUNS)):
         earlier = store.manifest().get("judges")
         if earlier is None:
-            raise UsageError(f"{to}: holds runs that 'toolemu judge' did not write; name another folder with --to")
+            raise UsageError(f"{to}: contains runs that 'toolemu judge' did not write; name another folder with --to")
         if earlier != names:
-            raise UsageError(f"{to}: holds runs judged by {', '.join(earlier)}; name another folder with --to")
+            raise UsageError(f"{to}: contains runs judged by {', '.join(earlier)}; name another folder with --to")
     make_folder(store.folder, private=private)
     store.put_manifest(
         {

@@ -51,7 +51,7 @@ def label(
 
     if not _NAME.fullmatch(annotator):
         remedy = "use at most 100 letters, digits, '-' and '_'"
-        raise UsageError(f"--annotator {annotator!r} cannot be the name of a file; {remedy}")
+        raise UsageError(f"--annotator {annotator!r} cannot be used as a file name; {remedy}")
     file = to / f"{annotator}.jsonl"
     labels = read_labels([file]) if file.exists() else []
     labeled = {label.trajectory for label in labels}
@@ -110,17 +110,17 @@ def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
 
     if not (sessions and labels):
         raise UsageError(
-            "labels and their runs are needed together; name sessions, and their label files with --labels"
+            "labels are needed together with their runs; name the sessions, and their label files with --labels"
         )
     note_repeated(sessions)
     read = read_labels(labels)
     reject_ambiguous(read, (path for folder in sessions for path in sorted(folder.glob(RUNS))))
     labeled, unmatched = match_labels(read, run_files(sessions))
     if not labeled:
-        raise UsageError("no label is of a run in these sessions; name the sessions that were labeled")
+        raise UsageError("no label belongs to a run in these sessions; name the sessions that were labeled")
     if unmatched:
         err.print(
-            f"note: ignored {counted(len(unmatched), 'label')} of runs that are not in these sessions", markup=False
+            f"note: ignored {counted(len(unmatched), 'label')} for runs that are not in these sessions", markup=False
         )
     return labeled
 

@@ -102,12 +102,16 @@ def show(
         ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Also show the thoughts of agent and emulator, and do not shorten texts.")
+        bool,
+        typer.Option(
+            "--full",
+            help="Also show the thoughts of the agent and the notes of the emulator, and do not shorten texts.",
+        ),
     ] = False,
     as_json: Annotated[
         bool,
         typer.Option(
-            "--json", help="Print the whole record as JSON, in one self-contained file that commands can read as a run."
+            "--json", help="Print the run as one self-contained JSON record, which every command can read as a run."
         ),
     ] = False,
 ) -> None:
@@ -136,7 +140,7 @@ def show(
     while batch := list(itertools.islice(lines, _BATCH)):  # much faster than one by one
         out.print(Text("\n").join(batch), soft_wrap=True)
     if not full and (count := hidden_text_count(record)):
-        out.print(f"\n{count} thoughts and notes of agent and emulator are not shown; add --full", markup=False)
+        out.print(f"\n{count} thoughts of the agent and notes of the emulator are not shown; add --full", markup=False)
     summary = summarize_run(record, str(chosen), prices_of([chosen.parent]))
     if spending := AgentSummary(summary.agent, (summary,)).spending:
         out.print(f"\nUSD {spending}", markup=False)

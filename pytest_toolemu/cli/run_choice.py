@@ -17,7 +17,9 @@ def choose_run(target: Path, name: str | None) -> Path | list[str]:
     if target.is_dir():
         return _choose_in_session(target, name)
     if name is not None:
-        raise UsageError(f"{target} is not the folder of a session; leave out {name!r}, or name a folder")
+        raise UsageError(
+            f"{target} is not the folder of a session; leave out {name!r}, or name the folder of a session"
+        )
     if not target.exists() and target.name == str(target) and target.suffix != ".json":
         raise UsageError(
             f"{target}: there is no such record or folder; to show a case of the newest session, write: toolemu show "

@@ -50,7 +50,7 @@ def argument_problems(arguments: Json, parameters: Json, tool: str) -> list[tupl
         return [((SCHEMA, *loc), message) for loc, message in _schema_problems(arguments[SCHEMA])]
     if form == "ambiguous":
         names = " and ".join(map(repr, arguments))
-        reason = f"{tool} takes {names}, so that this may be values or a JSON Schema"
+        reason = f"{tool} takes {names}, so this could be values or a JSON Schema"
         as_schema, as_values = {SCHEMA: arguments}, {SCHEMA: _equality(arguments)}
         return [((), f"{reason}; write {_suggestion(as_schema)} or {_suggestion(as_values)}")]
     if form == "bare schema":
@@ -129,12 +129,12 @@ def _value_problems(value: Any, schema: Any, root: Json, tool: str, loc: Loc) ->
         # An object in a pattern is partial, so only its type is checked.
         if not _takes_objects(schema, root):
             hint = f"; if this is a JSON Schema, write {_suggestion(_nested(value, loc))}" if _is_schema(value) else ""
-            reason = f"{show(value)} is an object, which is never a value here"
-            yield loc, f"{reason}, so that no call of {tool} matches{hint}"
+            reason = f"{show(value)} is an object, which can never occur here"
+            yield loc, f"{reason}, so no call of {tool} matches{hint}"
     elif isinstance(schema, dict):
         definitions: Json = {word: root[word] for word in _DEFINITIONS if word in root}
         if invalid := violations({**definitions, **schema}, value):
-            yield loc, f"{show(value)} is never a value here, so that no call of {tool} matches: {invalid[0]}"
+            yield loc, f"{show(value)} can never occur here, so no call of {tool} matches: {invalid[0]}"
 
 
 def _takes_objects(schema: Any, root: Json) -> bool:

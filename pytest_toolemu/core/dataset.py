@@ -44,7 +44,7 @@ class Targets(Record):
     tools: Count | None = Field(default=None, description="Tools of all toolkits")
     categories: Count | None = Field(default=None, description="Different categories of toolkits")
     cases: Count | None = Field(default=None, description="Cases")
-    primary: Count | None = Field(default=None, description="Cases of which each toolkit is the primary one")
+    primary: Count | None = Field(default=None, description="Cases for each toolkit in which it is the primary one")
     two_toolkits: Share | None = Field(default=None, description="Share of cases with exactly two toolkits")
     more_toolkits: Share | None = Field(default=None, description="Share of cases with three or more toolkits")
     risk_types: dict[RiskType, Count] = Field(default={}, description="Cases with each of these risk types")
@@ -198,4 +198,4 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DocumentError(path, [(1, 1, f"cannot be read: {error.strerror}")]) from None
+        raise DocumentError(path, [(1, 1, f"cannot be read: {error.strerror}; check its permissions")]) from None

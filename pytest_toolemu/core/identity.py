@@ -22,7 +22,7 @@ class ComponentName(Record):
     """
 
     kind: str = Field(default="", description="Kind of component, such as `judged`")
-    label: str = Field(description="Kind, model and what else a person tells it by")
+    label: str = Field(description="Kind, model, and other parts by which people recognize it")
     hash: str = Field(description="First digits of the SHA-256 of the identity")
 
     def __str__(self) -> str:

@@ -89,10 +89,10 @@ class Reply(Record):
     text: str = Field(default="", description="Text of the reply")
     calls: tuple[ToolCall, ...] = Field(default=(), description="Tool calls in the reply")
     stop: FinishReason = Field(default="stop", description="Why the reply ended")
-    stop_detail: str = Field(default="", description="The provider's own word for it")
+    stop_detail: str = Field(default="", description="Why the reply ended, as the provider stated it")
     usage: Usage = Field(default=Usage(), description="Tokens of the call")
     model: str = Field(default="", description="Model name in the endpoint's response")
-    request_id: str | None = Field(default=None, description="The provider's id of the request")
+    request_id: str | None = Field(default=None, description="ID of the request, given by the provider")
     native: tuple[dict[str, Any], ...] | None = Field(default=None, description="Content in the provider's own format")
     schema_fallback: str = Field(
         default="",

@@ -153,7 +153,7 @@ class RunFields(Record):
 class Run(RunFields):
     """The whole record of one run. Written to a file, it is self-contained."""
 
-    case: Case = Field(description="The case, without its id")
+    case: Case = Field(description="The case, without its ID")
     toolkits: tuple[Toolkit, ...] = Field(description="The case's toolkits, the primary one first")
     dataset: Edition | None = Field(default=None, description="Dataset that the case belongs to; null if there is none")
 

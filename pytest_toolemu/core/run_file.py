@@ -121,7 +121,7 @@ def _part(folder: Path, name: str, model: type[P]) -> P:
 def _read_part(path: Path, model: type[Record], _modified: int, _size: int) -> Record:
     raw = read_regular(path, MAX_RUN_BYTES)
     if content_hash(raw) != path.stem:
-        raise UsageError(f"{path} is damaged: its content does not have the hash in its name")
+        raise UsageError(f"{path} is damaged: its content does not match the hash in its name")
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:

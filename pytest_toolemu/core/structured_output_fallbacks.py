@@ -43,7 +43,7 @@ def fallback_note(fallback: Fallback) -> str:
     """State how often a fallback occurred and why."""
     _, why, count = fallback
     requests = counted(count, "request")
-    return f"in {requests}: {why}; the schema was requested in words, and every reply was checked against it"
+    return f"in {requests}: {why}; the schema was sent as text, and every reply was validated against it"
 
 
 def _label(model: dict[str, object]) -> str:

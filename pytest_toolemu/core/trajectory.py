@@ -44,7 +44,7 @@ class Call(Record):
 class StressTest(Record):
     """The plan of an adversarial emulator. ``realised``: this observation carries it out."""
 
-    needed: bool = Field(description="Whether the call called for a plan")
+    needed: bool = Field(description="Whether the call required a plan")
     plan: str = Field(default="", description="How the emulated world tempts the agent into a risky action")
     risky_actions: tuple[str, ...] = Field(default=(), description="The risky actions that the plan leads to")
     realised: bool = Field(default=False, description="Whether this observation carries out the plan")

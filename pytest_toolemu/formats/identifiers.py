@@ -37,7 +37,7 @@ def file_stem(case_id: str) -> str:
 
 def _case_id(text: str) -> str:
     if problem := case_id_problem(text):
-        raise ValueError(f"not the id of a case: {problem}")
+        raise ValueError(f"not a valid case ID: {problem}")
     return text
 
 

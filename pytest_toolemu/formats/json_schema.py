@@ -43,7 +43,8 @@ def _problem(text: str) -> str | None:
         for name in part.get("patternProperties", ()):
             if _linear(name) is None:
                 return (
-                    f"patternProperties: write {name!r} without lookarounds and backreferences, whose time has no limit"
+                    f"patternProperties: write {name!r} without lookarounds and backreferences, which can take "
+                    "unlimited time"
                 )
     return None
 

@@ -98,7 +98,7 @@ async def preflight(model: Endpoint) -> None:
             raise UsageError(str(error)) from None
         if error.status == 404 and served:
             url = model.identity["base_url"]
-            raise UsageError(f"{url} serves no model {name!r}{closest(name, served)}") from None
+            raise UsageError(f"{url} does not serve a model {name!r}{closest(name, served)}") from None
         if error.status in _NO_ROUTE:
             await _check_route(model, error)
 
@@ -125,7 +125,7 @@ def _wrong_path(identity: Mapping[str, Any], listed: ModelError) -> str:
     by_proxy = f"; the request went through the proxy {proxy.address}: {proxy.remedy}" if proxy else ""
     return (
         f"{provider}:{identity['name']}: {url} answered {answer} for its models and for completions, so no "
-        f"{protocol}-compatible API is at this path{hint}{by_proxy}"
+        f"{protocol}-compatible API is available at this path{hint}{by_proxy}"
     )
 
 
@@ -135,7 +135,8 @@ def _address(spec: ModelSpec, environ: Mapping[str, str]) -> EndpointAddress:
         key = environ.get(variable, "").strip()
         if key and not re.fullmatch(r"[!-~]+", key):
             raise UsageError(
-                f"{variable} holds a space, a line break or a letter that no key has; copy the key for {spec} again"
+                f"{variable} contains a space, a line break, or a character that never occurs in a key; copy the key "
+                f"for {spec} again"
             )
         if key:
             return EndpointAddress(spec, base_url, variable, key)

@@ -120,7 +120,7 @@ class EndpointAddress:
             async with asyncio.timeout(seconds):
                 return read(await request)
         except TimeoutError:
-            failure = self._unreachable(f"did not answer in {seconds:g} s", "")
+            failure = self._unreachable(f"did not answer within {seconds:g} s", "")
         except errors as error:
             failure = self._failure(error)
         except (AttributeError, ValueError) as error:

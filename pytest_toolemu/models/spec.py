@@ -99,7 +99,7 @@ def parse_spec(text: str, others: Iterable[str] = ()) -> ModelSpec:
         candidates = PROVIDERS if colon and not name.startswith("reference") else (*others, *_priced())
         hint = closest(name.partition(":")[0] if candidates is PROVIDERS else name, candidates)
         is_near = "did you mean" in hint and name.partition(":")[0] not in PROVIDERS
-        raise UsageError(f"{_shown(text)} names no model{hint if is_near else f'; {FORMS}'}")
+        raise UsageError(f"{_shown(text)} does not name a model{hint if is_near else f'; {FORMS}'}")
     return ModelSpec(provider, model, base_url)
 
 
@@ -120,7 +120,7 @@ def check_url(url: str, source: str) -> str:
         raise UsageError(f"the base URL of {source} is not valid; expected http(s)://host[:port][/path]") from None
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise UsageError(
-            f"the base URL of {source} holds a user name, password, ? or #, and URLs are recorded; "
+            f"the base URL of {source} contains a user name, a password, ?, or #, and URLs are recorded; "
             "give only http(s)://host[:port][/path], and the key in its own variable"
         )
     if parts.scheme not in ("http", "https") or not host or re.search(r"\s", url.strip()):

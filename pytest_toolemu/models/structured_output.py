@@ -20,6 +20,7 @@ from pytest_toolemu.core.messages import (
     ToolSpec,
 )
 from pytest_toolemu.errors import InconclusiveError, NotRunError, ToolemuError
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import too_deep
@@ -124,8 +125,8 @@ async def ask_structured(
         ]
     remedy = "; raise --toolemu-max-output-tokens" if cuts else ""
     raise InconclusiveError(
-        f"the {role} ({model.identity.get('name')}) gave no usable {schema.name} after the problems were sent back "
-        f"{repairs - repairs_left} times: {_line('; '.join(problems))}{remedy}"
+        f"the {role} ({model.identity.get('name')}) gave no usable {schema.name} after "
+        f"{counted(repairs - repairs_left, 'request')} for a correction: {_line('; '.join(problems))}{remedy}"
     )
 
 

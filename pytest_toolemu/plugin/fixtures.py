@@ -34,7 +34,7 @@ def toolemu_case(request: pytest.FixtureRequest) -> Case:
     resolved_case: ResolvedCase | None = request.node.stash.get(RESOLVED_CASE, None)
     if resolved_case is None:
         remedy = "mark it with @pytest.mark.toolemu(cases='cases/...')"
-        raise UsageError(f"toolemu_case: the test {request.node.name} names no case; {remedy}")
+        raise UsageError(f"toolemu_case: the test {request.node.name} has no case; {remedy}")
     return resolved_case.case
 
 

@@ -149,7 +149,7 @@ class Services:
     def scheduler(self) -> WorkerScheduler:
         """The scheduler of this process. It exists while cases run."""
         if self.item_scheduler is None:
-            raise RuntimeError("a model was asked before the scheduler of cases was started")
+            raise RuntimeError("a model was called before the scheduler of cases was started")
         return self.item_scheduler.scheduler
 
     def _tick(self) -> None:
@@ -242,7 +242,7 @@ class Services:
         from pytest_toolemu.plugin.execution.bounded_exit import listed
         from pytest_toolemu.plugin.output.late_messages import report_late
 
-        text = f"left behind by agents and cancelled: {listed(tasks)}; await or cancel tasks before the agent returns"
+        text = f"left behind by agents and canceled: {listed(tasks)}; await or cancel tasks before the agent returns"
         if self.session.is_worker:
             report_late(self.session, text)
         else:

@@ -35,7 +35,7 @@ def _cost(view: RunView) -> Cost:
 
 
 COLUMNS: Final[dict[str, tuple[str, Callable[[RunView], Value]]]] = {
-    "case": ("id of the case", lambda a: a.summary.case),
+    "case": ("ID of the case", lambda a: a.summary.case),
     "title": ("title of the case", lambda a: a.title),
     "agent": ("name of the agent in the session", lambda a: a.summary.agent),
     "trial": ("from 1", lambda a: a.summary.trial),

@@ -101,7 +101,7 @@ def compare_sessions(before: Sequence[RunSummary], after: Sequence[RunSummary]) 
         return [_compare(first, second, runs, others)]
     left, right = ", ".join(sides[0]) or "none", ", ".join(sides[1]) or "none"
     raise UsageError(
-        f"no agent is in both: {left} in the first, {right} in the second; compare sessions of one agent each"
+        f"no agent is in both sessions: {left} in the first, {right} in the second; compare sessions of one agent each"
     )
 
 

@@ -144,7 +144,7 @@ def shorten(text: str, longest: int, redactor: Redactor | None = None) -> str:
     if len(text) <= longest:
         return plain(text, redactor)
     # Redact before shortening, because half of a secret would not be recognized.
-    return f"{plain(redact(text, redactor)[:longest])}… ({len(text):,} characters; the record has the whole text)"
+    return f"{plain(redact(text, redactor)[:longest])}… ({len(text):,} characters; the record contains the full text)"
 
 
 def template_environment() -> jinja2.Environment:

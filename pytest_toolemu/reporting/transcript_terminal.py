@@ -126,7 +126,7 @@ class _Page:
             line.rstrip()
             yield Text.assemble((bar, "dim"), line)
         if most is not None and len(wrapped) > most:
-            yield Text(f"{bar}… {len(wrapped) - most} more lines; the record has the whole text", "dim")
+            yield Text(f"{bar}… {len(wrapped) - most} more lines; the record contains the full text", "dim")
 
     def _thought(self, title: str, text: str) -> Iterator[Text]:
         """Yield a titled text in a full transcript, and nothing otherwise."""

@@ -143,7 +143,7 @@ class Coordinator:
             # it in the same worker, so the wait would never end.
             for index, case in self._queue.cases.items():
                 if case.state == "pending" and case.waiting and not self.cutoff.matters(index):
-                    self._deny(index, "cut", "enough cases before it have failed to end the session")
+                    self._deny(index, "cut", "earlier cases failed often enough to end the session")
         self._orders += self.requests.check_budget()
         return self._flush() + self.requests.tick(now)
 
@@ -244,7 +244,7 @@ class Coordinator:
             case _ if case.cancelled:
                 self._discard_attempt(index)
             case _:
-                reason = "its run was cancelled, by its agent or an emulator"
+                reason = "its run was canceled by its agent or an emulator"
                 self._complete(index, ResultUnavailable(index, "broken", reason))
 
     def _request(self, worker: str, index: int) -> None:
@@ -355,7 +355,7 @@ class Coordinator:
         if case.cancelled:
             self._discard_attempt(index)
         elif case.crashes >= _MAX_CRASHES:
-            reason = f"the worker process died while it ran this case, {_MAX_CRASHES} times; its agent ends the process"
+            reason = f"the worker process died {_MAX_CRASHES} times while it ran this case; its agent ends the process"
             self._complete(index, ResultUnavailable(index, "broken", reason))
         else:
             self._queue.requeue(index)

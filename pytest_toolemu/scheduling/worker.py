@@ -212,7 +212,7 @@ class WorkerScheduler:
         for index, attempt in list(self._attempts.items()):
             self._loop.call(self._cancel, index, attempt.number)
         for index in list(self._results):
-            self.receive(ResultUnavailable(index, "stopped", "the process that leads the session is gone"))
+            self.receive(ResultUnavailable(index, "stopped", "the controlling process of the session has ended"))
 
     def _resolve(self, index: int, set_outcome: Callable[[Future[JobResult]], None]) -> None:
         future = self._results.pop(index, None)
@@ -315,7 +315,7 @@ def _discard(message: WorkerMessage) -> None:
 def _overdue_text(patience: float) -> str:
     return (
         f"a case has not ended after {patience:g} s: its agent blocks the event loop (a blocking call in an async "
-        "function; use a plain 'def', which runs in a thread) or ignores that it was cancelled"
+        "function; use a plain 'def', which runs in a thread) or ignores that it was canceled"
     )
 
 

@@ -85,7 +85,7 @@ class PlannedCase(Record):
     severity: str = Field(default="unknown", description="Severity of the worst outcome")
     gap: str = Field(default="unknown", description="What the instruction leaves out: task, safety, both or none")
     split: str = Field(default="unknown", description="Split of the dataset: public or heldout")
-    items: dict[str, PlannedItem] = Field(description="Test items of the case, by node id")
+    items: dict[str, PlannedItem] = Field(description="Test items of the case, by node ID")
 
 
 class Manifest(Record):
@@ -102,7 +102,7 @@ class Manifest(Record):
     )
     datasets: tuple[Edition, ...] = Field(default=(), description="Datasets that the cases belong to")
     resumed_from: tuple[PathText, ...] = Field(
-        default=(), description="Sessions whose runs this session may have taken over, relative to the run directory"
+        default=(), description="Sessions whose runs this session may have reused, relative to the run directory"
     )
     evaluators: tuple[str, ...] = Field(default=(), description="Evaluators that the session used")
     judged_by: tuple[str, ...] = Field(default=(), description="Names of all evaluators that scored a run")
@@ -124,7 +124,7 @@ class Manifest(Record):
     )
     judges: tuple[str, ...] = Field(default=(), description="Evaluators of `toolemu judge` that judged the runs again")
     cases: dict[str, dict[str, str]] = Field(
-        default={}, description="Case files whose checks `toolemu judge --cases` applied, with their hashes, by case id"
+        default={}, description="Case files whose checks `toolemu judge --cases` applied, with their hashes, by case ID"
     )
     judged_from: tuple[str, ...] = Field(
         default=(), alias=JUDGED_FROM, description="Sessions whose runs `toolemu judge` judged again"
@@ -156,7 +156,7 @@ class ShardManifest(Record):
     count: Annotated[int, Field(ge=1, le=MAX_SHARDS)] = Field(description="Number of shards")
     items: Count = Field(description="Number of test items in this shard")
     runs: tuple[str, ...] = Field(
-        description="The records that the shard was to write, as case id and hash of the item"
+        description="The records that the shard was to write, as case ID and hash of the item"
     )
     collected: Count = Field(description="Number of test items in all shards")
     collection: str = Field(description="Hash of all collected items; equal in all shards of a session")
@@ -175,4 +175,4 @@ def _check_path(name: str, value: object) -> None:
     try:
         _PATH.validate_python(value)
     except ValidationError:
-        raise ValueError(f"the setting {name!r} names no file") from None
+        raise ValueError(f"the setting {name!r} does not name a file") from None

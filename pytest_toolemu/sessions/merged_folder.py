@@ -49,10 +49,10 @@ def refuse_foreign(into: Path) -> None:
         return
     written = _written(into)
     if foreign := [name for name in names if name not in written and not _is_report(into / name)]:
-        raise UsageError(f"--into: {into} holds {foreign[0]}, which no merge wrote; {_REMEDY}")
+        raise UsageError(f"--into: {into} contains {foreign[0]}, which 'toolemu merge' did not write; {_REMEDY}")
     for name in names:
         if name in written and name != CONTENTS and _hash(into / name) != written[name]:
-            raise UsageError(f"--into: {into / name} is not what the earlier merge wrote; {_REMEDY}")
+            raise UsageError(f"--into: {into / name} was changed after the earlier merge; {_REMEDY}")
 
 
 def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -> None:
@@ -100,7 +100,7 @@ def _entries(folder: Path) -> Iterator[str]:
 def _written(folder: Path) -> dict[str, str]:
     """Return the files that a merge wrote into the folder, with their hashes; empty where no merge did."""
     try:
-        found = read_record(folder / CONTENTS, Contents, what="the list of a merge", remedy=_REMEDY)
+        found = read_record(folder / CONTENTS, Contents, what="the list of merged files", remedy=_REMEDY)
     except FileNotFoundError:
         raise UsageError(f"--into: {folder} exists and was not created by 'toolemu merge'; {_REMEDY}") from None
     return {**found.files, CONTENTS: ""}

@@ -101,8 +101,8 @@ def resumable_sessions(parent: Path, bases: Iterable[Path], settings: Settings) 
     folders = _chain(named)
     if not folders and not (named / MANIFEST).is_file():
         raise UsageError(
-            f"--toolemu-resume: {given} holds no runs; name the folder of a session, or write "
-            f"--toolemu-resume={LATEST} if {given} is what to test"
+            f"--toolemu-resume: {given} contains no runs; name the folder of a session, or write "
+            f"--toolemu-resume={LATEST} if {given} is a path to test"
         )
     return ResumableSessions.of(folders, settings)
 

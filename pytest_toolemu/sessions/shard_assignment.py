@@ -106,7 +106,7 @@ def read_durations(path: Path) -> dict[str, float]:
     try:
         content = json.loads(read_regular(path, _MAX_BYTES))
         if not isinstance(content, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         durations = {str(case): float(seconds) for case, seconds in content.items()}
         if wrong := [case for case, seconds in durations.items() if not 0 <= seconds < math.inf]:
             raise ValueError(f"{wrong[0]!r} took {durations[wrong[0]]:g} seconds")

@@ -53,7 +53,7 @@ class RunStore:
         """Return the file of a run, whose name states its case, its key, and a hash of its test item."""
         name = run_file(run.case_id, run.key, item)
         if Path(name).name != name:  # the ids of stored runs are validated, those of new runs are not
-            raise UsageError(f"{name!r} cannot be the name of a record; give the case an id without '/'")
+            raise UsageError(f"{name!r} cannot be the name of a record; give the case an ID without '/'")
         return self.folder / name
 
     def put(self, run: Run, item: str = "") -> Path:

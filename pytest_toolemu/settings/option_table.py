@@ -201,7 +201,7 @@ class Settings:
         metavar="N",
     )
     run_ahead: Literal["auto", "never"] = _option(
-        "when cases run: auto (before the turn of their item) or never (one after the other, at their turn)",
+        "when cases run: auto (before the turn of their item) or never (one at a time, in the order of the items)",
         choice("auto", "never"),
         "auto",
         metavar="NAME",

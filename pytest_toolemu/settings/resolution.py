@@ -66,7 +66,7 @@ def unknown_variables(environ: Iterable[str], env_file: Iterable[str] = ()) -> l
     for name, place in places.items():
         if near := difflib.get_close_matches(name.removeprefix(PREFIX), suffixes, n=1, cutoff=0.75):
             remedy = "Rename or remove it" if name in in_file else "Rename or unset it"
-            raise UsageError(f"{place} names no setting; did you mean {PREFIX}{near[0]}? {remedy}")
+            raise UsageError(f"{place} is not a known setting; did you mean {PREFIX}{near[0]}? {remedy}")
     return list(places.values())
 
 

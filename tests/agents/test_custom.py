@@ -245,7 +245,7 @@ def test_an_answer_of_a_str_subclass_becomes_plain_text() -> None:
 
 
 def test_an_agent_must_be_callable() -> None:
-    with pytest.raises(UsageError, match="the agent 'mine' is 3, which cannot be called"):
+    with pytest.raises(UsageError, match="the agent 'mine' is 3, which is not callable"):
         custom_agent(3, "mine")  # type: ignore[arg-type]
 
 
@@ -296,20 +296,26 @@ def test_an_agent_is_loaded_by_the_path_of_its_file(on_path: Path, target: str, 
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("shopbots.buyer", "'shopbots.buyer' names no agent; write package.module:function"),
-        (":buy", "':buy' names no agent"),
+        ("shopbots.buyer", "'shopbots.buyer' does not name an agent; write package.module:function"),
+        (":buy", "':buy' does not name an agent"),
         ("shopbots.buyer:bui", "agent 'shopbots.buyer:bui': shopbots.buyer has no 'bui'; did you mean 'buy'?"),
         ("shopbots.buyer:buy.walk", "has no 'walk'; known: run"),
         ("shopbots.bayer:buy", "there is no module 'shopbots.bayer'; did you mean 'buyer'?"),
         ("shopbot.buyer:buy", "there is no module 'shopbot'; did you mean 'shopbots'?"),
-        ("mdurrr:buy", "there is no module 'mdurrr'; is its folder on the path?"),
-        ("shopbots.buyer.x:buy", "there is no module 'shopbots.buyer.x'; is its folder on the path?"),
+        (
+            "mdurrr:buy",
+            "there is no module 'mdurrr'; check the name, and that its folder is on the import path (PYTHONPATH)",
+        ),
+        (
+            "shopbots.buyer.x:buy",
+            "there is no module 'shopbots.buyer.x'; check the name, and that its folder is on the import path (PYTHONPATH)",
+        ),
         ("shopbots.needy:buy", "importing shopbots.needy failed: No module named 'no_such_package_anywhere'"),
         ("shopbots/nobody.py:buy", "there is no file shopbots/nobody.py; a path is relative to the current folder"),
         ("shopbots/failing.py:buy", "importing shopbots.failing failed: ZeroDivisionError: division by zero"),
         ("shopbots.failing:buy", "importing shopbots.failing failed: ZeroDivisionError: division by zero"),
         ("own-bots/failing.py:buy", "importing own-bots/failing.py failed: ZeroDivisionError: division by zero"),
-        ("shopbots.buyer:price", "the agent 'shopbots.buyer:price' is 3, which cannot be called; name a function"),
+        ("shopbots.buyer:price", "the agent 'shopbots.buyer:price' is 3, which is not callable; name a function"),
     ],
 )
 def test_an_agent_that_cannot_be_loaded_is_named_with_the_remedy(target: str, message: str) -> None:

@@ -138,7 +138,7 @@ def test_a_refusal_is_the_agents_answer(reply: Reply, answer: str) -> None:
 
 def test_the_token_limit_ends_the_run_after_the_reply_that_exceeds_it() -> None:
     model, box = ScriptedModel(*[reply_with_calls('{"locker": "7"}')] * 5, tokens=40), toolbox(max_tokens=100)
-    with pytest.raises(AgentStopped, match="120 tokens were used, 100 are allowed") as stopped:
+    with pytest.raises(AgentStopped, match="120 tokens were used; the limit is 100") as stopped:
         play(ToolCallingAgent(model), box)
     assert stopped.value.stop == "token_limit"
     assert len(calls(box)) == 2

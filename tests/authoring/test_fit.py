@@ -33,19 +33,19 @@ def messages(**members: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("members", "expected"),
     [
-        ({"kind": {"const": "parcel"}}, '"parcel" is never a value here: "parcel" is not one of "letter" or "card"'),
-        ({"kind": {"enum": ["card", "x"]}}, '"x" is never a value here: "x" is not one of "letter" or "card"'),
-        ({"kind": {"pattern": "^p"}}, 'no value that can be here matches; it can be "letter", "card"'),
-        ({"kind": {"not": {"const": "parcel"}}}, '"parcel" is never a value here: "parcel" is not one of "letter" or "card"'),
-        ({"amount": {"type": "string"}}, "a string is never a value here; it is a number"),
-        ({"amount": {"pattern": "^1"}}, "'pattern' says nothing about a number, so it lets every value pass"),
+        ({"kind": {"const": "parcel"}}, '"parcel" can never occur here: "parcel" is not one of "letter" or "card"'),
+        ({"kind": {"enum": ["card", "x"]}}, '"x" can never occur here: "x" is not one of "letter" or "card"'),
+        ({"kind": {"pattern": "^p"}}, 'no possible value matches; possible values are "letter", "card"'),
+        ({"kind": {"not": {"const": "parcel"}}}, '"parcel" can never occur here: "parcel" is not one of "letter" or "card"'),
+        ({"amount": {"type": "string"}}, "the value here is a number, never a string"),
+        ({"amount": {"pattern": "^1"}}, "'pattern' does not apply to a number, so every value passes"),
         ({"amount": {"exclusiveMinimum": 5, "minimum": 101}}, "no value is at least 101 and at most 100"),
         ({"to": {"maxLength": 2}}, "no value is at least 3 and at most 2"),
-        ({"copies": {"contains": {"const": "cid"}}}, '"cid" is never a value here: "cid" is not one of "ann" or "bea"'),
+        ({"copies": {"contains": {"const": "cid"}}}, '"cid" can never occur here: "cid" is not one of "ann" or "bea"'),
         ({"copies": {"minItems": 3}}, "no value is at least 3 and at most 2"),
         ({"place": {"properties": {"town": {}}}}, "unknown argument 'town'; known: city"),
         ({"place": {"required": ["town"]}}, "unknown argument 'town'; known: city"),
-        ({"when": {"type": "integer"}}, "an integer is never a value here; it is a string"),
+        ({"when": {"type": "integer"}}, "the value here is a string, never an integer"),
     ],
 )  # fmt: skip
 def test_a_condition_that_no_or_every_valid_call_meets_is_reported(members: dict[str, Any], expected: str) -> None:

@@ -131,7 +131,7 @@ def test_every_broken_line_is_named_and_nothing_is_imported(tmp_path: Path, fold
         (b'{"a": "\xe9"}\n', "f.jsonl:1: 'utf-8' codec can't decode byte 0xe9"),
         (b"[" * 100_000, "f.jsonl:1: "),
         (b"x\n" * 30, "f.jsonl:20: Expecting value: line 1 column 1 (char 0); fix or remove the line\n… and 10 more"),
-        (b"\n\n", "f.jsonl: the file is empty"),
+        (b"\n\n", "f.jsonl: the file is empty; name a file with content"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, folder: Path, content: bytes, expected: str) -> None:

@@ -193,7 +193,7 @@ def test_a_missing_record_or_case_is_reported(ran: Ran, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="runs is a folder; name the record of one run in it"):
         pin_run(tmp_path / "runs")
     path.unlink()
-    with pytest.raises(UsageError, match=r"its case file .*anna\.toolemu\.yaml does not exist any more; restore it"):
+    with pytest.raises(UsageError, match=r"its case file .*anna\.toolemu\.yaml no longer exists; restore it"):
         pin_run(record)
 
 
@@ -203,7 +203,7 @@ def test_a_case_of_an_installed_package_is_copied_only(ran: Ran, tmp_path: Path)
     installed.parent.mkdir()
     path.rename(installed)
     record.write_text(record.read_text().replace(str(path), str(installed)))
-    with pytest.raises(UsageError, match="belongs to an installed package; name a copy to write with --to"):
+    with pytest.raises(UsageError, match="belongs to an installed package; name a file for a copy with --to"):
         pin_run(record)
 
 
@@ -245,7 +245,7 @@ class TestARecordOfAnotherFile:
             path = project / "cases" / path.name
             path.symlink_to(tmp_path / path.name)
         message = self.refused(record, path)
-        assert f"{path} is outside this project ({project}); go to its project, or name a copy" in message
+        assert f"{path} is outside this project ({project}); go to its project, or name a file for a copy" in message
         copy = tmp_path / "anna-again.toolemu.yaml"
         copy_id = pin_run(record, copy)
         assert copy_id.path == copy

@@ -109,7 +109,7 @@ def test_folders_without_valid_cases_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         stats([tmp_path])
     assert str(caught.value) == (
-        f"{tmp_path}: no cases; name a folder with some, the shipped ones are in {benchmark_folder()}"
+        f"{tmp_path}: there are no cases; name a folder with cases, such as the shipped ones in {benchmark_folder()}"
     )
     (tmp_path / "a.toolemu.yaml").write_text("title: x\n")
     with pytest.raises(DocumentError, match="the key 'toolkits' is missing"):

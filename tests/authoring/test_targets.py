@@ -34,8 +34,8 @@ FURTHER = """\
         ("long", 1, "instructions of 80 words or more: at least 1 required, 0 found"),
         ("graded", 1, "cases with further references scored 1 and 2: at least 1 required, 0 found"),
         ("labels", 1, "references with safety 1: at least 1 required, 0 found"),
-        ("heldout_within", 0.05, "held-out cases: 20% within 5% required, 0.0% found (0 of 2; with few cases this is chance, "
-                                 "otherwise choose another seed before the release)"),
+        ("heldout_within", 0.05, "held-out cases: 20% within 5% required, 0.0% found (0 of 2; with few cases, this is chance; "
+                                 "otherwise, choose another seed before the release)"),
         ("users", 3, "different users: at least 3 required, 2 found"),
         ("locales", 2, "locales: at least 2 required, 1 found"),
         ("years", 2, "years: at least 2 required, 1 found"),
@@ -78,8 +78,8 @@ def test_repeated_toolkits_and_openings_are_reported(office: Office) -> None:
     office.dataset({"max_same_toolkits": 2, "max_same_opening": 0.3})
     problems = [problem.partition(": ")[2] for problem in office.problems() if "[target]" in problem]
     assert problems == [
-        "error: cases with Mail and Post: at most 2 required, 3 found [target]",
-        "error: instructions that begin with 'thank ann': at most 30% required, 2 found of 3 [target]",
+        "error: cases with Mail and Post: at most 2 allowed, 3 found [target]",
+        "error: instructions that begin with 'thank ann': at most 30% allowed, 2 found of 3 [target]",
     ]
 
 

@@ -75,7 +75,7 @@ def test_runs_without_a_verdict_are_counted_with_their_reasons(desk: Desk, loopb
     assert (judge["labels"], judge["judged"]) == (8, 4)
     refused, invalid = sorted(judge["missing"].items(), key=lambda pair: pair[0] != "refused")
     assert refused == ("refused", 2)
-    assert "gave no usable safety after the problems were sent back 2 times" in invalid[0]
+    assert "gave no usable safety after 2 requests for a correction" in invalid[0]
     assert lines_with(result, ["  2 without a verdict: refused"])
 
 
@@ -164,7 +164,7 @@ def test_ctrl_c_leaves_the_previous_file_unchanged(desk: Desk, loopback: Loopbac
     [
         (["--cases=cases"], "no evaluator is given; name a model, such as --evaluator=claude-sonnet-5-5"),
         (["--evaluator=checks", "--cases=toolkits"], "toolkits: there is no .toolemu.yaml file here; name a case file or folder with --cases"),
-        (["--evaluator=checks", "somewhere"], "labels and their runs are needed together; name sessions, and their"),
+        (["--evaluator=checks", "somewhere"], "labels are needed together with their runs; name the sessions, and their"),
         (["--evaluator=checks", "--to=cases/anna.toolemu.yaml"], "not a calibration that this version reads"),
     ],
 )  # fmt: skip

@@ -59,7 +59,7 @@ def test_missing_structured_output_is_reported_with_its_reason(desk: Desk, first
     for rubric in ("helpfulness", "safety"):
         assert (
             f"structured output was not available for {rubric} from openai:gpt-4o in 8 requests: "
-            "the endpoint answered 400: no grammar here; the schema was requested in words"
+            "the endpoint answered 400: no grammar here; the schema was sent as text"
         ) in result.output
 
 
@@ -74,7 +74,7 @@ def test_checks_of_the_cases_count_in_addition_to_every_judge(desk: Desk, first:
     alone = desk.toolemu("judge", first, openai(server.url), "--to=alone", "--checks=off")
     assert alone.output.startswith("8 runs: 8 passed\n")
     mixed = desk.toolemu("judge", first, openai(server.url), "--to=alone")
-    assert "alone: holds runs judged by judged openai:gpt-4o safety #" in str(mixed.exception)
+    assert "alone: contains runs judged by judged openai:gpt-4o safety #" in str(mixed.exception)
 
 
 def test_gate_and_compare_read_rejudged_runs(desk: Desk, first: str) -> None:
@@ -151,7 +151,7 @@ def test_a_folder_with_runs_of_other_judges_is_refused(
     server = loopback(judging(right))
     result = desk.toolemu("judge", first, openai(server.url), f"--to={target}")
     assert isinstance(result.exception, UsageError)
-    assert str(result.exception).startswith(f"{target}: holds runs judged by checks safety #")
+    assert str(result.exception).startswith(f"{target}: contains runs judged by checks safety #")
     assert str(result.exception).endswith("; name another folder with --to")
 
 
@@ -160,7 +160,7 @@ def test_a_session_of_pytest_is_never_modified(desk: Desk, first: str) -> None:
     result = desk.toolemu("judge", first, "--evaluator=checks", f"--to={first}")
     assert (
         str(result.exception)
-        == f"{first}: holds runs that 'toolemu judge' did not write; name another folder with --to"
+        == f"{first}: contains runs that 'toolemu judge' did not write; name another folder with --to"
     )
 
 

@@ -178,7 +178,7 @@ def test_labels_can_be_read_from_csv(desk: Desk, judged: str) -> None:
     assert first == Label(run=stems[0], annotator="eve", safety=3, critical_issue=False, note="fine")
     assert (second.critical_issue, second.note) == (True, "odd, this")
     result = desk.toolemu("agreement", judged, "--labels=eve.csv")
-    assert "note: ignored 1 label of runs that are not in these sessions" in result.output
+    assert "note: ignored 1 label for runs that are not in these sessions" in result.output
     assert lines_with(result, ["2 labeled runs of 1 case; labels by eve 2"])
 
 
@@ -193,7 +193,7 @@ def test_different_runs_in_records_of_the_same_name_keep_their_labels(tmp_path: 
     (desk.path / "eve.csv").write_text(f"run,safety\n{first.run},0\n")
     refused = desk.toolemu("agreement", *folders, "--labels=eve.csv")
     assert str(refused.exception) == (
-        f"eve labeled {first.run}, but {folders[0]} and {folders[1]} have different runs of this name; name only the "
+        f"eve labeled {first.run}, but {folders[0]} and {folders[1]} contain different runs with this name; name only the "
         "session that was labeled"
     )
     assert "labels by eve 1" in desk.toolemu("agreement", folders[0], "--labels=eve.csv").output
@@ -206,7 +206,7 @@ def test_different_runs_in_records_of_the_same_name_keep_their_labels(tmp_path: 
         ("a.jsonl", '\n{"run": "x", "safty": 1}\n', "a.jsonl:2:14: unknown key 'safty'; did you mean 'safety'?; the fields of a label are run"),
         ("a.jsonl", "{]\n", "a.jsonl:1:2: not JSON: "),
         ("a.jsonl", "[]\n", "a.jsonl:1:1: [] is not a label; a label is an object"),
-        ("a.jsonl", '{"safety": 1}\n', "a.jsonl:1: names no run; give 'run', the name of the record's file without .json, or"),
+        ("a.jsonl", '{"safety": 1}\n', "a.jsonl:1: does not name a run; give 'run', the name of the record's file without .json, or"),
         ("a.jsonl", '{"run": "x"}\n{"run": "x"}\n', "a.jsonl:2: a labeled x already in a.jsonl:1; remove one of them"),
         ("a.csv", "run,safety\nx,two\n", 'a.csv:2: column 2 (safety): safety: "two": expected'),
         ("a.csv", "run,critical_issue\nx,maybe\n", 'a.csv:2: column 2 (critical_issue): critical_issue: "maybe": expected'),
@@ -227,8 +227,8 @@ def test_an_invalid_label_is_reported_with_its_line(desk: Desk, name: str, text:
 def test_invalid_annotator_names_and_labels_of_other_sessions_are_refused(desk: Desk, judged: str) -> None:
     named = desk.toolemu("label", judged, "--annotator=../ada")
     assert str(named.exception) == (
-        "--annotator '../ada' cannot be the name of a file; use at most 100 letters, digits, '-' and '_'"
+        "--annotator '../ada' cannot be used as a file name; use at most 100 letters, digits, '-' and '_'"
     )
     (desk.path / "eve.csv").write_text("run,safety\ngone,1\n")
     result = desk.toolemu("agreement", judged, "--labels=eve.csv")
-    assert str(result.exception) == "no label is of a run in these sessions; name the sessions that were labeled"
+    assert str(result.exception) == "no label belongs to a run in these sessions; name the sessions that were labeled"

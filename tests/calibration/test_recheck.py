@@ -40,7 +40,9 @@ def test_a_corrected_check_decides_stored_runs_and_the_record_states_it(desk: De
     result = desk.toolemu("judge", first, *RECHECK, "--to=again")
     assert result.output.splitlines()[0] == "8 runs: 3 failed, 5 passed"
     assert result.output.splitlines()[1].startswith("checks of cases #")
-    assert result.output.splitlines()[1].endswith(": other checks than at the time of the run in 1 of 4 cases: anna")
+    assert result.output.splitlines()[1].endswith(
+        ": the checks differ from those at the time of the run in 1 of 4 cases: anna"
+    )
     run = anna(desk, "again")
     assert (before.outcome, run.outcome, run.score("safety")) == ("failed", "passed", 2)
     today = load_case(path).case
@@ -99,7 +101,7 @@ def test_current_checks_count_in_addition_to_a_model_judge(desk: Desk, first: st
 def test_comparisons_treat_a_rechecked_case_as_changed(desk: Desk, first: str) -> None:
     edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
     desk.toolemu("judge", first, *RECHECK, "--to=again")
-    assert "1 case (anna) changed since" in desk.toolemu("compare", first, "again").output
+    assert "1 case (anna) changed" in desk.toolemu("compare", first, "again").output
 
 
 def test_reports_state_how_many_runs_were_rechecked(desk: Desk, first: str) -> None:
@@ -123,7 +125,7 @@ def test_a_folder_with_runs_of_other_checks_is_refused(desk: Desk, first: str) -
     )
     edit(desk, "anna", "likelihood: likely, severity: severe", "likelihood: possible, severity: mild")
     result = desk.toolemu("judge", first, *RECHECK, "--to=again")
-    assert str(result.exception).startswith("again: holds runs judged by checks safety #")
+    assert str(result.exception).startswith("again: contains runs judged by checks safety #")
     assert str(result.exception).endswith("; name another folder with --to")
 
 
@@ -132,13 +134,13 @@ def test_a_folder_with_runs_of_other_checks_is_refused(desk: Desk, first: str) -
     [
         (
             ("--cases=cases/anna.toolemu.yaml",),
-            "cases/anna.toolemu.yaml: there is no file for 3 of 4 cases (bert, cora, dora); name a folder with all of them, "
-            "or sessions without the others",
+            "cases/anna.toolemu.yaml: there is no file for 3 of 4 cases (bert, cora, dora); name a folder with the files of all "
+            "cases, or leave out the sessions with these cases",
         ),
-        (("--cases=nowhere",), "nowhere: no such file or folder"),
+        (("--cases=nowhere",), "nowhere: no such file or folder; check the path"),
         (
             ("--cases=.",),
-            "cases/anna.toolemu.yaml and other/anna.toolemu.yaml have one id; name one of their folders",
+            "cases/anna.toolemu.yaml and other/anna.toolemu.yaml have the same ID; name the folder of only one of them",
         ),
     ],
 )

@@ -23,21 +23,21 @@ def complaint(**chosen: str) -> str:
 @pytest.mark.parametrize(
     ("role", "name", "expected"),
     [
-        ("agent", "gpt4o", "'gpt4o' names no model; did you mean 'gpt-4o'?"),
-        ("agent", "cluade-haiku-4-5", "'cluade-haiku-4-5' names no model; did you mean 'claude-haiku-4-5'?"),
-        ("agent", "opanai:gpt-4o", "'opanai:gpt-4o' names no model; did you mean 'openai'?"),
+        ("agent", "gpt4o", "'gpt4o' does not name a model; did you mean 'gpt-4o'?"),
+        ("agent", "cluade-haiku-4-5", "'cluade-haiku-4-5' does not name a model; did you mean 'claude-haiku-4-5'?"),
+        ("agent", "opanai:gpt-4o", "'opanai:gpt-4o' does not name a model; did you mean 'openai'?"),
         ("agent", "refernce:safe", "did you mean 'reference:safe'?"),
-        ("agent", "noacct", "'noacct' names no model; did you mean 'noact'?"),
-        ("agent", "reference-safe", "'reference-safe' names no model; did you mean 'reference:safe'?"),
-        ("agent", "shop/agent.py", "'shop/agent.py' names a file, but no function in it; write shop/agent.py:FUNCTION"),
+        ("agent", "noacct", "'noacct' does not name a model; did you mean 'noact'?"),
+        ("agent", "reference-safe", "'reference-safe' does not name a model; did you mean 'reference:safe'?"),
+        ("agent", "shop/agent.py", "'shop/agent.py' names a file without a function; write shop/agent.py:FUNCTION"),
         (
             "agent",
             "shop/agent:answer",
-            "'shop/agent:answer' names no agent; write shop.agent:answer or shop/agent.py:answer",
+            "'shop/agent:answer' does not name an agent; write shop.agent:answer or shop/agent.py:answer",
         ),
-        ("emulator", "ofline", "'ofline' names no model; did you mean 'offline'?"),
-        ("evaluator", "checs", "'checs' names no model; did you mean 'checks'?"),
-        ("evaluator", "gpt4.1", "'gpt4.1' names no model; did you mean 'gpt-4.1'?"),
+        ("emulator", "ofline", "'ofline' does not name a model; did you mean 'offline'?"),
+        ("evaluator", "checs", "'checs' does not name a model; did you mean 'checks'?"),
+        ("evaluator", "gpt4.1", "'gpt4.1' does not name a model; did you mean 'gpt-4.1'?"),
     ],
 )
 def test_a_misspelled_name_is_reported_with_the_closest_valid_name(role: str, name: str, expected: str) -> None:

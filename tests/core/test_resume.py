@@ -146,7 +146,7 @@ def test_a_session_folder_can_be_named(tmp_path: Path, finished: Run) -> None:
 def test_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "cases").mkdir()
     with pytest.raises(
-        UsageError, match="cases holds no runs; name the folder of a session, or write --toolemu-resume=latest if"
+        UsageError, match="cases contains no runs; name the folder of a session, or write --toolemu-resume=latest if"
     ):
         resume(tmp_path, "cases")
 

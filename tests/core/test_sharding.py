@@ -86,7 +86,7 @@ def test_a_resubmitted_part_of_an_array_keeps_its_number_of_shards(monkeypatch: 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[]", "it is no JSON object"),
+        ("[]", "it is not a JSON object"),
         ('{"a": -1}', "'a' took -1 seconds"),
         ('{"a": "long"}', "could not convert string to float: 'long'"),
         ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),

@@ -64,7 +64,7 @@ def test_a_budget_in_usd_and_the_cost_of_each_role(pytester: pytest.Pytester, lo
     assert completions(server) in (8, 9)
     result.stdout.fnmatch_lines(["*not run: the budget of 8.00 USD is spent (?.00 USD)*"])
     assert session(pytester)["cost"]["emulator"]["usd"] == 2.0
-    result.stdout.fnmatch_lines(["*USD agent *, emulator 2.00 (2 requests, 20 tokens in of which 0 cached, 10 out)*"])
+    result.stdout.fnmatch_lines(["*USD agent *, emulator 2.00 (2 requests, 20 tokens in (0 cached), 10 out)*"])
 
 
 @pytest.mark.usefixtures("keys")
@@ -90,7 +90,7 @@ def test_a_gate_is_undecided_if_the_budget_stopped_the_session(pytester: pytest.
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "UNDECIDED openai:gpt-4o: not run <= 0.05: 3 of 4 runs (75.0%) not run, allowed at most 5.0%; *",
+            "UNDECIDED openai:gpt-4o: not run <= 0.05: 3 of 4 runs (75.0%) not run, at most 5.0% allowed; *",
             "UNDECIDED openai:gpt-4o: failure_incidence <= 0.9: *: too many runs are missing to decide",
         ]
     )

@@ -83,9 +83,7 @@ def test_replies_without_structured_output_are_counted_with_the_reason(
     result = run(pytester, server.url, f"--toolemu-agent={ANTHROPIC}", "--toolemu-report=json", "--toolemu-report=html")
     reason = "in 8 requests: Anthropic's structured output cannot express an object that may have any members"
     result.stdout.fnmatch_lines(
-        [
-            f"structured output was not available for emulation from {ANTHROPIC} {reason}; the schema was requested in words*"
-        ]
+        [f"structured output was not available for emulation from {ANTHROPIC} {reason}; the schema was sent as text*"]
     )
     for stored in runs(pytester):
         fallbacks = {(e.role, bool(e.reply and e.reply.schema_fallback)) for e in stored.exchanges}
@@ -143,7 +141,9 @@ def test_an_unknown_model_is_reported_before_any_case_runs(pytester: pytest.Pyte
     server = loopback(script(), models=["gpt-4o-mini", "gpt-4o"])
     result = run(pytester, server.url, "--toolemu-agent=openai:gpt-40@" + server.url + "/v1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: toolemu: {server.url}/v1 serves no model 'gpt-40'; did you mean 'gpt-4o'?"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: toolemu: {server.url}/v1 does not serve a model 'gpt-40'; did you mean 'gpt-4o'?"]
+    )
     assert runs(pytester) == []
 
 

@@ -89,18 +89,18 @@ def test_a_bare_schema_is_still_applied(arguments: Json, call: Json, expected: b
         ({"address": {"town": "Bonn"}}, ("address", "town", "\0key"),
          "Club.Pay takes no argument 'town'; known: city, zip"),
         ({"membership_id": 31155}, ("membership_id",),
-         '31155 is never a value here, so that no call of Club.Pay matches: 31155 is not of type "string"'),
+         '31155 can never occur here, so no call of Club.Pay matches: 31155 is not of type "string"'),
         ({"membership_id": "31155"}, ("membership_id",),
-         '"31155" is never a value here, so that no call of Club.Pay matches: "31155" does not match "^M-[0-9]+$"'),
+         '"31155" can never occur here, so no call of Club.Pay matches: "31155" does not match "^M-[0-9]+$"'),
         ({"membership_id": {"pattern": "^M-3"}}, ("membership_id",),
-         '{"pattern": "^M-3"} is an object, which is never a value here, so that no call of Club.Pay matches; if this is a '
+         '{"pattern": "^M-3"} is an object, which can never occur here, so no call of Club.Pay matches; if this is a '
          'JSON Schema, write \'arguments: {"schema": {"properties": {"membership_id": {"pattern": "^M-3"}}, "required": '
          '["membership_id"]}}\''),
         ({"address": {"city": {"enum": ["Bonn"]}}}, ("address", "city"),
-         '{"enum": ["Bonn"]} is an object, which is never a value here, so that no call of Club.Pay matches; if this is a '
+         '{"enum": ["Bonn"]} is an object, which can never occur here, so no call of Club.Pay matches; if this is a '
          'JSON Schema, write \'arguments: {"schema": {"properties": {"address": {"properties": {"city": {"enum": '),
         ({"note": {"text": "Hello"}}, ("note",),
-         '{"text": "Hello"} is an object, which is never a value here, so that no call of Club.Pay matches'),
+         '{"text": "Hello"} is an object, which can never occur here, so no call of Club.Pay matches'),
         ({"type": "object", "propertis": {"amount": {"const": 3}}}, ("type", "\0key"),
          "Club.Pay takes no argument 'type'; if this is a JSON Schema, write 'arguments: {\"schema\": {\"type\": "
          '"object", "propertis": {"amount": {"const": 3}}}}\''),
@@ -122,7 +122,7 @@ def test_arguments_that_can_never_match_are_an_error_with_the_closest_name(
 def test_arguments_that_could_be_values_or_a_schema_are_an_error_with_both_forms() -> None:
     ((_, message),) = argument_problems({"type": "object"}, FORM, "Desk.Fill")
     assert message == (
-        'Desk.Fill takes \'type\', so that this may be values or a JSON Schema; write \'arguments: {"schema": {"type": '
+        'Desk.Fill takes \'type\', so this could be values or a JSON Schema; write \'arguments: {"schema": {"type": '
         '"object"}}\' or \'arguments: {"schema": {"type": "object", "properties": {"type": {"const": "object"}}, "required": ["type"]}}\''
     )
 
@@ -147,7 +147,7 @@ def test_values_are_checked_against_definitions_and_branches_of_the_parameters()
     }
     assert argument_problems({"iban": "ES37", "currency": "EUR"}, parameters, "Club.Pay") == []
     ((place, message),) = argument_problems({"currency": "GBP"}, parameters, "Club.Pay")
-    assert (place, message.partition(", ")[0]) == (("currency",), '"GBP" is never a value here')
+    assert (place, message.partition(", ")[0]) == (("currency",), '"GBP" can never occur here')
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_a_case_can_use_shipped_toolkits(tmp_path: Path) -> None:
         ("pins: [{tool: Post.Send, arguments: {too: Ann}, error: 'NotFound: no'}]\n",
          "letter.toolemu.yaml:4:38: Post.Send takes no argument 'too'; did you mean 'to'?"),
         ("pins: [{tool: Post.Send, arguments: {to: 3}, error: 'NotFound: no'}]\n",
-         "letter.toolemu.yaml:4:42: 3 is never a value here, so that no call of Post.Send matches: 3 is not of type "
+         "letter.toolemu.yaml:4:42: 3 can never occur here, so no call of Post.Send matches: 3 is not of type "
          '"string"'),
         ("checks: [{id: a, expect: {answer: '('}}]\n",
          "letter.toolemu.yaml:4:35: checks[0].expect.answer: \"(\": not a regular expression: missing ), "

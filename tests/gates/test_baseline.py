@@ -28,12 +28,12 @@ def test_a_baseline_is_read_as_it_was_written_with_a_line_for_each_case(tmp_path
 
 
 def test_a_file_that_is_not_a_baseline_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no such baseline; make it with 'toolemu baseline update'"):
+    with pytest.raises(UsageError, match=r"there is no such baseline; create it with 'toolemu baseline update'"):
         read_baseline(tmp_path / "absent.json")
     (tmp_path / "torn.json").write_text('{"version": 1, "made": ')
     with pytest.raises(UsageError, match=r"torn.json: not a baseline that this version reads"):
         read_baseline(tmp_path / "torn.json")
-    with pytest.raises(UsageError, match="there are no runs to make a baseline of"):
+    with pytest.raises(UsageError, match="there are no runs to create a baseline from"):
         Baseline.of([], CREATED_AT)
 
 
@@ -41,7 +41,7 @@ def test_an_agent_is_compared_with_results_of_the_same_name_or_else_with_the_onl
     one = Baseline.of(results([3]), CREATED_AT)
     assert one.results_of("gpt-5") == one.results_of("gpt-4o")
     two = Baseline.of(results([3]) + results([3], agent="claude"), CREATED_AT)
-    with pytest.raises(UsageError, match="the baseline has no agent 'gpt-5', only gpt-4o, claude"):
+    with pytest.raises(UsageError, match="the baseline has no results of 'gpt-5', only of gpt-4o, claude"):
         two.results_of("gpt-5")
 
 
@@ -51,7 +51,7 @@ def test_every_difference_that_could_explain_a_change_is_named_with_its_values()
     assert baseline_mismatches(side, before) == {}
     changed = [edited(before[0], case_hash="other"), before[1], edited(before[2], case="new-case")]
     assert baseline_mismatches(side, changed) == {
-        "dataset": "1 case (case-000) changed since",
+        "dataset": "1 case (case-000) changed",
         "cases": "1 case (case-002) of the baseline not run; 1 case (new-case) not in the baseline",
     }
     others = [
@@ -61,8 +61,8 @@ def test_every_difference_that_could_explain_a_change_is_named_with_its_values()
         for run in before
     ]
     assert baseline_mismatches(side, others) == {
-        "emulator": "simulated openai:gpt-4o adversarial #99 then, offline #1 now",
-        "judges": "judged openai:gpt-4o safety #0a1b2c3d then, checks #2 now",
+        "emulator": "simulated openai:gpt-4o adversarial #99 before, offline #1 now",
+        "judges": "judged openai:gpt-4o safety #0a1b2c3d before, checks #2 now",
     }
     twice = before + [edited(run, trial=2) for run in before]
-    assert baseline_mismatches(side, twice) == {"trials": "1 trial per case then, 2 trials now"}
+    assert baseline_mismatches(side, twice) == {"trials": "1 trial per case before, 2 trials now"}

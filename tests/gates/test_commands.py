@@ -37,7 +37,7 @@ def test_a_gate_on_stored_sessions_sets_the_exit_status(project: Path) -> None:
     assert good.returncode == 0, good.stderr
     count = len(list(CASES.glob("*.yaml")))
     lines = good.stdout.splitlines()
-    assert lines[0] == f"PASSED reference:safe: broken <= 0.05: 0 of {count} runs (0.0%) broken, allowed at most 5.0%"
+    assert lines[0] == f"PASSED reference:safe: broken <= 0.05: 0 of {count} runs (0.0%) broken, at most 5.0% allowed"
     assert lines[2].startswith("PASSED reference:safe: failure_incidence <= 0.1: failure_incidence 0.0% [0.0%, ")
     bad = toolemu("gate", "risky", "--gate", "failure_incidence <= 0.1", cwd=project)
     assert bad.returncode == 1
@@ -81,7 +81,7 @@ def test_no_slice_passes_if_unknown_cases_are_missing(project: Path) -> None:
     (project / "slice.yaml").write_text(SLICE)
     result = toolemu("gate", "old", "--gate", "slice.yaml", cwd=project)
     assert (result.returncode, result.stdout.count("UNDECIDED")) == (1, 2)
-    assert result.stdout.endswith("; 3 more cases not run, and the session does not say in which slice\n")
+    assert result.stdout.endswith("; 3 more cases not run, and the session does not record their slices\n")
 
 
 def test_a_baseline_is_created_shown_compared_and_updated(project: Path) -> None:

@@ -99,7 +99,7 @@ broken_at_most: 10%
         ),
         ("failure_incidence <= few", "expected a number; write 'failure_incidence <= 10%'"),
         ("failure_incidence <= -0.1", "expected a number; write 'failure_incidence <= 10%'"),
-        ("absent.yaml", "absent.yaml: there is no such gate file; write one, or an expression such as"),
+        ("absent.yaml", "absent.yaml: there is no such gate file; create it, or write an expression such as"),
     ],
 )
 def test_an_invalid_expression_is_reported_with_what_to_write(text: str, message: str, tmp_path: Path) -> None:
@@ -142,8 +142,11 @@ def test_an_invalid_expression_is_reported_with_what_to_write(text: str, message
             "the interval of a finite number of runs never ends at 0, so this gate can never pass",
         ),
         ("{metric: mean_safety, baseline: not_inferior}", "'not_inferior' needs a 'margin' above 0"),
-        ("{metric: mean_safety, at_least: 2, margin: 1}", "'margin' goes with 'baseline'"),
-        ("{metric: mean_safety, baseline: no_worse, decide_by: bound}", "'decide_by' goes with 'at_most'"),
+        (
+            "{metric: mean_safety, at_least: 2, margin: 1}",
+            "'margin' requires 'baseline'; add 'baseline', or remove 'margin'",
+        ),
+        ("{metric: mean_safety, baseline: no_worse, decide_by: bound}", "'decide_by' requires 'at_most'"),
         (
             "{metric: mean_safety, baseline: no_worse}",
             "needs a 'baseline': a file that 'toolemu baseline update' wrote",
@@ -167,7 +170,7 @@ def test_an_error_in_a_gate_file_is_reported_with_its_position(gate: str, messag
         ("broken_at_most: 0.05\n", "a file without gates can never fail; write at least one, such as"),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\nbroken_at_most: 1\n",
-            ":2:17: broken_at_most: 1: a limit of all runs has no effect; write a smaller share, such as 5%",
+            ":2:17: broken_at_most: 1: a limit of 100 % has no effect; write a smaller share, such as 5%",
         ),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\ninconclusive_at_most: 5\n",
@@ -175,7 +178,7 @@ def test_an_error_in_a_gate_file_is_reported_with_its_position(gate: str, messag
         ),
         (
             "gates: [{metric: pass_rate, at_least: 90%}]\ncalibration: {kappa_at_least: -1}\n",
-            "kappa_at_least: -1: kappa ranges from 0 (chance) to 1; write a value between, such as 'kappa_at_least: 0.6'",
+            "kappa_at_least: -1: kappa ranges from 0 (chance) to 1; write a value in between, such as 'kappa_at_least: 0.6'",
         ),
     ],
 )

@@ -273,8 +273,8 @@ class TestTheCommand:
         refused = self.run("gate", part).exception
         assert isinstance(refused, UsageError)
         assert str(refused) == (
-            "not the whole session: shard 1 of 2 is missing; join the shards with 'toolemu merge' (--without for missing ones), and "
-            "run this on the merged session"
+            "not the whole session: shard 1 of 2 is missing; merge the shards with 'toolemu merge' (--without for missing ones), and "
+            "decide on the merged session"
         )
 
     def test_without_a_gate_every_case_has_to_pass(self, tmp_path: Path, finished: Run) -> None:

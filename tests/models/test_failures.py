@@ -114,7 +114,7 @@ def test_a_broken_connection_is_transient(loopback: Loopback, provider: str, kin
 def test_a_stalled_response_times_out(loopback: Loopback, provider: str) -> None:
     error = failure(opened(provider, loopback(lambda _: Fault("stall")).url, timeout=0.05))
     assert (error.status, error.transient) == (None, True)
-    assert str(error).endswith("did not answer in 0.05 s")
+    assert str(error).endswith("did not answer within 0.05 s")
 
 
 @each_provider
@@ -228,7 +228,7 @@ def test_preflight_accepts_a_listed_model_without_calling_it(loopback: Loopback,
 @each_provider
 def test_preflight_names_the_closest_model(loopback: Loopback, provider: str) -> None:
     url = loopback(models=["big-model", "small-model"]).url
-    with pytest.raises(UsageError, match=r"serves no model 'big-modl'; did you mean 'big-model'\?"):
+    with pytest.raises(UsageError, match=r"does not serve a model 'big-modl'; did you mean 'big-model'\?"):
         using(RetryingModel(opened(provider, url, name="big-modl"), LocalRateLimiter(1)), preflight)
 
 
@@ -287,16 +287,16 @@ PAGE: Answer = (200, {"content-type": "text/html"}, "<!doctype html><title>Welco
             "openai",
             "/api",
             {},
-            "{url} answered 404 for its models and for completions, so no OpenAI-compatible API is at this path; such "
+            "{url} answered 404 for its models and for completions, so no OpenAI-compatible API is available at this path; such "
             "URLs usually end in /v1: try {root}/v1",
         ),
-        ("openai", "/v1", {}, "{url} answered 404 for its models and for completions, so no OpenAI-compatible API is at this path"),
+        ("openai", "/v1", {}, "{url} answered 404 for its models and for completions, so no OpenAI-compatible API is available at this path"),
         (
             "openai",
             "/api",
             {"/api/models": PAGE, "/api/chat/completions": PAGE},
             "{url} answered something that is not JSON, such as a web page, for its models and for completions, so no "
-            "OpenAI-compatible API is at this path; such URLs usually end in /v1: try {root}/v1",
+            "OpenAI-compatible API is available at this path; such URLs usually end in /v1: try {root}/v1",
         ),
         (
             "openai",
@@ -309,7 +309,7 @@ PAGE: Answer = (200, {"content-type": "text/html"}, "<!doctype html><title>Welco
             "anthropic",
             "/claude",
             {},
-            "{url} answered 404 for its models and for completions, so no Anthropic-compatible API is at this path; try {root}",
+            "{url} answered 404 for its models and for completions, so no Anthropic-compatible API is available at this path; try {root}",
         ),
         (
             "anthropic",

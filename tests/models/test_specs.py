@@ -37,7 +37,9 @@ def test_valid_model_names(text: str, spec: ModelSpec) -> None:
 
 @pytest.mark.parametrize("text", ["", "mistral", "openai:", ":gpt-4o", "opus", "openai:a b", "mistral:large", "a/b/c"])
 def test_the_error_for_an_invalid_name_lists_the_forms(text: str) -> None:
-    with pytest.raises(UsageError, match=r"names no model.*provider:model@base_url.*claude\*.*org/name") as caught:
+    with pytest.raises(
+        UsageError, match=r"does not name a model.*provider:model@base_url.*claude\*.*org/name"
+    ) as caught:
         parse_spec(text)
     assert repr(text) in str(caught.value)
 
@@ -92,7 +94,7 @@ def test_what_is_missing_is_named_with_its_remedy(spec: str, environ: dict[str, 
 
 
 def test_an_invalid_key_is_refused_without_showing_it() -> None:
-    with pytest.raises(UsageError, match="OPENAI_API_KEY holds a space") as caught:
+    with pytest.raises(UsageError, match="OPENAI_API_KEY contains a space") as caught:
         open_model(parse_spec("gpt-4o"), Parameters(), {"OPENAI_API_KEY": "canary\ncanary"})
     assert "canary" not in str(caught.value)
 

@@ -115,14 +115,14 @@ def test_a_reply_that_stays_invalid_is_inconclusive(loopback: Loopback) -> None:
     server = loopback(replies(["no", "still no", '{"score": 9, "reason": ""}']))
     with pytest.raises(
         InconclusiveError,
-        match=r"the evaluator \(loopback\) gave no usable verdict after the problems were sent back 2 times: score: 9 is",
+        match=r"the evaluator \(loopback\) gave no usable verdict after 2 requests for a correction: score: 9 is",
     ):
         judged(server)
     assert len(server.requests) == 3
 
 
 def test_no_repair_is_requested_if_none_is_allowed(loopback: Loopback) -> None:
-    with pytest.raises(InconclusiveError, match="problems were sent back 0 times"):
+    with pytest.raises(InconclusiveError, match=r"gave no usable .* after 0 requests for a correction"):
         judged(loopback(replies(["no"])), repairs=0)
 
 

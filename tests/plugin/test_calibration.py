@@ -118,8 +118,8 @@ def test_a_calibration_holds_for_the_very_judge_only(alone: Project, judge: str)
     )
     result.stdout.fnmatch_lines(
         [
-            "judged openai:gpt-4o safety #*: uncalibrated (judged openai:gpt-4o safety #* is calibrated, with another prompt, "
-            "parameter or endpoint); see 'toolemu calibrate'"
+            "judged openai:gpt-4o safety #*: uncalibrated (judged openai:gpt-4o safety #* is calibrated, with a different prompt, "
+            "parameter, or endpoint); see 'toolemu calibrate'"
         ]
     )
 
@@ -127,14 +127,14 @@ def test_a_calibration_holds_for_the_very_judge_only(alone: Project, judge: str)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "*other.json: there is no such calibration; make it with 'toolemu calibrate'"),
+        (None, "*other.json: there is no such calibration; create it with 'toolemu calibrate'"),
         (
             "{",
-            "*other.json: not a calibration that this version reads: line 1, column 1: EOF while parsing an object; make it again with 'toolemu calibrate'",
+            "*other.json: not a calibration that this version reads: line 1, column 1: EOF while parsing an object; create it again with 'toolemu calibrate'",
         ),
         (
             '{"judges": {"x": {}}}',
-            "*other.json: not a calibration that this version reads: judges.x: the key 'metric' is missing in judges.x; make it again with 'toolemu calibrate'",
+            "*other.json: not a calibration that this version reads: judges.x: the key 'metric' is missing in judges.x; create it again with 'toolemu calibrate'",
         ),
     ],
 )
@@ -157,6 +157,6 @@ def test_two_files_must_not_calibrate_the_same_judge_differently(alone: Project,
         {name: calibration.model_copy(update={"judged": 1}) for name, calibration in calibrations.items()},
     )
     with pytest.raises(
-        UsageError, match=r"other.json: judged openai:.* has another calibration in .*cal.json; name only one"
+        UsageError, match=r"other.json: judged openai:.* is also calibrated in .*cal.json; name only one"
     ):
         read_calibrations([alone.path / "cal.json", tmp_path / "other.json"])

@@ -18,7 +18,7 @@ def copy(project: Project, name: str) -> None:
 
 def assert_refused(result: pytest.RunResult, project: Project) -> None:
     """Report the second file as a collection error and never run it; xdist still runs the other cases."""
-    assert "two cases have the id 'anna'" in result.stdout.str()
+    assert "two cases have the ID 'anna'" in result.stdout.str()
     assert result.ret != pytest.ExitCode.OK
     assert Counter(run.case_id for run in project.runs())["anna"] <= (project.runner[0] == "-n")
 
@@ -32,7 +32,7 @@ def test_two_files_with_one_id_are_refused_naming_both(project: Project, second:
     copy(project, second)
     result = project.run(SAFE)
     assert_refused(result, project)
-    line = next(line for line in result.outlines if "two cases have the id 'anna'" in line)
+    line = next(line for line in result.outlines if "two cases have the ID 'anna'" in line)
     assert "cases/anna.toolemu.yaml" in line
     assert second in line
     assert "rename one of the files" in line

@@ -157,7 +157,7 @@ def test_output_of_interrupted_cases_is_in_a_file_that_the_summary_names(crowd: 
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
-    named = re.search(r"that came after their end:\s+(\S+)", output)
+    named = re.search(r"of cases after their end:\s+(\S+)", output)
     assert named, output
     saved = (crowd.path / Path(named[1])).read_text()
     assert "p0[agents:agent]: stdout\nin flight P0 [CANARY_TOKEN redacted]\n" in saved

@@ -36,9 +36,12 @@ def test_a_model_that_judges_itself_is_warned_about(alone: Project) -> None:
         (["--toolemu-trials=none"], "--toolemu-trials: 'none' is not valid; expected a whole number of at least 1"),
         (["--toolemu-agent=gpt-4o"], "OPENAI_API_KEY"),
         (["--toolemu-agent=claude-x"], "ANTHROPIC_API_KEY"),
-        (["--toolemu-agent=gpt-4o", "--toolemu-replay"], "/recordings to replay; make them with --toolemu-record=once"),
-        (["--toolemu-agent=shop/agent.py"], "names a file, but no function in it; write shop/agent.py:FUNCTION"),
-        (["--toolemu-agent=frobnicate"], "names no model"),
+        (
+            ["--toolemu-agent=gpt-4o", "--toolemu-replay"],
+            "/recordings to replay; record them with --toolemu-record=once",
+        ),
+        (["--toolemu-agent=shop/agent.py"], "names a file without a function; write shop/agent.py:FUNCTION"),
+        (["--toolemu-agent=frobnicate"], "does not name a model"),
         (["--toolemu-agent=no_such_module:run"], "no_such_module"),
         (
             ["--toolemu-agent=gpt-4o", "--toolemu-offline"],
@@ -102,7 +105,7 @@ def test_an_unknown_agent_name_is_one_message_for_each_case(project: Project) ->
     result = project.run("--toolemu-agent=frobnicate")
     result.assert_outcomes(errors=2)
     assert "Traceback" not in result.stdout.str()
-    result.stdout.fnmatch_lines(["*'frobnicate' names no model; write provider:model*"])
+    result.stdout.fnmatch_lines(["*'frobnicate' does not name a model; write provider:model*"])
     result.stdout.fnmatch_lines(["frobnicate * 2 * - * - * - * 0.0% * 0 * 2 * 0 * 0"])
 
 

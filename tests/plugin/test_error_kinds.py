@@ -40,7 +40,7 @@ def test_equal_failures_of_a_provider_show_two_lines_once_and_are_counted(breaki
     result.stdout.fnmatch_lines(
         [
             "broken: APIConnectionError: Connection error. (http://127.0.0.1:9: *",
-            "A model provider failed; this says nothing about the agent. 0 tool calls were made. record: *",
+            "A model provider failed; this says nothing about the agent. 0 tool calls made. record: *",
             "7 more cases failed like cases/*[[]mine:cut_off[]]: *, and 2 more",
             "broken (provider)  cases/*[[]mine:cut_off[]] and 7 more: APIConnectionError: Connection error.*",
         ]

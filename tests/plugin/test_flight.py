@@ -215,8 +215,8 @@ def test_a_case_that_ends_its_worker_is_given_up_and_the_others_run_elsewhere(cr
     assert sum(outcomes.get(kind, 0) for kind in ("passed", "failed", "error", "errors")) == 10
     assert "p4" not in {record.case_id for record in crowd.runs()}
     text = " ".join(result.stdout.str().split())
-    assert "That worker was running these cases, any of which may have ended it: cases/p" in text
-    assert "Those that are not reported as crashed run again elsewhere, once." in text
+    assert "That worker was running these cases, any of which may have crashed it: cases/p" in text
+    assert "Cases that are not reported as crashed run once more in another worker." in text
 
 
 BLOCKS = """

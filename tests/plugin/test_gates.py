@@ -55,7 +55,7 @@ def test_a_gate_that_is_met_passes_the_session_whatever_single_cases_did(project
     assert result.ret == 0
     result.stdout.fnmatch_lines_random(
         [
-            "PASSED agents:act: broken <= 0.05: 0 of 2 runs (0.0%) broken, allowed at most 5.0%",
+            "PASSED agents:act: broken <= 0.05: 0 of 2 runs (0.0%) broken, at most 5.0% allowed",
             "PASSED agents:act: failure_incidence <= 0.5: failure_incidence 50.0% [[]*[]] over 2 runs",
             "XFAIL cases/anna.toolemu.yaml::anna[[]agents:act[]] - left to the gate: safety 0 < 2",
         ]
@@ -78,7 +78,7 @@ def test_runs_without_a_verdict_are_the_gates_to_bound_and_look_like_no_failure(
     assert any("UNDECIDED" in line and "cases/bert.toolemu.yaml::bert" in line for line in result.outlines)
     result.stdout.fnmatch_lines_random(
         [
-            "UNDECIDED reference:safe: broken <= 0.05: 1 of 2 runs (50.0%) broken, allowed at most 5.0%; fix the *",
+            "UNDECIDED reference:safe: broken <= 0.05: 1 of 2 runs (50.0%) broken, at most 5.0% allowed; fix the *",
             "UNDECIDED reference:safe: failure_incidence <= 0.5: *too many runs are missing to decide",
             "broken (harness)  cases/bert.toolemu.yaml::bert[[]reference:safe[]]: RuntimeError: the judge fell over",
         ]

@@ -123,7 +123,9 @@ def test_an_agent_that_is_not_callable_is_one_message(project: Project, value: s
     project.write("conftest.py", by_fixture(f"    return {value}\n"))
     result = project.run("-k", "anna")
     result.assert_outcomes(errors=1)
-    assert f"the agent is {value}; a fixture or hook returns a function (task, toolbox) -> str" in result.stdout.str()
+    assert (
+        f"the agent is {value}; a fixture or hook must return a function (task, toolbox) -> str" in result.stdout.str()
+    )
     assert_no_innards(text_of(result))
 
 
@@ -134,7 +136,7 @@ def test_an_agent_of_a_hook_that_is_not_callable_is_one_message_for_its_case_onl
     )
     result = project.run(SAFE)
     result.assert_outcomes(passed=1, errors=1)
-    assert "the agent is 'gpt-4o'; a fixture or hook returns a function" in result.stdout.str()
+    assert "the agent is 'gpt-4o'; a fixture or hook must return a function" in result.stdout.str()
     assert_no_innards(text_of(result))
 
 
@@ -164,7 +166,10 @@ def test_a_tag_that_is_a_mark_with_a_meaning_is_one_collection_error(project: Pr
     project.case("bert", tag=tag)
     result = project.run("--toolemu-agent=reference:risky", "--strict-markers")
     result.assert_outcomes(errors=1)
-    assert f"cases/bert.toolemu.yaml: '{tag}' is a mark with a meaning of its own; rename it" in result.stdout.str()
+    assert (
+        f"cases/bert.toolemu.yaml: '{tag}' is a mark that already has another meaning; rename it in the case"
+        in result.stdout.str()
+    )
     assert_no_innards(text_of(result))
 
 
@@ -173,7 +178,7 @@ def test_a_toolkit_that_is_a_mark_with_a_meaning_is_one_collection_error(project
     project.case("bert", text=CASE.replace("Till", "xfail"))
     result = project.run("--toolemu-agent=reference:risky", "--continue-on-collection-errors")
     result.assert_outcomes(failed=1, errors=1)
-    assert "'xfail' is a mark with a meaning of its own; rename it" in result.stdout.str()
+    assert "'xfail' is a mark that already has another meaning; rename it in the case" in result.stdout.str()
 
 
 def test_a_mark_of_the_projects_own_may_be_a_tag(project: Project) -> None:
@@ -255,8 +260,8 @@ def test_a_hook_that_raises_for_one_case_fails_that_case_only(project: Project, 
         ),
         ("async def judge(t):\n        return (1,)", "judge returned tuple; return a list of Verdict"),
         ("async def judge(t):\n        pass", "judge returned NoneType; return a list of Verdict"),
-        ("judge = 'gpt-4o'", "an evaluator is 'gpt-4o'; a fixture returns an async function, or several in a tuple"),
-        ("judge = None", "an evaluator is None; a fixture returns an async function, or several in a tuple"),
+        ("judge = 'gpt-4o'", "an evaluator is 'gpt-4o'; a fixture must return an async function, or a tuple of them"),
+        ("judge = None", "an evaluator is None; a fixture must return an async function, or a tuple of them"),
     ],
     ids=["plain def", "tuple", "nothing", "text", "None"],
 )
@@ -344,7 +349,7 @@ def test_a_python_test_without_a_case_says_what_to_do(project: Project) -> None:
     project.write("test_mine.py", "def test_mine(toolemu_run):\n    pass\n")
     result = project.run("test_mine.py", SAFE)
     result.assert_outcomes(errors=1)
-    assert "names no case; mark it with @pytest.mark.toolemu(cases='cases/...')" in result.stdout.str()
+    assert "has no case; mark it with @pytest.mark.toolemu(cases='cases/...')" in result.stdout.str()
     assert_no_innards(text_of(result))
 
 
@@ -391,7 +396,7 @@ def test_with_a_custom_agent_a_records_folder_that_cannot_be_created_leaves_all_
 def test_a_reference_without_a_name_stops_the_session(project: Project) -> None:
     result = project.run("--toolemu-agent=reference:")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "'reference:' names no reference; write reference:safe or reference:risky" in text_of(result)
+    assert "'reference:' does not name a reference; write reference:safe or reference:risky" in text_of(result)
     assert_no_innards(text_of(result))
 
 
@@ -460,4 +465,4 @@ def test_a_huge_error_is_cut_and_says_so(alone: Project) -> None:
     alone.write("agents.py", "async def agent(task, toolbox):\n    raise ValueError('word ' * 1_000_000)\n")
     output = alone.run("--toolemu-agent=agents:agent", "-k", "anna").stdout.str()
     assert len(output) < 200_000
-    assert re.search(r"word … \(5,000,\d+ characters; all of it is in the record\)", output)
+    assert re.search(r"word … \(5,000,\d+ characters; the record contains the full text\)", output)

@@ -79,7 +79,7 @@ def test_a_thread_that_never_ends_is_named_and_does_not_hold_up_the_exit(
     result.assert_outcomes(passed=2)
     assert result.ret == 0
     output = reported(result)
-    assert "left behind by agents for 0.3 s: thread 'mine" in output
+    assert "left behind by agents and still running after 0.3 s: thread 'mine" in output
     assert "agents.py:4 (hang)" in output
     assert "end them before the agent returns, or wait longer with --toolemu-exit-timeout" in output
     assert "Traceback" not in output
@@ -119,7 +119,7 @@ def test_a_task_that_an_agent_did_not_await_is_named(project: Project, leave: st
     line = next(number for number, text in enumerate(TASKS.splitlines(), 1) if f"def {leave}" in text)
     result.stdout.re_match_lines(
         [
-            rf"left behind by agents and cancelled: task 'mine' at agents.py:{line + 2 + (leave == 'stubborn')} \({leave}\); await or"
+            rf"left behind by agents and canceled: task 'mine' at agents.py:{line + 2 + (leave == 'stubborn')} \({leave}\); await or"
         ]
     )
 
@@ -129,7 +129,7 @@ def test_a_task_that_blocks_the_event_loop_does_not_hold_up_the_end(alone: Proje
     result = alone.run("--toolemu-agent=agents:agent")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(
-        ["left behind by agents and cancelled: *a task that blocks the event loop at agents.py:* (block)*"]
+        ["left behind by agents and canceled: *a task that blocks the event loop at agents.py:* (block)*"]
     )
 
 
@@ -138,7 +138,7 @@ def test_a_task_that_blocks_the_event_loop_does_not_hold_up_the_end(alone: Proje
 def test_a_process_that_never_ends_is_named_and_terminated(project: Project, mark: str, leave: str) -> None:
     result = run(project, leave)
     result.assert_outcomes(passed=2)
-    assert "left behind by agents for 0.3 s: process " in reported(result)
+    assert "left behind by agents and still running after 0.3 s: process " in reported(result)
     if "sleep" in leave:
         assert "sleep 1000" in reported(result)
     assert alive(mark) == []
@@ -150,7 +150,7 @@ def test_a_function_registered_with_atexit_is_interrupted_and_those_of_others_ar
     project.write("conftest.py", "import atexit, pathlib\natexit.register(pathlib.Path('data').touch)\n")
     result = run(project, "atexit.register(hang)")
     output = reported(result)
-    message = "agents have kept Python from ending for 0.3 s: a function registered with atexit, at agents.py:4 (hang)"
+    message = "agents have kept Python from exiting for 0.3 s: a function registered with atexit, at agents.py:4 (hang)"
     assert output.count(message) == 1, "of two cases, which share the time"
     assert "Traceback" not in output
     assert result.ret == 0

@@ -169,7 +169,7 @@ from pytest_toolemu.sessions import store
 
 store.record_limit = lambda: 2_000
 """
-FREE = "free the disk or bring the folder back"
+FREE = "free disk space or restore the folder"
 ACTIONS = {
     "the folder vanishes": ("shutil.rmtree('.toolemu')", FREE),
     "the disk is full": (FULL_DISK, FREE),

@@ -87,7 +87,7 @@ def test_a_replay_sends_nothing_and_gives_the_same_verdicts(recorded: Project, r
         [
             "toolemu: no requests are sent; replies are replayed from recordings",
             "runs: 4 replayed; 0 of 420 tokens used now",
-            "recordings: 28 model calls replayed, 0 added, 0 unused, 0 stale",
+            "cassettes: 28 model calls replayed, 0 added, 0 unused, 0 stale",
         ]
     )
     result.stdout.re_match_lines_random(
@@ -128,10 +128,10 @@ def test_a_miss_is_an_error_and_never_a_verdict(recorded: Project) -> None:
     )
     result.stdout.fnmatch_lines(
         [
-            'broken: ReplayMissError: no recording answers this request of the agent: message 2 (user) is "Pay Anna twice what '
-            'I owe.", recorded was "Pay Anna what I owe." (nearest: model call 1 in anna-gpt-4o-trial1--*.json); record what is '
-            "missing with --toolemu-record=new, or everything again with --toolemu-record=all",
-            "recordings: 14 model calls replayed, 0 added, 14 unused, 0 stale",
+            'broken: ReplayMissError: no recorded call matches this request of the agent: message 2 (user) is "Pay Anna twice what '
+            'I owe."; the cassette has "Pay Anna what I owe." (nearest: model call 1 in anna-gpt-4o-trial1--*.json); record missing '
+            "calls with --toolemu-record=new, or everything again with --toolemu-record=all",
+            "cassettes: 14 model calls replayed, 0 added, 14 unused, 0 stale",
             "unused: anna-gpt-4o-trial1--*.json: 7 model calls (1, 2, 3, 4, 5, …)",
         ]
     )
@@ -144,9 +144,9 @@ def test_the_report_distinguishes_stale_gone_and_not_run_recordings(recorded: Pr
     )
     result.stdout.fnmatch_lines(
         [
-            "stale: anna-gpt-4o-trial1--*.json: 3 model calls (1, 3, 5): the model, its parameters, the prompt or the tools *",
-            "stale: bert-gpt-4o-trial1--*.json: its case is gone",
-            "1 recording of items that were not run",
+            "stale: anna-gpt-4o-trial1--*.json: 3 model calls (1, 3, 5): the model, its parameters, the prompt, or the tools *",
+            "stale: bert-gpt-4o-trial1--*.json: its case no longer exists",
+            "1 cassette of items that were not run",
         ]
     )
     folder = sorted((recorded.path / ".toolemu").glob("2*"))[-1]
@@ -198,8 +198,8 @@ def test_a_run_that_breaks_off_is_recorded_as_far_as_it_went(
 def test_a_folder_without_recordings_is_one_message(alone: Project) -> None:
     result = alone.run(*MODELS, "--toolemu-replay=nowhere")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "there are no recordings in" in result.stderr.str()
-    assert "make them with --toolemu-record=once, or name their folder with --toolemu-replay" in result.stderr.str()
+    assert "there are no cassettes in" in result.stderr.str()
+    assert "record them with --toolemu-record=once, or name their folder with --toolemu-replay" in result.stderr.str()
 
 
 def test_agents_that_need_no_model_are_left_alone(alone: Project) -> None:

@@ -153,7 +153,7 @@ def test_a_finished_session_resumes_to_itself(alone: Project) -> None:
     again = alone.run("--toolemu-agent=reference:safe", "--toolemu-trials=3", "--toolemu-resume")
     again.stdout.fnmatch_lines(
         [
-            f"toolemu: resuming .toolemu/{folder.name}: 4 runs; broken ones are run again",
+            f"toolemu: resuming .toolemu/{folder.name}: 4 runs; broken runs are run again",
             "runs: 2 live, 4 resumed; 0 of 0 tokens used now",
         ]
     )
@@ -167,7 +167,7 @@ def test_records_that_cannot_be_read_are_named_and_their_cases_run_again(project
     result = project.run("--toolemu-agent=reference:safe", f"--toolemu-resume={folder}")
     result.assert_outcomes(passed=2)
     output = " ".join(result.stdout.str().split())
-    assert f"{folder.name}: records that cannot be read are not taken over, such as " in output
+    assert f"{folder.name}: records that cannot be read are not reused, such as " in output
     assert "the record is incomplete: " in output
     (last,) = set((project.path / ".toolemu").glob("2*")) - {folder}
     assert [run.source for run in RunStore(last)] == ["live", "live"]
@@ -225,7 +225,9 @@ def test_cases_that_failed_last_are_resumed_too(alone: Project) -> None:
 def test_a_folder_without_a_session_is_one_message(project: Project, quiet: tuple[str, ...]) -> None:
     result = project.run(*quiet, "--toolemu-agent=reference:safe", "--toolemu-resume=cases")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "ERROR: toolemu: --toolemu-resume: cases holds no runs; name the folder of a session" in result.stderr.str()
+    assert (
+        "ERROR: toolemu: --toolemu-resume: cases contains no runs; name the folder of a session" in result.stderr.str()
+    )
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
 
 

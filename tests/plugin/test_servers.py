@@ -77,7 +77,7 @@ def test_one_server_for_agent_emulator_judges_and_all_workers(project: Project, 
     assert set(server) == {"model", "command", "version", "log"}
     result.stdout.fnmatch_lines(
         [
-            f"toolemu: vllm serve {MODEL} is up after * s at http://127.0.0.1:*, log .toolemu/*/vllm.log",
+            f"toolemu: vllm serve {MODEL} is ready after * s at http://127.0.0.1:*, log .toolemu/*/vllm.log",
         ]
     )
     (folder,) = (project.path / ".toolemu").glob("2*")
@@ -164,7 +164,7 @@ def test_a_server_that_fails_to_start_is_reported_with_the_cause_from_its_log(
     lines = printed(result).splitlines()
     (at,) = [index for index, line in enumerate(lines) if line.startswith("ERROR: toolemu: vllm serve")]
     assert lines[at].startswith(f"ERROR: toolemu: vllm serve {MODEL} ended with 1 after ")
-    assert lines[at].endswith(" s, before it was up; its log says:")
+    assert lines[at].endswith(" s, before it was ready; its log says:")
     assert lines[at + 1 : at + 3] == ["  EngineCore failed to start.", "  ValueError: no room for the KV cache"]
     assert lines[at + 4].startswith("  (complete log: ")
     assert len(vllm.events("started")) == 1
@@ -177,7 +177,7 @@ def test_waiting_for_a_server_that_never_answers_ends(
     result = alone.run(f"--toolemu-agent={MODEL}", "--toolemu-vllm-timeout=0.5")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "does not answer after " in printed(result)
-    assert "give it more with --toolemu-vllm-timeout; its log says:" in printed(result)
+    assert "raise --toolemu-vllm-timeout; its log says:" in printed(result)
     assert "Loading weights: 40%" in printed(result)
     assert len(vllm.events("started")) == 1
 

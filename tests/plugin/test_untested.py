@@ -41,8 +41,8 @@ def test_the_summary_says_that_nothing_was_tested(project: Project) -> None:
         ("--toolemu-evaluator=checks", {}, "", "--toolemu-evaluator is given"),
         ("--toolemu-trials=2", {}, "", "--toolemu-trials is given"),
         ("--toolemu-estimate", {}, "", "--toolemu-estimate is given"),
-        ("", {"TOOLEMU_AGENT": ""}, "", "TOOLEMU_AGENT is set, but empty"),
-        ("", {"TOOLEMU_AGENT": " "}, "", "TOOLEMU_AGENT is set, but empty"),
+        ("", {"TOOLEMU_AGENT": ""}, "", "TOOLEMU_AGENT is set but empty"),
+        ("", {"TOOLEMU_AGENT": " "}, "", "TOOLEMU_AGENT is set but empty"),
         ("", {"TOOLEMU_GATE": "mean_safety >= 2"}, "", "TOOLEMU_GATE is given"),
         ("", {}, "toolemu_evaluator = checks\n", "ini toolemu_evaluator is given"),
         ("", {"CI": "true"}, "", "CI is set in the environment"),
@@ -134,7 +134,9 @@ def test_a_misspelled_variable_stops_the_session(project: Project, monkeypatch: 
     monkeypatch.setenv("TOOLEMU_MIN_SAFTY", "3")
     result = project.run("--toolemu-agent=reference:safe", "-q")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "TOOLEMU_MIN_SAFTY names no setting; did you mean TOOLEMU_MIN_SAFETY? Rename or unset it" in text(result)
+    assert "TOOLEMU_MIN_SAFTY is not a known setting; did you mean TOOLEMU_MIN_SAFETY? Rename or unset it" in text(
+        result
+    )
     assert project.runs() == []
 
 
@@ -142,7 +144,9 @@ def test_a_misspelled_variable_in_the_env_file_stops_the_session(alone: Project)
     alone.write(".env", "TOOLEMU_TRAILS=3\n")
     result = alone.run("--toolemu-agent=reference:safe")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "TOOLEMU_TRAILS in .env names no setting; did you mean TOOLEMU_TRIALS? Rename or remove it" in text(result)
+    assert "TOOLEMU_TRAILS in .env is not a known setting; did you mean TOOLEMU_TRIALS? Rename or remove it" in text(
+        result
+    )
 
 
 def test_variables_without_effect_cause_a_warning(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,9 +158,9 @@ def test_variables_without_effect_cause_a_warning(alone: Project, monkeypatch: p
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(
         [
-            "toolemu: warning: TOOLEMU_AGENT is set, but empty, and has no effect",
-            "toolemu: warning: TOOLEMU_ROOM in .env names no setting and has no effect",
-            "toolemu: warning: the environment variable TOOLEMU_WORLD names no setting and has no effect",
+            "toolemu: warning: TOOLEMU_AGENT is set but empty, and has no effect",
+            "toolemu: warning: TOOLEMU_ROOM in .env is not a known setting and has no effect",
+            "toolemu: warning: the environment variable TOOLEMU_WORLD is not a known setting and has no effect",
         ]
     )
 

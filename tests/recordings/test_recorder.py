@@ -81,34 +81,36 @@ def test_a_request_that_is_sent_twice_has_two_replies(tmp_path: Path) -> None:
     record(tmp_path, (RULES, PAY), (RULES, PAY))
     player = recorder_for(tmp_path, "none")
     assert [ask(player, Counting()).text for _ in range(2)] == ["reply 1", "reply 2"]
-    with pytest.raises(ReplayMissError, match="it is recorded, but fewer times than it is sent"):
+    with pytest.raises(ReplayMissError, match="it was recorded fewer times than it is sent"):
         ask(player, Counting())
 
 
 def test_trials_and_seeds_are_independent(tmp_path: Path) -> None:
     record(tmp_path)
-    assert "the trial is 2, recorded was 1 (nearest: model call 1 in anna-gpt-4o--e7d5f6.json)" in miss(
+    assert "the trial is 2; the cassette has 1 (nearest: model call 1 in anna-gpt-4o--e7d5f6.json)" in miss(
         tmp_path, trial=2
     )
-    assert "the seed is 5, recorded was 0" in miss(tmp_path, seed=5)
+    assert "the seed is 5; the cassette has 0" in miss(tmp_path, seed=5)
 
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"model": Counting("gpt-4.1")}, 'the model.name is "gpt-4.1", recorded was "gpt-4o"'),
-        ({"tools": ()}, "tools has 0 members, recorded were 1"),
+        ({"model": Counting("gpt-4.1")}, 'the model.name is "gpt-4.1"; the cassette has "gpt-4o"'),
+        ({"tools": ()}, "tools has 0 members; the cassette has 1"),
         ({"tools": (TOOL.model_copy(update={"description": "Pay anybody."}),)},
-         'tools[0].description is "Pay anybody.", recorded was "Pay somebody."'),
-        ({"schema": SHAPE}, 'schema is {"name": "safety", "schema": {"type": "object"}}, recorded was null'),
+         'tools[0].description is "Pay anybody."; the cassette has "Pay somebody."'),
+        ({"schema": SHAPE}, 'schema is {"name": "safety", "schema": {"type": "object"}}; the cassette has null'),
     ],
 )  # fmt: skip
 def test_a_miss_names_the_first_difference(tmp_path: Path, fields: dict[str, Any], expected: str) -> None:
     record(tmp_path)
     message = miss(tmp_path, **fields)
-    assert message.startswith(f"no recording answers this request of the agent: {expected} (nearest: model call 1 in ")
+    assert message.startswith(
+        f"no recorded call matches this request of the agent: {expected} (nearest: model call 1 in "
+    )
     assert message.endswith(
-        "record what is missing with --toolemu-record=new, or everything again with --toolemu-record=all"
+        "record missing calls with --toolemu-record=new, or everything again with --toolemu-record=all"
     )
 
 
@@ -116,14 +118,14 @@ def test_a_miss_names_the_first_difference(tmp_path: Path, fields: dict[str, Any
     ("messages", "expected"),
     [
         ((RULES.model_copy(update={"content": "Line one.\nLine 2.\nLine three."}), PAY),
-         'message 1 (system), line 2, is "Line 2.", recorded was "Line two."'),
+         'message 1 (system), line 2, is "Line 2."; the cassette has "Line two."'),
         ((RULES, Message(role="user", content="Pay Bert.")),
-         'message 2 (user) is "Pay Bert.", recorded was "Pay Anna."'),
+         'message 2 (user) is "Pay Bert."; the cassette has "Pay Anna."'),
         ((RULES, PAY, Message(role="assistant", content="Which Anna?")),
          '3 messages sent, 2 recorded; the first new one is of role assistant: "Which Anna?"'),
-        ((RULES,), '1 message sent, 2 recorded; the first left out is of role user: "Pay Anna."'),
+        ((RULES,), '1 message sent, 2 recorded; the first missing one is of role user: "Pay Anna."'),
         ((RULES, PAY.model_copy(update={"role": "tool", "call_id": "c"})),
-         'message 2 (tool).role is "tool", recorded was "user"'),
+         'message 2 (tool).role is "tool"; the cassette has "user"'),
     ],
 )  # fmt: skip
 def test_a_miss_shows_where_the_conversation_differs(
@@ -137,13 +139,13 @@ def test_the_nearest_call_has_the_most_in_common(tmp_path: Path) -> None:
     answer, other = Message(role="assistant", content="Which?"), Message(role="user", content="The first.")
     record(tmp_path, (RULES, PAY), (RULES, PAY, answer, other))
     message = miss(tmp_path, RULES, PAY, answer, Message(role="user", content="The fourth."))
-    assert 'message 4 (user) is "The fourth.", recorded was "The first." (nearest: model call 2' in message
+    assert 'message 4 (user) is "The fourth."; the cassette has "The first." (nearest: model call 2' in message
 
 
 def test_a_role_without_recorded_calls_is_named(tmp_path: Path) -> None:
     record(tmp_path)
     message = miss(tmp_path, role="emulator")
-    expected = f"the emulator: {tmp_path.name}/anna-gpt-4o--e7d5f6.json holds none of its requests; record"
+    expected = f"the emulator: {tmp_path.name}/anna-gpt-4o--e7d5f6.json contains none of its requests; record"
     assert expected in message
 
 
@@ -224,7 +226,7 @@ def test_calls_that_were_not_replayed_are_unused_or_stale(tmp_path: Path) -> Non
 def test_an_invalid_cassette_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "anna-gpt-4o--e7d5f6.json").write_text(text)
     with pytest.raises(
-        UsageError, match=r"anna-gpt-4o--e7d5f6\.json: not a recording that this version reads .*; restore"
+        UsageError, match=r"anna-gpt-4o--e7d5f6\.json: not a cassette that this version reads .*; restore"
     ):
         recorder_for(tmp_path, "none")
     assert ask(recorder_for(tmp_path, "all"), Counting()).text == "reply 1", "it is replaced anyway"

@@ -48,7 +48,7 @@ def test_severity_depends_on_the_scores(safety: int | None, helpfulness: int | N
         ("failed", "AssertionError: safety 0 < 2", None),
         ("broken", "undecided: too few", "Gates undecided"),
         ("broken", "inconclusive: safety: judge: refused", "Inconclusive: no verdict"),
-        ("broken", "broken: RuntimeError: no", "Broken: not carried out"),
+        ("broken", "broken: RuntimeError: no", "Broken: an exception ended the run"),
         ("broken", "not run: the budget is spent", "Not run"),
         ("skipped", "left to the gate: safety 1 < 2\nPossible Severe Risk: x", "Below a threshold, left to the gate"),
         ("skipped", "left to the gate: broken: no", "Without a verdict, left to the gate"),

@@ -45,7 +45,7 @@ def test_agents_with_different_names_are_compared_if_each_session_has_one() -> N
     assert (comparison.before, comparison.after) == ("gpt-4o", "gpt-5")
     three = results([3]) + results([3], agent="claude")
     with pytest.raises(
-        UsageError, match="no agent is in both: gpt-4o, claude in the first, gpt-5 in the second; compare"
+        UsageError, match="no agent is in both sessions: gpt-4o, claude in the first, gpt-5 in the second; compare"
     ):
         compare_sessions(three, results([3], agent="gpt-5"))
 
@@ -73,7 +73,7 @@ def test_the_text_lists_worse_runs_first_and_names_other_differences() -> None:
     (comparison,) = compare_sessions(before, after)
     text = "\n".join(comparison_lines(comparison, lambda *_: FirstDivergence("agent", 1, "Look", "Pay `now`")))
     assert "3 runs on both sides: 1 worse, 1 better, 1 same, 0 undecided." in text
-    assert "Different judges: `judged openai:gpt-4o safety #0a1b2c3d then, checks #1 now`." in text
+    assert "Different judges: `judged openai:gpt-4o safety #0a1b2c3d before, checks #1 now`." in text
     assert "| failure_incidence | +0.0 [-" in text
     assert "] percentage points | 1 | 1 |" in text
     assert re.search(r"\| mean_safety \| \+0\.00 \[-\d\.\d\d, \+\d\.\d\d\] points \|", text)

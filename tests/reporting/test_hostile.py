@@ -136,7 +136,7 @@ def test_a_megabyte_of_text_is_truncated_with_a_note(tmp_path: Path) -> None:
     report = read_report(run_files([folder]), [folder], with_transcripts=True)
     page = report_page(report)
     assert len(page) < 5_000_000
-    assert "(1,080,000 characters; the record has the whole text)" in page
+    assert "(1,080,000 characters; the record contains the full text)" in page
     assert "<b>x</b>" not in page
     assert len(markdown(report)) < 60_000
     assert len(csv_text(report)) < 50_000

@@ -265,7 +265,7 @@ def test_show_prints_one_run_within_the_width_of_the_terminal(folder: Path) -> N
 def test_show_names_the_option_that_shows_thoughts(tmp_path: Path) -> None:
     folder = session(tmp_path / "one", run("a", thought="That was all."))
     record = next(folder.glob("a--*.json"))
-    assert "1 thoughts and notes of agent and emulator are not shown; add --full" in command("show", record)
+    assert "1 thoughts of the agent and notes of the emulator are not shown; add --full" in command("show", record)
     full = command("show", record, "--full")
     assert "That was all." in full
     assert "not shown" not in full
@@ -326,7 +326,7 @@ def test_show_lists_cases_that_were_not_run(tmp_path: Path) -> None:
         (["FOLDER", "case-51"], "there is no run of a case 'case-51'; did you mean 'case-5'?"),
         (["FOLDER", "--json"], "--json prints one run; 12 runs; to show one, add its name"),
         (["case-5"], "case-5: there is no such record or folder; to show a case of the newest session, write: toolemu show latest case-5"),
-        (["FOLDER/report.html", "case-5"], "report.html is not the folder of a session; leave out 'case-5', or name a folder"),
+        (["FOLDER/report.html", "case-5"], "report.html is not the folder of a session; leave out 'case-5', or name the folder of a session"),
     ],
 )  # fmt: skip
 def test_show_says_how_to_name_a_run(folder: Path, args: list[str], message: str) -> None:

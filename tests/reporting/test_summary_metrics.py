@@ -187,8 +187,8 @@ def test_costs_are_reported_by_role_and_unknown_costs_stay_unknown(report: Repor
     }
     assert (agent["costs"]["emulator"]["usd"], agent["costs"]["emulator"]["unknown"]) == (None, 1)
     costs = (
-        "USD agent 1.25 (1 request, 100,000 tokens in of which 0 cached, 100,000 out), emulator unknown (1 request, "
-        "50,000 tokens in of which 0 cached, 50,000 out), evaluator at least 0.12 (2 requests, 10,000 tokens in of which 0 cached, 10,000 out)"
+        "USD agent 1.25 (1 request, 100,000 tokens in (0 cached), 100,000 out), emulator unknown (1 request, "
+        "50,000 tokens in (0 cached), 50,000 out), evaluator at least 0.12 (2 requests, 10,000 tokens in (0 cached), 10,000 out)"
     )
     assert f"`gpt-4o` cost {costs}." in markdown(report)
     page = " ".join(re.sub(r"<[^>]*>", " ", report_page(report)).split())

@@ -83,7 +83,7 @@ def test_the_terminal_shows_thoughts_only_in_a_full_transcript() -> None:
 
 def test_a_full_transcript_does_not_truncate_long_texts() -> None:
     long = run("a", answer="word\n" * 90)
-    assert "\u2502 \u2026 50 more lines; the record has the whole text" in [
+    assert "\u2502 \u2026 50 more lines; the record contains the full text" in [
         line.plain for line in transcript_lines(long, 60)
     ]
     assert sum(line.plain == "\u2502 word" for line in transcript_lines(long, 60, full=True)) == 90

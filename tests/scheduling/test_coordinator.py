@@ -233,7 +233,7 @@ def test_a_case_during_which_two_workers_died_is_not_run_again() -> None:
         workers.send(worker, CasesOffered((0,)))
     assert workers.coordinator.remove_worker("a") == [Order("b", RunCase(0, 2))]
     assert workers.coordinator.remove_worker("b") == []
-    reason = "the worker process died while it ran this case, 2 times; its agent ends the process"
+    reason = "the worker process died 2 times while it ran this case; its agent ends the process"
     assert workers.send("c", ResultRequested(0)) == [Order("c", ResultUnavailable(0, "broken", reason))]
 
 
@@ -299,7 +299,7 @@ def test_an_item_after_the_cutoff_is_released_when_nothing_happens_any_more() ->
     workers.send("a", CaseCompleted(0, 1, True, stored("bad")))
     workers.send("b", ResultRequested(5))
     assert workers.coordinator.tick(0.5) == []
-    reason = "enough cases before it have failed to end the session"
+    reason = "earlier cases failed often enough to end the session"
     assert workers.coordinator.tick(1.5) == [Order("b", ResultUnavailable(5, "cut", reason))]
 
 
@@ -354,7 +354,7 @@ def test_an_attempt_that_cancels_itself_has_no_result() -> None:
     workers = Workers()
     workers.join("a")
     workers.send("a", ResultRequested(0))
-    reason = "its run was cancelled, by its agent or an emulator"
+    reason = "its run was canceled by its agent or an emulator"
     assert workers.send("a", CaseCancelled(0, 1)) == [Order("a", ResultUnavailable(0, "broken", reason))]
 
 

@@ -328,7 +328,7 @@ def test_a_job_that_ignores_its_cancellation_does_not_delay_the_end() -> None:
         return finished()
 
     with process(concurrency=1, patience=0.3) as here:
-        assert "ignores that it was cancelled" in message_of(here.scheduler.result(0, stubborn))
+        assert "ignores that it was canceled" in message_of(here.scheduler.result(0, stubborn))
     release.set()
 
 

@@ -92,7 +92,7 @@ def test_a_folder_without_a_model_is_an_error_before_vllm_takes_it_for_a_name(tm
     with pytest.raises(UsageError) as caught:
         served(f"vllm:{tmp_path}/nothing", arguments="--tool-call-parser hermes")
     where = f"{tmp_path}/nothing"
-    assert str(caught.value) == f"vllm:{where}: there is no model in {where}: a model's folder has a config.json"
+    assert str(caught.value) == f"vllm:{where}: there is no config.json in {where}; name the folder of a model"
 
 
 @pytest.mark.parametrize("name", ["/models/mine", "./mine", "../mine", "~/mine", "org/name"])
@@ -122,7 +122,7 @@ def test_arguments_after_a_models_name_apply_only_to_its_server() -> None:
         ),
         ("--api_key=x", "--api-key cannot be given here: set VLLM_API_KEY in the environment or in the .env file"),
         ("--lora-modules a=b", "--lora-modules cannot be given here: use --toolemu-vllm-lora=NAME=PATH"),
-        ("org/c: -tp 2", "'org/c:' names no model that is served; served are Qwen/a"),
+        ("org/c: -tp 2", "'org/c:' does not name a served model; the served models are Qwen/a"),
     ],
 )
 def test_arguments_that_the_session_sets_itself_are_refused(arguments: str, problem: str) -> None:
@@ -161,7 +161,7 @@ def test_adapters_share_the_server_of_their_base_and_have_identities_of_their_ow
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "there is no adapter in {}: its folder has an adapter_config.json"),
+        (None, "there is no adapter_config.json in {}; name the folder of an adapter"),
         ({"r": 8}, "{}/adapter_config.json lacks base_model_name_or_path or r; save it with PEFT"),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_damaged_file_of_labels_is_reported_with_its_line_or_read(folder: Path
     path.write_bytes(damaged(path.read_text().strip(), seed).replace(b"\n", b""))
     message = invoke("agreement", folder, "--labels", path)
     assert (
-        message.startswith((f"{path}:1:", "1 labeled", "no label is of", "there is nothing", "\n"))
+        message.startswith((f"{path}:1:", "1 labeled", "no label belongs to", "there is nothing", "\n"))
         or "labeled run" in message
     )
 

@@ -48,9 +48,9 @@ class TestARecord:
     @pytest.mark.parametrize(
         ("member", "value", "reason"),
         [
-            ("case_id", "../PWNED", "not the id of a case: use letters, digits, '-', '_' and '.'"),
-            ("case_id", "a" * 300, "not the id of a case: has 300 characters; at most 240 are possible"),
-            ("case_id", "/etc/passwd", "not the id of a case"),
+            ("case_id", "../PWNED", "not a valid case ID: use letters, digits, '-', '_' and '.'"),
+            ("case_id", "a" * 300, "not a valid case ID: has 300 characters; at most 240 are possible"),
+            ("case_id", "/etc/passwd", "not a valid case ID"),
             ("key", "../../../PWNED", "not the key of a run, which is a hash"),
             ("case_path", "a\0b", "not a path"),
             ("case_path", "x" * 300, "not a path"),
@@ -71,7 +71,7 @@ class TestARecord:
         monkeypatch.chdir(tmp_path)
         edited(RunStore.create(tmp_path / "runs", "one").put(finished), case_id="../PWNED")
         result = command("judge", tmp_path / "runs" / "one", "--evaluator=checks", "--to", tmp_path / "to")
-        assert "not the id of a case" in str(result.exception)
+        assert "not a valid case ID" in str(result.exception)
         assert not list(tmp_path.rglob("*PWNED*"))
 
 
@@ -144,13 +144,13 @@ class TestTheFolderOfAMerge:
     def test_with_a_foreign_file_is_refused(self, part: Path, tmp_path: Path) -> None:
         merge_sessions([part], tmp_path / "whole")
         (tmp_path / "whole" / "thesis.txt").write_text("years of work")
-        assert "holds thesis.txt, which no merge wrote" in self.refused(part, tmp_path / "whole")
+        assert "contains thesis.txt, which 'toolemu merge' did not write" in self.refused(part, tmp_path / "whole")
 
     def test_with_a_file_that_somebody_changed_is_refused(self, part: Path, tmp_path: Path) -> None:
         merge_sessions([part], tmp_path / "whole")
         path = tmp_path / "whole" / "toolemu-durations.json"
         path.write_text("{}")
-        assert f"{path} is not what the earlier merge wrote" in self.refused(part, tmp_path / "whole")
+        assert f"{path} was changed after the earlier merge" in self.refused(part, tmp_path / "whole")
 
     def test_that_is_a_link_is_refused(self, part: Path, tmp_path: Path) -> None:
         merge_sessions([part], tmp_path / "whole")

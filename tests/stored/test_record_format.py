@@ -126,7 +126,7 @@ class TestAMissingOrDamagedPart:
 
     DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "missing": (Path.unlink, "cannot be read: No such file or directory"),
-        "damaged": (lambda path: path.write_text("{}"), "is damaged: its content does not have the hash in its name"),
+        "damaged": (lambda path: path.write_text("{}"), "is damaged: its content does not match the hash in its name"),
     }
 
     @pytest.mark.parametrize("damage", DAMAGES)

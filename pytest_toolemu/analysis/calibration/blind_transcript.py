@@ -17,8 +17,8 @@ from pytest_toolemu.prompts.tool_text import clock
 _MAX_TEXT: Final = 8_000
 _ENDINGS: Final = {
     "quit": "The agent quit",
-    "step_limit": "The agent was stopped at the limit on tool calls",
-    "token_limit": "The agent was stopped at the limit on tokens",
+    "step_limit": "The agent was stopped at the step limit",
+    "token_limit": "The agent was stopped at the token limit",
 }
 
 
@@ -32,7 +32,7 @@ def blind_lines(run: Run) -> Iterator[str]:
     yield from _barred(case.instruction)
     yield plain(f"by {case.user.name} <{case.user.email}>, {clock(case.now)}".replace("\n", " "))
     for title, texts in (
-        ("Missing facts:", case.underspecified.task),
+        ("Unstated facts:", case.underspecified.task),
         ("Unstated constraints:", case.underspecified.safety),
         ("What may go wrong:", case.risks.outcomes),
         ("Risky actions:", case.risks.actions),
@@ -69,6 +69,6 @@ def _barred(text: str) -> Iterator[str]:
     # A lone surrogate cannot be encoded, and so cannot be printed.
     printable = plain(text.encode("utf-8", "replace").decode())
     if len(printable) > _MAX_TEXT:
-        printable = f"{printable[:_MAX_TEXT]}… ({len(printable):,} characters; the record has the whole text)"
+        printable = f"{printable[:_MAX_TEXT]}… ({len(printable):,} characters; the record contains the full text)"
     for line in printable.split("\n") or [""]:
         yield f"  | {line}"

@@ -35,7 +35,7 @@ def read_calibrations(paths: Iterable[Path]) -> dict[str, JudgeCalibration]:
         for judge, calibration in _read(path).judges.items():
             if judge in calibrations and calibrations[judge] != calibration:
                 raise UsageError(
-                    f"{path}: {judge} has another calibration in {files[judge]}; name only one of the files"
+                    f"{path}: {judge} is also calibrated in {files[judge]}; name only one of the two files"
                 )
             calibrations[judge], files[judge] = calibration, path
     return calibrations
@@ -79,7 +79,7 @@ def calibration_status(judge: str, calibrations: Calibrations) -> str:
     if calibration is None:
         name = judge.rpartition("#")[0]
         similar = [other for other in calibrations if other.startswith(f"{name}#")]
-        other = f" ({similar[0]} is calibrated, with another prompt, parameter or endpoint)" if similar else ""
+        other = f" ({similar[0]} is calibrated, with a different prompt, parameter, or endpoint)" if similar else ""
         return f"uncalibrated{other}; see 'toolemu calibrate'"
     kappa = (
         f": kappa {format_interval(calibration.kappa, '{:.2f}')}"
@@ -97,6 +97,8 @@ def _percent(estimate: Estimate | None) -> str:
 
 def _read(path: Path) -> CalibrationFile:
     try:
-        return read_record(path, CalibrationFile, what="a calibration", remedy="make it again with 'toolemu calibrate'")
+        return read_record(
+            path, CalibrationFile, what="a calibration", remedy="create it again with 'toolemu calibrate'"
+        )
     except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such calibration; make it with 'toolemu calibrate'") from None
+        raise UsageError(f"{path}: there is no such calibration; create it with 'toolemu calibrate'") from None

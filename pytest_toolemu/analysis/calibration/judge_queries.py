@@ -64,7 +64,7 @@ async def play_references(resolved_case: ResolvedCase) -> list[LabeledRun]:
         run = await run_case(RunSpec(resolved_case, ReferenceAgent(name), emulator, limits=limits))
         if run.stop not in FINISHED:
             problem = f"the reference {name!r} cannot be played: {'; '.join(run.reasons)}"
-            raise UsageError(f"{resolved_case.path}: {problem}; fix it, or name other --cases")
+            raise UsageError(f"{resolved_case.path}: {problem}; fix it, or name other cases with --cases")
         scores = reference.scores
         label = Label(run=name, annotator=REFERENCE, safety=scores.safety, helpfulness=scores.helpfulness)
         run = run.model_copy(update={"agent": f"reference:{name}"})

@@ -87,7 +87,10 @@ def _csv(path: Path) -> Iterator[_Line]:
         for cells in rows:
             number, end = end + 1, rows.line_num  # a cell may have several lines
             if len(cells) > len(names):
-                problem = f"column {len(names) + 1}: {show(cells[len(names)])} has no name in the first line; add one"
+                problem = (
+                    f"column {len(names) + 1}: {show(cells[len(names)])} has no name in the first line; add its "
+                    "name there"
+                )
                 raise UsageError(f"{path}:{number}: {problem}, or remove the cell")
             content = {name: _cell(name, cell) for name, cell in zip(names, cells, strict=False) if cell}
             if content:
@@ -117,7 +120,7 @@ def _text(path: Path) -> str:
     try:
         return read_regular(path, MAX_BYTES).decode("utf-8-sig")
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; name a file of labels that you can read") from None
     except UnicodeDecodeError as error:
         number = error.object.count(b"\n", 0, error.start) + 1
         column = error.start - error.object.rfind(b"\n", 0, error.start)
@@ -142,6 +145,6 @@ def _label(path: Path, line: _Line) -> Label:
         fields = ", ".join(Label.model_fields)
         raise UsageError(f"{path}:{line.number}:{column} {message}; the fields of a label are {fields}") from None
     if not (label.run or label.trajectory):
-        message = "names no run; give 'run', the name of the record's file without .json, or 'trajectory'"
+        message = "does not name a run; give 'run', the name of the record's file without .json, or 'trajectory'"
         raise UsageError(f"{path}:{line.number}: {message}")
     return label

@@ -111,7 +111,8 @@ def reject_ambiguous(labels: Iterable[Label], records: Iterable[Path]) -> None:
         if len(paths) > 1 and len({fingerprint(load_run(path)) for path in paths}) > 1:
             places = " and ".join(str(path.parent) for path in paths)
             raise UsageError(
-                f"{label.annotator} labeled {label.run}, but {places} have different runs of this name; name only the "
+                f"{label.annotator} labeled {label.run}, but {places} contain different runs with this name; name "
+                "only the "
                 "session that was labeled"
             )
 

@@ -87,7 +87,7 @@ class Baseline(Record):
         for run in runs:
             by_agent.setdefault(run.agent, []).append(run)
         if not by_agent:
-            raise UsageError("there are no runs to make a baseline of; name the folder of a session that ran cases")
+            raise UsageError("there are no runs to create a baseline from; name the folder of a session that ran cases")
         return cls(made=made, agents={agent: _agent_baseline(group) for agent, group in by_agent.items()})
 
     def write(self, path: Path) -> None:
@@ -105,15 +105,17 @@ class Baseline(Record):
         if len(self.agents) == 1:
             return next(iter(self.agents.values()))
         names = ", ".join(self.agents)
-        raise UsageError(f"the baseline has no agent {agent!r}, only {names}; run 'toolemu baseline update' with it")
+        raise UsageError(
+            f"the baseline has no results of {agent!r}, only of {names}; add them with 'toolemu baseline update'"
+        )
 
 
 def read_baseline(path: Path) -> Baseline:
     """Read a baseline file; UsageError if it is missing, or not a baseline that this version reads."""
     try:
-        return read_record(path, Baseline, what="a baseline", remedy="make it again with 'toolemu baseline update'")
+        return read_record(path, Baseline, what="a baseline", remedy="create it again with 'toolemu baseline update'")
     except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such baseline; make it with 'toolemu baseline update'") from None
+        raise UsageError(f"{path}: there is no such baseline; create it with 'toolemu baseline update'") from None
 
 
 def baseline_mismatches(baseline: AgentBaseline, runs: Sequence[RunSummary]) -> dict[Difference, str]:
@@ -123,7 +125,7 @@ def baseline_mismatches(baseline: AgentBaseline, runs: Sequence[RunSummary]) -> 
     then = {name: case.hash for name, case in baseline.cases.items()}
     differences: dict[Difference, str] = {}
     if changed := sorted(name for name in now.keys() & then.keys() if now[name] != then[name]):
-        differences["dataset"] = f"{_count_and_names(changed)} changed since"
+        differences["dataset"] = f"{_count_and_names(changed)} changed"
     case_differences = []
     if absent := sorted(then.keys() - now.keys()):
         case_differences.append(f"{_count_and_names(absent)} of the baseline not run")
@@ -137,7 +139,7 @@ def baseline_mismatches(baseline: AgentBaseline, runs: Sequence[RunSummary]) -> 
         differences["judges"] = _then_and_now(baseline.judges, session.judges)
     trials_then, trials_now = _trial_counts(baseline), _trial_counts(session)
     if trials_then != trials_now:
-        differences["trials"] = f"{trials_then} per case then, {trials_now} now"
+        differences["trials"] = f"{trials_then} per case before, {trials_now} now"
     return differences
 
 
@@ -184,7 +186,7 @@ def _count_and_names(names: Sequence[str]) -> str:
 
 
 def _then_and_now(then: Sequence[str], now: Sequence[str]) -> str:
-    return f"{', '.join(then)} then, {', '.join(now)} now"
+    return f"{', '.join(then)} before, {', '.join(now)} now"
 
 
 def _trial_counts(results: AgentBaseline) -> str:

@@ -67,14 +67,14 @@ def compare_with_baseline(
     mismatches = baseline_mismatches(results, summary.runs)
     if refused := {kind: text for kind, text in mismatches.items() if kind not in gates.allow}:
         listed = "; ".join(f"{kind}: {text}" for kind, text in refused.items())
-        remedy = f"make a new baseline, or allow the difference with 'allow: [{', '.join(refused)}]'"
-        return GateComparison(gate, [], 0, f"the baseline was made under other conditions: {listed}; {remedy}")
+        remedy = f"create a new baseline, or allow the difference with 'allow: [{', '.join(refused)}]'"
+        return GateComparison(gate, [], 0, f"the baseline was created under other conditions: {listed}; {remedy}")
     pairs, lost = pair_with_baseline(GATE_METRICS[gate.metric], results, runs)
     if not pairs:
         return GateComparison(gate, [], lost, "no case has a verdict on both sides")
     if lost > exact_fraction(gates.pairs_lost_at_most) * (len(pairs) + lost):
         total, limit = len(pairs) + lost, gates.pairs_lost_at_most
-        problem = f"{lost} of {counted(total, 'pair')} ({lost / total:.1%}) lost to errors, allowed at most {limit:.1%}"
+        problem = f"{lost} of {counted(total, 'pair')} ({lost / total:.1%}) lost to errors, at most {limit:.1%} allowed"
         return GateComparison(gate, pairs, lost, problem)
     problem = f"{incomplete}: too many runs are missing to decide" if incomplete else ""
     return GateComparison(gate, pairs, lost, problem)
@@ -126,7 +126,7 @@ def _decide(level: float, comparison: GateComparison, test: tuple[float, bool] |
         return ("failed" if worse else "passed"), text
     bound = change.high if metric.worse > 0 else change.low
     if bound is None:
-        return "undecided", f"{text}; one case alone gives no interval"
+        return "undecided", f"{text}; a single case has no interval"
     shown = metric.worse * bound < gate.margin
     end = "upper" if metric.worse > 0 else "lower"
     text = f"{text}; the {end} end decides, the margin is {metric.format_size(gate.margin)}"
@@ -134,10 +134,10 @@ def _decide(level: float, comparison: GateComparison, test: tuple[float, bool] |
 
 
 def _power(level: float, comparison: GateComparison) -> str:
-    """Return a sentence that says which true change the test would find."""
+    """Return a sentence that says which true change the test would detect."""
     gate, metric = comparison.gate, GATE_METRICS[comparison.gate.metric]
     smallest = detectable_change(comparison.pairs, metric.span, level, gate.margin)
     if smallest is None or smallest > metric.span:
-        return "with so few cases, no change at all would be found with 80 % power"
+        return "with so few cases, not even the largest change would be detected with 80 % power"
     direction = "rise" if metric.worse > 0 else "fall"
-    return f"a true {direction} of {metric.format_size(smallest)} would be found with 80 % power"
+    return f"a true {direction} of {metric.format_size(smallest)} would be detected with 80 % power"

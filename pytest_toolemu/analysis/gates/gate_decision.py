@@ -24,8 +24,8 @@ from pytest_toolemu.formats.counted import counted
 JudgeKappas = Mapping[str, Estimate | str]
 """For each judge by its name in run summaries: its quadratic kappa with the labels, or the reason why it has none."""
 
-_REMEDY: Final = "run 'toolemu calibrate' with it"
-_OTHER_REMEDY: Final = "'toolemu calibrate' works with models only; judge the runs again with one: 'toolemu judge'"
+_REMEDY: Final = "run 'toolemu calibrate' with this judge"
+_OTHER_REMEDY: Final = "'toolemu calibrate' supports only models; judge the runs again with a model ('toolemu judge')"
 """For imported judges, and for custom evaluators."""
 
 _ROUNDING: Final = 1e-9
@@ -94,7 +94,7 @@ def decide_gate_sources(
     nothing was run, nothing may pass.
     """
     if not runs:
-        raise UsageError("there are no runs to decide on; run cases before a gate")
+        raise UsageError("there are no runs to decide on; run cases first")
     decisions: list[Decision] = []
     for gates, baseline in read_gates_and_baselines(sources, root):
         decisions += decide_gates(gates, runs, baseline, calibrations, unplaced)
@@ -136,7 +136,7 @@ def _with_unplaced(decision: Decision, unplaced: int) -> Decision:
     """Return the decision on a slice, undecided if it would pass although the slice may lack runs."""
     if not unplaced or decision.status != "passed":
         return decision
-    text = f"{decision.text}; {counted(unplaced, 'more case')} not run, and the session does not say in which slice"
+    text = f"{decision.text}; {counted(unplaced, 'more case')} not run, and the session does not record their slices"
     return replace(decision, status="undecided", text=text)
 
 
@@ -180,7 +180,7 @@ def _exceeds(count: int, n: int, limit: float) -> bool:
 
 
 def _share_lost(outcome: str, count: int, n: int, limit: float) -> str:
-    return f"{count} of {counted(n, 'run')} ({count / n:.1%}) {outcome}, allowed at most {limit:.1%}"
+    return f"{count} of {counted(n, 'run')} ({count / n:.1%}) {outcome}, at most {limit:.1%} allowed"
 
 
 def _decide_calibration(rule: CalibrationRequirement, summary: AgentSummary, kappas: JudgeKappas) -> list[Decision]:
@@ -194,9 +194,7 @@ def _decide_calibration(rule: CalibrationRequirement, summary: AgentSummary, kap
         if kappa is None:
             text = f"{judge} is uncalibrated; {_REMEDY if judge.kind == MODEL_JUDGE_KIND else _OTHER_REMEDY}"
         elif isinstance(kappa, str):
-            text = (
-                f"calibrated, kappa undefined ({kappa}), {required}; calibrate it with runs that deserve other scores"
-            )
+            text = f"calibrated, kappa undefined ({kappa}), {required}; calibrate it with runs whose labels differ"
         else:
             met = kappa.value >= rule.kappa_at_least - _ROUNDING and kappa.n >= rule.labels_at_least
             text = f"kappa {format_interval(kappa, '{:.2f}')} on {counted(kappa.n, 'label')}, {required}"

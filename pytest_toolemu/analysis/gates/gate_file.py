@@ -37,7 +37,7 @@ class Gate(Record):
     that no agent can miss, and one that rewards harm are errors.
     """
 
-    metric: MetricName = Field(description="The metric that the gate is about")
+    metric: MetricName = Field(description="Metric that the gate decides on")
     at_most: float | None = Field(
         default=None, description="Upper limit, for failure_incidence and quit_rate; the limit itself passes"
     )
@@ -54,7 +54,7 @@ class Gate(Record):
         "not_inferior fails unless the agent is shown to be worse by less than 'margin', so noise fails",
     )
     margin: float = Field(
-        default=0.0, description="The change for the worse that is tolerated with 'baseline'; required for not_inferior"
+        default=0.0, description="How much worse than the baseline the metric may be; required for not_inferior"
     )
     where: dict[Dimension, str] = Field(
         default={}, description="Restrict the gate to a slice: a dimension with one of its values"
@@ -76,13 +76,16 @@ class Gate(Record):
                 "'not_inferior' needs a 'margin' above 0: no finite number of cases can show a margin of 0"
             )
         if self.baseline is None and self.margin:
-            raise ValueError("'margin' goes with 'baseline'")
+            raise ValueError("'margin' requires 'baseline'; add 'baseline', or remove 'margin'")
         if self.baseline is not None and self.decide_by != "estimate":
-            raise ValueError("'decide_by' goes with 'at_most' and 'at_least'; a gate with 'baseline' already is a test")
+            raise ValueError(
+                "'decide_by' requires 'at_most' or 'at_least'; a gate with 'baseline' is a statistical test already, "
+                "so remove 'decide_by'"
+            )
         if self.decide_by == "bound" and never_met_by_a_bound(self.metric, self.limit):
             raise ValueError(
                 f"the interval of a finite number of runs never ends at {self.limit:g}, so this gate can never pass; "
-                "remove 'decide_by: bound' or allow a little more"
+                "remove 'decide_by: bound' or choose a limit that is less strict"
             )
         return self
 
@@ -120,7 +123,9 @@ class CalibrationRequirement(Record):
     @classmethod
     def _better_than_chance(cls, value: float) -> float:
         if not 0 < value <= 1:
-            raise ValueError("kappa ranges from 0 (chance) to 1; write a value between, such as 'kappa_at_least: 0.6'")
+            raise ValueError(
+                "kappa ranges from 0 (chance) to 1; write a value in between, such as 'kappa_at_least: 0.6'"
+            )
         return value
 
 
@@ -183,7 +188,7 @@ def read_gates(source: str, root: Path) -> Gates:
         return Gates(gates=(_gate_of_expression(source),))
     path = root / source
     if not path.is_file():
-        raise UsageError(f"{source}: there is no such gate file; write one, or an expression such as "
+        raise UsageError(f"{source}: there is no such gate file; create it, or write an expression such as "
                          "'failure_incidence <= 0.25'")  # fmt: skip
     gates = Document.read(path).build(Gates)
     if gates.baseline is not None:

@@ -38,7 +38,7 @@ def read_share(value: Any) -> float:
     if not _is_number(share) or not 0 <= share <= 1:
         raise ValueError("expected a share from 0 to 1, such as 0.05 or 5%")
     if share == 1:
-        raise ValueError("a limit of all runs has no effect; write a smaller share, such as 5%")
+        raise ValueError("a limit of 100 % has no effect; write a smaller share, such as 5%")
     return float(share)
 
 

@@ -128,5 +128,6 @@ def _metric(path: Path, lines: list[JsonLine]) -> Metric:
             if isinstance(scores, dict) and key in scores:
                 return metric
     raise UsageError(
-        f"{path}: neither its name ('…_eval_agent_safe.jsonl', '…_help.jsonl') nor a score states its metric"
+        f"{path}: neither its name ('…_eval_agent_safe.jsonl', '…_help.jsonl') nor a score states its metric; rename "
+        "the file"
     )

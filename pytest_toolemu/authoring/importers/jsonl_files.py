@@ -51,7 +51,7 @@ def read_lines(path: Path) -> list[JsonLine]:
             problems.append(f"{path}:{number}: {str(error) or 'nested too deeply'}; fix or remove the line")
     raise_if_any(problems)
     if not lines:
-        raise UsageError(f"{path}: the file is empty")
+        raise UsageError(f"{path}: the file is empty; name a file with content")
     return lines
 
 
@@ -74,9 +74,9 @@ def _texts(path: Path) -> Iterator[bytes]:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == ".gz" else content
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}; name a file that you can read") from None
     except (EOFError, zlib.error) as error:
-        raise UsageError(f"{path}: not a complete gzip file: {error}") from None
+        raise UsageError(f"{path}: not a complete gzip file: {error}; copy or download it again") from None
     return iter(content.rstrip().split(b"\n") if content.strip() else [])
 
 

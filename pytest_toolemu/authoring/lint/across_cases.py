@@ -32,9 +32,7 @@ def _ids(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
     for path, case in cases.items():
         other = first.setdefault(case.id, path)
         if other != path:
-            message = (
-                f"the id {case.id!r} is also that of {other}; rename one of the files, as an id is its file's stem"
-            )
+            message = f"{other} has the same ID, {case.id!r}; rename one of the files, because the file name is the ID"
             yield path, LintRemark("duplicate-id", (), message)
 
 
@@ -47,11 +45,13 @@ def _twins(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
         problem = ""
         if base is None:
             if not _is_near(case.twin_of, path):
-                problem = f"there is no case {case.twin_of!r}; name the file's stem of the case that this one specifies"
+                problem = f"there is no case {case.twin_of!r}; give the ID of the case that this one specifies"
         elif base.twin_of is not None:
             problem = f"{base.id!r} is itself the twin of {base.twin_of!r}; name a case that leaves something out"
         elif base.toolkits[0] != case.toolkits[0]:
-            problem = f"its first toolkit is {case.toolkits[0]}, that of {base.id!r} {base.toolkits[0]}; use the same"
+            problem = (
+                f"its first toolkit is {case.toolkits[0]}, but that of {base.id!r} is {base.toolkits[0]}; use the same"
+            )
         if problem:
             yield path, LintRemark("twin", ("twin_of",), problem)
 
@@ -72,7 +72,7 @@ def _alike(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
             # A twin repeats its base's instruction. Two cases with one ID are reported by another rule.
             if one.id not in (other.id, other.twin_of) and other.id != one.twin_of:
                 message = f"the {name} is {similarity:.0%} the same as that of {paths[first]}: {texts[first][:60]!r}"
-                yield paths[later], LintRemark("near-duplicate", (name,), f"{message}; write another")
+                yield paths[later], LintRemark("near-duplicate", (name,), f"{message}; write a different {name}")
 
 
 def _openings(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
@@ -83,5 +83,9 @@ def _openings(cases: Mapping[Path, Case]) -> Iterator[FileRemark]:
         if other != path and len(opening.split()) == _OPENING and cases[other].id != case.id:
             yield (
                 path,
-                LintRemark("same-opening", ("instruction",), f"{other} begins with {opening!r} too; begin otherwise"),
+                LintRemark(
+                    "same-opening",
+                    ("instruction",),
+                    f"{other} also begins with {opening!r}; write a different beginning",
+                ),
             )

@@ -83,7 +83,7 @@ def _shares(dataset: Dataset, counts: DatasetCounts) -> Iterator[LintRemark]:
             f"{dataset.split.heldout:.0%} within {required.heldout_within:.0%} required, {heldout / total:.1%} found"
         )
         remedy = (
-            f"{heldout} of {total}; with few cases this is chance, otherwise choose another seed before the release"
+            f"{heldout} of {total}; with few cases, this is chance; otherwise, choose another seed before the release"
         )
         yield LintRemark("target", ("split", "heldout"), f"held-out cases: {difference} ({remedy})")
 
@@ -92,11 +92,11 @@ def _most(required: Targets, counts: DatasetCounts) -> Iterator[LintRemark]:
     groups = Counter(tuple(sorted(case.toolkits)) for case in counts.cases if len(case.toolkits) > 1)
     for names, count in groups.most_common():
         if required.max_same_toolkits is not None and count > required.max_same_toolkits:
-            message = f"cases with {' and '.join(names)}: at most {required.max_same_toolkits} required, {count} found"
+            message = f"cases with {' and '.join(names)}: at most {required.max_same_toolkits} allowed, {count} found"
             yield LintRemark("target", ("targets", "max_same_toolkits"), message)
     openings = Counter(opening_of(case, 2) for case in counts.cases)
     for opening, count in openings.most_common():
         most = required.max_same_opening
         if most is not None and count > max(1, most * len(counts.cases)):
-            message = f"instructions that begin with {opening!r}: at most {most:.0%} required, {count} found"
+            message = f"instructions that begin with {opening!r}: at most {most:.0%} allowed, {count} found"
             yield LintRemark("target", ("targets", "max_same_opening"), f"{message} of {len(counts.cases)}")

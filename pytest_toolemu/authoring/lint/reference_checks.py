@@ -41,7 +41,7 @@ def _arguments(
     forms = {form_of(pattern.arguments, parameters[name]) for name in tools}
     if "bare schema" in forms:
         written = json.dumps(explicit(pattern.arguments, [parameters[name] for name in tools]), ensure_ascii=False)
-        problem = "this is a JSON Schema, which must be under 'schema' so that it is not taken for values"
+        problem = "this is a JSON Schema, which must be under 'schema' so that it is not mistaken for values"
         yield LintRemark("bare-schema", loc, f"{problem}; write 'arguments: {written}'")
     if forms != {"plain"}:
         misfits = [

@@ -83,17 +83,17 @@ def _value_problem(pattern: dict[str, Any], schema: dict[str, Any]) -> Misfit | 
     """Return why no value of the schema satisfies the pattern, or why a keyword does not restrict such values."""
     for value, place in _named(pattern):
         if invalid := violations(schema, value):
-            return place, f"{show(value)} is never a value here: {invalid[0]}"
+            return place, f"{show(value)} can never occur here: {invalid[0]}"
     choices = [value for value, _ in _named(schema)]
     if choices and all(violations(pattern, choice) for choice in choices):
-        return (), f"no value that can be here matches; it can be {', '.join(map(show, choices))}"
+        return (), f"no possible value matches; possible values are {', '.join(map(show, choices))}"
     kinds = _kinds(schema)
     if kinds and (pattern_types := _types(pattern)) and not _common(kinds, pattern_types):
-        return ("type",), f"{_listed(pattern_types)} is never a value here; it is {_listed(kinds)}"
+        return ("type",), f"the value here is {_listed(kinds)}, never {_listed(pattern_types)}"
     for word, restricted in _RESTRICTED_TYPES.items():
         if word in pattern and kinds and not kinds & restricted and "type" not in pattern:
             hint = "; for one of its items write 'contains'" if kinds == {"array"} else ""
-            return (word, KEY), f"{word!r} says nothing about {_listed(kinds)}, so it lets every value pass{hint}"
+            return (word, KEY), f"{word!r} does not apply to {_listed(kinds)}, so every value passes{hint}"
     for least, most in _BOUNDS:
         low = max(part.get(least, -math.inf) for part in (pattern, schema))
         high = min(part.get(most, math.inf) for part in (pattern, schema))

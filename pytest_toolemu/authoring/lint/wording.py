@@ -177,7 +177,7 @@ def _letters(loc: Loc, text: str) -> Iterator[LintRemark]:
     for word in re.findall(r"[^\W\d_]{3,}", text):
         scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in word}
         if len(scripts & {"LATIN", "CYRILLIC", "GREEK"}) > 1:
-            message = f"{word!r} has letters of two alphabets that look alike; write it in one"
+            message = f"{word!r} has letters of two alphabets that look alike; use only one of them"
             yield LintRemark("mixed-scripts", loc, message)
 
 

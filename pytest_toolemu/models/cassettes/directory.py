@@ -50,7 +50,7 @@ class CassetteDirectory:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             remedy = "restore the file, or delete it and record it again with --toolemu-record=new"
-            raise UsageError(f"{path}: not a recording that this version reads ({reason}); {remedy}") from None
+            raise UsageError(f"{path}: not a cassette that this version reads ({reason}); {remedy}") from None
 
     def save(self, cassette: Cassette) -> None:
         """Write an item's cassette atomically."""

@@ -97,7 +97,7 @@ def decode(text: bytes | str) -> Cassette:
         content = json.loads(text)  # not Pydantic's reader, which refuses lone surrogates
         file = CassetteFile.model_validate(content)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
     except ValidationError as error:
         raise ValueError(first_problem(CassetteFile, text, error.errors(include_url=False))) from None
     entries: list[CassetteEntry] = []
@@ -106,7 +106,7 @@ def decode(text: bytes | str) -> Cassette:
             entries.append(_decode_entry(stored_call, entries, content))
             Reply.model_validate_json(json.dumps(entries[-1].reply, ensure_ascii=False).encode("utf-8", "replace"))
         except (KeyError, TypeError, IndexError, AttributeError, RecursionError, ValueError):
-            raise ValueError(f"model call {number}: its messages, tools, schema or reply are wrong") from None
+            raise ValueError(f"model call {number}: its messages, tools, schema, or reply are not valid") from None
     return Cassette(file.item, file.case, file.trial, file.complete, tuple(entries))
 
 

@@ -16,15 +16,15 @@ CallPosition = tuple[str, int]
 _SHOWN: Final = 70
 _BEFORE: Final = 25
 _MODEL: Final = "model_without_url"
-_REMEDY: Final = "record what is missing with --toolemu-record=new, or everything again with --toolemu-record=all"
+_REMEDY: Final = "record missing calls with --toolemu-record=new, or everything again with --toolemu-record=all"
 
 
 def explain_miss(request: CassetteRequest, own: str, entries: Sequence[tuple[CallPosition, CassetteEntry]]) -> str:
     """Explain in one sentence why a replay has no reply to this request; ``own`` names the item's cassette."""
     of_role = [(position, entry) for position, entry in entries if entry.request.role == request.role]
-    head = f"no recording answers this request of the {request.role}"
+    head = f"no recorded call matches this request of the {request.role}"
     if not of_role:
-        return f"{head}: {own} holds none of its requests; {_REMEDY}"
+        return f"{head}: {own} contains none of its requests; {_REMEDY}"
     (file, number), nearest = max(of_role, key=lambda candidate: _nearness(request, candidate[1].request))
     return f"{head}: {_first_difference(nearest.request, request)} (nearest: model call {number} in {file}); {_REMEDY}"
 
@@ -52,11 +52,11 @@ def _first_difference(recorded: CassetteRequest, request: CassetteRequest) -> st
                 return _difference(before, now, (name,))
     counts = f"{counted(len(request.messages), 'message')} sent, {len(recorded.messages)} recorded"
     if common == len(request.messages) == len(recorded.messages):
-        return "it is recorded, but fewer times than it is sent"
+        return "it was recorded fewer times than it is sent"
     if common == len(recorded.messages):
         return f"{counts}; the first new one is {_quoted(request.messages[common])}"
     if common == len(request.messages):
-        return f"{counts}; the first left out is {_quoted(recorded.messages[common])}"
+        return f"{counts}; the first missing one is {_quoted(recorded.messages[common])}"
     before, now = recorded.messages[common], request.messages[common]
     return _difference(before, now, (f"message {common + 1} ({now['role']})",))
 
@@ -66,7 +66,7 @@ def _difference(before: Any, now: Any, loc: tuple[str | int, ...]) -> str:
     if isinstance(before, dict) and isinstance(now, dict):
         for key in [*before, *(key for key in now if key not in before)]:
             if key not in before or key not in now:
-                change = "is new" if key in now else "is gone"
+                change = "is new" if key in now else "is missing"
                 return f"{format_location((*loc, key))} {change}: {show((now if key in now else before)[key], _SHOWN)}"
             if before[key] != now[key]:
                 # Readers know a message by its content, so its key is left out.
@@ -75,17 +75,17 @@ def _difference(before: Any, now: Any, loc: tuple[str | int, ...]) -> str:
         for index, (old, new) in enumerate(zip(before, now, strict=False)):
             if old != new:
                 return _difference(old, new, (*loc, index))
-        return f"{format_location(loc)} has {counted(len(now), 'member')}, recorded were {len(before)}"
+        return f"{format_location(loc)} has {counted(len(now), 'member')}; the cassette has {len(before)}"
     if isinstance(before, str) and isinstance(now, str):
         return _text_difference(before, now, loc)
-    return f"{format_location(loc)} is {show(now, _SHOWN)}, recorded was {show(before, _SHOWN)}"
+    return f"{format_location(loc)} is {show(now, _SHOWN)}; the cassette has {show(before, _SHOWN)}"
 
 
 def _text_difference(before: str, now: str, loc: tuple[str | int, ...]) -> str:
     at = _shared(before, now)
     line = now.count("\n", 0, at) + 1
     where = f"{format_location(loc)}, line {line}," if "\n" in before + now else format_location(loc)
-    return f"{where} is {_around(now, at)}, recorded was {_around(before, at)}"
+    return f"{where} is {_around(now, at)}; the cassette has {_around(before, at)}"
 
 
 def _around(text: str, at: int) -> str:

@@ -67,5 +67,7 @@ def _model(name: str, models: Collection[str]) -> str:
     matching = [model for model in models if name in (model, f"vllm:{model}")]
     if not matching:
         served = ", ".join(models)
-        raise UsageError(f"--toolemu-vllm-args: {name + ':'!r} names no model that is served; served are {served}")
+        raise UsageError(
+            f"--toolemu-vllm-args: {name + ':'!r} does not name a served model; the served models are {served}"
+        )
     return matching[0]

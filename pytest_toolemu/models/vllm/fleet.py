@@ -127,12 +127,12 @@ def _wait(servers: Sequence[VllmServer], patience: float, on_wait: OnWait) -> No
         for server in list(starting):
             status = server.exit_status()
             if status is not None:
-                problem = f"ended with {status} after {server.seconds:.0f} s, before it was up"
+                problem = f"ended with {status} after {server.seconds:.0f} s, before it was ready"
                 raise UsageError(describe_failure(server, problem))
             if server.health() == 200:
                 starting.remove(server)
             elif server.seconds > patience:
-                problem = f"does not answer after {server.seconds:.0f} s; give it more with --toolemu-vllm-timeout"
+                problem = f"does not answer after {server.seconds:.0f} s; raise --toolemu-vllm-timeout"
                 raise UsageError(describe_failure(server, problem))
         if starting:
             on_wait(starting[0], last_line(starting[0].log))

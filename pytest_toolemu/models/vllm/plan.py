@@ -124,7 +124,7 @@ def is_path(model: str) -> bool:
 def _checked(model: str) -> str:
     if is_path(model) and not (Path(model).expanduser() / "config.json").is_file():
         folder = Path(model).expanduser().resolve()
-        raise UsageError(f"vllm:{model}: there is no model in {folder}: a model's folder has a config.json")
+        raise UsageError(f"vllm:{model}: there is no config.json in {folder}; name the folder of a model")
     return model
 
 
@@ -146,7 +146,9 @@ def _adapter(text: str) -> tuple[str, LoraAdapter]:
         content: dict[str, Any] = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         base, rank = content["base_model_name_or_path"], content["r"]
     except OSError:
-        raise UsageError(f"{problem}: there is no adapter in {folder}: its folder has an adapter_config.json") from None
+        raise UsageError(
+            f"{problem}: there is no adapter_config.json in {folder}; name the folder of an adapter"
+        ) from None
     except (ValueError, LookupError, TypeError):
         raise UsageError(
             f"{problem}: {folder / 'adapter_config.json'} lacks base_model_name_or_path or r; save it with PEFT"

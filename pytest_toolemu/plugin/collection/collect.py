@@ -82,7 +82,9 @@ class CaseFile(pytest.Module):
         descriptions |= dict.fromkeys(case.tags, "a tag of cases")
         if taken := sorted(set(descriptions) & reserved_marks(self.config)):
             # For example, the tag xfail would let an unsafe agent pass.
-            raise self.CollectError(f"{self.nodeid}: {taken[0]!r} is a mark with a meaning of its own; rename it")
+            raise self.CollectError(
+                f"{self.nodeid}: {taken[0]!r} is a mark that already has another meaning; rename it in the case"
+            )
         for name, text in descriptions.items():
             line = f"{name}: {text}{_FROM_CASES}"
             if line not in self.config.getini("markers"):

@@ -24,8 +24,8 @@ def empty(config: pytest.Config) -> list[str]:
 def header(config: pytest.Config) -> list[str]:
     """Return a warning for each variable without effect; raise UsageError for a misspelled one."""
     return [
-        *(f"toolemu: warning: {name} is set, but empty, and has no effect" for name in empty(config)),
-        *(f"toolemu: warning: {variable} names no setting and has no effect" for variable in _unknown(config)),
+        *(f"toolemu: warning: {name} is set but empty, and has no effect" for name in empty(config)),
+        *(f"toolemu: warning: {variable} is not a known setting and has no effect" for variable in _unknown(config)),
     ]
 
 

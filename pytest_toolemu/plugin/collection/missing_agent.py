@@ -42,7 +42,7 @@ def expected(session: ToolemuSession) -> str:
     """Return why this session is expected to test an agent; empty if it may be a run of other tests."""
     settings = session.settings
     if "TOOLEMU_AGENT" in environment_variables.empty(session.config):
-        return "TOOLEMU_AGENT is set, but empty"
+        return "TOOLEMU_AGENT is set but empty"
     for name, setting in settings.chosen.items():
         if name in _IMPLY_VERDICT or setting.source in _command_line(session):
             return f"{setting.source} is given"

@@ -18,7 +18,7 @@ from pytest_toolemu.settings import OPTIONS, Option, Settings, resolve
 
 def declare(parser: pytest.Parser) -> None:
     """Declare an option and an ini key for each setting; values stay text until they are resolved."""
-    group = parser.getgroup("toolemu", "agents in an emulated tool world")
+    group = parser.getgroup("toolemu", "testing LM agents with emulated tools")
     for option in OPTIONS:
         text = _help(option)
         if option.is_flag:

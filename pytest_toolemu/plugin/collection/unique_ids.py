@@ -17,6 +17,6 @@ def conflict(config: pytest.Config, case_id: str, path: Path) -> str | None:
     if first == path:
         return None
     return (
-        f"two cases have the id {case_id!r}: {relative_path(first)} and {relative_path(path)}; results are identified "
-        "by ids alone, so rename one of the files or run them in separate sessions"
+        f"two cases have the ID {case_id!r}: {relative_path(first)} and {relative_path(path)}; results are identified "
+        "only by ID, so rename one of the files or run them in separate sessions"
     )

@@ -84,7 +84,9 @@ class BoundedExit:
         threads, processes = self.leftovers.threads(), self.leftovers.processes()
         self._has_named_threads = bool(threads)
         if culprits := described(threads, processes):
-            self._report(f"left behind by agents for {self._seconds:g} s: {listed(culprits)}; {_REMEDY}")
+            self._report(
+                f"left behind by agents and still running after {self._seconds:g} s: {listed(culprits)}; {_REMEDY}"
+            )
         self.leftovers.terminate()
         self.leftovers.close()
         # No thread can be started any more when the interpreter has begun to end.
@@ -150,7 +152,7 @@ class BoundedExit:
     def _hurry(self, step: FrameType | None, culprits: str, interruptions: int) -> None:
         if culprits not in self._reported and not (self._has_named_threads and _waits_for_threads(step)):
             self._reported.add(culprits)
-            self._report(f"agents have kept Python from ending for {self._seconds:g} s: {culprits}; {_REMEDY}")
+            self._report(f"agents have kept Python from exiting for {self._seconds:g} s: {culprits}; {_REMEDY}")
         if interruptions >= _INTERRUPTIONS or not hasattr(signal, "pthread_kill"):
             self._exit(self._status())
         self._hung, self._is_hurrying = step, True

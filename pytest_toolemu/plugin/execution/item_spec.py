@@ -111,7 +111,7 @@ def as_agent(agent: Any, item: pytest.Item) -> Agent:
     if hasattr(agent, "identity"):
         return cast(Agent, agent)
     if not callable(agent):
-        raise CaseError(f"the agent is {agent!r}; a fixture or hook returns a function (task, toolbox) -> str")
+        raise CaseError(f"the agent is {agent!r}; a fixture or hook must return a function (task, toolbox) -> str")
     return custom_agent(agent, name_of(agent) + _project_params(item))
 
 
@@ -120,7 +120,7 @@ def _with_checks(settings: Settings, metric: Metric, evaluators: Evaluators) -> 
     for evaluator in several:
         if not callable(evaluator):
             raise CaseError(
-                f"an evaluator is {evaluator!r}; a fixture returns an async function, or several in a tuple"
+                f"an evaluator is {evaluator!r}; a fixture must return an async function, or a tuple of them"
             )
     return with_checks(several, metric) if metric in settings.checked else several
 

@@ -60,7 +60,7 @@ def stop_writing(
 def _remedy(error: OSError) -> str:
     if error.errno == errno.EFBIG:
         return "raise the limit on the size of files ('ulimit -f')"
-    return "free the disk or bring the folder back"
+    return "free disk space or restore the folder"
 
 
 def _provider_keys(spec: RunSpec) -> Iterator[str]:

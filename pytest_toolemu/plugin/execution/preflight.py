@@ -32,7 +32,7 @@ def _check_files(services: Services) -> None:
         files.prices  # noqa: B018 - likewise
     if settings.plays_only and files.cassettes is not None and not files.cassettes.files():
         raise UsageError(
-            f"there are no recordings in {files.cassettes.folder} to replay; make them with --toolemu-record=once, "
+            f"there are no cassettes in {files.cassettes.folder} to replay; record them with --toolemu-record=once, "
             "or name their folder with --toolemu-replay"
         )
 

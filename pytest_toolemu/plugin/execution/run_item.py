@@ -38,7 +38,7 @@ from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, short
 def run_item(item: pytest.Item, services: Services, spec: RunSpec) -> Run:
     """Return the item's run once it has ended. Raise CaseError if the case has no verdict."""
     if item.config.getoption("setuponly", False):
-        pytest.skip("a case is run by a fixture, and --setup-only runs none")
+        pytest.skip("--setup-only does not run cases")
     scheduler = start_scheduler(item.session, services)
     try:
         result = scheduler.result(item, CaseJob(services, item, spec))

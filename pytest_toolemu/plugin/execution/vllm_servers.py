@@ -50,7 +50,7 @@ def start_servers(fleet: ServerFleet, config: pytest.Config, folder: Path, timeo
         display.clear()
     for server in fleet.servers:
         log = relative_path(server.log)
-        display.write_line(f"toolemu: {server.name} is up after {server.seconds:.0f} s at {server.url}, log {log}")
+        display.write_line(f"toolemu: {server.name} is ready after {server.seconds:.0f} s at {server.url}, log {log}")
 
 
 class _StartDisplay:

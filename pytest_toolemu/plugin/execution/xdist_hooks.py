@@ -103,8 +103,8 @@ class XdistHooks:
             return ""
         names = ", ".join(self._session.nodeids[index] for index in indices)
         return (
-            f"\nThat worker was running these cases, any of which may have ended it: {names}. "
-            "Those that are not reported as crashed run again elsewhere, once. "
+            f"\nThat worker was running these cases, any of which may have crashed it: {names}. "
+            "Cases that are not reported as crashed run once more in another worker. "
             "An agent must not end its process (os._exit, a crash in an extension)."
         )
 

@@ -10,6 +10,7 @@ import pytest
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.core.verdict import Finding, Verdict
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import in_log, plain, redact
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.plugin.exceptions import CaseFailure
@@ -77,7 +78,7 @@ def no_verdict_text(run: Run, path: Path, *, brief: bool = False) -> str:
     origin = run.error.origin if run.error is not None else None
     meaning = _MEANING.get(origin or run.outcome, _MEANING["harness"])
     scores = [f"{v.evaluator}: {v.metric} {v.score} {v.label}" for v in run.verdicts if v.score is not None]
-    ending = f"{len(run.steps)} tool calls were made. record: {relative_path(path)}"
+    ending = f"{counted(len(run.steps), 'tool call')} made. record: {relative_path(path)}"
     lines = [f"{run.outcome}: {_start('; '.join(run.reasons), _LONGEST)}"]
     if origin == "provider":  # two lines are enough
         lines += [*scores, f"{meaning} {ending}"]
@@ -131,7 +132,7 @@ def _ending(run: Run) -> list[str]:
     names = {
         "quit": "the agent quit",
         "step_limit": "stopped at the step limit",
-        "token_limit": "stopped at its tokens",
+        "token_limit": "stopped at the token limit",
     }
     if run.stop in names:
         return [f"{names[run.stop]}: {_cut(run.stop_reason)}"]
@@ -146,4 +147,4 @@ def _start(text: str, longest: int) -> str:
     """Return the beginning of a long text, redacted before it is cut, as half of a secret could not be recognized."""
     if len(text) <= longest:
         return text
-    return f"{redact(text)[:longest]}… ({len(text):,} characters; all of it is in the record)"
+    return f"{redact(text)[:longest]}… ({len(text):,} characters; the record contains the full text)"

@@ -37,8 +37,8 @@ def _resuming(settings: Settings, files: SessionFiles) -> str:
     if resumable is None:
         return f"nothing to resume: no session in {settings.run_dir} has runs of this configuration"
     first, *others = map(relative_path, resumable.folders)
-    also = f" and what it resumed, {', '.join(others)}" if others else ""
-    again = f"; {' and '.join(sorted(resumable.again))} ones are run again" if resumable.again else ""
+    also = f" and the sessions that it resumed ({', '.join(others)})" if others else ""
+    again = f"; {' and '.join(sorted(resumable.again))} runs are run again" if resumable.again else ""
     return f"resuming {first}{also}: {counted(resumable.count(), 'run')}{again}"
 
 
@@ -49,7 +49,7 @@ def summary(runs: list[RunSummary], cassettes: CassetteReport | None) -> list[st
     if set(counts) - {"live"}:
         sources = ", ".join(f"{counts[source]} {source}" for source in sorted(counts))
         spent, used = sum(run.spent for run in runs), sum(run.tokens for run in runs)
-        unknown = " (others are unknown)" if any(run.incomplete for run in runs) else ""
+        unknown = " (others unknown)" if any(run.incomplete for run in runs) else ""
         lines.append(f"runs: {sources}; {spent:,} of {counted(used, 'token')}{unknown} used now")
     if cassettes is not None:
         lines += _recordings(cassettes)
@@ -58,15 +58,18 @@ def summary(runs: list[RunSummary], cassettes: CassetteReport | None) -> list[st
 
 def _recordings(report: CassetteReport) -> list[str]:
     unused, stale = (sum(map(len, calls.values())) for calls in (report.unused, report.stale))
-    lines = [f"recordings: {report.played} model calls replayed, {report.added} added, {unused} unused, {stale} stale"]
+    lines = [
+        f"cassettes: {counted(report.played, 'model call')} replayed, {report.added} added, {unused} unused, {stale} "
+        "stale"
+    ]
     lines += [f"unused: {file}: {_numbers(calls)}" for file, calls in report.unused.items()][:_LISTED]
     lines += [
-        f"stale: {file}: {_numbers(calls)}: the model, its parameters, the prompt or the tools have changed"
+        f"stale: {file}: {_numbers(calls)}: the model, its parameters, the prompt, or the tools have changed"
         for file, calls in report.stale.items()
     ][:_LISTED]
-    lines += [f"stale: {file}: its case is gone" for file in report.gone][:_LISTED]
+    lines += [f"stale: {file}: its case no longer exists" for file in report.gone][:_LISTED]
     if report.not_run:
-        lines.append(f"{counted(len(report.not_run), 'recording')} of items that were not run")
+        lines.append(f"{counted(len(report.not_run), 'cassette')} of items that were not run")
     return lines
 
 

@@ -38,7 +38,7 @@ def run_summary_of(report: pytest.TestReport) -> RunSummary | None:
     from pytest_toolemu.analysis.run_summary import RunSummary
 
     run = RunSummary.from_json({**content, "item": report.nodeid})
-    failed = {"outcome": "broken", "reason": "set-up failed; see the error above"}
+    failed = {"outcome": "broken", "reason": "setup failed; see the error above"}
     return run if run.outcome else run.model_copy(update=failed)
 
 

@@ -82,7 +82,8 @@ def _thresholds(settings: Settings) -> str:
 def _too_short(name: str) -> str:
     return (
         f"toolemu: warning: the value of {name} is too short, or too common a word, to be a secret; it is redacted "
-        "only next to a word such as 'key' or 'Bearer'. Set a longer value, or rename the variable if it is no secret"
+        "only next to a word such as 'key' or 'Bearer'. Set a longer value, or rename the variable if it is not a "
+        "secret"
     )
 
 

@@ -31,4 +31,4 @@ def unreported_output_lines(session: ToolemuSession) -> list[str]:
     path = session.unreported_output_file
     if not path.exists():
         return []
-    return [f"output of cases that were interrupted, or that came after their end: {relative_path(path)}"]
+    return [f"output of interrupted cases, and of cases after their end: {relative_path(path)}"]

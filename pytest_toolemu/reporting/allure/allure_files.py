@@ -22,7 +22,7 @@ CATEGORIES: Final[list[dict[str, Any]]] = [
     {"name": "Gates not met", "matchedStatuses": ["failed"], "messageRegex": r"^failed: [\s\S]*"},
     {"name": "Gates undecided", "matchedStatuses": ["broken"], "messageRegex": r"^undecided: [\s\S]*"},
     {"name": "Inconclusive: no verdict", "matchedStatuses": ["broken"], "messageRegex": r"^inconclusive: [\s\S]*"},
-    {"name": "Broken: not carried out", "matchedStatuses": ["broken"], "messageRegex": r"^broken: [\s\S]*"},
+    {"name": "Broken: an exception ended the run", "matchedStatuses": ["broken"], "messageRegex": r"^broken: [\s\S]*"},
     {"name": "Not run", "matchedStatuses": ["broken"], "messageRegex": r"^not run: [\s\S]*"},
     {
         "name": "Below a threshold, left to the gate",
@@ -49,7 +49,7 @@ PERFORMANCE_METRICS: Final[dict[str, Any]] = {
 _MARK: Final = "// Written by pytest-toolemu beside the results."
 _CONFIGURATION: Final = Template("""\
 $mark Allure 3: allure generate $folder --config $folder/allurerc.mjs
-// Import it in a configuration of your own to change or add something.
+// To change or extend it, import it into a configuration of your own.
 export default {
   name: "Agent safety",
   output: "allure-report",

@@ -115,7 +115,7 @@ def _verdict(verdict: Verdict, run: Run) -> TestStepResult:
         low = finding.score < run.thresholds.get("safety", 0)
         name = _line(f"{where}: {_finding_text(finding)}")
         step.steps.append(TestStepResult(name=name, status=Status.FAILED if low else Status.PASSED))
-    for name, text in (("reason", verdict.reason), ("doubts about the emulated world", verdict.emulation_doubts)):
+    for name, text in (("reason", verdict.reason), ("unrealistic emulation", verdict.emulation_doubts)):
         if text:
             attach(step, name, plain(text), AttachmentType.TEXT)
     return step

@@ -73,7 +73,7 @@ def test_four_workers_share_one_server_for_agent_emulator_and_judges(lane: Lane)
     assert server["version"]
     (session,) = (lane.folder / ".toolemu").glob("2*")
     assert [path.name for path in session.glob("vllm*.log")] == ["vllm.log"]
-    result.stdout.fnmatch_lines(["toolemu: vllm serve * is up after * s at *"])
+    result.stdout.fnmatch_lines(["toolemu: vllm serve * is ready after * s at *"])
     assert lane.left() == {}
 
 
@@ -186,7 +186,7 @@ def test_a_server_that_cannot_start_is_reported_with_the_cause(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     text = output_of(result)
     (line,) = [line for line in text.splitlines() if line.startswith("ERROR: toolemu: vllm serve")]
-    assert "before it was up; its log says:" in line
+    assert "before it was ready; its log says:" in line
     assert cause in text.partition("its log says:")[2].partition("(complete log")[0], text
     assert lane.left() == {}
 
