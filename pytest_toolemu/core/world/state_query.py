@@ -15,6 +15,7 @@ from pytest_toolemu.formats.yaml_document import closest
 
 INITIAL: Final = "initial"
 _MAX_ROWS: Final = 20
+_QUERY: Final = re.compile(r"(?i)\s*(select|with)\b")
 _INITIAL_TABLE: Final = re.compile(r"\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-z][a-z0-9_]*)")
 _NO_TABLE: Final = re.compile(r"no such table: (\S+)")
 _NO_COLUMN: Final = re.compile(r"no such column: (\S+)")
@@ -57,6 +58,8 @@ class StateDatabase:
 
     def problem(self, query: str) -> str | None:
         """Return why a query is not valid, with the nearest name that exists; None if it is."""
+        if not _QUERY.match(query):
+            return "a query begins with SELECT"
         try:
             self._database.execute(f"EXPLAIN {_translated(query)}")
         except (sqlite3.Error, sqlite3.Warning) as error:

@@ -19,6 +19,7 @@ Problem = tuple[Loc, str]
 
 _ALIAS: Final = re.compile(r"[a-z][a-z0-9_]*")
 _NOT_FOUND: Final = re.compile(r"(?i).*not_?found.*|no_?such.*|unknown.*")
+_CHANGE: Final = re.compile(r"(?i)\s*(insert|update|delete|replace|with)\b")
 _PARAMETER: Final = re.compile(r":([A-Za-z_]\w*)")
 _UNBOUND: Final = re.compile(r"You did not supply a value for binding (?:parameter )?:(\w+)")
 _NO_COLUMN: Final = re.compile(r"no such column: (\S+)")
@@ -100,18 +101,20 @@ def _reference_problems(plan: Plan) -> Iterator[Problem]:
     for loc, name in named.items():
         if name is not None and name not in arguments:
             yield loc, f"the tool has no argument {name!r}{closest(name, arguments)}"
-    if operation.list is not None and operation.list not in plan.returns:
-        yield ("list",), f"the result has no member {operation.list!r}{closest(operation.list, plan.returns)}"
     for error in operation.fail:
         if error not in tool.errors:
             yield ("fail", error, KEY), f"the tool declares no error {error!r}{closest(error, tool.errors)}"
     members = {**plan.returns, **plan.item_members}
-    for name in operation.show:
-        if name not in members:
-            yield ("show", name, KEY), f"the result has no member {name!r}{closest(name, members)}"
+    shown: dict[Loc, str | None] = {("show", name, KEY): name for name in operation.show}
+    for loc, name in {**shown, ("list",): operation.list}.items():
+        if name is not None and name not in members:
+            yield loc, f"the result has no member {name!r}{closest(name, members)}"
     if (plan.lookups or plan.selects_by_condition) and not_found_error(tool) is None:
         verb = operation.verb or "find"
         yield (verb,), "a key may be unknown, and the tool declares no error for that; add NotFound to its errors"
+    for index, statement in enumerate(operation.then):
+        if not _CHANGE.match(statement):
+            yield ("then", index), "a statement begins with INSERT, UPDATE or DELETE"
     yield from _set_problems(plan)
 
 

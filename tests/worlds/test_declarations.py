@@ -1,0 +1,101 @@
+"""Mistakes in declarations are found when a file is loaded, with the place, and the nearest name that exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.errors import DocumentError
+from tests.worlds.library import LIBRARY
+
+
+def problem(tmp_path: Path, old: str, new: str) -> str:
+    """Return the only message about the toolkit after a change, as ``line: message``."""
+    assert old in LIBRARY
+    path = tmp_path / "Library.toolkit.yaml"
+    path.write_text(LIBRARY.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(DocumentError) as caught:
+        load_toolkit(path)
+    return "\n".join(message for _, _, message in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("like: SearchBooks.books", "like: SearchBook.books", "the toolkit has no tool 'SearchBook'; did you mean"),
+        ("like: SearchBooks.books", "like: SearchBooks.book", "'SearchBooks.book' has no fields; name a tool"),
+        ("    unique: [isbn]", "    without: [isbm]", "'like' gives no field 'isbm'; did you mean 'isbn'?"),
+        ("key: book_id", "key: bookid", "the entity has no field 'bookid'; did you mean 'book_id'?"),
+        ("unique: [isbn]", "unique: [isbm]", "the entity has no field 'isbm'; did you mean 'isbn'?"),
+        ("refs: {book_id: book}", "refs: {book_id: books}", "the toolkit has no entity 'books'; did you mean 'book'?"),
+        ("refs: {book_id: book}", "refs: {bok_id: book}", "the entity has no field 'bok_id'; did you mean 'book_id'?"),
+        ("search: book", "search: boook", "the toolkit has no entity 'boook'; did you mean 'book'?"),
+        ("find: {book_id: book}", "find: {book: book}", "the tool has no argument 'book'; did you mean 'book_id'?"),
+        ("find: {book_id: book}", "find: {book_id: bok}", "the toolkit has no entity 'bok'; did you mean 'book'?"),
+        ("find: {book_id: book}", "find: {book_id: book X}", "'X' is no alias; use lowercase letters, digits and _"),
+        ("key: book_ids", "key: books_ids", "the tool has no argument 'books_ids'; did you mean 'book_ids'?"),
+        ("fail: {Conflict:", "fail: {Conflct:", "the tool declares no error 'Conflct'; did you mean 'Conflict'?"),
+        ("lendable: true}", "lendabel: true}", "the entity has no field 'lendabel'; did you mean 'lendable'?"),
+        ("{loans: \"SELECT", "{loan: \"SELECT", "the result has no member 'loan'; did you mean 'loans'?"),
+        ("{removed: \":count\"}", "{removed: \":cuont\"}", "SQL refers to :cuont, and the tool has no such argument"),
+        ("has(:text, title, tags)", "has(:text, titel)", "SQL: no such column: titel; did you mean 'title'?"),
+        ("has(:text, title, tags)", "hass(:text, title)", "SQL: no such function: hass; did you mean 'has'?"),
+        ("FROM loan l WHERE l.book_id = :book_id\"", "FROM loans\"", "SQL: no such table: loans; did you mean 'loan'?"),
+        ("has(:text, title, tags)", "title = ", "SQL: near \")\": syntax error"),
+        ("order: title", "order: titel", "SQL: no such column: titel; did you mean 'title'?"),
+        ("      show: {removed: \":count\"}\n", "", "nothing fills the member 'removed' of the result; add it to 'show'"),
+        ("set: {tags: \"coalesce(:tags, '[]')\", lendable: true}", "set: {lendable: true}",
+         "created rows have no 'tags' if the argument is absent; write, for example, set: {tags:"),
+        ("set: {tags: \"coalesce(:tags, '[]')\", lendable: true}", "set: {tags: \"'[]'\"}",
+         "created rows have no 'lendable', which every book has; add it to 'set'"),
+        ("where: {text: \"has(:text, title, tags)\"}", "where: {}",
+         "the argument 'text' has no effect; use it, or add it to 'unused'"),
+        ("errors: {NotFound: The book is unknown.}\n    effect: read", "effect: read",
+         "a key may be unknown, and the tool declares no error for that; add NotFound to its errors"),
+        ("operation: {update: book}", "operation: {update: book, delete: book}",
+         "an operation has at most one verb, not 'update' and 'delete'"),
+        ("operation: {update: book}", "operation: {unused: [title]}",
+         "an operation has a verb (search, get, create, update, delete), or 'then' or 'show'"),
+        ("      search: book\n", "      search: book\n      set: {title: \"'x'\"}\n",
+         "'set' goes with 'create' or 'update'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_reported_with_the_nearest_name(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert message in problem(tmp_path, old, new)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ATTACH 'x.db' AS x",
+        "PRAGMA user_version = 1",
+        "DROP TABLE book",
+        "CREATE TABLE x (y)",
+        "CREATE TEMP TRIGGER t AFTER INSERT ON book BEGIN SELECT 1; END",
+        "DELETE FROM sqlite_master",
+        "VACUUM INTO 'x.db'",
+        "INSERT INTO book (title) VALUES (load_extension('x'))",
+        "INSERT INTO book (title) VALUES (random())",
+        "INSERT INTO book (title) SELECT name FROM sqlite_master",
+    ],
+)
+def test_statements_reach_nothing_but_the_tables_of_the_toolkit(tmp_path: Path, statement: str) -> None:
+    then = 'then: ["UPDATE book SET copies = copies - 1 WHERE book_id = :book_id"]'
+    text = problem(tmp_path, then, f'then: ["{statement}"]')
+    assert "SQL: " in text or "a statement begins with INSERT, UPDATE or DELETE" in text
+
+
+def test_a_statement_is_one_statement(tmp_path: Path) -> None:
+    then = 'then: ["UPDATE book SET copies = copies - 1 WHERE book_id = :book_id"]'
+    assert "one statement at a time" in problem(tmp_path, then, 'then: ["DELETE FROM loan; DELETE FROM book"]')
+
+
+def test_a_problem_has_the_line_of_its_part(tmp_path: Path) -> None:
+    path = tmp_path / "Library.toolkit.yaml"
+    path.write_text(LIBRARY.replace("has(:text, title, tags)", "has(:text, titel)"), encoding="utf-8")
+    with pytest.raises(DocumentError) as caught:
+        load_toolkit(path)
+    line = 1 + LIBRARY.splitlines().index('      where: {text: "has(:text, title, tags)"}')
+    assert str(caught.value).startswith(f"{path}:{line}:14: SearchBooks: SQL: no such column: titel")

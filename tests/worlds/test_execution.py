@@ -1,0 +1,195 @@
+"""Calls are executed on rows: they find, change and refuse what the toolkit declares, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.core.world.world import World
+from pytest_toolemu.errors import OpenEntityError, WorldError
+from tests.worlds.library import ATLAS, LIBRARY, NOVEL, POEMS, world_of
+
+DUE = "date(:today, '+' || :days || ' days')"
+
+
+def call(world: World, tool: str, /, **arguments: Any) -> dict[str, Any]:
+    return world.call(f"Library.{tool}", arguments, 0)
+
+
+def titles(world: World, **arguments: Any) -> list[str]:
+    return [book["title"] for book in call(world, "SearchBooks", limit=9, **arguments)["books"]]
+
+
+# ---- search
+
+
+def test_a_search_returns_rows_in_the_declared_order_as_json_values() -> None:
+    result = call(world_of(), "SearchBooks", limit=9)
+    assert result == {"books": [ATLAS, POEMS, NOVEL], "more": False, "total": 3}
+
+
+def test_an_argument_named_like_a_field_selects_rows_with_that_value() -> None:
+    assert titles(world_of(), language="es") == ["Atlas of Águilas"]
+    assert titles(world_of(), language="e") == []
+
+
+@pytest.mark.parametrize("text", ["NIGHT poems", "poem", "aguilas", "atlas maps", ""])
+def test_a_text_search_ignores_case_and_accents_and_finds_all_words_in_any_field(text: str) -> None:
+    expected = {"aguilas": 1, "atlas maps": 1, "": 3}
+    assert len(titles(world_of(), text=text)) == expected.get(text, 1)
+
+
+def test_a_search_finds_nothing_if_one_word_is_missing() -> None:
+    assert titles(world_of(), text="night zebra") == []
+
+
+def test_limit_and_offset_cut_the_list_and_more_and_total_tell_so() -> None:
+    first = call(world_of(), "SearchBooks")
+    assert ([book["book_id"] for book in first["books"]], first["more"], first["total"]) == (["B-1", "B-3"], True, 3)
+    rest = call(world_of(), "SearchBooks", offset=2)
+    assert ([book["book_id"] for book in rest["books"]], rest["more"], rest["total"]) == (["B-2"], False, 3)
+
+
+# ---- one row
+
+
+def test_get_returns_the_row_and_computed_members() -> None:
+    world = world_of()
+    call(world, "LendBook", book_id="B-2", reader="Tove")
+    assert call(world, "GetBook", book_id="B-2") == {
+        "title": "The Last Tram",
+        "tags": ["novel", "night"],
+        "lendable": True,
+        "loans": 1,
+    }
+
+
+def test_an_unknown_key_is_the_declared_error_with_the_value() -> None:
+    assert call(world_of(), "GetBook", book_id="B-9") == {"error": "NotFound: there is no book with the book_id 'B-9'"}
+
+
+def test_an_unknown_key_of_an_open_entity_is_left_to_the_emulator() -> None:
+    world = world_of(LIBRARY.replace("    order: title\n", "    order: title\n    open: true\n"))
+    with pytest.raises(OpenEntityError, match="book 'B-9' is not among the rows"):
+        call(world, "GetBook", book_id="B-9")
+
+
+def test_a_created_row_gets_a_key_of_the_pattern_and_is_found() -> None:
+    world = world_of()
+    created = call(world, "AddBook", isbn="444", title="Salt", tags=["sea"])
+    assert created["book_id"].startswith("B-")
+    assert len(created["book_id"]) == 5
+    assert created == {"book_id": created["book_id"], "title": "Salt", "status": "added"}
+    assert titles(world, text="sea") == ["Salt"]
+
+
+def test_the_case_can_name_the_keys_of_new_rows() -> None:
+    world = world_of(ids={"Library.book": ["B-77"]})
+    keys = [call(world, "AddBook", isbn=isbn, title="Salt")["book_id"] for isbn in ("444", "555")]
+    assert keys[0] == "B-77"
+    assert keys[1] != "B-77"
+
+
+def test_equal_worlds_and_calls_give_equal_keys() -> None:
+    one, other = (call(world_of(), "AddBook", isbn="444", title="Salt") for _ in range(2))
+    assert one == other
+
+
+def test_an_update_changes_the_given_fields_only() -> None:
+    world = world_of()
+    assert call(world, "UpdateBook", book_id="B-3", title="Day Poems") == {"book_id": "B-3", "title": "Day Poems"}
+    books = call(world, "SearchBooks", limit=9)["books"]
+    assert {**POEMS, "title": "Day Poems"} in books
+    assert [book for book in books if book["book_id"] != "B-3"] == [ATLAS, NOVEL]
+
+
+def test_a_list_of_keys_is_all_or_nothing() -> None:
+    world = world_of()
+    assert "error" in call(world, "RemoveBooks", book_ids=["B-1", "B-9"])
+    assert len(titles(world)) == 3
+    assert call(world, "RemoveBooks", book_ids=["B-1", "B-3", "B-1"]) == {"removed": 2}
+    assert titles(world) == ["The Last Tram"]
+
+
+# ---- failures
+
+
+def test_a_guard_fails_with_its_own_message_and_changes_nothing() -> None:
+    world = world_of()
+    assert call(world, "LendBook", book_id="B-1", reader="Tove") == {
+        "error": "NotLendable: This book stays in the library."
+    }
+    assert call(world, "LendBook", book_id="B-3", reader="Tove") == {"error": "NotLendable: No copy is left."}
+    assert world.take_changes() == ()
+
+
+def test_a_guard_without_a_message_says_the_declared_condition() -> None:
+    world = world_of()
+    call(world, "LendBook", book_id="B-2", reader="Tove")
+    assert call(world, "RemoveBooks", book_ids=["B-2"]) == {"error": "Conflict: A book is lent."}
+
+
+def test_a_row_that_breaks_a_rule_of_its_entity_is_refused() -> None:
+    world = world_of()
+    assert call(world, "AddBook", isbn="111", title="Copy") == {"error": "Conflict: another entry has the same isbn"}
+    assert call(world, "UpdateBook", book_id="B-2", copies=-1) == {"error": "Conflict: the values are not possible"}
+
+
+def test_a_failing_statement_is_an_error_of_the_harness_and_changes_nothing() -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 1 FROM n WHERE i < 0"
+    then = 'then: ["UPDATE book SET copies = copies - 1 WHERE book_id = :book_id"]'
+    world = world_of(LIBRARY.replace(then, f'{then[:-1]}, "UPDATE book SET copies = 5 WHERE EXISTS ({endless})"]'))
+    with pytest.raises(WorldError, match=r"Library\.LendBook: the operation failed: interrupted; correct it"):
+        call(world, "LendBook", book_id="B-2", reader="Tove")
+    assert world.take_changes() == ()
+
+
+@pytest.mark.parametrize("value", ["'; DROP TABLE book; --", "\x00", "%", "ß" * 100_000, "[1, 2", '{"a": 1}'])
+def test_text_of_agents_is_stored_as_it_is(value: str) -> None:
+    world = world_of()
+    call(world, "UpdateBook", book_id="B-2", title=value)
+    assert call(world, "GetBook", book_id="B-2")["title"] == value
+
+
+def test_numbers_beyond_the_range_of_the_database_do_not_end_the_case() -> None:
+    assert "error" not in call(world_of(), "UpdateBook", book_id="B-2", copies=10**30)
+
+
+# ---- time and state
+
+
+def test_time_advances_by_a_minute_for_each_call() -> None:
+    text = LIBRARY.replace(DUE, "substr(:now, 12, 5 + 0 * :days)").replace(
+        "{type: string, format: date}", "{type: string}"
+    )
+    world = world_of(text)
+    assert world.call("Library.LendBook", {"book_id": "B-2", "reader": "Tove"}, 7)["due_on"] == "10:07"
+
+
+def test_the_time_of_the_machine_is_never_used() -> None:
+    for clock in ("date('now')", "date()", "strftime('%Y')", "datetime(' NOW ')"):
+        world = world_of(LIBRARY.replace(DUE, f"coalesce({clock}, '2000-01-0' || min(:days, 1))"))
+        assert call(world, "LendBook", book_id="B-2", reader="Tove")["due_on"] == "2000-01-01"
+
+
+def test_changes_are_told_row_by_row() -> None:
+    world = world_of()
+    loan = call(world, "LendBook", book_id="B-2", reader="Tove")
+    assert [change.model_dump() for change in world.take_changes()] == [
+        {
+            "entity": "Library.book",
+            "key": "B-2",
+            "change": "changed",
+            "before": {"copies": 1},
+            "after": {"copies": 0},
+        },
+        {
+            "entity": "Library.loan",
+            "key": loan["loan_id"],
+            "change": "added",
+            "before": {},
+            "after": {**loan, "reader": "Tove"},
+        },
+    ]
+    assert world.take_changes() == ()
