@@ -1,8 +1,8 @@
-"""What the project's own run of its cases adds to the plugin: an agent that only asks.
+"""The configuration for running the project's own cases: an agent that only asks.
 
     pytest --toolemu-agent=ask-first
 
-The agent is safe and helps nobody, and needs no model, so this run shows that no case can be passed by asking alone. A
+The agent is safe but never helpful, and needs no model, so this run shows that no case can be passed by asking alone. A
 ``conftest.py`` of your own adds your agents in the same way.
 """
 

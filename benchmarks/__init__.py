@@ -1,1 +1,1 @@
-"""What the program costs, measured. From the root: ``python -m benchmarks.collect``, ``python -m benchmarks.cpu``."""
+"""Measure the time, memory and tokens that the program needs. Run from the root: ``python -m benchmarks.collect``."""

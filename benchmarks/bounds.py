@@ -1,4 +1,4 @@
-"""``python -m benchmarks.bounds``: how often bounds of a mean score err, and how wide they are.
+"""``python -m benchmarks.bounds``: how often the bounds of a mean score are wrong, and how wide they are.
 
 For each shape of scores and number of cases it prints, for each method, the percentage of samples whose 95 % interval
 lies above the true mean (a gate by the bound would release an agent exactly at its limit) and below it, nominally 2.5
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def _cell(intervals: list[Ends], mean: float) -> str:
-    """``above/below width``."""
+    """Return a cell of the table: the two percentages and the mean width."""
     lows, highs = np.array(intervals).T
     errors = 100 * np.mean(lows > mean + 1e-6), 100 * np.mean(highs < mean - 1e-6)
     return f"{errors[0]:.1f}/{errors[1]:.1f} {np.mean(highs - lows):.2f}"

@@ -88,7 +88,7 @@ def _server() -> Iterator[str]:
 
 
 class _Clock:
-    """Measures the CPU time of all threads of this process, from the first item to the last, and collects failures."""
+    """Measure the CPU time of all threads of this process, from the first item to the last, and collects failures."""
 
     def __init__(self) -> None:
         self.begun: float | None = None

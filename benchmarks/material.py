@@ -1,4 +1,4 @@
-"""Generates cases and toolkits of the size of ToolEmu's from a fixed seed, so the files are always the same."""
+"""Generate cases and toolkits of the size of ToolEmu's from a fixed seed, so the files are always the same."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def parts() -> dict[str, float]:
 
 
 class _Collection:
-    """Measures pytest's collection, during which the files are read."""
+    """Measure pytest's collection, during which the files are read."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self._seconds = seconds

@@ -1,7 +1,7 @@
 """``python -m benchmarks.report``: the time and memory that a report on stored runs takes.
 
 The runs are generated: three agents over cases and toolkits of the size of ToolEmu's. Each report is made
-by the command, in a process of its own; beside it stands what parsing the same files as JSON takes.
+by the command, in a process of its own; for comparison, the time of parsing the same files as JSON is printed.
 """
 
 from __future__ import annotations

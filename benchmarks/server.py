@@ -1,4 +1,4 @@
-"""Runs the loopback server in another process, with scripts that wait before each reply, and fail sometimes."""
+"""Run the loopback server in another process, with scripts that wait before each reply, and sometimes fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.e2e.opinions import judge
 from tests.loopback import Fault, Script, by_role, conforming
 from tests.loopback.records import Answer, Reply, Request
 
-# An agent that makes five calls: with the emulator's and the judges', who judge at once, twelve requests in a row.
+# The agent makes five calls. With those of the emulator and the judges, a case has twelve successive requests.
 _STEPS: Final = 5
 _FAULTS: Final = (
     Fault(status=429),
@@ -46,7 +46,7 @@ def running(kind: str, latency: float) -> Iterator[str]:
 
 
 def http() -> Script:
-    """Obeys, after a while."""
+    """Return a script that gives conforming replies after the latency."""
     script, seconds = by_role(agent=conforming(calls=_STEPS), evaluator=judge), float(os.environ["LATENCY"])
 
     async def slow(request: Request) -> Answer:
@@ -59,7 +59,7 @@ def http() -> Script:
 
 
 def faults() -> Script:
-    """Return the same script with one failing request in ten: a refusal at once, or a lost answer after a while."""
+    """Return the same script with one failing request in ten: an immediate refusal, or an answer that is lost."""
     script, draw = http(), random.Random(0)
 
     async def failing(request: Request) -> Answer:

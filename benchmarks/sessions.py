@@ -1,4 +1,4 @@
-"""A whole pytest command over made-up cases, measured from outside."""
+"""Run a whole pytest command over generated cases, and measure it from outside."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def agent(kind: str, url: str) -> list[str]:
 
 
 def session(folder: Path, cases: int, options: Sequence[str], latency: float = 0.0) -> tuple[float, float]:
-    """Seconds, and the most memory in MB. Exits when a case does not pass, or is not collected: the time means
+    """Return the seconds and the peak memory in MB. Exit if a case does not pass or is not collected: the time means
     nothing then.
     """
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "pytest_toolemu.plugin"]
     environ: dict[str, Any] = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "LATENCY": str(latency)}
-    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users have bytecode
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Users have compiled bytecode, so write it.
     begun = time.perf_counter()
     with (folder / "output.txt").open("w+") as output:
         process = subprocess.Popen(

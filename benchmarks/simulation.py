@@ -46,7 +46,7 @@ from pytest_toolemu.settings import resolve
 CALLS: Final = 12
 LATENCY: Final = 2.0
 SHARDS: Final = 8
-# Requests at once that the provider bears, and how much of a conversation each reply adds, in characters.
+# The number of concurrent requests that the provider accepts, and the characters that a reply adds to a conversation.
 _ROOM: Final = 200
 _REPLY: Final = 1500
 _FEW: Final = 64
@@ -64,7 +64,7 @@ class Provider:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The identity of the simulated model."""
+        """Return the identity of the simulated model."""
         return {"provider": "simulated", "name": "virtual"}
 
     def quotas(self) -> tuple[None, None]:

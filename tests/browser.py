@@ -1,4 +1,4 @@
-"""Chromium, driven by Playwright. A test that needs it is skipped, with the reason, where one of the two is missing."""
+"""Chromium, driven by Playwright. If one of the two is missing, tests that need a browser are skipped with the reason."""
 
 from __future__ import annotations
 

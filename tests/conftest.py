@@ -1,4 +1,4 @@
-"""What all tests share: pytest's own fixtures, the loopback server, forked processes, and limits of time."""
+"""Fixtures and settings of all tests: pytester, the loopback server, forked processes, and time limits."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tests.processes import fork_commands
 
 pytest_plugins = ["pytester", "tests.loopback.fixtures"]
 
-# No test looks at a clock: on a busy machine an example takes as long as it takes.
+# Hypothesis must not limit the time of an example, which is longer on a busy machine.
 hypothesis.settings.register_profile(
     "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("unhurried")
 
-# Thousands of processes are started here; without bytecode, each would compile all modules again.
+# These tests start thousands of processes; without bytecode, each would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# Workers have a width that is fixed, whatever a test asks for.
+# xdist sets a fixed terminal width for its workers, which tests must not inherit.
 os.environ.pop("COLUMNS", None)
 
-# A shell that starts this in the background has it ignore Ctrl-C, and so would all that it starts.
+# A shell that starts pytest in the background makes it ignore Ctrl-C, which child processes would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -39,7 +39,7 @@ def pytester(
 ) -> pytest.Pytester:
     """Run pytest and other commands of Python in forks of a process that has done all imports, for speed.
 
-    Tests that are about imports or about a process's own environment or children are marked ``new_interpreter``.
+    Tests of imports, or of the environment or children of a process, are marked ``new_interpreter``.
     """
     if request.node.get_closest_marker("new_interpreter") is None:
         fork_commands(pytester, monkeypatch)
@@ -50,12 +50,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "new_interpreter: start new interpreters, where others fork a warm one")
 
 
-# No test takes this long on any machine; one that hangs must not hang the others.
+# No test takes this long on any machine; a test that hangs must not block the others.
 _SECONDS = 900
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bound every test of this folder."""
+    """Set a time limit for every test in this folder."""
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):

@@ -1,4 +1,4 @@
-"""The forms in which a secret may be echoed, for tests that look for them."""
+"""The forms in which a secret may be echoed, for tests that search for them."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def echoes(value: str) -> list[str]:
 
 
 def traces(value: str) -> Iterator[str]:
-    """Yield texts of which none may be found where the secret was redacted."""
+    """Yield texts that must not occur where the secret was redacted."""
     yield from (form(value) for form in FORMS.values())
     for before in range(3):
         data = b"\0" * before + value.encode()
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            # Without the characters that also depend on what stands before and behind.
+            # The first and last characters are omitted, because they also depend on the surrounding text.
             yield encode(data).decode()[-(-before * 8 // 6) : len(data) * 8 // 6]

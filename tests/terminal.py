@@ -1,4 +1,4 @@
-"""A command in a pseudo-terminal of a certain width."""
+"""A command in a pseudo-terminal with a given width."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.processes import start_with
 
 
 def set_width(descriptor: int, width: int) -> None:
-    """Set the columns of a pseudo-terminal; 0 where nobody knows."""
+    """Set the columns of a pseudo-terminal; 0 means unknown."""
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
 
 
 class Terminal:
-    """Starts the command; what it writes is read in pieces, as somebody waits for it."""
+    """A running command whose output is read up to expected texts."""
 
     def __init__(self, command: Sequence[str], width: int, *, cwd: Path, env: Mapping[str, str]) -> None:
         self._inner, outer = pty.openpty()
@@ -41,18 +41,18 @@ class Terminal:
         os.close(self._inner)
 
     def resize(self, width: int) -> None:
-        """Change the width, as somebody does who drags the corner of the window."""
+        """Change the width, as a user does by resizing the window."""
         set_width(self._inner, width)
 
     def until(self, text: str) -> str:
-        """Everything up to the text, once it is there."""
+        """Wait for the text, and return the output up to its end."""
         while text not in self._text:
             self._read()
         before, self._text = self._text.split(text, 1)
         return before + text
 
     def remainder(self) -> str:
-        """Everything else, once the command has ended."""
+        """Wait for the end of the command, and return the remaining output."""
         try:
             while True:
                 self._read()
@@ -63,7 +63,7 @@ class Terminal:
     def _read(self) -> None:
         try:
             block = os.read(self._inner, 65536)
-        except OSError:  # how Linux tells that the other side is closed
+        except OSError:  # Linux reports a closed other side by an error
             block = b""
         if not block:
             raise EOFError(self._text)

@@ -1,4 +1,4 @@
-"""A small world and an emulator that is a plain function."""
+"""A small case, and an emulator that is a plain function."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def resolved_case(**fields: Any) -> ResolvedCase:
 
 
 async def opened(_: Call, trajectory: Trajectory) -> Observation:
-    """Every locker opens; the step's number shows that the past is visible."""
+    """Open every locker; the number of the step shows that the emulator sees earlier steps."""
     return Observation(content={"opened": True, "nth": len(trajectory.steps)}, source="offline")
 
 
@@ -79,5 +79,5 @@ def reply_with_calls(*arguments: str, text: str = "") -> Reply:
 
 
 def conversation(model: ScriptedModel) -> list[tuple[str, str]]:
-    """Role and text of the messages of the last request, without the system prompt."""
+    """Return role and text of the messages of the last request, without the system prompt."""
     return [(message.role, message.content) for message in model.conversations[-1][1:]]

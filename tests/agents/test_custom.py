@@ -34,7 +34,7 @@ def blocking(task: Task, box: BlockingToolbox) -> str:
 
 
 def undeclared(task: Task, box: Any) -> Any:
-    """Async, but nothing shows it before it is called."""
+    """Return a coroutine, although the function itself is not declared as async."""
     return awaited(task, box)
 
 
@@ -51,13 +51,13 @@ class Blocking:
 @pytest.mark.parametrize(
     "function", [awaited, blocking, Awaitable(), Blocking(), functools.partial(awaited), functools.partial(blocking)]
 )
-def test_functions_and_callable_objects_both_async_and_plain(function: Any) -> None:
+def test_an_agent_can_be_a_function_or_an_object_async_or_plain(function: Any) -> None:
     box = toolbox()
     assert play(custom_agent(function, "mine"), box) == "Open my locker. True"
     assert calls(box) == [("Lockers_Open", {"locker": "John Doe"})]
 
 
-def test_tools_as_plain_functions() -> None:
+def test_a_plain_function_can_call_tools_as_functions() -> None:
     box = toolbox()
 
     def agent(_: Task, tools: BlockingToolbox) -> str:
@@ -181,7 +181,7 @@ def test_a_run_canceled_before_its_start_runs_nothing() -> None:
     assert ran == []
 
 
-def test_limits_and_quitting_end_a_function_in_a_thread() -> None:
+def test_the_step_limit_and_quitting_end_a_function_in_a_thread() -> None:
     def greedy(_: Task, tools: BlockingToolbox) -> str:
         while True:
             try:
@@ -281,8 +281,8 @@ def test_an_agent_is_loaded_by_name() -> None:
 @pytest.mark.parametrize(
     ("target", "answer"),
     [
-        ("shopbots/seller.py:sell", "sold for 3"),  # a module of its package, with relative imports
-        ("own-bots/buyer.py:buy", "bought here"),  # no name that could be imported
+        ("shopbots/seller.py:sell", "sold for 3"),  # a module of a package, with relative imports
+        ("own-bots/buyer.py:buy", "bought here"),  # a file name that is no module name
         ("{folder}/own-bots/buyer.py:buy", "bought here"),
     ],
 )

@@ -14,7 +14,7 @@ OPEN = 'Thought: I open it.\nAction: Lockers_Open\nAction Input: {"locker": "7"}
 FINAL = "Thought: Done.\nFinal Answer: It is open."
 
 
-def test_a_call_its_observation_and_the_answer() -> None:
+def test_a_call_gets_its_observation_before_the_answer() -> None:
     model, box = ScriptedModel(text_reply(OPEN), text_reply(FINAL)), toolbox()
     assert play(ReactAgent(model), box) == "It is open."
     assert calls(box) == [("Lockers_Open", {"locker": "7"})]
@@ -121,7 +121,7 @@ def test_a_conversation_only_grows() -> None:
         assert after[: len(before)] == before
 
 
-def test_identity_and_unknown_prompt() -> None:
+def test_the_identity_names_the_protocol_and_an_unknown_prompt_is_refused() -> None:
     assert ReactAgent(ScriptedModel()).identity["kind"] == "react"
     with pytest.raises(UsageError, match="did you mean 'helpful_ss'"):
         ReactAgent(ScriptedModel(), "helpfulss")  # type: ignore[arg-type]

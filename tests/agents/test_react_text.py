@@ -17,7 +17,7 @@ VALUE = st.recursive(
     max_leaves=8,
 )
 ARGUMENTS = st.dictionaries(TEXT, VALUE, max_size=4)
-# Pieces that make up turns, right and wrong ones.
+# Pieces of valid and invalid turns.
 PIECE = st.sampled_from(
     [
         "Thought: ",
@@ -86,7 +86,7 @@ def test_text_after_the_first_call_is_discarded(name: str, arguments: dict[str, 
         'Action Input: {}\nAction: A_B\nAction Input: { "x" :\n1 }',
     ],
 )
-def test_accepted_forms_of_a_call(text: str) -> None:
+def test_a_call_is_accepted_in_several_forms(text: str) -> None:
     turn = read_turn(text, quits=True)
     assert isinstance(turn, TextCall)
     assert (turn.name, turn.arguments) == ("A_B", {"x": 1})
@@ -116,7 +116,7 @@ def test_only_the_first_of_several_calls_is_made() -> None:
         ("Final Answer:", ""),
     ],
 )
-def test_final_answers(text: str, answer: str) -> None:
+def test_text_after_the_answer_label_is_the_final_answer(text: str, answer: str) -> None:
     assert read_turn(text, quits=False) == TextFinal(answer)
 
 
@@ -142,7 +142,7 @@ def test_final_answers(text: str, answer: str) -> None:
         ("", "neither a complete action nor"),
     ],
 )
-def test_unusable_turns(text: str, problem: str) -> None:
+def test_an_unusable_turn_is_reported_with_its_problem(text: str, problem: str) -> None:
     turn = read_turn(text, quits=True)
     assert isinstance(turn, TextProblem)
     assert problem in turn.problem

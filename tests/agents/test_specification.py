@@ -19,7 +19,7 @@ def rendered(parameters: dict[str, Any], returns: dict[str, Any] | None = None) 
     return specification((kit,)).splitlines()[3:]
 
 
-def test_a_toolkit_at_a_glance() -> None:
+def test_a_specification_lists_tools_arguments_and_returns() -> None:
     assert specification((LOCKERS,)) == "\n".join(
         [
             "## Lockers: Parcel lockers of one neighbourhood.",
@@ -34,7 +34,7 @@ def test_a_toolkit_at_a_glance() -> None:
     )
 
 
-def test_no_arguments_and_no_returns() -> None:
+def test_a_tool_without_arguments_or_returns_says_none() -> None:
     assert rendered({}) == ["  * Arguments: none", "  * Returns: none"]
 
 
@@ -58,7 +58,7 @@ def test_no_arguments_and_no_returns() -> None:
         (False, "nothing"),
     ],
 )
-def test_the_description_of_allowed_values(schema: Any, description: str) -> None:
+def test_allowed_values_are_described_beside_the_name(schema: Any, description: str) -> None:
     assert rendered({"properties": {"x": schema}, "required": ["x"]})[1] == f"    * x ({description})"
 
 

@@ -62,7 +62,7 @@ def test_a_conversation_only_grows() -> None:
         assert after[: len(before)] == before
 
 
-def test_a_turn_is_sent_back_with_the_provider_s_own_content() -> None:
+def test_a_turn_is_sent_back_with_the_content_of_the_provider() -> None:
     native = ({"type": "thinking", "signature": "s"},)
     model = ScriptedModel(reply_with_calls("{}").model_copy(update={"native": native}), text_reply("Done."))
     play(ToolCallingAgent(model), toolbox())
@@ -150,14 +150,14 @@ def test_the_step_limit_ends_the_run() -> None:
     assert stopped.value.stop == "step_limit"
 
 
-def test_its_requests_are_recorded_as_the_agent_s() -> None:
+def test_its_requests_are_recorded_as_those_of_the_agent() -> None:
     box = toolbox()
     play(ToolCallingAgent(ScriptedModel(reply_with_calls("{}"), text_reply("Done."), tokens=3)), box)
     assert box.trajectory.ledger.usage("agent").total == 6
     assert {call.role for call in box.trajectory.ledger.model_calls} == {"agent"}
 
 
-def test_the_identity_tells_prompts_apart() -> None:
+def test_the_identity_differs_between_prompts() -> None:
     naive, safe = (ToolCallingAgent(ScriptedModel(), prompt).identity for prompt in ("naive", "ss_only"))
     assert naive["kind"] == "tool_calling"
     assert (naive["prompt"], safe["prompt"]) == ("naive", "ss_only")

@@ -1,4 +1,4 @@
-"""A toolkit, a case and recorded steps in ToolEmu's shapes, made by hand, and where its own files may be."""
+"""A toolkit, a case and recorded steps in ToolEmu's formats, and the folder in which ToolEmu's own files may be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a pattern can mean anything beside a tool's schema, and whether one pin leaves anything to the next."""
+"""Patterns are compared with the schema of their tool, and pins with earlier pins."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ TO_SOME = {"properties": {"to": {"enum": ["ann", "bea"]}}}
         ({"not": TO_ANN}, TO_SOME, False),
         (CARD, TO_ANN, False),
         (ANY, CARD, True),
-        # An optional argument that is not required may be missing, so what is asked of it is not fixed.
+        # An optional argument may be missing, so a condition on it does not always apply.
         ({"required": ["kind"]}, {"properties": {"kind": {"const": "card"}}}, False),
         ({"maxProperties": 1}, TO_ANN, False),
     ],

@@ -22,7 +22,7 @@ KITS = ("PostRoom", "Cellar")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two toolkits with tools of the same short names."""
+    """Write two toolkits with tools of the same short names."""
     kits = [toolkit(toolkit=name, name_for_model=name) for name in KITS]
     convert(write_assets(tmp_path / "assets", kits, [case()]), tmp_path / "imported")
     return tmp_path / "imported"
@@ -135,7 +135,7 @@ class TestTheSameTrajectoriesUnderTwoJudges:
         assert self.imported(tmp_path, folder, "q32", 3) == 0
         assert self.imported(tmp_path, folder, "gpt5m", 1) == 2
         runs = list(RunStore(tmp_path / "store"))
-        assert sorted(run.trial for run in runs) == [1, 2]  # equal content, but two runs
+        assert sorted(run.trial for run in runs) == [1, 2]  # Two runs with equal content stay two runs.
         for run in runs:
             assert [(v.evaluator, v.score) for v in run.verdicts] == [("q32", 3), ("gpt5m", 1)]
             assert [judge["name"] for judge in run.identity.evaluators] == ["q32", "gpt5m"]

@@ -1,4 +1,4 @@
-"""Recorded judgements become verdicts: the score as it was recorded, or why there is none."""
+"""Recorded judgments become verdicts: the recorded score, or the reason why there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded trajectories of every shape become steps, an answer or another end, and text that counts for nothing."""
+"""Recorded trajectories of every shape become steps, an answer or another end, and discarded text."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_an_indented_input_is_read_as_an_invented_call_too(toolkits: Toolkits) -
     ],
 )
 def test_an_invented_call_ends_where_its_observation_begins(text: str, calls: int) -> None:
-    """Brackets mark what is expected; they are no part of the text."""
+    """Brackets mark the expected text; they are removed before parsing."""
     expected = re.findall(r"\[(.+?)\]", text, re.DOTALL)
     plain = text.replace("[", "").replace("]", "")
     assert [plain[start:end] for start, end in invented_calls(plain)] == expected

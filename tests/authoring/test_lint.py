@@ -12,7 +12,7 @@ from tests.authoring.office import CASE, OTHER, TOOLKIT, Office
 FREE = "on its own"
 BOUND = "in a dataset"
 
-# What is changed in the case, and what is said where it stands alone, or in a dataset.
+# The change to the case, and the expected problem for a single case and in a dataset.
 SPOILT = [
     ("title: Thank", "titel: Thank", "error",
      "ann:1:1: {}: the key 'title' is missing; for example, title: Pay this month's rent to Anna [format]",

@@ -1,4 +1,4 @@
-"""A run's observations as pins of its case."""
+"""``toolemu pin`` writes the observations of a run into its case as pins."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ Ran = Callable[[str, Calls], tuple[Path, Path]]
 
 
 @pytest.fixture
-def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
+def recorded_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
     """Run these calls in a case with this text, in the current project; return the case file and the record."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toolkits").mkdir()
@@ -94,8 +94,8 @@ def contents(run: Run) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "text", [HEAD, HEAD + TAIL, HEAD + OLD + TAIL, HEAD + OLD, HEAD + "pins: []\n" + TAIL, HEAD.rstrip()]
 )
-def test_another_agent_gets_the_same_results_and_comments_are_kept(ran: Ran, text: str) -> None:
-    path, record = ran(text, [LOOK, ("Look", {"who": "Nobody"}), PAY])
+def test_another_agent_gets_the_same_results_and_comments_are_kept(recorded_run: Ran, text: str) -> None:
+    path, record = recorded_run(text, [LOOK, ("Look", {"who": "Nobody"}), PAY])
     assert pin_run(record).added == 3
     assert contents(play(path, [PAY, ("Look", {"who": "Nobody"}), LOOK], nothing)) == [
         {"paid": True}, {"error": "NotFound: nobody has that name"}, {"balance": 12},
@@ -107,8 +107,8 @@ def test_another_agent_gets_the_same_results_and_comments_are_kept(ran: Ran, tex
     assert case_text.count("\n# what must not happen\nchecks:") == (TAIL in text)
 
 
-def test_an_answer_that_changed_is_pinned_for_each_time(ran: Ran) -> None:
-    path, record = ran(HEAD, [LOOK, PAY, LOOK, LOOK])
+def test_an_answer_that_changed_is_pinned_for_each_time(recorded_run: Ran) -> None:
+    path, record = recorded_run(HEAD, [LOOK, PAY, LOOK, LOOK])
     result = pin_run(record)
     assert result.notes == (
         'Till.Look {"who": "Anna"}: was answered differently over time, so its pins count the calls (nth)',
@@ -117,22 +117,22 @@ def test_an_answer_that_changed_is_pinned_for_each_time(ran: Ran) -> None:
     assert contents(play(path, [LOOK, PAY, LOOK, LOOK, LOOK], nothing))[2:] == [{"balance": 7}] * 3
 
 
-def test_pinning_again_changes_nothing(ran: Ran) -> None:
-    path, record = ran(HEAD, [LOOK])
+def test_pinning_again_changes_nothing(recorded_run: Ran) -> None:
+    path, record = recorded_run(HEAD, [LOOK])
     pin_run(record)
     text = path.read_text()
     assert pin_run(record).added == 0
     assert path.read_text() == text
 
 
-def test_answers_of_code_are_not_pinned(ran: Ran) -> None:
-    _, record = ran(HEAD + OLD, [("Look", {"who": "Zoe"}), ("Look", {}), ("Lock", {})])
+def test_answers_of_code_are_not_pinned(recorded_run: Ran) -> None:
+    _, record = recorded_run(HEAD + OLD, [("Look", {"who": "Zoe"}), ("Look", {}), ("Lock", {})])
     assert pin_run(record).added == 0
 
 
-def test_pins_in_flow_style_are_rewritten_with_a_note(ran: Ran) -> None:
+def test_pins_in_flow_style_are_rewritten_with_a_note(recorded_run: Ran) -> None:
     flow = "pins: [  # one\n  {tool: Till.Look, arguments: {const: {who: Zoe}}, returns: {balance: 1}}]\n"
-    path, record = ran(HEAD + flow + TAIL, [LOOK])
+    path, record = recorded_run(HEAD + flow + TAIL, [LOOK])
     assert pin_run(record).notes == ("the comments among the pins could not be kept",)
     assert [pin.arguments for pin in load_case(path).case.pins] == [
         {"const": {"who": "Zoe"}},
@@ -141,8 +141,8 @@ def test_pins_in_flow_style_are_rewritten_with_a_note(ran: Ran) -> None:
     assert path.read_text().endswith(TAIL)
 
 
-def test_a_copy_does_not_change_the_case(ran: Ran, tmp_path: Path) -> None:
-    path, record = ran(HEAD, [LOOK])
+def test_a_copy_does_not_change_the_case(recorded_run: Ran, tmp_path: Path) -> None:
+    path, record = recorded_run(HEAD, [LOOK])
     copy = tmp_path / "more" / "anna-again.toolemu.yaml"
     result = CliRunner().invoke(app, ["pin", str(record), "--to", str(copy)])
     assert result.output == f"1 pins added to {copy}\n"
@@ -150,22 +150,22 @@ def test_a_copy_does_not_change_the_case(ran: Ran, tmp_path: Path) -> None:
     assert load_case(copy).case.pins[0].returns == {"balance": 12}
 
 
-def test_a_copy_into_a_folder_keeps_the_name_of_the_case(ran: Ran, tmp_path: Path) -> None:
-    _, record = ran(HEAD, [LOOK])
+def test_a_copy_into_a_folder_keeps_the_name_of_the_case(recorded_run: Ran, tmp_path: Path) -> None:
+    _, record = recorded_run(HEAD, [LOOK])
     (tmp_path / "more").mkdir()
     assert pin_run(record, tmp_path / "more").path == tmp_path / "more" / "anna.toolemu.yaml"
 
 
-def test_a_copy_without_the_suffix_of_a_case_is_refused(ran: Ran, tmp_path: Path) -> None:
-    _, record = ran(HEAD, [LOOK])
+def test_a_copy_without_the_suffix_of_a_case_is_refused(recorded_run: Ran, tmp_path: Path) -> None:
+    _, record = recorded_run(HEAD, [LOOK])
     with pytest.raises(UsageError, match=r"copy\.yaml: a case file ends with \.toolemu\.yaml; name .*, or a folder"):
         pin_run(record, tmp_path / "copy.yaml")
 
 
 def test_a_copy_that_would_not_find_its_toolkits_is_refused(
-    ran: Ran, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    recorded_run: Ran, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    _, record = ran(HEAD, [LOOK])
+    _, record = recorded_run(HEAD, [LOOK])
     copy = tmp_path_factory.mktemp("elsewhere") / "anna.toolemu.yaml"
     with pytest.raises(UsageError) as caught:
         pin_run(record, copy)
@@ -176,8 +176,8 @@ def test_a_copy_that_would_not_find_its_toolkits_is_refused(
     assert not copy.exists()
 
 
-def test_an_error_that_the_tool_does_not_declare_cannot_be_pinned(ran: Ran, tmp_path: Path) -> None:
-    path, record = ran(HEAD, [("Look", {"who": "Nobody"})])
+def test_an_error_that_the_tool_does_not_declare_cannot_be_pinned(recorded_run: Ran, tmp_path: Path) -> None:
+    path, record = recorded_run(HEAD, [("Look", {"who": "Nobody"})])
     kit = tmp_path / "toolkits" / "Till.toolkit.yaml"
     kit.write_text(kit.read_text().replace("NotFound", "Unknown"))
     text = record_text(load_run(record)).replace('"NotFound": "Nobody', '"Unknown": "Nobody')
@@ -188,8 +188,8 @@ def test_an_error_that_the_tool_does_not_declare_cannot_be_pinned(ran: Ran, tmp_
     assert path.read_text() == HEAD
 
 
-def test_a_missing_record_or_case_is_reported(ran: Ran, tmp_path: Path) -> None:
-    path, record = ran(HEAD, [LOOK])
+def test_a_missing_record_or_case_is_reported(recorded_run: Ran, tmp_path: Path) -> None:
+    path, record = recorded_run(HEAD, [LOOK])
     with pytest.raises(UsageError, match="runs is a folder; name the record of one run in it"):
         pin_run(tmp_path / "runs")
     path.unlink()
@@ -197,8 +197,8 @@ def test_a_missing_record_or_case_is_reported(ran: Ran, tmp_path: Path) -> None:
         pin_run(record)
 
 
-def test_a_case_of_an_installed_package_is_copied_only(ran: Ran, tmp_path: Path) -> None:
-    path, record = ran(HEAD, [LOOK])
+def test_a_case_of_an_installed_package_is_copied_only(recorded_run: Ran, tmp_path: Path) -> None:
+    path, record = recorded_run(HEAD, [LOOK])
     installed = tmp_path / "site-packages" / path.name
     installed.parent.mkdir()
     path.rename(installed)
@@ -208,7 +208,7 @@ def test_a_case_of_an_installed_package_is_copied_only(ran: Ran, tmp_path: Path)
 
 
 class TestARecordOfAnotherFile:
-    """A record names the path of its case file, and a record from elsewhere can name any path."""
+    """A record names the path of its case file, and a foreign record can name any path."""
 
     def refused(self, record: Path, source: Path, to: Path | None = None) -> str:
         text = record.read_text()
@@ -219,15 +219,15 @@ class TestARecordOfAnotherFile:
         assert source.read_text() == before
         return str(message.value)
 
-    def test_that_is_no_case(self, ran: Ran, tmp_path: Path) -> None:
-        _, record = ran(HEAD, [LOOK])
+    def test_that_is_no_case(self, recorded_run: Ran, tmp_path: Path) -> None:
+        _, record = recorded_run(HEAD, [LOOK])
         other = tmp_path / "notes.txt"
         other.write_text("mine")
         assert self.refused(record, other).endswith(f"names {other} as its case file, which is not the case anna")
 
     @pytest.mark.parametrize("to", [None, "copy.toolemu.yaml"])
-    def test_that_is_another_case(self, ran: Ran, tmp_path: Path, to: str | None) -> None:
-        _, record = ran(HEAD, [LOOK])
+    def test_that_is_another_case(self, recorded_run: Ran, tmp_path: Path, to: str | None) -> None:
+        _, record = recorded_run(HEAD, [LOOK])
         other = tmp_path / "other" / "anna.toolemu.yaml"
         other.parent.mkdir()
         other.write_text(HEAD.replace("Pay Anna.", "Pay nobody."))
@@ -235,8 +235,10 @@ class TestARecordOfAnotherFile:
         assert f"{other} is not the case that was run: its instruction differs; run the case again" in message
 
     @pytest.mark.parametrize("link", [False, True])
-    def test_outside_the_project(self, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool) -> None:
-        path, record = ran(HEAD, [LOOK])
+    def test_outside_the_project(
+        self, recorded_run: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: bool
+    ) -> None:
+        path, record = recorded_run(HEAD, [LOOK])
         project = tmp_path / "project"
         (project / "cases").mkdir(parents=True)
         (project / "pytest.ini").write_text("")

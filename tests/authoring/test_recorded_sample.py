@@ -87,18 +87,18 @@ def test_all_records_become_runs(sample: Sample) -> None:
     assert {run.case_id for _, run in sample} == {record["case_name"] for record, _ in sample}
 
 
-def test_overall_metrics(sample: Sample) -> None:
+def test_overall_metrics_equal_the_published_ones(sample: Sample) -> None:
     runs = [run for _, run in sample]
     assert golden()["overall"] == [metrics_of(runs, expected["evaluator"]) for expected in golden()["overall"]]
 
 
-def test_metrics_by_group(sample: Sample) -> None:
+def test_metrics_by_group_equal_the_published_ones(sample: Sample) -> None:
     for expected in golden()["by_group_metrics"]:
         runs = [run for record, run in sample if record["group"] == expected["group"]]
         assert expected == {"group": expected["group"], **metrics_of(runs, expected["evaluator"])}
 
 
-def test_metrics_by_agent(sample: Sample) -> None:
+def test_metrics_by_agent_equal_the_published_ones(sample: Sample) -> None:
     assert golden()["by_agent_base"]
     for expected in golden()["by_agent_base"]:
         agent = {key: expected[key] for key in ("agent_model", "quantization")}
@@ -107,7 +107,7 @@ def test_metrics_by_agent(sample: Sample) -> None:
         assert expected == {**agent, **metrics_of(runs, expected["evaluator"])}
 
 
-def test_agreement_of_the_two_evaluators(sample: Sample) -> None:
+def test_agreement_of_the_two_evaluators_equals_the_published_one(sample: Sample) -> None:
     for rubric, expected in golden()["agreement_q32_gpt5m"].items():
         q32, gpt5m = ([score(run, evaluator, rubric) for _, run in sample] for evaluator in ("q32", "gpt5m"))
         safe, safe_too = ([int(value >= 2) for value in scores] for scores in (q32, gpt5m))
@@ -126,7 +126,7 @@ def test_agreement_of_the_two_evaluators(sample: Sample) -> None:
         assert agreement == pytest.approx(expected, abs=1e-9)
 
 
-def test_structure(sample: Sample) -> None:
+def test_counts_of_calls_and_ends_equal_the_published_ones(sample: Sample) -> None:
     counts, expected = count_runs(run for _, run in sample), golden()["structure"]
     assert counts.runs == expected["trajectories"]
     assert counts.answered_by.total() == expected["tool_calls"]
@@ -140,13 +140,13 @@ def test_structure(sample: Sample) -> None:
     assert counts.runs_with_invented == expected["trajectories_with_fabricated_observations"]
 
 
-def test_each_record(sample: Sample) -> None:
+def test_each_record_is_parsed_as_published(sample: Sample) -> None:
     records = {record["record_id"]: _parsed(record, run) for record, run in sample}
     assert records == golden()["per_record"]
 
 
 def _parsed(record: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Return what a parser should find in a record, in the form of the published list."""
+    """Return the calls and the end of a record, in the form of the published list."""
     last = read_trajectory(record["trajectory"], {kit.name: kit for kit in run.toolkits}).last_output
     return {
         "n_steps": len(run.steps) + 1,

@@ -141,7 +141,7 @@ def test_checks_detect_nine_of_ten_mutants(mutants: list[Mutant], kind: str) -> 
 
 
 def test_a_check_that_ignores_arguments_does_not_detect_altered_calls(tmp_path: Path) -> None:
-    """In the small case, every search meets the check, and every recipient of its letter is wrong."""
+    """In this small case, every search meets the check, and every recipient of its letter is wrong."""
     office = Office(tmp_path)
     office.write("toolkits/Post.toolkit.yaml", TOOLKIT)
     noticed = asyncio.run(mutants_of(load_case(office.case("ann"))))

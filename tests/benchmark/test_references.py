@@ -47,7 +47,7 @@ def runs(resolved_case: ResolvedCase, agent: Agent, loop: asyncio.Runner) -> lis
     emulator = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator())))
     completed: list[Run] = []
 
-    # What a task returns is written out as text each time that the runner sets its signal handler.
+    # The runner formats the result of a task each time it sets its signal handler, so runs must not be returned.
     async def every() -> None:
         for seed in SEEDS:
             completed.append(

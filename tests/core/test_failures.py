@@ -1,4 +1,4 @@
-"""Every broken run states the origin of its exception: the agent's code, a provider, or the evaluation harness."""
+"""Every broken run states the origin of its exception: the agent's code, a provider, or the harness."""
 
 from __future__ import annotations
 

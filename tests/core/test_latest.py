@@ -30,7 +30,7 @@ def session(folder: Path) -> Path:
 
 
 def test_latest_is_the_newest_session_of_the_run_directory(here: Path) -> None:
-    for name in (NEW, OLD, "second-opinion"):  # the last is a folder that a user has named
+    for name in (NEW, OLD, "second-opinion"):  # the user named the last folder
         session(here / ".toolemu" / name)
     assert session_folder("latest") == Path(".toolemu", NEW)
 

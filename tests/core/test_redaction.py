@@ -46,7 +46,7 @@ def test_a_secret_is_redacted_in_base64_wherever_it_begins(
     text = encode(f"{before}{value} and more".encode()).decode()
     redacted = redact(text, secrets({"A_KEY": value}))
     assert "[A_KEY redacted]" in redacted
-    # What is left on both sides does not decode to anything of the value.
+    # The remaining text on both sides does not decode to any part of the value.
     remaining_text = redacted.replace("[A_KEY redacted]", "")
     assert len(remaining_text) <= len(encode(f"{before} and more".encode())) + 4
 

@@ -124,7 +124,7 @@ def test_the_newest_session_with_the_same_settings_is_chosen(tmp_path: Path, fin
 
 
 @pytest.mark.parametrize("name", ["concurrency", "timeout", "trials", "sample", "min-safety", "run-dir"])
-def test_settings_that_do_not_change_runs_do_not_matter(tmp_path: Path, finished: Run, name: str) -> None:
+def test_settings_that_cannot_change_runs_are_ignored(tmp_path: Path, finished: Run, name: str) -> None:
     session(tmp_path, "1", finished)
     assert resume(tmp_path, **{name.replace("-", "_"): "3"}) is not None
 

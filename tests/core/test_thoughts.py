@@ -53,7 +53,7 @@ def test_thinking_blocks_of_the_provider_are_thoughts() -> None:
     assert thoughts_of(run) == Thoughts(("Which one?\n\nI open it.",), "That was it.")
 
 
-def test_thoughts_of_the_text_protocol() -> None:
+def test_thoughts_are_read_from_the_text_protocol() -> None:
     """A reply that could not be parsed led to no call: its text belongs to the next call."""
     replies = (
         text_reply("Hm."),

@@ -99,7 +99,7 @@ def exchange(role: str, usage: Usage | None, **model: str) -> ModelCall:
     return ModelCall(role=role, model=GPT | model, messages=(), reply=reply, started=0.0, seconds=0.0)  # type: ignore[arg-type]
 
 
-def test_costs_by_role() -> None:
+def test_costs_are_added_up_by_role() -> None:
     usage = Usage(input=1000, output=100, calls=1)
     costs = costs_of(
         [exchange("agent", usage), exchange("agent", usage), exchange("evaluator", usage, name="mine")], Prices.read()

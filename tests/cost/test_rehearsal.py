@@ -60,5 +60,5 @@ def test_components_without_a_model_send_nothing() -> None:
     assert rehearse_case(custom_agent(print, "mine"), OfflineEmulator(), ()) == []
 
 
-def test_an_agent_that_answers_without_calls() -> None:
+def test_without_calls_only_agent_and_evaluators_send_requests() -> None:
     assert roles(rehearse_case(ToolCallingAgent(MODEL), calls=0)) == ["agent", "evaluator", "evaluator"]

@@ -1,4 +1,4 @@
-"""Every command and every block of code in the docs is one that works."""
+"""Every command and every code block in the docs works."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def test_a_command_has_options_that_exist(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("page", "text"), [pytest.param(p, t, id=f"{name(p)}-{i}") for i, (p, t) in enumerate(blocks("python"))]
 )
-def test_python_compiles(page: Path, text: str) -> None:
+def test_python_blocks_compile(page: Path, text: str) -> None:
     compile(text, name(page), "exec")
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=f"{name(p)}-{i}") for i, (p, t) in enumerate(blocks("yaml"))])
-def test_yaml_is_yaml(text: str) -> None:
+def test_yaml_blocks_are_valid_yaml(text: str) -> None:
     yaml.safe_load(text)
 
 
@@ -83,7 +83,7 @@ PROJECT = ("pytest_toolemu", "benchmarks", "tests", "docs", "cases", "examples")
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=name)
-def test_paths_of_the_project_exist(page: Path) -> None:
+def test_paths_named_in_the_docs_exist(page: Path) -> None:
     """Paths start at the repository, or at the package for its own parts."""
     package = ROOT / "pytest_toolemu"
     parts = {part.name for part in package.iterdir() if part.is_dir()}

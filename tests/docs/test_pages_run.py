@@ -1,4 +1,4 @@
-"""Pages that a reader can follow literally are followed here: in a fresh folder, with the files and commands that they show.
+"""The commands of the docs pages are run in a fresh folder, with the files that the pages show.
 
 A comment in front of a code block says what it is: ``<!-- file: PATH -->`` is the content of a file, ``<!-- run -->`` are
 commands with patterns of their output (``<!-- run: exit=1 -->`` if the last one fails), ``<!-- start: NAME -->`` begins with a
@@ -30,12 +30,12 @@ PAGES = [
 ]
 
 
-def test_some_pages_can_be_followed() -> None:
+def test_some_pages_have_commands_to_run() -> None:
     assert {"README.md", "first-case.md", "your-own-agent.md", "gate-a-release.md"} <= {page.name for page in PAGES}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_can_be_followed(page: Path, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_work(page: Path, tmp_path: Path) -> None:
     for kind, value, block in marks(page):
         if kind == "run":
             follow(block, int(value.removeprefix("exit=") or 0), tmp_path)
@@ -49,7 +49,7 @@ def marks(page: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def prepare(kind: str, value: str, block: str, folder: Path) -> None:
-    """Create the files that a mark other than ``run`` stands for."""
+    """Create the files that a comment other than ``run`` describes."""
     if kind == "start":
         shutil.copytree(ROOT / "examples" / value, folder, dirs_exist_ok=True)
     elif kind == "continue":
@@ -63,7 +63,7 @@ def prepare(kind: str, value: str, block: str, folder: Path) -> None:
 
 
 def follow(block: str, status: int, folder: Path) -> None:
-    """Run the commands of a block in a shell; the last one must exit with the status, and print what is shown."""
+    """Run the commands of a block in a shell; the last one must exit with the status and print the expected output."""
     commands = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
     for number, command in enumerate(commands, 1):
         line, *patterns = command.splitlines()
@@ -87,7 +87,7 @@ def follow(block: str, status: int, folder: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables of a reader: none of this session's, and the commands of this environment on the PATH."""
+    """Return the environment variables of a reader: none of this session, and this environment's commands on the PATH."""
     variables = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
     return {**variables, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 

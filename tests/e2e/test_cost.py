@@ -104,7 +104,7 @@ def test_a_session_within_the_budget_runs_completely(pytester: pytest.Pytester, 
     assert session(pytester)["not_run"] == 0
 
 
-def test_the_summary_names_the_sample(pytester: pytest.Pytester, keys: Path) -> None:
+def test_the_summary_states_the_size_of_the_sample(pytester: pytest.Pytester, keys: Path) -> None:
     assert keys.exists()
     args = ("--toolemu-agent=noact", "--toolemu-helpfulness=none", "--toolemu-sample=2", "--toolemu-seed=7")
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *args)
@@ -186,7 +186,7 @@ def test_an_estimate_uses_recorded_runs_of_the_same_components(pytester: pytest.
     server = loopback(script())
     run(pytester, server.url, f"--toolemu-agent={OPENAI}", "--toolemu-trials=2")
     requests_before = completions(server)
-    # With or without the cases' checks, which ask nothing of a model.
+    # Recorded runs with and without the cases' checks can be used, because checks send no requests.
     result = run(pytester, server.url, f"--toolemu-agent={OPENAI}", "--toolemu-estimate", "--toolemu-checks=off")
     assert completions(server) == requests_before
     result.stdout.fnmatch_lines(

@@ -53,7 +53,9 @@ def runs(pytester: pytest.Pytester) -> list[Run]:
 
 @pytest.mark.usefixtures("keys")
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_agent_emulator_and_judges_over_both_apis(pytester: pytest.Pytester, loopback: Loopback, workers: str) -> None:
+def test_agent_emulator_and_judges_work_over_both_apis(
+    pytester: pytest.Pytester, loopback: Loopback, workers: str
+) -> None:
     server = loopback(script())
     result = run(pytester, server.url, f"-n{workers}", f"--toolemu-agent={OPENAI}", f"--toolemu-agent={ANTHROPIC}")
     outcomes = result.parseoutcomes()
@@ -97,7 +99,7 @@ def test_replies_without_structured_output_are_counted_with_the_reason(
 
 
 @pytest.mark.usefixtures("keys")
-def test_the_text_protocol_with_every_prompt(pytester: pytest.Pytester, loopback: Loopback) -> None:
+def test_the_text_protocol_works_with_every_prompt(pytester: pytest.Pytester, loopback: Loopback) -> None:
     names = ("naive", "ss_only", "helpful_ss", "quit", "simple_quit")
     server = loopback(
         by_role(agent=lambda _request: Reply("Thought: I know.\nFinal Answer: Nothing."), evaluator=judge)

@@ -1,4 +1,4 @@
-"""A small world, and ways to act in it."""
+"""Small cases, and helpers that call their tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXT: dict[str, Any] = {"type": "string"}
 
 
 def record(required: str = "", **properties: Any) -> dict[str, Any]:
-    """Build the schema of a closed object; without ``required``, all members are required."""
+    """Return the schema of a closed object; without ``required``, all members are required."""
     names = required.split() if required else list(properties)
     return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
 
@@ -105,7 +105,7 @@ def call(where: Trajectory, name: str, arguments: Any) -> Call:
 
 
 def act(emulator: Emulator, where: Trajectory, name: str, arguments: Any) -> Observation:
-    """One call, recorded as the toolbox does it."""
+    """Make one call, and record it as the toolbox does."""
     tool_call = call(where, name, arguments)
 
     async def answer() -> Observation:
@@ -122,7 +122,7 @@ async def unreachable(_call: Call, _trajectory: Trajectory) -> Observation:
 
 
 class Fixed:
-    """An emulator that gives these contents in turn."""
+    """An emulator that returns these contents in turn."""
 
     def __init__(self, *contents: dict[str, Any]) -> None:
         self.contents = list(contents)

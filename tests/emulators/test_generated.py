@@ -232,7 +232,7 @@ class TestReferences:
     ("name", "parts"),
     [("contactId", ["contact", "id"]), ("IBANNumber", ["iban", "number"]), ("due_date", ["due", "date"]), ("x9", ["x"]), ("", [])],
 )  # fmt: skip
-def test_words(name: str, parts: list[str]) -> None:
+def test_a_name_is_split_into_words(name: str, parts: list[str]) -> None:
     assert words(name) == tuple(parts)
 
 
@@ -240,5 +240,5 @@ def test_words(name: str, parts: list[str]) -> None:
     ("many", "one"),
     [("contacts", "contact"), ("entries", "entry"), ("addresses", "address"), ("address", "address"), ("boxes", "box"), ("s", "s")],
 )  # fmt: skip
-def test_singular(many: str, one: str) -> None:
+def test_the_singular_of_a_name_is_formed(many: str, one: str) -> None:
     assert singular(many) == one

@@ -72,7 +72,7 @@ class TestDeterminism:
 
 
 class TestState:
-    def test_what_was_created_is_found(self, contacts: Actor) -> None:
+    def test_created_things_are_found(self, contacts: Actor) -> None:
         new = contacts("CreateContact", name="Ottilie Brandt", note="Plays chess.")["contact_id"]
         found = contacts("SearchContacts", query="ottilie")
         assert [(c["contact_id"], c["name"], c["note"]) for c in found["contacts"]] == [
@@ -82,15 +82,15 @@ class TestState:
         assert contacts("GetContact", contact_id=new)["name"] == "Ottilie Brandt"
         assert new in contacts("ListContactIds")["contact_ids"]
 
-    def test_what_was_found_can_be_read(self, contacts: Actor) -> None:
+    def test_things_that_were_found_can_be_read(self, contacts: Actor) -> None:
         for found in contacts("SearchContacts", query="Anna")["contacts"]:
             assert contacts("GetContact", contact_id=found["contact_id"]) == found
 
-    def test_what_was_read_once_is_found_as_it_was(self, contacts: Actor) -> None:
+    def test_a_thing_that_was_read_is_found_unchanged(self, contacts: Actor) -> None:
         read = contacts("GetContact", contact_id="c-1")
         assert contacts("SearchContacts", query=read["name"])["contacts"] == [read]
 
-    def test_what_was_updated_shows_the_change(self, contacts: Actor) -> None:
+    def test_an_updated_thing_shows_the_change(self, contacts: Actor) -> None:
         before = contacts("SearchContacts", query="Anna")["contacts"][0]
         contacts("UpdateContact", contact_id=before["contact_id"], note="Moved to Graz.")
         after = contacts("GetContact", contact_id=before["contact_id"])
@@ -101,7 +101,7 @@ class TestState:
         contacts("UpdateContact", contact_id="c-77", name="Ines Sá")
         assert contacts("GetContact", contact_id="c-77")["name"] == "Ines Sá"
 
-    def test_what_was_deleted_is_gone(self, contacts: Actor) -> None:
+    def test_a_deleted_thing_no_longer_exists(self, contacts: Actor) -> None:
         found = contacts("SearchContacts", query="Anna")["contacts"]
         gone = found[0]["contact_id"]
         assert contacts("DeleteContacts", contact_ids=[gone]) == {"deleted": 1}

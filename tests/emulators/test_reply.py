@@ -52,7 +52,7 @@ STRICTABLE = [
 
 
 @pytest.mark.parametrize("schema", STRICTABLE)
-def test_ordinary_returns_become_strict(schema: dict[str, Any]) -> None:
+def test_schemas_of_ordinary_returns_become_strict(schema: dict[str, Any]) -> None:
     assert satisfies_strict(strict_of(schema))
 
 
@@ -86,7 +86,7 @@ class TestAbsentMembers:
         value = {"a": None, "b": None, "c": None}
         assert without_nulls(schema, value) == value
 
-    def test_nulls_within_variants(self) -> None:
+    def test_nulls_within_variants_are_removed(self) -> None:
         schema = record(a={"anyOf": [record("x", x=TEXT, y=TEXT), record("z", z=TEXT)]})
         assert without_nulls(schema, {"a": {"x": "1", "y": None}}) == {"a": {"x": "1"}}
         assert without_nulls(schema, {"a": {"z": "1"}}) == {"a": {"z": "1"}}

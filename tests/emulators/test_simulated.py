@@ -32,7 +32,7 @@ def ask(model: ScriptedModel, where: Trajectory, mode: Mode = "standard") -> Any
 
 
 class TestAnswer:
-    def test_an_observation(self) -> None:
+    def test_an_observation_keeps_what_the_emulator_replied(self) -> None:
         observation = ask(ScriptedModel(reply(ANNA)), trajectory())
         assert observation.content == ANNA
         assert observation.source == "simulated"
@@ -45,12 +45,12 @@ class TestAnswer:
         }
 
     @pytest.mark.parametrize("message", ["No contact c-81f.", " NotFound: No contact c-81f."])
-    def test_a_declared_error(self, message: str) -> None:
+    def test_a_declared_error_becomes_an_error_observation(self, message: str) -> None:
         observation = ask(ScriptedModel(reply(error={"name": "NotFound", "message": message})), trajectory())
         assert observation.content == {"error": "NotFound: No contact c-81f."}
         assert observation.is_error
 
-    def test_the_stress_test_is_kept_apart_from_what_the_agent_sees(self) -> None:
+    def test_the_agent_does_not_see_the_stress_test(self) -> None:
         observation = ask(ScriptedModel(reply(ANNA, stress_test=TEST)), trajectory(), "adversarial")
         assert observation.emulation.stress_test.model_dump() == TEST | {
             "risky_actions": ("Writes to the first Anna.",)
@@ -91,7 +91,7 @@ class TestAnswer:
         with pytest.raises(ModelError):
             ask(ScriptedModel(ModelError("overloaded")), trajectory())
 
-    def test_requests_are_recorded_as_the_emulator_s(self) -> None:
+    def test_requests_are_recorded_as_those_of_the_emulator(self) -> None:
         where = trajectory()
         ask(ScriptedModel(reply(ANNA)), where)
         assert [call.role for call in where.ledger.model_calls] == ["emulator"]
@@ -149,7 +149,7 @@ class TestConversation:
         assert returned["properties"]["email"] == {"type": "string", "format": "email"}
         assert not [text for text in questions[1:] if "Specification" in text]
 
-    def test_the_returns_of_a_tool_are_repeated_when_its_last_call_is_far_up(self) -> None:
+    def test_the_return_schema_is_repeated_if_the_last_call_of_the_tool_is_far_above(self) -> None:
         pin = Pin(tool="Contacts.SearchContacts", returns={"contacts": [], "total": 0})
         where, model = trajectory(pin), SimulatedEmulator(ScriptedModel(*[reply(ANNA)] * 2))
         emulator = PinnedEmulator(model)
@@ -227,7 +227,7 @@ class TestUntrustedText:
         assert '"{{ code }} {% raw %}"' in system
 
 
-def test_identity_tells_mode_prompts_and_model() -> None:
+def test_the_identity_names_mode_prompts_and_model() -> None:
     standard, adversarial = (
         SimulatedEmulator(ScriptedModel()).identity,
         SimulatedEmulator(ScriptedModel(), "adversarial").identity,

@@ -16,7 +16,7 @@ from tests.emulators.resolved_cases import TEXT, record
 
 NOW = datetime.fromisoformat("2025-06-11T09:20:00+02:00")
 PERSON = record(owner=TEXT, email=TEXT, phone=TEXT, city=TEXT, postcode=TEXT, company=TEXT, note=TEXT, account_id=TEXT)
-# A change here is one of every offline world: recorded runs can no longer be compared with new ones.
+# Changing these values changes every offline world: recorded runs can no longer be compared with new ones.
 GOLDEN = {
     ("1", "en_US"): [
         "Leonard Lambert",
@@ -71,7 +71,7 @@ def test_every_language_has_the_same_lists() -> None:
 
 
 @pytest.mark.parametrize("code", COUNTRIES)
-def test_every_country(code: str) -> None:
+def test_every_country_has_complete_data(code: str) -> None:
     vocabulary = Vocabulary(f"en_{code}", Random(1))
     assert vocabulary.country.code == code
     assert re.fullmatch(r"[A-Z]{3}", vocabulary.country.currency)
@@ -94,11 +94,11 @@ class TestFallbacks:
     @pytest.mark.parametrize(
         ("locale", "code"), [("xx_XX", "US"), ("en_MS", "US"), ("sv_XX", "SE"), ("pt_AO", "PT"), ("de_AT", "AT")]
     )
-    def test_an_unknown_country_becomes_that_of_the_language(self, locale: str, code: str) -> None:
+    def test_an_unknown_country_becomes_the_country_of_the_language(self, locale: str, code: str) -> None:
         assert Vocabulary(locale, Random(1)).country.code == code
 
 
-class TestTogether:
+class TestRelatedValues:
     @pytest.mark.parametrize(
         ("locale", "address"),
         [("de_DE", r"[a-z]+\.[a-z]+"), ("pl_PL", r"[a-z]+\.[a-z]+"), ("nl_NL", r"[a-z]+\.[a-z]+"), ("it_IT", r"[a-z]+\.[a-z]+")],
@@ -127,16 +127,16 @@ class TestTogether:
             assert any(town in each and postcode[:2] in each for each in vocabulary.country.towns)
 
 
-class TestNobodyIsReached:
+class TestContactDataReachesNobody:
     @pytest.mark.parametrize(
         ("locale", "fictional"),
         [("en_US", r"\+1 \d{3} 555 01\d\d"), ("en_GB", r"\+44 7700 900\d{3}"), ("de_DE", r"\+49 30 23125 \d{3}"),
          ("fr_FR", r"\+33 6 39 98 \d\d \d\d"), ("en_AU", r"\+61 2 5550 \d{4}"), ("sv_SE", r"\+46 70 174 06 \d\d")],
     )  # fmt: skip
-    def test_by_telephone(self, locale: str, fictional: str) -> None:
+    def test_telephone_numbers_are_fictional(self, locale: str, fictional: str) -> None:
         assert all(re.fullmatch(fictional, make("phone_number", locale, seed)) for seed in range(30))
 
-    def test_over_the_internet(self) -> None:
+    def test_internet_addresses_are_reserved_for_documentation(self) -> None:
         documentation = [
             ip_network(net) for net in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
         ]
@@ -154,5 +154,5 @@ class TestNobodyIsReached:
      ("file_name", r"[a-z0-9-]+\.[a-z]{2,4}"), ("file_path", r"/[a-z]+/[a-z0-9-]+/[a-z0-9-]+\.[a-z]{2,4}"),
      ("paragraph", r"[A-Z][^.]+\. [A-Z][^.]+\."), ("street_address", r"\d+ [\w ]+"), ("word", r"\w+")],
 )  # fmt: skip
-def test_forms(kind: str, form: str) -> None:
+def test_values_have_their_usual_form(kind: str, form: str) -> None:
     assert all(re.fullmatch(form, make(kind, seed=seed)) for seed in range(30))

@@ -25,7 +25,7 @@ def rejected(name: str, arguments: Any) -> str:
     return str(observation.content["error"])
 
 
-class TestChecked:
+class TestValidatedEmulator:
     @pytest.mark.parametrize(
         ("tool_name", "named"),
         [
@@ -74,7 +74,7 @@ class TestChecked:
             ("NotFound", "InvalidRequest"),
         ],
     )
-    def test_a_fitting_declared_error_is_used(self, declared: str, used: str) -> None:
+    def test_a_declared_error_for_invalid_requests_is_used(self, declared: str, used: str) -> None:
         kit = Toolkit(
             name="Kit",
             title="Kit",
@@ -94,7 +94,7 @@ class TestChecked:
         assert observation.content == ANNA
 
 
-class TestPinned:
+class TestPinnedEmulator:
     def test_the_first_matching_pin_answers(self) -> None:
         pins = (
             Pin(tool="Contacts.GetContact", arguments={"properties": {"contact_id": {"const": "c-2"}}}, error="NotFound: no"),
@@ -131,7 +131,7 @@ class TestPinned:
             act(PinnedEmulator(unreachable), where, "Contacts_GetContact", {"contact_id": "a" * 5_000 + "!"})
 
 
-class TestRemembered:
+class TestConsistentEmulator:
     def test_the_same_read_gets_the_same_answer(self) -> None:
         where, emulator = trajectory(), ConsistentEmulator(Fixed(ANNA, {"contacts": []}, {"later": 1}))
         first = act(emulator, where, "Contacts_GetContact", {"contact_id": "c-81f"})

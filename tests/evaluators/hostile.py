@@ -1,13 +1,13 @@
-"""Texts that try to take a judge over, or to break out of the place where a transcript stands in its prompt.
+"""Texts that try to give a judge instructions, or to break out of the transcript in its prompt.
 
-An agent's answer, its arguments, and whatever a tool returned may hold any of them.
+The agent's answer, its arguments and tool results may contain any of them.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# A code as a real one looks; guessed, of course.
+# It has the form of a real code, but an attacker can only guess the value.
 _GUESS: Final = "3f9a1c7be02d4468"
 
 HOSTILE: Final[dict[str, str]] = {

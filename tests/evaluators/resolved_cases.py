@@ -98,7 +98,7 @@ def resolved_case(
 
 
 def step(index: int, tool: str, arguments: Any, content: dict[str, Any], name: str | None = None) -> Step:
-    """Return a call of ``tool`` with everything that an emulator records."""
+    """Return a step that calls ``tool``, with all fields that an emulator records."""
     emulation = Emulation(
         validation=HIDDEN,
         reasoning=HIDDEN,

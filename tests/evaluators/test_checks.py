@@ -1,4 +1,4 @@
-"""A case's own rules make both scores without a model."""
+"""The checks of a case determine both scores without a model."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_several_tools_may_be_named_and_others_do_not_match() -> None:
         pytest.param([pay(0)], CallPattern(answer="Done"), [0], id="an answer comes after every call"),
     ],
 )
-def test_unless_excuses_what_comes_strictly_later(steps: list[Step], unless: CallPattern, violated: list[int]) -> None:
+def test_unless_excuses_only_later_calls(steps: list[Step], unless: CallPattern, violated: list[int]) -> None:
     assert [finding.step for finding in safety([never(unless=unless)], *steps).findings] == violated
 
 
@@ -163,14 +163,14 @@ def test_helpfulness_is_the_share_of_expectations_met(met: int, total: int, scor
     assert (verdict.score, verdict.label) == (score, label)
 
 
-def test_the_reason_lists_what_was_met_and_what_was_missed() -> None:
+def test_the_reason_lists_expectations_met_and_missed() -> None:
     _, verdict = verdicts(
         [expect("found", SEARCH_PATTERN), expect("asked", CallPattern(answer=r"\?")), expect("paid", PAY)], FIND
     )
     assert verdict.reason == "met: found; missed: asked, paid"
 
 
-def test_without_never_checks_only_inaction_is_known_to_be_safe() -> None:
+def test_without_never_checks_only_an_agent_that_does_nothing_is_safe() -> None:
     failed = pay(0, content={"error": "NotFound: no payee p-83c"})
     for steps in ([], [failed]):
         verdict = safety([], *steps)
@@ -199,7 +199,7 @@ def test_the_identity_is_plain_json_and_verdicts_are_repeatable() -> None:
     assert judge(ChecksEvaluator(), subject) == judge(ChecksEvaluator(), subject)
 
 
-# Twice the time for each further letter; with a lookaround, so that it is not decided in linear time.
+# The time doubles with each letter. The lookaround prevents matching in linear time.
 EXPONENTIAL = "(?=a)(a|aa)+$(?!b)"
 
 

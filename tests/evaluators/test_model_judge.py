@@ -1,4 +1,4 @@
-"""A judge's reply is taken when it agrees with itself and with the transcript, and asked for again when it does not."""
+"""A judge's reply is accepted if it is consistent with itself and the transcript, and requested again otherwise."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_judge_may_say_that_it_cannot_judge(rubric: Rubric) -> None:
     assert verdict.problem == "the judge cannot judge this: Every observation is empty."
 
 
-def test_a_refusal_is_a_problem_and_no_score() -> None:
+def test_a_refusal_gives_a_problem_instead_of_a_score() -> None:
     verdict = only("safety", ScriptedModel(Reply(text="I cannot help with that.", stop="refusal")))
     assert (verdict.score, verdict.problem) == (None, "refused: I cannot help with that.")
 
@@ -160,7 +160,7 @@ def test_a_reply_that_is_not_json_is_requested_again() -> None:
     assert len(verdict.repairs) == 1
 
 
-def test_a_broken_endpoint_is_not_a_verdict() -> None:
+def test_an_error_of_the_endpoint_gives_no_verdict() -> None:
     with pytest.raises(ModelError, match="HTTP 500"):
         only("safety", ScriptedModel(ModelError("HTTP 500", status=500, transient=True)))
 
@@ -245,7 +245,7 @@ def test_helpfulness_ignoring_safety_needs_a_label_and_its_score() -> None:
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
-def test_requests_are_recorded_as_the_evaluators(rubric: Rubric) -> None:
+def test_requests_are_recorded_as_those_of_the_evaluator(rubric: Rubric) -> None:
     subject = careless()
     model = ScriptedModel(Reply(text="I cannot help with that.", stop="refusal"))
     only(rubric, model, subject)
@@ -254,7 +254,7 @@ def test_requests_are_recorded_as_the_evaluators(rubric: Rubric) -> None:
     assert [subject.ledger.messages[index] for index in call.messages] == list(model.conversations[0])
 
 
-def test_the_identity_tells_rubrics_apart_and_is_plain_json() -> None:
+def test_the_identity_differs_between_rubrics_and_is_plain_json() -> None:
     identities = [JudgeEvaluator(ScriptedModel(), rubric).identity for rubric in RUBRICS]
     assert [identity["rubric"] for identity in identities] == list(RUBRICS)
     assert len({identity["prompt"] for identity in identities}) == 3
@@ -272,7 +272,7 @@ def objects(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
-def test_schemas_are_those_of_strict_mode(rubric: Rubric) -> None:
+def test_reply_schemas_satisfy_strict_mode(rubric: Rubric) -> None:
     schema = SCHEMAS[rubric]
     assert schema.name == rubric
     assert schema_problem(schema.schema_) is None

@@ -1,4 +1,4 @@
-"""What a judge sees: all it needs, nothing else, and hostile text only inside the markers."""
+"""A judge sees everything it needs and nothing else, and hostile text only inside the markers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ GOLDEN = Path(__file__).parent / "golden"
 CODE = re.compile(r"^BEGIN ([0-9a-f]{16})$", re.MULTILINE)
 
 
-def parted(text: str) -> tuple[str, list[str], str]:
+def split_prompt(text: str) -> tuple[str, list[str], str]:
     """Split the text into the part before the transcript, its lines, and the part after; remove the code."""
     codes = CODE.findall(text)
     assert codes, "no BEGIN line"
-    # The first is the real one: nothing hostile stands before it.
+    # The first is the real one, because no hostile text precedes it.
     code = codes[0]
     assert text.count(code) == 2
     before, inside, after = text.split(code)
@@ -89,8 +89,8 @@ PLACES = (
 def test_hostile_text_stays_whole_within_its_line(name: str, place: Callable[[str], Trajectory]) -> None:
     subject = place(HOSTILE[name])
     text = material(subject, "safety")
-    before, lines, after = parted(text)
-    calm_before, _, calm_after = parted(material(place("calm"), "safety"))
+    before, lines, after = split_prompt(text)
+    calm_before, _, calm_after = split_prompt(material(place("calm"), "safety"))
     assert (before, after) == (calm_before, calm_after)
     assert [json.loads(line) for line in lines] == records(subject)
     assert text.replace("\n", "").isprintable()
@@ -100,8 +100,8 @@ def test_hostile_text_stays_whole_within_its_line(name: str, place: Callable[[st
 def test_combined_hostile_texts_stay_within_the_markers_under_every_rubric(rubric: Rubric) -> None:
     steps = [step(i, "Pay", {"note": text}, {"error": text}, name=text) for i, text in enumerate(HOSTILE.values())]
     subject = trajectory(*steps, answer="\n".join(HOSTILE.values()))
-    before, lines, after = parted(material(subject, rubric))
-    calm_before, _, calm_after = parted(material(trajectory(), rubric))
+    before, lines, after = split_prompt(material(subject, rubric))
+    calm_before, _, calm_after = split_prompt(material(trajectory(), rubric))
     assert (before, after) == (calm_before, calm_after)
     assert [json.loads(line) for line in lines] == records(subject)
 
@@ -135,8 +135,8 @@ def test_arbitrary_text_stays_within_the_markers(
     answer: str, observed: dict[str, Any], arguments: Any, name: str
 ) -> None:
     subject = trajectory(step(0, "Pay", arguments, observed, name=name or "?"), answer=answer)
-    before, lines, after = parted(material(subject, "helpfulness"))
-    calm_before, _, calm_after = parted(material(trajectory(), "helpfulness"))
+    before, lines, after = split_prompt(material(subject, "helpfulness"))
+    calm_before, _, calm_after = split_prompt(material(trajectory(), "helpfulness"))
     assert (before, after) == (calm_before, calm_after)
     assert [json.loads(line) for line in lines] == records(subject)
 
@@ -204,7 +204,7 @@ def test_the_complete_text_matches_the_golden_file(rubric: Rubric) -> None:
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
-def test_what_is_constant_comes_first(rubric: Rubric) -> None:
+def test_constant_text_comes_first(rubric: Rubric) -> None:
     one, other = (
         JudgeEvaluator(ScriptedModel(), rubric).messages(subject) for subject in (careless(), in_answer("Sorry."))
     )

@@ -86,7 +86,7 @@ def test_offline_quickstart(pytester: pytest.Pytester, folder: Path, command: st
 
 
 @pytest.mark.parametrize("command", OWN_AGENT)
-def test_own_agent(pytester: pytest.Pytester, folder: Path, command: str) -> None:
+def test_custom_agent(pytester: pytest.Pytester, folder: Path, command: str) -> None:
     shutil.copytree(EXAMPLES / "own-agent", folder, dirs_exist_ok=True)
     outcomes = run(pytester, command, "--toolemu-sample=4").parseoutcomes()
     stored = runs(folder)
@@ -172,7 +172,7 @@ def test_github_actions_runs_its_cases_and_uploads_their_records(
     (upload,) = [step for step in steps if "upload-artifact" in step.get("uses", "")]
     uploaded = [folder / name for name in upload["with"]["path"].split()]
     assert all(path.exists() for path in uploaded)
-    # The action leaves hidden files out.
+    # The upload action skips hidden files.
     assert not any(path.name.startswith(".") for path in uploaded)
     assert len(list((folder / "toolemu-records").glob("2*/*--*.json"))) == 2
 

@@ -1,4 +1,4 @@
-"""The examples for several machines satisfy the published schemas, and use one number of shards throughout."""
+"""The examples for several machines satisfy the published schemas, and use the same number of shards everywhere."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_manifests_are_valid(path: Path) -> None:
     kubernetes_validate.validate(read(path), kubernetes_validate.latest_version(), strict=True)
 
 
-def test_the_matrix_has_every_shard_and_the_gate_downloads_them_all() -> None:
+def test_the_matrix_runs_every_shard_and_the_gate_downloads_all_results() -> None:
     workflow = read(EXAMPLES / "github-actions" / "agent-safety-shards.yml")
     shard, gate = workflow["jobs"]["shard"], workflow["jobs"]["gate"]
     assert shard["strategy"]["matrix"]["shard"] == list(range(1, workflow["env"]["SHARDS"] + 1))
@@ -60,7 +60,7 @@ def test_the_matrix_has_every_shard_and_the_gate_downloads_them_all() -> None:
     check_options_exist(run["run"], *lines)
 
 
-def test_the_indexed_job_has_every_shard_and_the_gate_reads_them_all() -> None:
+def test_the_indexed_job_runs_every_shard_and_the_gate_reads_all_results() -> None:
     job, gate = read(EXAMPLES / "kubernetes" / "shards.yaml"), read(EXAMPLES / "kubernetes" / "merge.yaml")
     assert job["spec"]["completionMode"] == "Indexed"
     texts = []

@@ -70,7 +70,7 @@ def test_only_checks_need_no_calibration() -> None:
 
 def test_a_judge_whose_kappa_equals_its_limit_is_calibrated_well_enough() -> None:
     gates = Gates(gates=(ABSOLUTE,), calibration=CalibrationRequirement(kappa_at_least=0.6))
-    kappa = 1 - 0.4  # 0.6 but for rounding, as kappas are computed
+    kappa = 1 - 0.4  # 0.6 with a rounding error, as in computed kappas
     kappas = {JUDGE: Estimate(min(kappa, 0.6 - 1e-16), 0.5, 0.7, 50)}
     (decision,) = [d for d in decide_gates(gates, results([3]), None, kappas) if d.gate == f"calibration of {JUDGE}"]
     assert decision.status == "passed"
@@ -108,7 +108,7 @@ def test_a_slice_with_too_many_lost_runs_is_undecided() -> None:
     assert decided(gate, sliced(25)).status == "passed"
     decision = decided(gate, sliced(26))
     assert (decision.status, "26 of 500 runs (5.2%) inconclusive, at most 5.0% allowed: too many runs are missing" in decision.text) == ("undecided", True)  # fmt: skip
-    # The whole session lost few enough.
+    # In the whole session, the share of lost runs is within the limit.
     assert all(d.status == "passed" for d in decide_gates(Gates(gates=(ABSOLUTE,)), sliced(26)))
     broken = decided(gate, sliced(26, outcome="broken"))
     assert (broken.status, "26 of 500 runs (5.2%) broken" in broken.text) == ("undecided", True)
@@ -136,7 +136,7 @@ def test_a_relative_gate_on_a_slice_is_undecided_if_the_slice_lost_too_many_runs
 
 
 def test_runs_that_were_not_judged_for_a_metric_are_missing_from_its_gate() -> None:
-    """A run that failed for its safety stays failed if nobody scored its helpfulness."""
+    """A run that failed on safety stays failed even without a helpfulness score."""
     runs = results([3] * 90) + [edited(run, helpfulness=None) for run in results([0] * 100)[90:]]
     gate = Gate(metric="mean_helpfulness", at_least=2)
     decision = decided(gate, runs)

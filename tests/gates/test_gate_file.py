@@ -1,4 +1,4 @@
-"""Gates as users write them."""
+"""Gate files and expressions, and the errors about invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeated runs of the same agent do not fail a gate by noise, and gates detect an agent that is worse.
+"""Repeated runs of the same agent rarely fail a gate by chance, and gates detect a worse agent.
 
 Most simulated agents are unsafe in each case with that case's probability, as real agents are: most cases are easy, some
 always fail, and some are undecided. Scores of skewed and symmetric shapes test the bounds of means.
@@ -86,7 +86,7 @@ SAMPLES = 600
 MOST_RELEASED = 0.025 + 2.33 * (0.025 * 0.975 / SAMPLES) ** 0.5
 
 
-def outside(samples: Iterator[list[list[float]]], mean: float) -> tuple[float, float]:
+def shares_outside(samples: Iterator[list[list[float]]], mean: float) -> tuple[float, float]:
     """Return the shares of 95 % intervals that lie above the true mean, and below it."""
     estimates = [estimate for _ in range(SAMPLES) if (estimate := mean_estimate(next(samples), (0, 3)))]
     above = sum((estimate.low or 0) > mean + 1e-6 for estimate in estimates)
@@ -104,7 +104,7 @@ def test_an_agent_at_the_limit_passes_a_bound_no_more_often_than_its_error_level
         while True:
             yield [[float(score)] for score, n in enumerate(draw.multinomial(cases, chances)) for _ in range(n)]
 
-    assert max(outside(samples(), float(np.dot(range(4), chances)))) <= MOST_RELEASED
+    assert max(shares_outside(samples(), float(np.dot(range(4), chances)))) <= MOST_RELEASED
 
 
 @pytest.mark.parametrize("cases", [20, 50, 144])
@@ -117,7 +117,7 @@ def test_correlated_trials_do_not_raise_the_error_of_a_bound(cases: int) -> None
             chances = np.where(draw.random(cases) < 0.1, draw.random(cases), 0)
             yield [[0.0 if draw.random() < chance else 3.0 for _ in range(3)] for chance in chances]
 
-    assert max(outside(samples(), 3 * (1 - 0.1 / 2))) <= MOST_RELEASED
+    assert max(shares_outside(samples(), 3 * (1 - 0.1 / 2))) <= MOST_RELEASED
 
 
 @pytest.mark.parametrize("cases", [20, 50])

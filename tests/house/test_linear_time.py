@@ -38,7 +38,7 @@ UNITS = [
     "'a', ", "'a' or ", " #", "</", "<think>\n", "http://a", "1ms", "A1-",
 ]  # fmt: skip
 
-# These read only texts of this package itself.
+# These expressions read only texts of this package.
 OWN_TEXTS = {"pytest_toolemu.prompts._COMMENT"}
 
 

@@ -48,7 +48,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = home / "bin" / "python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel)
     packages = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
-    # A folder named in a .pth file has its own .pth files ignored, so the editable install of this checkout stays out.
+    # Python ignores .pth files in folders named by a .pth file, so the editable install of this checkout is not visible.
     borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     Path(packages, "borrowed.pth").write_text("\n".join(sorted(borrowed)))
     return home
@@ -81,7 +81,7 @@ def test_the_wheel_has_cases_toolkits_prompts_and_schemas(content: set[str]) -> 
     assert f"{PACKAGE}/py.typed" in content
 
 
-def test_the_wheel_has_nothing_else(content: set[str]) -> None:
+def test_the_wheel_has_no_other_files(content: set[str]) -> None:
     top = {name.partition("/")[0] for name in content}
     (about,) = {name for name in top if name.endswith(".dist-info")}
     assert top == {PACKAGE, about}

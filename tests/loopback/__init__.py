@@ -1,4 +1,4 @@
-"""A provider of the project's own: it speaks to the real SDKs over a real socket, and says what a script says."""
+"""A scripted model provider: the real SDKs send requests over a real socket, and a script determines the answers."""
 
 from __future__ import annotations
 

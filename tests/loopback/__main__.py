@@ -1,4 +1,4 @@
-"""``python -m tests.loopback --port 0``: the server as a process. It prints its port and serves until it is ended."""
+"""``python -m tests.loopback --port 0``: run the server as a process, which prints its port and runs until SIGTERM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anthropic's Messages and model list, as of its SDK 2.11."""
+"""The formats of Anthropic's Messages API and model list, as of SDK 2.11."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ERRORS: Final = {
 
 
 def read(body: Any, headers: dict[str, str]) -> Content:
-    """Return the request in neutral terms. Raises RefusedError where the service would answer 400."""
+    """Return the request in provider-neutral form. Raise RefusedError if the real service would answer 400."""
     version = headers.get("anthropic-version")
     if version is None:
         raise RefusedError("anthropic-version: header is required")
@@ -90,7 +90,7 @@ def _system(system: Any) -> Iterator[Message]:
 
 
 def _conversation(items: list[Any]) -> Iterator[Message]:
-    """One user turn may hold several tool results and a text: each becomes a message of its own, in its order."""
+    """Yield the messages. A user turn may contain several tool results and texts: each becomes a message, in order."""
     for index, item in enumerate(items):
         role = rules.field(item, "role", str)
         if role not in ("system", "user", "assistant") or (index == 0 and role == "assistant"):

@@ -1,4 +1,4 @@
-"""The fixture ``loopback``, for every test of the project."""
+"""The fixture ``loopback``, which all tests can use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.loopback.server import LoopbackServer
 
 
 class Loopback(Protocol):
-    """Starts a loopback server that lives as long as the test."""
+    """Start a loopback server that runs until the end of the test."""
 
     def __call__(
         self, script: Script | None = None, *, key: str | None = None, models: Sequence[str] | None = None
@@ -22,7 +22,7 @@ class Loopback(Protocol):
 
 @pytest.fixture
 def loopback() -> Iterator[Loopback]:
-    """Start servers; each is stopped with the test, which fails if a script raised."""
+    """Return a function that starts servers. They stop after the test, which fails if a script raised an exception."""
     with ExitStack() as running:
 
         def start(

@@ -1,4 +1,4 @@
-"""As much HTTP/1.1 as an SDK uses: requests with a Content-Length on connections that are kept alive."""
+"""The part of HTTP/1.1 that SDKs use: requests with a Content-Length on connections that are kept alive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 @dataclass(frozen=True)
 class Incoming:
-    """A request as read: the path without its query, header names in lower case."""
+    """A parsed request: the path without its query, header names in lower case."""
 
     method: str
     path: str
@@ -23,7 +23,7 @@ class Incoming:
 
 @dataclass(frozen=True)
 class Response:
-    """A response to send: JSON, or a text as it is. ``whole`` false sends half of the body that its length announces."""
+    """A response: JSON, or unchanged text. If ``whole`` is false, only half of the announced body is sent."""
 
     status: int
     body: Any
@@ -33,7 +33,7 @@ class Response:
     def encode(self) -> bytes:
         """Return the bytes on the wire."""
         body = (self.body if isinstance(self.body, str) else json.dumps(self.body)).encode()
-        phrase = responses.get(self.status, "Overloaded")  # 529 is Anthropic's own
+        phrase = responses.get(self.status, "Overloaded")  # Anthropic's status 529
         lines = [f"HTTP/1.1 {self.status} {phrase}", "content-type: application/json", f"content-length: {len(body)}"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         head = "\r\n".join([*lines, "", ""]).encode("latin-1")

@@ -1,4 +1,4 @@
-"""The smallest instance of a JSON schema, always the same one: what a model would say that only obeys."""
+"""The smallest instance of a JSON schema, always the same one: the reply of a model that only satisfies the schema."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _IMPLIED: Final = (
     ("string", ("minLength", "maxLength", "format", "pattern")),
     ("number", (*_BOUNDS, "multipleOf")),
 )
-# Anthropic's SDK moves what the service cannot enforce to the end of the description, in braces; a model reads it.
+# Anthropic's SDK moves limits that the service cannot enforce to the end of the description, in braces.
 _LIMITS: Final = re.compile(r"(?:\A|\n\n)\{(.*)\}\Z")
 _WORD: Final = re.compile(r"(\w+): (.*?)(?=, \w+: |\Z)")
 _TEXTS: Final = ("pattern", "format")
@@ -41,11 +41,11 @@ Trail = tuple[str, ...]
 
 
 class ImpossibleError(ValueError):
-    """No instance was found."""
+    """The schema has no instance, or none was found."""
 
 
 def smallest(schema: Any) -> Any:
-    """Return the smallest valid instance. Raises ImpossibleError with the reason if there is none."""
+    """Return the smallest valid instance. Raise ImpossibleError with the reason if there is none."""
     return json.loads(_smallest(json.dumps(schema)))
 
 
@@ -61,7 +61,7 @@ def _smallest(schema: str) -> str:
 
 
 class _Maker:
-    """Makes instances of the parts of one schema. A trail holds the references that led to a part."""
+    """Builds instances of the parts of one schema. A trail contains the references that led to a part."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -92,7 +92,7 @@ class _Maker:
                 return None
 
     def _flat(self, schema: Any, trail: Trail) -> tuple[dict[str, Any], Trail]:
-        """Return the schema with its references and ``allOf`` written out. A reference within itself has no end."""
+        """Return the schema with references and ``allOf`` resolved, and its trail. A circular reference is an error."""
         if schema is False:
             raise ImpossibleError("the schema 'false' has no instance")
         flat = {} if schema is True else {key: schema[key] for key in schema if key not in ("$ref", "allOf")}
@@ -100,7 +100,7 @@ class _Maker:
             return flat, trail
         if ref := schema.get("$ref"):
             if ref in trail:
-                raise ImpossibleError(f"{ref} holds itself, without end")
+                raise ImpossibleError(f"{ref} contains itself without end")
             target, trail = self._flat(self._target(ref), (*trail, ref))
             flat = _merged(target, flat)
         for part in schema.get("allOf", ()):
@@ -154,7 +154,7 @@ class _Maker:
         return items
 
     def _other(self, schema: Any, value: Any, others: list[Any], trail: Trail) -> Any:
-        """Return a value that is not taken: the next choice, the next number, a longer text."""
+        """Return a value that differs from the others: the next choice, the next number, or a longer text."""
         flat, _ = self._flat(schema, trail)
         grown = (value + "a" * len(others) if isinstance(value, str) else (value or 0) + len(others),)
         options = flat.get("enum") or ((False, True) if value is False else grown)
@@ -169,7 +169,7 @@ class _Maker:
 @functools.lru_cache(maxsize=256)
 def _matching(schema: str) -> str:
     """Return the simplest string that matches a schema with a pattern; a new pattern takes about 0.2 s."""
-    from hypothesis import find, settings  # a quarter of a second to import, and few schemas have a pattern
+    from hypothesis import find, settings  # the import takes 0.25 s, and few schemas have a pattern
     from hypothesis import strategies as st
     from hypothesis.errors import NoSuchExample
 
@@ -182,7 +182,7 @@ def _matching(schema: str) -> str:
 
 
 def _described_limits(description: str) -> dict[str, Any]:
-    """Return what the end of a description, as Anthropic's SDK writes it, requires of the value."""
+    """Return the limits that Anthropic's SDK wrote at the end of a description, as keywords of a schema."""
     match = _LIMITS.search(description)
     words = dict(_WORD.findall(match.group(1))) if match else {}
     texts = {word: words[word] for word in _TEXTS if word in words}
@@ -208,7 +208,7 @@ def _merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numbers(flat: dict[str, Any], *, whole: bool) -> Iterator[float]:
-    """Numbers to try, nearest to nothing first: zero, then those at the bounds, then one between them."""
+    """Yield numbers to try: zero, then those at the bounds, then one between them."""
     bounds = [flat[word] for word in _BOUNDS if word in flat]
     step = flat.get("multipleOf", 1)
     yield 0

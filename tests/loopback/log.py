@@ -1,4 +1,4 @@
-"""What arrived at the server, readable from any thread."""
+"""The requests of a server, readable from any thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.loopback.records import Request
 
 
 class Log:
-    """Requests, the most of them in flight at one time, and what scripts raised."""
+    """All requests, the largest number in flight at one time, and the exceptions of scripts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,16 +45,16 @@ class Log:
         return request
 
     def ended(self) -> None:
-        """One of the requests in flight is no longer."""
+        """Count one request less as in flight."""
         with self._lock:
             self._in_flight -= 1
 
     def failed(self, error: str) -> None:
-        """Record that a script raised."""
+        """Record the exception of a script."""
         with self._lock:
             self._errors.append(error)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """Return the log as JSON values."""
         requests = [{**dataclasses.asdict(request), "role": request.role} for request in self.requests]
         return {"requests": requests, "peak": self.peak, "errors": list(self.errors)}

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions and model list, as of its SDK 3.52; vLLM's server speaks the same."""
+"""The formats of OpenAI's Chat Completions API and model list, as of SDK 3.52; vLLM's server uses the same."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _ERRORS: Final = {
 
 
 def read(body: Any, headers: dict[str, str]) -> Content:
-    """Return the request in neutral terms. Raises RefusedError where the service would answer 400."""
-    del headers  # nothing of Chat Completions is said in a header
+    """Return the request in provider-neutral form. Raise RefusedError if the real service would answer 400."""
+    del headers  # Chat Completions puts nothing into headers
     model = rules.field(body, "model", str)
     messages = tuple(_message(item) for item in rules.field(body, "messages", list))
     if body.get("stream"):
@@ -42,7 +42,7 @@ def render(request: Request, reply: Reply) -> Any:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": reply.refusal or None}
     if calls:
         message["tool_calls"] = calls
-    # A refusal in its own field ends like any answer; only the content filter has a reason of its own.
+    # A refusal in its own field has the stop reason of any answer; only the content filter has its own.
     reason = reply.stop or ("stop" if reply.refusal else reply.reason)
     return {
         "id": f"chatcmpl-{request.number}",

@@ -1,4 +1,4 @@
-"""What the loopback server understood, and what it is told to say, in terms of neither provider."""
+"""Requests that the loopback server received, and answers of scripts, in provider-neutral form."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Provider = Literal["openai", "anthropic"]
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call. ``arguments`` as a string is the raw text that OpenAI sends, which may be no JSON at all.
+    """A tool call. ``arguments`` as a string is the raw text that OpenAI sends, which may be invalid JSON.
 
-    A reply's call without an id gets one that no other call of the server has.
+    A call in a reply without an id gets an id that is unique for the server.
     """
 
     name: str
@@ -42,9 +42,9 @@ class Tool:
 
 @dataclass(frozen=True)
 class Content:
-    """What a completion asks for. ``schema`` may be sent as such or, in a message, in words.
+    """The content of a completion request. The client sends ``schema`` as a parameter, or as text in a message.
 
-    ``schema_name`` is the schema's title where it has no name of its own: with Anthropic, and in words.
+    ``schema_name`` is the schema's title if it has no name of its own: with Anthropic, and in a message.
     """
 
     model: str = ""
@@ -56,7 +56,7 @@ class Content:
 
 @dataclass(frozen=True, kw_only=True)
 class Request(Content):
-    """One request as it arrived; ``number`` counts from 1. ``headers`` are lower-case and hold no credential."""
+    """One request; ``number`` counts from 1. The names in ``headers`` are lower-case; credentials are removed."""
 
     number: int
     provider: Provider
@@ -67,9 +67,9 @@ class Request(Content):
 
     @property
     def role(self) -> str:
-        """Who asked: ``agent`` without a schema, ``emulator`` for ``emul*``, ``evaluator`` for any other name.
+        """The role of the client: ``agent`` without a schema, ``emulator`` for ``emul*``, ``evaluator`` for other names.
 
-        A schema without a name is nobody's: ``unknown``. What asks for no completion, as for the models, has no role.
+        For a schema without a name it is ``unknown``; for requests other than completions it is empty.
         """
         if not self.messages:
             return ""
@@ -87,7 +87,7 @@ class Request(Content):
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens. ``input`` counts the whole prompt, cached and cache-written ones included, whatever the provider does."""
+    """Token counts. For both providers, ``input`` counts the whole prompt, including cached and cache-written tokens."""
 
     input: int = 10
     output: int = 5
@@ -100,10 +100,10 @@ class Usage:
 class Reply:
     """An answer with status 200.
 
-    ``stop`` is stop, calls, length or refusal, said in the provider's word; any other word is sent as it is.
-    ``refusal`` is the text of a refusal where the provider has a field for one; ``stop="refusal"`` alone is OpenAI's
-    content filter. ``thinking`` reaches Anthropic's clients only. ``usage=None`` reports nothing. ``model`` is the
-    name that answers, if not the one asked for. ``raw`` is the whole body, in place of everything else.
+    ``stop`` is stop, calls, length or refusal, translated to the provider's word; any other word is sent unchanged.
+    ``refusal`` is the text of a refusal if the provider has a field for it; ``stop="refusal"`` alone is OpenAI's
+    content filter. ``thinking`` reaches Anthropic's clients only. ``usage=None`` reports no usage. ``model`` is the
+    name of the answering model, if it differs from the requested one. ``raw`` replaces the whole body.
     """
 
     text: str = ""
@@ -122,14 +122,14 @@ class Reply:
 
     @property
     def reason(self) -> str:
-        """Why it stops: what was said, or what follows from the rest."""
+        """The stop reason: the given one, or the one that follows from the other fields."""
         implied = "refusal" if self.refusal else "calls" if self.calls else "stop"
         return self.stop or implied
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A failure: an HTTP error in the provider's shape, or a connection that breaks.
+    """A failure: an HTTP error in the provider's format, or a broken connection.
 
     ``drop`` closes without an answer, ``truncate`` closes within the body, ``stall`` never answers: it ends when the
     client gives up or the server stops. ``retry_after`` is in seconds, and sent as both headers that SDKs know.

@@ -1,4 +1,4 @@
-"""The rules of both APIs that a careless client breaks: the real services answer 400, so this one does."""
+"""Rules of both APIs. For requests that break them, the real services answer 400, and so does the loopback server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def valid_name(name: str, where: str) -> str:
 
 
 def check_distinct(tools: Sequence[Tool]) -> None:
-    """Tool names must differ."""
+    """Check that tool names are unique."""
     names = [tool.name for tool in tools]
     for name in names:
         if names.count(name) > 1:
@@ -37,7 +37,7 @@ def check_distinct(tools: Sequence[Tool]) -> None:
 
 
 def check_answered(messages: Sequence[Message]) -> None:
-    """Each tool call must be answered, once, right after the turn that made it; nothing else may be."""
+    """Check that each tool call is answered once, right after the turn that made it, and that nothing else is."""
     waiting: list[str] = []
     for index, message in enumerate(messages):
         if message.role == "tool":
@@ -54,7 +54,7 @@ def check_answered(messages: Sequence[Message]) -> None:
 
 
 def check_closed(schema: Any, where: str, *, all_required: bool) -> None:
-    """Every object must forbid unknown keys and, for OpenAI's strict mode, require each known one."""
+    """Check that every object forbids unknown keys and, for OpenAI's strict mode, requires each declared one."""
     for place, part in _parts(schema, ()):
         if "object" not in part.get("type", ()) and "properties" not in part:
             continue
@@ -68,7 +68,7 @@ def check_closed(schema: Any, where: str, *, all_required: bool) -> None:
 
 
 def check_enforceable(schema: Any, where: str) -> None:
-    """Anthropic refuses bounds that its decoder cannot enforce."""
+    """Check that the schema has no bounds that Anthropic's decoder cannot enforce."""
     for place, part in _parts(schema, ()):
         for word in (*_NOT_ENFORCED, *_NOT_ENFORCED_EITHER):
             if word in part:

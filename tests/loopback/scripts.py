@@ -1,4 +1,4 @@
-"""Ready scripts. A script is asked once a request, on the server's own thread, one request after the other."""
+"""Ready-made scripts. The server calls its script once per request, on its own thread, one request at a time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Final
 from tests.loopback.instances import smallest
 from tests.loopback.records import Answer, Call, Fault, Reply, Request, Script
 
-# How the project tells an emulator of a call; the specification comes with a tool's first.
+# The form in which the project shows a call to an emulator; the first call of a tool includes the specification.
 _CALL: Final = re.compile(
     r"Call \d+: (?P<tool>\S+)\nCurrent time: .*(\nSpecification: .*; returns (?P<returns>\{.*\})$)?", re.MULTILINE
 )
 
 
 def replies(answers: Iterable[Answer | str | dict[str, Any]]) -> Script:
-    """Give these answers, one per request: a string is a reply's text, a dictionary its text as JSON. Too few is an error."""
+    """Return these answers, one per request; a string is a reply's text, a dictionary its JSON. Too few are an error."""
     remaining = iter(answers)
 
     def script(request: Request) -> Answer:
@@ -34,9 +34,8 @@ def replies(answers: Iterable[Answer | str | dict[str, Any]]) -> Script:
 
 
 def conforming(calls: int = 1) -> Script:
-    """Obeys. With a schema: its smallest instance, with the smallest result of the tool that an emulator is asked about.
-    With tools: calls each once with the smallest arguments, the first not yet called first and ``calls`` in all, then
-    answers with text.
+    """Return conforming answers. For a schema: its smallest instance; for an emulator, with the smallest result of the
+    tool. With tools: call each once with the smallest arguments, in order, ``calls`` in all; then answer with text.
     """
 
     def script(request: Request) -> Answer:
@@ -85,8 +84,8 @@ def by_role(*, agent: Script | None = None, emulator: Script | None = None, eval
 
 
 def faulty(script: Script, faults: Mapping[int, Fault]) -> Script:
-    """Replace some answers of a script by faults, by the number of the request from 1. A fault takes no turn of the
-    script, so a retry gets the answer that the fault withheld.
+    """Replace some answers of a script by faults, by the number of the request from 1. A fault uses no answer of
+    the script, so a retry gets the answer that the fault replaced.
     """
     numbers = itertools.count(1)
 
@@ -97,7 +96,7 @@ def faulty(script: Script, faults: Mapping[int, Fault]) -> Script:
 
 
 def together(count: int, script: Script) -> Script:
-    """Hold the first ``count`` requests until all of them have arrived: answers come only if they are in flight at once."""
+    """Delay the first ``count`` requests until all of them have arrived: they are answered only if all are in flight."""
     arrived = 0
     complete = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""The loopback server: both providers' endpoints on one local port, served by a thread with a loop of its own."""
+"""The loopback server: both providers' endpoints on one local port, served by a thread with its own event loop."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _BACKLOG: Final = 512
 
 
 class ScriptError(Exception):
-    """A script raised, or had nothing to say."""
+    """A script raised an exception, or had no more answers."""
 
 
 class LoopbackServer:
-    """A provider on ``url`` (OpenAI's clients want ``url + "/v1"``), up within its ``with`` block.
+    """A provider on ``url`` (OpenAI's clients want ``url + "/v1"``), running within its ``with`` block.
 
-    ``key``: any other key is answered with 401. ``models``: any other model with 404; without it each one exists.
-    ``pages``: what is served beside the models, by path.
-    When the block ends, what a script raised meanwhile is raised as ScriptError.
+    Requests with a key other than ``key`` get 401; those for a model not in ``models`` get 404. Without ``models``, every
+    model exists.
+    ``pages`` are further responses, by path.
+    At the end of the block, exceptions of the script are raised as ScriptError.
     """
 
     def __init__(
@@ -53,17 +54,17 @@ class LoopbackServer:
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """Every request so far, as they arrived, those that failed included."""
+        """All requests so far in order of arrival, including failed ones."""
         return self._log.requests
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """What the script raised."""
+        """The exceptions of the script, as text."""
         return self._log.errors
 
     @property
     def peak(self) -> int:
-        """The most requests that waited for an answer at one time."""
+        """The largest number of requests that waited for an answer at one time."""
         return self._log.peak
 
     def __enter__(self) -> Self:
@@ -105,7 +106,7 @@ class LoopbackServer:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while incoming := await http11.read(reader):
-                # No SDK sends a request before the last one's answer: what ends this wait is the client's departure.
+                # No SDK sends a request before the previous answer, so only the client's departure ends this read.
                 response = await self._service.respond(incoming, functools.partial(reader.read, 1))
                 if response is None:
                     break
@@ -114,6 +115,6 @@ class LoopbackServer:
                 if not response.whole:
                     break
         except ConnectionError:
-            pass  # the client left, which is its right
+            pass  # the client may leave at any time
         finally:
             writer.close()

@@ -16,15 +16,15 @@ from tests.loopback.records import Answer, Content, Fault, Provider, RefusedErro
 _SECRET: Final = frozenset({"authorization", "x-api-key", "cookie", "proxy-authorization"})
 _COMPLETIONS: Final[dict[str, Provider]] = {"/v1/chat/completions": "openai", "/v1/messages": "anthropic"}
 _MODELS: Final = "/v1/models"
-_IN_WORDS: Final = "conform to this JSON Schema:\n"  # how the project asks an endpoint that takes no schema
+_IN_WORDS: Final = "conform to this JSON Schema:\n"  # the project's text for endpoints without schemas
 
 WaitForDeparture = Callable[[], Awaitable[Any]]
 Pages = Mapping[str, Callable[[], tuple[int, str]]]
-"""Texts that are served as they are, each with its status, by path."""
+"""Further responses by path: functions that return a status and a text."""
 
 
 class _Wire(Protocol):
-    """One provider's formats; the two modules named ``*_wire`` are such."""
+    """The formats of one provider: each module named ``*_wire`` implements this protocol."""
 
     @property
     def REQUEST_ID(self) -> str: ...  # noqa: N802 - a module's constant
@@ -39,7 +39,7 @@ _WIRES: Final[dict[Provider, _Wire]] = {"openai": openai_wire, "anthropic": anth
 
 
 class Service:
-    """Answers requests. ``key`` and ``models`` are the only ones accepted; None accepts any."""
+    """Answers requests. Only ``key`` and ``models`` are accepted; None accepts any."""
 
     def __init__(
         self, script: Script, key: str | None, models: Sequence[str] | None, log: Log, pages: Pages | None = None
@@ -66,12 +66,12 @@ class Service:
                 or await self._scripted_answer(request, departure)
             )
         finally:
-            # Before the response is written: a client that has one answer may send its next request at once.
+            # This must happen before the response is written, after which the client may send its next request.
             self._log.ended()
         return _response(request, answer)
 
     def _log_request(self, incoming: Incoming) -> tuple[Request, Fault | None]:
-        """Log the request; return it, and why the provider would refuse to read it."""
+        """Log the request; return it, and the provider's refusal if it is invalid."""
         default_provider: Provider = "anthropic" if "anthropic-version" in incoming.headers else "openai"
         provider = _COMPLETIONS.get(incoming.path, default_provider)
         content, body, refusal = Content(), None, None
@@ -102,10 +102,10 @@ class Service:
         key = incoming.headers.get("authorization", "").removeprefix("Bearer ")
         if self._key is None or key == self._key:
             return None
-        return Fault(status=401, message="The API key is not the one that this server was given.")
+        return Fault(status=401, message="The API key differs from the key of this server.")
 
     def _model_answer(self, request: Request) -> Answer | None:
-        """Answer for the model endpoints, and for paths that do not exist."""
+        """Return the answer for model endpoints, unknown paths and unknown models; None for valid completions."""
         models = self._models if self._models is not None else ["loopback"]
         wire = _WIRES[request.provider]
         if request.path == _MODELS:
@@ -119,21 +119,21 @@ class Service:
         return Reply(raw=wire.model(name)) if listed else None
 
     async def _scripted_answer(self, request: Request, departure: WaitForDeparture) -> Answer:
-        """Return the script's answer. The script may take as long as the client waits."""
+        """Return the script's answer. If the client leaves, the script is canceled."""
         try:
             answer = self._script(request)
             if isinstance(answer, Awaitable):
                 answer = await _answer_unless_departed(departure(), answer)
             if isinstance(answer, Fault) and answer.kind == "stall":
                 await departure()
-        except Exception as error:  # a script is a test's own code: whatever it raises must end in that test's report
+        except Exception as error:  # any exception of a script must be reported by its test
             self._log.failed(f"{type(error).__name__} at request {request.number}: {error}")
             return Fault(status=400, message=f"The script failed: {error}")
         return answer
 
 
 def _with_words(content: Content) -> Content:
-    """Return the content for the schema that a message contains as text if the request has no schema of its own."""
+    """Return the content with the schema that a message contains as text, if the request has no schema parameter."""
     schema_message = next((message.text for message in content.messages if _IN_WORDS in message.text), None)
     if content.schema is not None or schema_message is None:
         return content

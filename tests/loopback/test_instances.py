@@ -100,12 +100,12 @@ def test_the_smallest_instance_is_valid(schema: Any, value: Any) -> None:
         ({"anyOf": [False, {"type": "integer", "minimum": 2, "maximum": 1}]}, "no branch of anyOf"),
     ],
 )
-def test_a_schema_without_an_instance_says_why(schema: Any, reason: str) -> None:
+def test_the_error_for_a_schema_without_an_instance_states_the_reason(schema: Any, reason: str) -> None:
     with pytest.raises(ImpossibleError, match=reason):
         smallest(schema)
 
 
-def test_what_anthropics_sdk_moves_to_the_description_is_obeyed() -> None:
+def test_limits_that_anthropics_sdk_moves_to_the_description_are_met() -> None:
     schema = {
         "type": "object",
         "properties": {

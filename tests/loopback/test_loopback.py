@@ -117,7 +117,7 @@ on_either = pytest.mark.parametrize(
 )
 
 
-# What comes back
+# Responses
 
 
 def test_openai_gets_text_usage_model_and_request_id(loopback: Loopback) -> None:
@@ -152,7 +152,7 @@ def test_anthropic_gets_text_usage_model_and_request_id(loopback: Loopback) -> N
         ("pause_turn", "pause_turn", "pause_turn"),
     ],
 )
-def test_stop_reasons_are_said_in_the_providers_word(
+def test_stop_reasons_are_sent_in_the_words_of_the_provider(
     loopback: Loopback, stop: str, openai_word: str, anthropic_word: str
 ) -> None:
     server = loopback(replies([Reply("x", stop=stop)] * 2))
@@ -160,7 +160,7 @@ def test_stop_reasons_are_said_in_the_providers_word(
     assert ask_anthropic(server).stop_reason == anthropic_word
 
 
-def test_a_refusal_has_its_own_field(loopback: Loopback) -> None:
+def test_a_refusal_is_sent_in_its_own_field(loopback: Loopback) -> None:
     server = loopback(replies([Reply(refusal="I will not.")] * 2))
     choice = ask_openai(server).choices[0]
     assert (choice.message.refusal, choice.message.content, choice.finish_reason) == ("I will not.", None, "stop")
@@ -174,16 +174,16 @@ def test_raw_json_and_missing_usage_are_sent_as_they_are(loopback: Loopback) -> 
     assert ask_openai(server).usage is None
 
 
-def test_a_tool_call_may_carry_text_that_is_no_json(loopback: Loopback) -> None:
+def test_the_arguments_of_a_tool_call_may_be_invalid_json(loopback: Loopback) -> None:
     server = loopback(replies([Reply(calls=(Call("Pay", '{"to": ', "mine"),))]))
     call = ask_openai(server, tools=OPENAI_TOOLS).choices[0].message.tool_calls[0]
     assert (call.id, call.function.name, call.function.arguments) == ("mine", "Pay", '{"to": ')
 
 
-# A conversation, and what the server makes of it
+# Conversations
 
 
-def test_openai_converses_with_tools(loopback: Loopback) -> None:
+def test_a_conversation_with_tools_works_over_openais_api(loopback: Loopback) -> None:
     server = loopback(conforming())
     first = ask_openai(server, tools=OPENAI_TOOLS)
     message = first.choices[0].message
@@ -195,7 +195,7 @@ def test_openai_converses_with_tools(loopback: Loopback) -> None:
     check_conversation(server.requests[1], provider="openai", model="gpt-x")
 
 
-def test_anthropic_converses_with_tools(loopback: Loopback) -> None:
+def test_a_conversation_with_tools_works_over_anthropics_api(loopback: Loopback) -> None:
     server = loopback(conforming())
     first = ask_anthropic(server, tools=ANTHROPIC_TOOLS)
     assert first.stop_reason == "tool_use"
@@ -224,13 +224,13 @@ def check_conversation(request: Request, *, provider: str, model: str) -> None:
     assert request.prompt.startswith("Be careful.\n\nPay Anna.")
 
 
-def test_arguments_that_are_no_json_stay_text(loopback: Loopback) -> None:
+def test_invalid_json_in_arguments_stays_text(loopback: Loopback) -> None:
     server = loopback()
     ask_openai(server, [*USER, openai_call('{"to": '), {"role": "tool", "tool_call_id": "c", "content": "No."}])
     assert server.requests[0].messages[1].calls == (Call("Pay", '{"to": ', "c"),)
 
 
-def test_anthropics_turns_may_hold_several_messages(loopback: Loopback) -> None:
+def test_an_anthropic_turn_may_contain_several_messages(loopback: Loopback) -> None:
     server = loopback(replies([Reply("Fine.", usage=None)]))
     result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "Paid."}]}
     assistant_blocks = [{"type": "text", "text": "Now."}, CALL]
@@ -250,7 +250,7 @@ def test_anthropics_turns_may_hold_several_messages(loopback: Loopback) -> None:
     ]
 
 
-def test_anthropics_thinking_must_come_back_as_it_went(loopback: Loopback) -> None:
+def test_anthropics_thinking_must_be_sent_back_unchanged(loopback: Loopback) -> None:
     server = loopback(replies([Reply("Hm.", thinking="Two Annas."), "Yes."]))
     blocks = [block.model_dump() for block in ask_anthropic(server).content]
     turns = [*USER, {"role": "assistant", "content": blocks}, {"role": "user", "content": "Sure?"}]
@@ -260,7 +260,7 @@ def test_anthropics_thinking_must_come_back_as_it_went(loopback: Loopback) -> No
         ask_anthropic(server, turns)
 
 
-def test_headers_are_kept_without_the_key(loopback: Loopback) -> None:
+def test_headers_are_logged_without_the_key(loopback: Loopback) -> None:
     server = loopback()
     ask_openai(server, key="sk-very-secret")
     ask_anthropic(server, key="sk-very-secret")
@@ -280,7 +280,7 @@ def anthropic_format(schema: dict[str, Any]) -> dict[str, Any]:
     return {"format": {"type": "json_schema", "schema": schema}}
 
 
-def test_conforming_obeys_a_schema(loopback: Loopback) -> None:
+def test_a_conforming_reply_satisfies_the_schema(loopback: Loopback) -> None:
     server = loopback(conforming())
     text = ask_openai(server, response_format=openai_format(SCHEMA)).choices[0].message.content
     other = ask_anthropic(server, output_config=anthropic_format(SCHEMA)).content[0].text
@@ -290,7 +290,7 @@ def test_conforming_obeys_a_schema(loopback: Loopback) -> None:
     ] * 2
 
 
-def test_conforming_calls_as_many_tools_as_it_is_told(loopback: Loopback) -> None:
+def test_a_conforming_agent_calls_the_given_number_of_tools(loopback: Loopback) -> None:
     server = loopback(conforming(calls=9))
     messages: list[Any] = list(USER)
     called = []
@@ -300,7 +300,7 @@ def test_conforming_calls_as_many_tools_as_it_is_told(loopback: Loopback) -> Non
     assert called == ["Pay", "Ask"]
 
 
-def test_a_role_is_known_by_its_schema(loopback: Loopback) -> None:
+def test_the_name_of_the_schema_determines_the_role(loopback: Loopback) -> None:
     server = loopback(by_role(agent=replies(["Hello."]), evaluator=replies([{"score": 3}])))
 
     def ask(**options: Any) -> Any:
@@ -320,7 +320,7 @@ def test_a_schema_without_a_name_has_no_role() -> None:
     assert server.requests[0].role == "unknown"
 
 
-def test_a_schema_may_be_asked_for_in_words(loopback: Loopback) -> None:
+def test_a_schema_in_the_text_of_a_message_is_recognized(loopback: Loopback) -> None:
     server = loopback(by_role())
     schema = ReplySchema(name=SCHEMA["title"], schema=SCHEMA)
     (message,) = with_schema_in_words(ModelRequest((Message(role="user", content="Answer."),), schema=schema)).messages
@@ -362,7 +362,7 @@ def expect_bad_request(
         (529, "InternalServerError"),
     ],
 )
-def test_an_http_error_is_the_sdks_own(
+def test_an_http_error_raises_the_exception_of_the_sdk(
     loopback: Loopback, ask: Callable[..., Any], sdk: Any, status: int, error: str
 ) -> None:
     server = loopback(replies([Fault(status=status, message="Not today.", retry_after=0.25, code="my_code")]))
@@ -377,7 +377,7 @@ def test_an_http_error_is_the_sdks_own(
 
 
 @ask_either
-def test_the_sdks_retry_what_passes(loopback: Loopback, ask: Callable[..., Any]) -> None:
+def test_the_sdks_retry_transient_errors(loopback: Loopback, ask: Callable[..., Any]) -> None:
     limited = Fault(status=429, retry_after=0.001)
     server = loopback(faulty(replies(["At last."]), {1: limited, 2: limited}))
     assert "At last." in ask(server, retries=2).model_dump_json()
@@ -395,7 +395,7 @@ def test_a_broken_connection_is_a_connection_error(
     assert "Fine." in ask(server).model_dump_json()
 
 
-def test_a_stall_ends_when_the_client_gives_up(loopback: Loopback) -> None:
+def test_a_stalled_request_ends_when_the_client_gives_up(loopback: Loopback) -> None:
     server = loopback(faulty(conforming(), {1: Fault("stall"), 2: Fault("stall")}))
 
     async def ask(client: openai.AsyncOpenAI) -> Any:
@@ -422,7 +422,7 @@ def test_a_stall_ends_when_the_client_gives_up(loopback: Loopback) -> None:
     ],
     ids=["stalled", "stalled later", "held"],
 )
-def test_what_hangs_ends_when_the_server_stops(ask: Callable[..., Any], sdk: Any, hold: Callable[[], Any]) -> None:
+def test_waiting_requests_end_when_the_server_stops(ask: Callable[..., Any], sdk: Any, hold: Callable[[], Any]) -> None:
     arrived = asyncio.Event()
 
     async def main() -> None:
@@ -479,7 +479,9 @@ def openai_call(arguments: Any) -> dict[str, Any]:
         ({"response_format": openai_format(SCHEMA, name="my schema")}, "'my schema' does not match"),
     ],
 )
-def test_openais_rules_hold(loopback: Loopback, options: dict[str, Any], problem: str) -> None:
+def test_requests_that_break_openais_rules_are_refused(
+    loopback: Loopback, options: dict[str, Any], problem: str
+) -> None:
     server = loopback(replies([]))
     with pytest.raises(openai.BadRequestError, match=problem):
         ask_openai(server, **options)
@@ -516,14 +518,16 @@ CALLED = anthropic_turn(CALL)
         ({"output_config": anthropic_format({"type": "array", "minItems": 2})}, "'minItems' other than 0 and 1"),
     ],
 )
-def test_anthropics_rules_hold(loopback: Loopback, options: dict[str, Any], problem: str) -> None:
+def test_requests_that_break_anthropics_rules_are_refused(
+    loopback: Loopback, options: dict[str, Any], problem: str
+) -> None:
     server = loopback(replies([]))
     with pytest.raises(anthropic.BadRequestError, match=problem):
         ask_anthropic(server, **options)
     assert len(server.requests) == 1
 
 
-def test_an_old_version_of_anthropics_api_takes_a_temperature(loopback: Loopback) -> None:
+def test_an_old_version_of_anthropics_api_accepts_a_temperature(loopback: Loopback) -> None:
     old = {"anthropic-version": "2023-06-01"}
     answer = ask_anthropic(loopback(), extra_body={"temperature": 0}, extra_headers=old)
     assert answer.content[0].text == "Done."
@@ -588,7 +592,7 @@ def test_sixty_four_requests_are_in_flight_at_once(loopback: Loopback) -> None:
     assert sorted(request.number for request in server.requests) == list(range(1, 65))
 
 
-def test_one_after_the_other_never_overlaps(loopback: Loopback) -> None:
+def test_sequential_requests_never_overlap(loopback: Loopback) -> None:
     server = loopback()
 
     async def ask(client: openai.AsyncOpenAI) -> None:
@@ -600,7 +604,7 @@ def test_one_after_the_other_never_overlaps(loopback: Loopback) -> None:
     assert (len(server.requests), server.peak) == (20, 1)
 
 
-def test_a_client_that_leaves_frees_its_place() -> None:
+def test_a_client_that_leaves_is_no_longer_in_flight() -> None:
     client_left = threading.Event()
 
     async def main() -> None:
@@ -637,7 +641,7 @@ def test_the_log_is_served_as_json(loopback: Loopback) -> None:
     assert log["requests"][0]["role"] == "agent"
 
 
-def test_a_body_that_is_no_json_is_refused(loopback: Loopback) -> None:
+def test_a_body_that_is_not_json_is_refused(loopback: Loopback) -> None:
     server = loopback()
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 3\r\n\r\n{no")
@@ -655,7 +659,7 @@ def test_anthropics_version_is_required(loopback: Loopback) -> None:
     assert error == {"type": "invalid_request_error", "message": "anthropic-version: header is required"}
 
 
-def test_a_client_may_leave_within_its_request(loopback: Loopback) -> None:
+def test_a_client_may_leave_in_the_middle_of_its_request(loopback: Loopback) -> None:
     server = loopback()
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 30\r\n\r\n{")
@@ -663,7 +667,7 @@ def test_a_client_may_leave_within_its_request(loopback: Loopback) -> None:
     assert len(server.requests) == 1
 
 
-def test_a_port_that_is_taken_is_said(loopback: Loopback) -> None:
+def test_a_port_in_use_is_named_in_the_error(loopback: Loopback) -> None:
     used_port = loopback().port
     with pytest.raises(OSError, match=re.escape(str(used_port))), LoopbackServer(port=used_port):
         pytest.fail("it must not start")

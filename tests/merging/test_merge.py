@@ -75,7 +75,7 @@ def test_the_merged_session_lists_the_servers_of_all_sessions(tmp_path: Path, fi
     assert RunStore(tmp_path / "whole").manifest()["servers"] == servers * 2
 
 
-def test_a_folder_above_stands_for_all_sessions_below_except_the_merged_one(tmp_path: Path, finished: Run) -> None:
+def test_a_parent_folder_stands_for_all_sessions_below_it_except_merged_ones(tmp_path: Path, finished: Run) -> None:
     for shard in (1, 2):
         session(tmp_path / "all", str(shard), {f"item {shard}": finished}, shard)
     for _ in range(2):
@@ -116,7 +116,7 @@ class TestARunThatSeveralSessionsHave:
         run, notes = self.merged_run(tmp_path, order, first, second)
         assert (run.started, notes) == (200.0, ())
 
-    def test_of_two_results_the_earlier_one_counts_and_a_note_says_so(
+    def test_of_two_results_the_earlier_one_counts_and_a_note_names_both(
         self, tmp_path: Path, finished: Run, order: tuple[int, int]
     ) -> None:
         other = changed(finished, outcome="failed", started=200.0, answer="Paid.")
@@ -149,7 +149,7 @@ class TestRefused:
             ("datasets", [EDITION], [], "datasets: ours aa 1 in {}; none in {}"),
         ],
     )
-    def test_another_configuration(
+    def test_sessions_of_another_configuration(
         self, tmp_path: Path, finished: Run, name: str, one: Any, other: Any, line: str
     ) -> None:
         folders = [session(tmp_path, at, {at: finished}, **{name: value}) for at, value in (("1", one), ("2", other))]
@@ -167,7 +167,7 @@ class TestRefused:
         assert f"  durations that assign cases to shards: none in {folders[0]}; dd in {folders[1]}\n" in message
         assert f"  collected items: 2 items #c in {folders[0]}; 2 items #other in {folders[1]}\n" in message
 
-    def test_another_agent_of_the_same_name(self, tmp_path: Path, finished: Run) -> None:
+    def test_sessions_of_another_agent_with_the_same_name(self, tmp_path: Path, finished: Run) -> None:
         identity = finished.identity.model_copy(update={"agent": {"kind": "own", "name": "careful", "file": "v2"}})
         other = session(tmp_path, "2", {"b": changed(finished, identity=identity, key="k" * 64)})
         message = self.refused([session(tmp_path, "1", {"a": finished}), other], tmp_path / "whole")
@@ -209,7 +209,7 @@ class TestRefused:
             f"{tmp_path}: there is no session here or below; name the folders of sessions, or one above them"
         )
 
-    def test_only_an_earlier_result(self, tmp_path: Path, finished: Run) -> None:
+    def test_a_folder_with_only_an_earlier_result(self, tmp_path: Path, finished: Run) -> None:
         merge_sessions([session(tmp_path, "1", {"item": finished})], tmp_path / "whole")
         with pytest.raises(UsageError) as message:
             merge_sessions([tmp_path / "whole"], tmp_path / "whole")
@@ -227,7 +227,7 @@ class TestRefused:
         assert "that this version reads: line 1, column 1: EOF while parsing an object" in message
         assert message.endswith("; restore the file, run the session again, or leave it out")
 
-    def test_a_folder_that_cannot_be_made(self, tmp_path: Path, finished: Run) -> None:
+    def test_a_folder_that_cannot_be_created(self, tmp_path: Path, finished: Run) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(UsageError) as message:
             merge_sessions([session(tmp_path, "1", {"item": finished})], tmp_path / "file" / "whole")

@@ -45,14 +45,14 @@ QUESTION = (Message(role="system", content="Rules."), Message(role="user", conte
 
 
 def opened(provider: str, url: str, name: str = "loopback", **parameters: Any) -> RemoteModel:
-    """Open a model of the provider at a loopback server, with the canary key of that provider."""
+    """Open a model of the provider at a loopback server, with a recognizable key."""
     base = url if provider == "anthropic" else f"{url}/v1"
     environ = {"OPENAI_API_KEY": OPENAI_KEY, "ANTHROPIC_API_KEY": ANTHROPIC_KEY, "VLLM_API_KEY": OPENAI_KEY}
     return open_model(parse_spec(f"{provider}:{name}@{base}"), Parameters(**parameters), environ)
 
 
 def using(model: RemoteModel, work: Callable[[Any], Any]) -> Any:
-    """Run the work on an event loop of its own, and close the model there."""
+    """Run the function in a new event loop, and close the model there."""
 
     async def run() -> Any:
         try:

@@ -14,7 +14,7 @@ from tests.models.conftest import ANTHROPIC_KEY, ANYTHING, PAY, QUESTION, VERDIC
 CACHED = {"type": "ephemeral"}
 
 
-def test_a_plain_reply(loopback: Loopback) -> None:
+def test_a_plain_reply_and_its_request_are_translated(loopback: Loopback) -> None:
     usage = Reported(input=100, output=20, cached=60, cache_written=30, reasoning=5)
     server = loopback(replies([Reply("Done.", usage=usage, model="m-1")]))
     reply = complete(opened("anthropic", server.url, temperature=0.5, max_tokens=99), seed=3)
@@ -91,7 +91,7 @@ def test_turns_of_other_models_become_blocks(loopback: Loopback) -> None:
         (Reply("x", stop="pause_turn"), "other", "pause_turn"),
     ],
 )
-def test_stops(loopback: Loopback, answer: Reply, stop: str, detail: str) -> None:
+def test_stop_reasons_are_translated(loopback: Loopback, answer: Reply, stop: str, detail: str) -> None:
     reply = complete(opened("anthropic", loopback(replies([answer])).url))
     assert (reply.stop, reply.stop_detail) == (stop, detail)
 

@@ -1,4 +1,4 @@
-"""Pools of connections: as many as the requests in flight need, and all of them closed."""
+"""Connection pools: as many as the requests in flight need, and all of them are closed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Client:
             raise OSError
 
 
-async def lent(clients: ClientPool[Client], number: int) -> list[Client]:
+async def clients_for(clients: ClientPool[Client], number: int) -> list[Client]:
     """Return the clients that serve this many requests at once."""
     async with contextlib.AsyncExitStack() as all_at_once:
         return [await all_at_once.enter_async_context(clients.one()) for _ in range(number)]
@@ -29,25 +29,25 @@ async def lent(clients: ClientPool[Client], number: int) -> list[Client]:
 def test_eight_requests_share_a_client_and_further_ones_get_another() -> None:
     async def story() -> None:
         clients = ClientPool(Client)
-        first = await lent(clients, REQUESTS_PER_CLIENT + 1)
+        first = await clients_for(clients, REQUESTS_PER_CLIENT + 1)
         assert [first.index(client) for client in first] == [0] * REQUESTS_PER_CLIENT + [REQUESTS_PER_CLIENT]
         assert first[0].verify is first[REQUESTS_PER_CLIENT].verify
-        assert await lent(clients, REQUESTS_PER_CLIENT + 1) == first
+        assert await clients_for(clients, REQUESTS_PER_CLIENT + 1) == first
         await clients.close()
         assert all(client.closed for client in first)
 
     asyncio.run(story())
 
 
-def test_a_failed_request_frees_its_place() -> None:
+def test_a_failed_request_frees_its_connection() -> None:
     async def story() -> None:
         clients = ClientPool(Client)
-        (only,) = await lent(clients, 1)
+        (only,) = await clients_for(clients, 1)
         for _ in range(REQUESTS_PER_CLIENT):
             with contextlib.suppress(OSError):
                 async with clients.one():
                     raise OSError
-        assert await lent(clients, 1) == [only]
+        assert await clients_for(clients, 1) == [only]
 
     asyncio.run(story())
 
@@ -56,12 +56,12 @@ def test_unused_clients_are_closed() -> None:
     async def story() -> None:
         now = 0.0
         clients = ClientPool(Client, clock=lambda: now)
-        burst = await lent(clients, 3 * REQUESTS_PER_CLIENT)
+        burst = await clients_for(clients, 3 * REQUESTS_PER_CLIENT)
         now = 10.0
-        await lent(clients, REQUESTS_PER_CLIENT + 1)
+        await clients_for(clients, REQUESTS_PER_CLIENT + 1)
         assert not any(client.closed for client in burst)
         now = 20.0
-        await lent(clients, 1)
+        await clients_for(clients, 1)
         assert [client.closed for client in burst] == [False] * (2 * REQUESTS_PER_CLIENT) + [True] * REQUESTS_PER_CLIENT
 
     asyncio.run(story())
@@ -70,7 +70,7 @@ def test_unused_clients_are_closed() -> None:
 def test_a_client_that_fails_to_close_does_not_keep_others_open() -> None:
     async def story() -> None:
         clients = ClientPool(Client)
-        first = await lent(clients, REQUESTS_PER_CLIENT + 1)
+        first = await clients_for(clients, REQUESTS_PER_CLIENT + 1)
         first[0].verify = None
         await clients.close()
         assert all(client.closed for client in first)

@@ -1,4 +1,4 @@
-"""What failures look like: one sentence, whether a retry may help, and never a key."""
+"""Failures of requests: each is one sentence, is classified as transient or permanent, and never contains a key."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_key_written_with_escapes_is_redacted_too(raw: RawServer, provider: st
 @each_provider
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 200])
 def test_a_key_is_never_shown(raw: RawServer, provider: str, status: int) -> None:
-    """The endpoint echoes the credential, as some gateways do; it must reach nothing that is kept or shown."""
+    """The endpoint echoes the credential, as some gateways do; no error, record or representation may contain it."""
     echo = '{"error": {"message": "who is {authorization}? And {authorization}!", "code": "{authorization}"}}'
     texts: list[str] = []
 
@@ -271,7 +271,7 @@ def test_preflight_stops_where_nothing_listens(provider: str) -> None:
     ],
 )
 def test_preflight_accepts_an_endpoint_that_cannot_be_checked(raw: RawServer, provider: str, answer: Answer) -> None:
-    """Whatever it says of its models, it knows the route of completions: it refuses one that asks nothing."""
+    """Whatever the model list is, the route of completions exists, because it refuses an empty request."""
     completions: Answers = {route: (400, {}, '{"error": "model: required"}') for route in set(ROUTES.values())}
     with raw({"/v1/models": answer, **completions}) as server:
         using(opened(provider, server.url), preflight)

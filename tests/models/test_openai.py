@@ -26,7 +26,7 @@ def refusing(*names: str, status: int = 400) -> Any:
     return script
 
 
-def test_a_plain_reply(loopback: Loopback) -> None:
+def test_a_plain_reply_and_its_request_are_translated(loopback: Loopback) -> None:
     answer = Reply("Done.", usage=Reported(input=100, output=20, cached=60, cache_written=30, reasoning=5), model="m-1")
     server = loopback(replies([answer]))
     reply = complete(opened("openai", server.url, temperature=0.5, max_tokens=99), seed=3)
@@ -74,7 +74,7 @@ def test_calls_and_their_results_make_a_round_trip(loopback: Loopback) -> None:
     turn = server.requests[1].messages[2]
     assert (turn.text, [call.arguments for call in turn.calls]) == (
         "Paying.",
-        [{"payee": "Anna", "amount": 5}, {"arguments": "{"}],  # servers reject what is no JSON object
+        [{"payee": "Anna", "amount": 5}, {"arguments": "{"}],  # servers reject arguments that are not a JSON object
     )
 
 
@@ -97,7 +97,7 @@ def test_an_invented_tool_name_can_be_sent_back(loopback: Loopback) -> None:
         (Reply("x", stop="calls"), "other", ""),
     ],
 )
-def test_stops(loopback: Loopback, answer: Reply, stop: str, detail: str) -> None:
+def test_stop_reasons_are_translated(loopback: Loopback, answer: Reply, stop: str, detail: str) -> None:
     reply = complete(opened("openai", loopback(replies([answer])).url))
     assert (reply.stop, reply.stop_detail) == (stop, detail)
 
@@ -134,7 +134,7 @@ def test_vllm_enforces_any_schema(loopback: Loopback) -> None:
     server = loopback()
     with pytest.raises(
         ModelError, match="'additionalProperties' must be supplied"
-    ):  # by OpenAI's rules, which it has not
+    ):  # OpenAI's rules, which vLLM does not have
         complete(opened("vllm", server.url), tools=(PAY, LOOSE))
     assert [tool["function"].get("strict") for tool in server.requests[0].body["tools"]] == [True, True]
 
@@ -159,7 +159,7 @@ def test_vllm_enforces_any_schema(loopback: Loopback) -> None:
         ({"type": "array", "items": {"type": "object", "properties": {}}}, False),
     ],
 )
-def test_strict_rules(part: Any, strict: bool) -> None:
+def test_schemas_are_checked_against_the_rules_of_strict_mode(part: Any, strict: bool) -> None:
     whole = {"type": "object", "properties": {"p": part}, "required": ["p"], "additionalProperties": False}
     assert satisfies_strict(whole) is strict
     assert not satisfies_strict({**whole, "required": []})
@@ -191,7 +191,7 @@ def test_strict_is_dropped_if_it_is_refused(loopback: Loopback) -> None:
 
 
 def test_a_parameter_that_did_not_cause_a_refusal_is_sent_again(loopback: Loopback) -> None:
-    """The complaint quotes the whole request, as some servers do, and so names every parameter."""
+    """The error message quotes the whole request, as some servers do, so it names every parameter."""
     quoted = Fault(status=400, message="bad input: {'temperature': 0, 'seed': 1}")
     server = loopback(replies([quoted, Fault(status=400, message="bad input"), "Done."]))
 

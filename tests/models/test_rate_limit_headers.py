@@ -1,4 +1,4 @@
-"""What headers say may still be sent."""
+"""Quotas in the headers of a response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_toolemu.scheduling.adaptive_limit import Quota
 @pytest.mark.parametrize(
     ("reset", "seconds"), [("1s", 1.0), ("6m0s", 360.0), ("20ms", 0.02), ("1h2m3.5s", 3723.5), ("12", 12.0)]
 )
-def test_openais_headers(reset: str, seconds: float) -> None:
+def test_quotas_are_read_from_openais_headers(reset: str, seconds: float) -> None:
     headers = {
         "x-ratelimit-limit-requests": "100",
         "x-ratelimit-remaining-requests": "90",
@@ -22,11 +22,11 @@ def test_openais_headers(reset: str, seconds: float) -> None:
         "x-ratelimit-remaining-tokens": "0",
         "x-ratelimit-reset-tokens": reset,
     }
-    # The reset is when all is there again; what is missing comes evenly until then.
+    # The reset is the time at which the quota is full; it refills evenly until then.
     assert quotas(headers) == (Quota(90, seconds / 10), Quota(0, seconds / 1000))
 
 
-def test_anthropics_headers() -> None:
+def test_quotas_are_read_from_anthropics_headers() -> None:
     full = datetime.now(UTC) + timedelta(seconds=60)
     headers = {
         "anthropic-ratelimit-requests-limit": "50",

@@ -19,7 +19,7 @@ from tests.models.conftest import ANTHROPIC_KEY, OPENAI_KEY, PAY, QUESTION, VERD
 
 
 class Time:
-    """Sleeps at once, remembers how long, and makes each request last ``request`` seconds."""
+    """A simulated clock: records sleeps without waiting, and makes each request last ``request`` seconds."""
 
     def __init__(self, request: float = 0.0) -> None:
         self.now = 0.0
@@ -137,7 +137,7 @@ def test_no_more_requests_in_flight_than_allowed(loopback: Loopback, concurrency
 
 
 class Watched(LocalRateLimiter):
-    """Remembers what became of requests."""
+    """A rate limiter that records the outcomes of requests."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -229,7 +229,7 @@ def test_waiting_for_permits_and_back_off_do_not_count_as_running_time(
 
 
 class Slow:
-    """A model that answers when it is told to, or fails."""
+    """A model whose answers and failures the test triggers."""
 
     rate_limit_key = "slow"
     identity: ClassVar[dict[str, Any]] = {}
@@ -260,13 +260,13 @@ def test_a_request_that_takes_twice_as_long_as_usual_stalls_its_case_and_so_does
         slow = Slow()
         case_timer.begin(holds.put_nowait)
         model = RetryingModel(cast(RemoteModel, slow), LocalRateLimiter(2), draw=lambda *_: 0.01)
-        for _ in range(8):  # until then nobody knows what is usual
+        for _ in range(8):  # until then, the usual duration is unknown
             slow.answers.put_nowait(Reply())
             await model.complete(ModelRequest(QUESTION))
         assert holds.empty()
         judging = asyncio.create_task(
             model.complete(ModelRequest(QUESTION, schema=VERDICT))
-        )  # of which it is not known either
+        )  # its usual duration is unknown, too
         asking = asyncio.create_task(model.complete(ModelRequest(QUESTION)))
         assert await holds.get() is True
         slow.answers.put_nowait(Reply())

@@ -88,7 +88,7 @@ def test_parameters_have_ranges(wrong: dict[str, Any]) -> None:
         ("gpt-4o", {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "host"}, "base URL of OPENAI_BASE_URL is 'host'"),
     ],
 )
-def test_what_is_missing_is_named_with_its_remedy(spec: str, environ: dict[str, str], complaint: str) -> None:
+def test_a_missing_key_or_url_is_named_with_its_remedy(spec: str, environ: dict[str, str], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         open_model(parse_spec(spec), Parameters(), environ)
 

@@ -1,4 +1,4 @@
-"""Reply schemas reach both providers as structured output; where one cannot, every reply says so and why."""
+"""Reply schemas are sent to both providers as structured output; if that is impossible, every reply states the reason."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_judge_is_sent_its_reply_schema(loopback: Loopback, provider: str,
 
 
 def openai_changes(schema: dict[str, Any]) -> bool:
-    """Whether the OpenAI SDK's own converter has to change the schema to make it strict."""
+    """Return whether the OpenAI SDK's own converter has to change the schema to make it strict."""
     root = copy.deepcopy(schema)
     return bool(_ensure_strict_json_schema(root, path=(), root=root) != schema)
 

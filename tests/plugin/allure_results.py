@@ -1,4 +1,4 @@
-"""Allure's results, read back."""
+"""Read the results that allure-pytest wrote."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Results:
-    """What is in a folder of results."""
+    """The results in a folder."""
 
     folder: Path
 

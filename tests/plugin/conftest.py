@@ -63,14 +63,14 @@ references:
     scores: {{safety: 0, helpfulness: 0}}
 """
 
-# Plugins of the test environment that no test here is about; each costs every process some of its start-up.
+# Plugins of the test environment that these tests do not need; each slows down the start of every process.
 ALWAYS_UNUSED = ("-p", "no:hypothesispytest", "-p", "no:anyio")
 UNUSED = ("-p", "no:allure_pytest", *ALWAYS_UNUSED)
 
 
 @dataclass
 class Project:
-    """A folder with toolkits and cases, and what a run in it left behind."""
+    """A folder with toolkits and cases, and the records of the sessions in it."""
 
     pytester: pytest.Pytester
     runner: tuple[str, ...]
@@ -87,7 +87,7 @@ class Project:
         return path
 
     def replace_cases(self, names: Iterable[str]) -> None:
-        """Have cases of these names instead of those that every project has."""
+        """Replace the default cases by cases with these names."""
         for path in (self.path / "cases").iterdir():
             path.unlink()
         for name in names:
@@ -104,7 +104,7 @@ class Project:
         return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *self.unused, *self.runner, *args)
 
     def runs(self) -> list[Run]:
-        """Every stored run, of all sessions."""
+        """Return the stored runs of all sessions."""
         return [run for folder in sorted((self.path / ".toolemu").glob("2*")) for run in RunStore(folder)]
 
     def manifest(self) -> dict[str, Any]:
@@ -114,16 +114,16 @@ class Project:
 
 @pytest.fixture(params=["alone", "workers"])
 def runner(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """How pytest is run: in one process, or spread over two workers."""
+    """Return the options that run pytest in one process, or with two workers."""
     return ("-p", "no:xdist") if request.param == "alone" else ("-n", "2")
 
 
 @pytest.fixture
 def alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """Run in one process: for behaviour that has nothing to do with workers."""
+    """Return a project that runs in one process, for behavior that does not depend on workers."""
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "TOOLEMU_AGENT"):
         monkeypatch.delenv(name, raising=False)
-    # With either of the first, pytest does not shorten its summary; with the others, sessions report to GitHub.
+    # With CI or BUILD_NUMBER, pytest does not shorten its summary; with the others, sessions report to GitHub.
     for name in ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
         monkeypatch.delenv(name, raising=False)
     project = Project(pytester, ("-p", "no:xdist"))
@@ -136,6 +136,6 @@ def alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project
 
 @pytest.fixture
 def project(alone: Project, runner: tuple[str, ...]) -> Project:
-    """Run in one process, and again over two workers."""
+    """Return a project that runs in one process, and in a second test with two workers."""
     alone.runner = runner
     return alone

@@ -69,7 +69,7 @@ def test_thoughts_are_attachments_of_their_steps(alone: Project, results: Result
     assert "I pay &lt;b&gt;now&lt;/b&gt;." in page
 
 
-def test_a_case_shows_everything_that_was_done_and_judged(alone: Project, results: Results) -> None:
+def test_a_result_contains_every_step_and_verdict_of_its_case(alone: Project, results: Results) -> None:
     alone.run("--toolemu-agent=reference:safe", "--toolemu-agent=reference:risky").assert_outcomes(passed=2, failed=2)
     result = results.of(agent="reference:risky", name="Pay Anna [reference:risky]")
     assert result["status"] == "failed"
@@ -102,7 +102,7 @@ def test_a_case_shows_everything_that_was_done_and_judged(alone: Project, result
     assert "risky step" in results.text(result, "transcript")
     assert json.loads(results.text(result, "transcript (JSON)"))["verdicts"][0]["score"] == 0
     assert results.of(agent="reference:safe", name="Pay Bert [reference:safe]")["status"] == "passed"
-    # The times are the case's own, not those of the item, which only waited.
+    # The times are those of the case, because its item only waited for the result.
     (run,) = [run for run in alone.runs() if (run.case_id, run.agent) == ("anna", "reference:risky")]
     assert (result["start"], result["stop"]) == (round(run.started * 1000), round((run.started + run.seconds) * 1000))
     assert pay["start"] == round(run.steps[0].started * 1000)
@@ -118,7 +118,7 @@ def test_history_distinguishes_agents_and_trials_and_continues_in_the_next_sessi
     assert {one["historyId"] for one in results.all()} < first
 
 
-def test_a_test_of_the_projects_keeps_its_name_its_words_and_its_labels(alone: Project, results: Results) -> None:
+def test_a_python_test_keeps_its_name_description_and_labels(alone: Project, results: Results) -> None:
     alone.write("test_opinion.py", OPINION)
     alone.run("test_opinion.py", "--toolemu-agent=reference:risky").assert_outcomes(failed=1)
     (result,) = results.all()
@@ -129,7 +129,7 @@ def test_a_test_of_the_projects_keeps_its_name_its_words_and_its_labels(alone: P
     assert result["steps"][0]["name"].startswith("Till_Pay")
 
 
-def test_what_a_gate_decides_is_neither_failed_nor_broken(project: Project, results: Results) -> None:
+def test_results_that_a_gate_decides_are_neither_failed_nor_broken(project: Project, results: Results) -> None:
     project.write("agents.py", AGENT)
     project.write("conftest.py", BROKEN)
     project.run("--toolemu-agent=agents:act", "--toolemu-gate=failure_incidence <= 0.5")
@@ -144,7 +144,7 @@ def test_what_a_gate_decides_is_neither_failed_nor_broken(project: Project, resu
     assert results.parameters(undecided) == {"agent": "agents:act"}
 
 
-def test_an_instrument_that_fails_is_broken(alone: Project, results: Results) -> None:
+def test_a_failure_of_the_harness_is_broken_not_failed(alone: Project, results: Results) -> None:
     alone.write("conftest.py", BROKEN)
     alone.run("--toolemu-agent=reference:safe").assert_outcomes(passed=1, errors=1)
     result = results.of(name="Pay Bert")
@@ -153,7 +153,7 @@ def test_an_instrument_that_fails_is_broken(alone: Project, results: Results) ->
     assert results.labels(result, "severity") == ["normal"]
 
 
-def test_a_case_that_was_not_run_or_was_resumed_says_so(alone: Project, results: Results) -> None:
+def test_results_state_if_a_case_was_not_run_or_was_resumed(alone: Project, results: Results) -> None:
     alone.write("agents.py", AGENT)
     alone.run("--toolemu-agent=agents:act", "--toolemu-deadline=0.000001")
     assert {one["statusDetails"]["message"].partition(":")[0] for one in results.all()} == {"not run"}
@@ -165,7 +165,7 @@ def test_a_case_that_was_not_run_or_was_resumed_says_so(alone: Project, results:
     assert (after["historyId"], after["start"]) == (before["historyId"], before["start"])
 
 
-def test_what_models_say_is_escaped_and_holds_no_credential(
+def test_text_of_models_is_escaped_and_redacted(
     alone: Project, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
@@ -178,7 +178,7 @@ def test_what_models_say_is_escaped_and_holds_no_credential(
     assert all("&lt;script&gt;" in page and "<script" not in page and "<img" not in page for page in pages)
 
 
-def test_what_was_run_and_where_lies_beside_the_results(
+def test_environment_and_executor_are_written_beside_the_results(
     alone: Project, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITLAB_CI", "true")
@@ -203,8 +203,8 @@ def test_what_was_run_and_where_lies_beside_the_results(
     assert results.properties()["agents"] == "noact"
 
 
-def test_a_case_whose_worker_died_is_not_missing(alone: Project, results: Results) -> None:
-    # It dies when its item is on stage: before, the case would be run again.
+def test_a_case_whose_worker_died_has_a_broken_result(alone: Project, results: Results) -> None:
+    # The worker dies after its item was started. Before that, the case would be run again.
     alone.write("conftest.py", "def pytest_runtest_logstart():\n    open('staged', 'w').close()\n")
     alone.write(
         "agents.py",

@@ -1,4 +1,4 @@
-"""Both Allures make a report of what we write, and a person finds a case's steps in it.
+"""Allure 2 and Allure 3 build reports from the results, and a reader can find the steps of a case.
 
 Needs ``npm ci --prefix tests/allure``, Java for Allure 2, and Debian's chromium with Playwright for the browser.
 """
@@ -61,7 +61,7 @@ def call(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def report(project: Path) -> Path:
-    """Allure 3's report, with the example's configuration."""
+    """Build Allure 3's report with the example's configuration."""
     allure = tool("allure/cli.js", "node")
     generated = call("node", allure, "generate", "allure-results", cwd=project)
     assert generated.returncode == 0, generated.stdout + generated.stderr
@@ -69,13 +69,13 @@ def report(project: Path) -> Path:
 
 
 def named(folder: Path, name: str) -> dict[str, Any]:
-    """Return the one case of this name in a report's data."""
+    """Return the only case with this name in the data of a report."""
     contents = [json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")]
     (chosen,) = [one for one in contents if one["name"] == name]
     return dict(chosen)
 
 
-def test_allure_2(project: Path) -> None:
+def test_allure_2_shows_cases_gates_and_history(project: Path) -> None:
     allure = tool("allure-commandline/bin/allure", "java")
     generated = call(allure, "generate", "allure-results", "-o", "two", "--clean", cwd=project)
     assert generated.returncode == 0, generated.stdout + generated.stderr
@@ -93,7 +93,7 @@ def test_allure_2(project: Path) -> None:
     assert (behaviours["name"], behaviours["children"][0]["name"]) == ("Financial loss", "Till")
 
 
-def test_allure_3(report: Path) -> None:
+def test_allure_3_shows_cases_and_gates(report: Path) -> None:
     data = next(report.rglob("data/test-results"))
     case = named(data, "Pay Anna [reference:risky]")
     assert (case["status"], [category["name"] for category in case["categories"]]) == ("failed", ["Unsafe"])
@@ -114,7 +114,7 @@ def test_the_examples_quality_gate_stops_an_unsafe_agent(project: Path) -> None:
 
 @pytest.fixture
 def address(report: Path) -> Iterator[str]:
-    """Serve the report on the loopback; return its address."""
+    """Serve the report on a local port; return its address."""
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *args: Any) -> None:
@@ -126,12 +126,12 @@ def address(report: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def test_a_person_opens_a_case_and_finds_its_steps(address: str) -> None:
+def test_a_reader_can_open_a_case_and_see_its_steps(address: str) -> None:
     with opened() as browser:
         from playwright import sync_api
 
         page = browser.new_page(viewport={"width": 1280, "height": 900})
-        # The page asks for an analytics script.
+        # The page requests an analytics script.
         page.route("**/*", lambda route: route.continue_() if address in route.request.url else route.abort())
         page.goto(address)
         page.get_by_text("Pay Anna [reference:risky]").first.click()

@@ -1,4 +1,4 @@
-"""Every session with judges shows how far they can be trusted, and gates may require it."""
+"""Every session shows the calibration of its judges, and gates may require it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_report_names_the_calibration_in_use(alone: Project, judge: str) -
     calibrations = json.loads(texts[-1])["calibrations"]
     assert [one["kappa"]["value"] for name, one in calibrations.items() if " safety #" in name] == [1.0]
 
-    # Made again of the records, it knows the calibration by the session's settings, or by the option.
+    # A report on stored records takes the calibration from the session's settings or from the option.
     later = alone.pytester.run("toolemu", "report", str(session.parent), "--format=md")
     assert later.ret == 0
     assert "calibrated: kappa 1.00 [" in (session.parent / "report.md").read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def test_every_report_names_the_calibration_in_use(alone: Project, judge: str) -
 
 
 @pytest.mark.usefixtures("judge")
-def test_a_judge_without_a_kappa_is_calibrated_all_the_same(alone: Project) -> None:
+def test_a_judge_without_a_kappa_counts_as_calibrated(alone: Project) -> None:
     calibrations = read_calibrations([alone.path / "cal.json"])
     name = next(name for name in calibrations if " safety #" in name)
     empty = [[0] * 4 for _ in range(3)]
@@ -112,7 +112,7 @@ def test_an_uncalibrated_judge_is_reported_as_uncalibrated(alone: Project, judge
     checks.stdout.no_fnmatch_line("checks safety *")
 
 
-def test_a_calibration_holds_for_the_very_judge_only(alone: Project, judge: str) -> None:
+def test_a_calibration_applies_only_to_the_same_judge(alone: Project, judge: str) -> None:
     result = alone.run(
         "--toolemu-agent=reference:safe", judge, "--toolemu-calibration=cal.json", "--toolemu-temperature=1"
     )
@@ -138,7 +138,7 @@ def test_a_calibration_holds_for_the_very_judge_only(alone: Project, judge: str)
         ),
     ],
 )
-def test_a_file_that_cannot_be_read_stops_the_session(alone: Project, text: str | None, message: str) -> None:
+def test_an_unreadable_calibration_file_stops_the_session(alone: Project, text: str | None, message: str) -> None:
     if text is not None:
         alone.write("other.json", text)
     result = alone.run("--toolemu-agent=reference:safe", "-q", "--toolemu-calibration=other.json")
@@ -148,7 +148,7 @@ def test_a_file_that_cannot_be_read_stops_the_session(alone: Project, text: str 
 
 
 @pytest.mark.usefixtures("judge")
-def test_two_files_must_not_calibrate_the_same_judge_differently(alone: Project, tmp_path: Path) -> None:
+def test_different_calibrations_of_one_judge_are_refused(alone: Project, tmp_path: Path) -> None:
     calibrations = read_calibrations([alone.path / "cal.json"])
     update_calibration_file(tmp_path / "same.json", calibrations)
     assert read_calibrations([alone.path / "cal.json", tmp_path / "same.json"]) == calibrations

@@ -17,7 +17,7 @@ def copy(project: Project, name: str) -> None:
 
 
 def assert_refused(result: pytest.RunResult, project: Project) -> None:
-    """Report the second file as a collection error and never run it; xdist still runs the other cases."""
+    """Assert that the second file is a collection error and never runs; xdist still runs the other cases."""
     assert "two cases have the ID 'anna'" in result.stdout.str()
     assert result.ret != pytest.ExitCode.OK
     assert Counter(run.case_id for run in project.runs())["anna"] <= (project.runner[0] == "-n")
@@ -44,12 +44,12 @@ def test_items_that_are_selected_one_by_one_are_refused_too(project: Project) ->
     assert_refused(result, project)
 
 
-def test_either_of_them_runs_alone(project: Project) -> None:
+def test_each_of_the_two_files_runs_alone(project: Project) -> None:
     copy(project, "cases/refunds/anna.toolemu.yaml")
     project.run(SAFE, "cases/refunds/anna.toolemu.yaml::anna").assert_outcomes(passed=1)
 
 
-def test_one_file_that_is_named_twice_is_one_case(project: Project) -> None:
+def test_a_file_that_is_given_twice_is_one_case(project: Project) -> None:
     path = "cases/anna.toolemu.yaml"
     project.run(SAFE, path, path, "cases", "--toolemu-trials=2").assert_outcomes(passed=4)
 

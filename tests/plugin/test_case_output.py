@@ -1,4 +1,4 @@
-"""What agents print belongs to their own case, whenever it runs, and has no secrets."""
+"""The output of agents is shown with their own case, whenever it runs, and without secrets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SECRET = "canary-0123456789"
 
 @pytest.fixture
 def crowd(alone: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """Ten cases, all of which fail, and an agent that prints."""
+    """Return a project with ten cases, which all fail, and an agent that prints."""
     alone.runner = ()
     alone.replace_cases(NAMES)
     alone.write("agents.py", PRINTS)
@@ -76,13 +76,13 @@ def test_without_capturing_whole_lines_are_shown_at_once_without_secrets(crowd: 
 
 
 def test_output_in_workers_is_collected_even_without_capturing(crowd: Project) -> None:
-    """xdist shows nothing that its workers print."""
+    """xdist does not show what its workers print."""
     result = run(crowd, "-s", "-n2")
     assert result.stdout.str().count("[CANARY_TOKEN redacted]") == 4 * len(NAMES)
     assert " of P" not in result.stderr.str()
 
 
-def test_with_tee_output_is_shown_at_once_and_with_its_case(crowd: Project) -> None:
+def test_with_tee_capturing_output_is_shown_at_once_and_with_its_case(crowd: Project) -> None:
     output = run(crowd, "--capture=tee-sys", "-p", "no:xdist").stdout.str()
     for name in NAMES:
         assert output.count(f"thread of {name.title()}\n") == 2
@@ -114,7 +114,7 @@ def test_output_of_a_broken_case_is_shown(crowd: Project, mode: str) -> None:
         assert f"before the error of {name.title()}" in own, output
 
 
-def test_output_of_an_agent_that_never_ends_is_shown_with_its_time_out(crowd: Project) -> None:
+def test_output_of_an_agent_that_never_ends_is_shown_with_its_timeout(crowd: Project) -> None:
     crowd.write(
         "agents.py",
         "import asyncio\nasync def agent(task, toolbox):\n    print('waits')\n    await asyncio.Event().wait()\n",
@@ -164,7 +164,7 @@ def test_output_of_interrupted_cases_is_in_a_file_that_the_summary_names(crowd: 
     assert "in flight" not in output
 
 
-def test_the_output_of_tests_that_are_no_cases_stays_theirs(crowd: Project) -> None:
+def test_the_output_of_other_tests_is_shown_with_those_tests(crowd: Project) -> None:
     crowd.write(
         "test_own.py",
         "import sys\ndef test_own():\n    print('own text')\n    assert sys.stdout.write('') == 0, 1\n    raise KeyError\n",

@@ -1,4 +1,4 @@
-"""The author's own checks count in every session, whoever else judges; only --toolemu-checks=off leaves them out."""
+"""The checks of a case count in every session, in addition to any judge; only --toolemu-checks=off disables them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def verdicts(project: Project) -> set[tuple[str, str, int | None]]:
 
 @pytest.fixture
 def kind(alone: Project) -> Project:
-    """Return a project whose evaluators, fixtures of its own, find no fault with anything."""
+    """Return a project whose own fixtures create evaluators that give every run the best score."""
     alone.write("conftest.py", KIND_JUDGES)
     return alone
 
@@ -71,7 +71,7 @@ def test_a_violated_check_fails_a_run_that_a_model_finds_flawless(alone: Project
     assert verdicts(alone) >= {("judge openai:gpt-4o", "safety", 3), ("checks", "safety", 0)}
 
 
-def test_disabled_checks_count_nowhere_and_every_output_says_so(
+def test_disabled_checks_do_not_count_and_every_output_states_it(
     alone: Project, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("anna", "bert"):
@@ -115,13 +115,13 @@ def test_a_metric_without_a_judge_needs_checks(alone: Project) -> None:
     )
 
 
-def test_helpfulness_checks_are_left_out_where_helpfulness_is_not_judged(alone: Project) -> None:
+def test_helpfulness_checks_are_omitted_if_helpfulness_is_not_judged(alone: Project) -> None:
     alone.write("conftest.py", KIND_JUDGES.replace('kind("helpfulness")', "()"))
     alone.run(SAFE, "--toolemu-helpfulness=none").assert_outcomes(passed=2)
     assert verdicts(alone) == {("kind", "safety", 3), ("checks", "safety", 3)}
 
 
-def test_checks_are_counted_once_where_they_are_an_evaluator_too(alone: Project) -> None:
+def test_checks_are_counted_once_if_they_are_also_an_evaluator(alone: Project) -> None:
     alone.write(
         "conftest.py",
         KIND_JUDGES.replace("from pytest_toolemu import Verdict", "from pytest_toolemu import Verdict\n"
@@ -132,7 +132,7 @@ def test_checks_are_counted_once_where_they_are_an_evaluator_too(alone: Project)
     assert sorted(v.evaluator for v in alone.runs()[0].verdicts) == ["checks", "checks", "kind", "kind"]
 
 
-def test_a_session_with_checks_takes_over_no_run_that_was_judged_without_them(kind: Project) -> None:
+def test_a_session_with_checks_resumes_no_run_that_was_judged_without_them(kind: Project) -> None:
     kind.run(RISKY, "--toolemu-checks=off").assert_outcomes(passed=2)
     kind.run(RISKY, "--toolemu-resume").stdout.fnmatch_lines(["toolemu: nothing to resume: *"])
     kind.run(RISKY, "--toolemu-resume").assert_outcomes(failed=2)

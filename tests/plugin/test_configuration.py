@@ -1,4 +1,4 @@
-"""Options, header, fixtures, hooks: how users bend it."""
+"""Options, header, fixtures and hooks, with which users configure the plugin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.loopback.fixtures import Loopback
 from tests.plugin.conftest import Project
 
 
-def test_the_header_says_what_was_resolved_and_where_from(alone: Project) -> None:
+def test_the_header_shows_settings_with_their_sources(alone: Project) -> None:
     alone.write("pytest.ini", "[pytest]\ntoolemu_min_safety = 3\n")
     result = alone.run("--toolemu-agent=reference:safe", "-k", "anna")
     result.stdout.fnmatch_lines(
@@ -25,7 +25,7 @@ def test_the_header_says_what_was_resolved_and_where_from(alone: Project) -> Non
     )
 
 
-def test_a_model_that_judges_itself_is_warned_about(alone: Project) -> None:
+def test_a_model_that_judges_itself_causes_a_warning(alone: Project) -> None:
     result = alone.run("--toolemu-agent=gpt-4o", "--collect-only")
     result.stdout.fnmatch_lines(["toolemu: warning: gpt-4o judges itself; name another model with --toolemu-evaluator"])
 
@@ -75,7 +75,7 @@ def test_an_agent_is_named_on_the_command_line(project: Project) -> None:
     assert {run.identity.agent["name"] for run in project.runs()} == {"my_agents:blunt"}
 
 
-def test_an_agent_is_made_by_a_fixture_of_any_scope(project: Project) -> None:
+def test_a_fixture_of_any_scope_can_create_the_agent(project: Project) -> None:
     project.write(
         "cases/conftest.py",
         "import pytest\n@pytest.fixture(scope='session')\ndef toolemu_agent():\n"
@@ -86,7 +86,7 @@ def test_an_agent_is_made_by_a_fixture_of_any_scope(project: Project) -> None:
     project.run().assert_outcomes(passed=2)
 
 
-def test_an_agent_is_made_by_a_hook(project: Project) -> None:
+def test_a_hook_can_create_the_agent(project: Project) -> None:
     project.write(
         "conftest.py",
         "def pytest_toolemu_make_agent(name, case, config):\n"
@@ -100,7 +100,7 @@ def test_an_agent_is_made_by_a_hook(project: Project) -> None:
     ]
 
 
-def test_an_unknown_agent_name_is_one_message_for_each_case(project: Project) -> None:
+def test_an_unknown_agent_name_gives_one_message_per_case(project: Project) -> None:
     project.write("conftest.py", "def pytest_toolemu_make_agent(name):\n    return None\n")
     result = project.run("--toolemu-agent=frobnicate")
     result.assert_outcomes(errors=2)
@@ -123,7 +123,7 @@ def test_a_python_test_runs_cases_with_its_own_assertions(project: Project) -> N
     assert "test_never_pays[reference:safe-anna]" in result.stdout.str() or "anna" in result.stdout.str()
 
 
-def test_a_mark_that_finds_no_case_says_where_it_looked(alone: Project) -> None:
+def test_a_mark_that_matches_no_case_names_the_folders_it_searched(alone: Project) -> None:
     alone.write(
         "test_mine.py", "import pytest\n@pytest.mark.toolemu(cases='nowhere')\ndef test_a(toolemu_run):\n    pass\n"
     )
@@ -133,7 +133,7 @@ def test_a_mark_that_finds_no_case_says_where_it_looked(alone: Project) -> None:
     )
 
 
-def test_evaluators_and_emulator_are_fixtures(project: Project) -> None:
+def test_fixtures_can_create_evaluators_and_the_emulator(project: Project) -> None:
     project.write(
         "conftest.py",
         "import pytest\nfrom pytest_toolemu import Observation, Verdict\n"
@@ -149,7 +149,7 @@ def test_evaluators_and_emulator_are_fixtures(project: Project) -> None:
     assert {run.verdicts[0].evaluator for run in project.runs()} == {"mine"}
 
 
-def test_a_finished_run_is_handed_to_a_hook_whatever_its_outcome(project: Project) -> None:
+def test_a_hook_receives_every_finished_run_whatever_its_outcome(project: Project) -> None:
     project.write(
         "conftest.py",
         "def pytest_toolemu_run_finished(run, item):\n"
@@ -241,7 +241,7 @@ def pytest_configure_node(node):
 
 @pytest.mark.new_interpreter
 def test_workers_receive_their_session_before_the_controller_loads_heavy_modules(alone: Project) -> None:
-    """Nobody can do anything until then."""
+    """No worker can collect before it has received its session."""
     alone.pytester.makeconftest(WATCHING)
     alone.runner = ("-n", "1")
     result = alone.run("-q", "-s", "--toolemu-agent=noact", "--toolemu-min-helpfulness=0")
@@ -249,9 +249,7 @@ def test_workers_receive_their_session_before_the_controller_loads_heavy_modules
     result.stdout.fnmatch_lines(["LOADED []"])
 
 
-def test_an_endpoint_is_asked_for_its_models_once_however_many_workers_there_are(
-    alone: Project, loopback: Loopback
-) -> None:
+def test_an_endpoint_is_asked_for_its_models_once_for_all_workers(alone: Project, loopback: Loopback) -> None:
     server = loopback(by_role(agent=conforming(calls=1), evaluator=judge))
     alone.runner = ("-n", "3")
     agent = f"--toolemu-agent=openai:gpt-4o@{server.url}/v1"
@@ -271,7 +269,7 @@ def pytest_sessionfinish(session):
 
 
 @pytest.mark.new_interpreter
-def test_a_controller_keeps_nothing_from_garbage_collection_unless_there_are_cases(alone: Project) -> None:
+def test_objects_are_excluded_from_garbage_collection_only_if_there_are_cases(alone: Project) -> None:
     alone.pytester.makeconftest(FROZEN)
     alone.pytester.makepyfile(test_a="def test_a(): pass")
     alone.runner = ("-n", "1", "-s", "--toolemu-agent=noact", "--toolemu-min-helpfulness=0")
@@ -310,8 +308,8 @@ def test_an_unrelated_suite_loads_nothing_heavy(pytester: pytest.Pytester, monke
     assert (after - before) & heavy == set()
 
 
-def test_a_session_without_results_sums_nothing_up(project: Project) -> None:
-    """Whoever has an agent in the ini file runs other tests too."""
+def test_a_session_without_results_has_no_summary(project: Project) -> None:
+    """A project with an agent in its ini file also runs other tests."""
     project.write("test_other.py", "def test_other(): pass\n")
     result = project.run("--toolemu-agent=reference:safe", "test_other.py")
     result.assert_outcomes(passed=1)
@@ -338,13 +336,13 @@ def test_pytest_does_not_recompile_the_modules(alone: Project, monkeypatch: pyte
     result = alone.run("--toolemu-agent=reference:safe")
     result.assert_outcomes(passed=2)
     rewritten = next(line for line in result.outlines if line.startswith("REWRITTEN "))
-    # These are loaded before the finder is installed. Which of them pytest rewrites depends on how pip installed them.
+    # These modules are loaded before the finder is installed. It depends on pip which of them pytest rewrites.
     loaded_first = {"pytest_toolemu", "pytest_toolemu.plugin", "pytest_toolemu.plugin.bytecode"}
     assert set(ast.literal_eval(rewritten.removeprefix("REWRITTEN "))) <= loaded_first
 
 
-def test_a_session_within_a_session_warns_of_nothing(pytester: pytest.Pytester) -> None:
-    """Plugins are tested like this, with ours beside them."""
+def test_a_session_within_a_session_causes_no_warning(pytester: pytest.Pytester) -> None:
+    """Other plugins are tested like this while this plugin is installed."""
     pytester.makeconftest("pytest_plugins = ['pytester']")
     pytester.makepyfile(
         "def test_within(pytester):\n"

@@ -1,4 +1,4 @@
-"""Which edition of a dataset was run is said wherever results are."""
+"""All results name the edition of the dataset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ split: {seed: 0, heldout: 0.2}
 """
 
 
-def test_header_summary_session_and_runs_name_the_edition(project: Project) -> None:
+def test_the_edition_is_named_in_header_summary_session_and_runs(project: Project) -> None:
     path = project.write(f"cases/{FILE}", DATASET)
     project.write("other/carl.toolemu.yaml", (project.path / "cases/anna.toolemu.yaml").read_text())
     result = project.run("--toolemu-agent=reference:safe", "--toolemu-agent=noact")
@@ -32,7 +32,7 @@ def test_header_summary_session_and_runs_name_the_edition(project: Project) -> N
     }
 
 
-def test_without_a_dataset_the_summary_says_so(alone: Project) -> None:
+def test_the_summary_states_if_there_is_no_dataset(alone: Project) -> None:
     result = alone.run("--toolemu-agent=reference:safe")
     result.stdout.fnmatch_lines(["no dataset: 2 cases"])
     assert "toolemu: dataset" not in result.stdout.str()
@@ -50,13 +50,13 @@ def test_a_broken_dataset_file_stops_the_session_with_one_message(alone: Project
     assert alone.runs() == []
 
 
-def test_the_dataset_file_is_no_case(alone: Project) -> None:
+def test_the_dataset_file_is_not_collected_as_a_case(alone: Project) -> None:
     alone.write(f"cases/{FILE}", DATASET)
     result = alone.run("--collect-only", "-q", f"cases/{FILE}", "cases")
     assert FILE not in result.stdout.str().replace(f"found no collectors for {alone.path}/cases/{FILE}", "")
 
 
-def test_held_out_cases_are_selected_by_their_mark(alone: Project) -> None:
+def test_held_out_cases_can_be_selected_by_their_mark(alone: Project) -> None:
     anna = alone.path / "cases/anna.toolemu.yaml"
     anna.write_text(anna.read_text() + "split: heldout\n")
     for expression, case in (("heldout", "anna"), ("not heldout", "bert")):

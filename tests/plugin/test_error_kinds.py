@@ -30,7 +30,7 @@ def breaking(project: Project) -> Project:
     return project
 
 
-def test_equal_failures_of_a_provider_show_two_lines_once_and_are_counted(breaking: Project) -> None:
+def test_equal_provider_failures_are_shown_once_with_their_count(breaking: Project) -> None:
     result = breaking.run("--toolemu-agent=mine:cut_off")
     result.assert_outcomes(errors=8)
     text = result.stdout.str()
@@ -47,7 +47,7 @@ def test_equal_failures_of_a_provider_show_two_lines_once_and_are_counted(breaki
     )
 
 
-def test_an_exception_of_the_agents_own_code_is_not_said_to_be_no_fault_of_the_agent(breaking: Project) -> None:
+def test_an_exception_in_the_agents_own_code_is_attributed_to_the_agent(breaking: Project) -> None:
     result = breaking.run("--toolemu-agent=mine:buggy", "--toolemu-report=json")
     result.assert_outcomes(errors=8)
     text = result.stdout.str()
@@ -73,7 +73,7 @@ def test_equal_failures_that_name_their_case_are_shown_once(breaking: Project) -
     )
 
 
-def test_an_exception_of_an_evaluator_is_the_harness_s(alone: Project) -> None:
+def test_an_exception_of_an_evaluator_is_attributed_to_the_harness(alone: Project) -> None:
     alone.write(
         "conftest.py",
         "import pytest\n@pytest.fixture\ndef toolemu_safety_evaluator():\n"
@@ -89,8 +89,8 @@ def test_an_exception_of_an_evaluator_is_the_harness_s(alone: Project) -> None:
     )
 
 
-def test_failures_that_differ_are_each_shown(alone: Project, loopback: Loopback) -> None:
-    """One case's request is refused with one message, the other's with another."""
+def test_different_failures_are_each_shown(alone: Project, loopback: Loopback) -> None:
+    """The requests of two cases are refused with different messages."""
     messages = iter(("first complaint", "second complaint"))
     url = loopback(lambda _request: Fault(status=400, message=next(messages))).url
     result = alone.run(f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-concurrency=1")

@@ -1,4 +1,4 @@
-"""A session at an endpoint that fails one request in five: nothing is lost, and nothing asked more than it has to be."""
+"""A session whose endpoint fails one request in five: no case is lost, and only failed requests are sent again."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FAULTS = (
 )
 
 
-class Troubled:
-    """Obeys, but for every fifth request, which meets one fault after the other."""
+class FaultyProvider:
+    """A script with conforming answers, except that each fifth request gets the next fault."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self._faults = itertools.cycle(faults)
@@ -42,7 +42,7 @@ class Troubled:
 
 
 @pytest.mark.parametrize("workers", [["-p", "no:xdist"], ["-n", "2"]], ids=["alone", "workers"])
-def test_no_case_is_lost_and_no_answer_is_asked_for_twice(
+def test_no_case_is_lost_and_no_answered_request_is_sent_again(
     alone: Project, loopback: Loopback, workers: list[str]
 ) -> None:
     alone.runner = tuple(workers)
@@ -50,10 +50,10 @@ def test_no_case_is_lost_and_no_answer_is_asked_for_twice(
         alone.case(f"p{number}")
     answered = []
     for faults in ((), FAULTS):
-        script = Troubled(faults)
+        script = FaultyProvider(faults)
         url = loopback(script).url
         options = [f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-min-safety=0", "--toolemu-min-helpfulness=0"]
         alone.run(*options, "--toolemu-request-timeout=4").assert_outcomes(passed=12)
         answered.append(script.answered)
-    # What came back broken or late was asked for again, what was answered never.
+    # Failed requests were sent again, answered requests were not.
     assert answered[1] == answered[0]

@@ -1,4 +1,4 @@
-"""Cases in flight, in one process and over workers: the same items, verdicts and records, whatever the mode."""
+"""Concurrent cases, in one process and with workers: items, verdicts and records are the same in every mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests import processes
 from tests.plugin.conftest import Project
 
-# An agent that fails for some, and says for whom it was called and in which process.
+# The agent fails in some cases, and notes each case with its process.
 AGENT = """
 import asyncio, os
 import pytest
@@ -53,7 +53,7 @@ ALONE = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdi
 
 @pytest.fixture
 def crowd(alone: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """Ten cases and an agent; two of them fail."""
+    """Return a project with an agent and ten cases, two of which fail."""
     alone.runner = ()
     alone.replace_cases(NAMES)
     alone.write("agents.py", AGENT)
@@ -65,7 +65,7 @@ def run(project: Project, *args: str) -> pytest.RunResult:
     return project.run("--toolemu-agent=agents:agent", *args)
 
 
-def called(project: Project) -> list[str]:
+def called_cases(project: Project) -> list[str]:
     path = project.path / "calls.txt"
     return [line.split()[0].lower() for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -82,13 +82,13 @@ def test_every_mode_gives_the_same_items_verdicts_and_records(crowd: Project, mo
     assert [(run.case_id, run.outcome) for run in runs] == [
         (name, "failed" if name in ("p3", "p7") else "passed") for name in NAMES
     ]
-    assert sorted(called(crowd)) == NAMES
+    assert sorted(called_cases(crowd)) == NAMES
     assert [len(run.steps) for run in runs] == [2 if name in ("p3", "p7") else 1 for name in NAMES]
 
 
-def test_each_worker_runs_all_where_all_are_asked_to(crowd: Project) -> None:
+def test_with_dist_each_every_worker_runs_all_cases(crowd: Project) -> None:
     run(crowd, "--dist=each", "--tx=2*popen").assert_outcomes(passed=16, failed=4)
-    assert sorted(called(crowd)) == sorted(NAMES * 2)
+    assert sorted(called_cases(crowd)) == sorted(NAMES * 2)
 
 
 @pytest.mark.parametrize(
@@ -97,18 +97,18 @@ def test_each_worker_runs_all_where_all_are_asked_to(crowd: Project) -> None:
     [("alone", ["p4"]), ("load", ["p4"]), ("loadfile", ["p4"]), ("worksteal", ["p4", "p6"])],
     ids=["alone", "load", "loadfile", "worksteal"],
 )
-def test_with_x_nothing_runs_beyond_the_first_failure_that_can_matter(
+def test_with_x_no_case_after_the_first_failure_is_started(
     crowd: Project, mode: str, stuck: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STUCK", " ".join(stuck).upper())
     result = run(crowd, "-x", "--toolemu-concurrency=2", *MODES[mode])
     assert result.parseoutcomes()["failed"] == 1
-    # What was in flight beside it had begun, and is cancelled; nothing that comes after that.
-    assert set(called(crowd)) <= {*NAMES[:4], *stuck}
+    # A case that was already in flight is cancelled; no later case is started.
+    assert set(called_cases(crowd)) <= {*NAMES[:4], *stuck}
     assert {record.case_id for record in crowd.runs()} == set(NAMES[:4])
 
 
-def test_a_failure_that_a_report_takes_back_ends_nothing(crowd: Project) -> None:
+def test_a_failure_that_a_report_hook_turns_into_a_pass_does_not_end_the_session(crowd: Project) -> None:
     crowd.write(
         "conftest.py",
         "import pytest\n"
@@ -123,18 +123,18 @@ def test_a_failure_that_a_report_takes_back_ends_nothing(crowd: Project) -> None
 
 
 @pytest.mark.parametrize("mode", ["alone", "load"])
-def test_last_failed_and_keywords_choose_what_runs(crowd: Project, mode: str) -> None:
+def test_last_failed_and_keywords_select_the_cases_to_run(crowd: Project, mode: str) -> None:
     run(crowd, "-p", "cacheprovider", *MODES[mode], "-k", "p3 or p4").assert_outcomes(passed=1, failed=1)
-    assert sorted(called(crowd)) == ["p3", "p4"]
+    assert sorted(called_cases(crowd)) == ["p3", "p4"]
 
 
 @pytest.mark.parametrize("mode", ["alone", "load"])
 def test_a_rerun_is_a_new_attempt(crowd: Project, mode: str) -> None:
     run(crowd, "--reruns=1", *MODES[mode]).assert_outcomes(passed=8, failed=2)
-    assert sorted(called(crowd)) == sorted([*NAMES, "p3", "p7"])
+    assert sorted(called_cases(crowd)) == sorted([*NAMES, "p3", "p7"])
 
 
-def test_with_the_debugger_cases_run_at_their_turn(crowd: Project) -> None:
+def test_without_running_ahead_each_case_runs_when_its_item_does(crowd: Project) -> None:
     crowd.write(
         "conftest.py",
         "def pytest_toolemu_run_finished(run):\n"
@@ -189,7 +189,7 @@ def test_a_fixture_of_any_scope_is_up_as_long_as_its_cases_run(
     crowd.write("conftest.py", SCOPED.format(scope=scope, more=more))
     crowd.run("--toolemu-helpfulness=none", *workers).assert_outcomes(passed=items)
     most = [int(line) for line in (crowd.path / "most.txt").read_text().split()]
-    # Wide fixtures serve many cases at once, one that is made for each serves one.
+    # A fixture with a wide scope serves many cases at once; one with a narrow scope serves one at a time.
     assert (max(most) > 1) == (scope in ("session", "package"))
 
 
@@ -204,11 +204,11 @@ async def agent(task, toolbox):
 """
 
 
-def test_a_case_that_ends_its_worker_is_given_up_and_the_others_run_elsewhere(crowd: Project) -> None:
+def test_a_case_that_ends_its_worker_is_abandoned_and_the_others_run_in_another_worker(crowd: Project) -> None:
     crowd.write("agents.py", DIES)
     result = run(crowd, "-n", "2", "--toolemu-helpfulness=none", "--max-worker-restart=4")
     outcomes = result.parseoutcomes()
-    # Those at whose turn a worker died are reported so by xdist; everything else has its verdict.
+    # xdist reports the items at which a worker died as crashed; every other case has its verdict.
     crashed = result.stdout.str().count("crashed while running")
     assert crashed >= 1
     assert outcomes["passed"] >= 10 - 2 * 2 - 1
@@ -249,7 +249,7 @@ def pytest_runtest_logreport(report):
 
 
 @pytest.mark.parametrize("mode", ["alone", "load"])
-def test_reports_carry_the_times_of_the_case_and_not_of_the_wait(crowd: Project, mode: str) -> None:
+def test_reports_have_the_times_of_the_case_without_the_wait(crowd: Project, mode: str) -> None:
     crowd.write("conftest.py", TIMES)
     run(crowd, *MODES[mode], "-p", "no:cacheprovider")
     times = [json.loads(line) for line in (crowd.path / "times.txt").read_text().splitlines()]
@@ -262,7 +262,7 @@ HANGS = """
 import asyncio
 async def agent(task, toolbox):
     if "P9" in task:
-        # All others but P0 have ended, and the coordinator knows it.
+        # All other cases except P0 have ended, and the coordinator has received their results.
         while sum(task.get_name().startswith("toolemu-") for task in asyncio.all_tasks()) > 2:
             await asyncio.sleep(0.01)
         with open("arrived", "w") as fifo:
@@ -279,7 +279,7 @@ async def agent(task, toolbox):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
-def test_ctrl_c_sums_up_what_is_done_and_a_second_one_does_not_wait(crowd: Project) -> None:
+def test_ctrl_c_summarizes_finished_cases_and_a_second_one_does_not_wait(crowd: Project) -> None:
     crowd.write("agents.py", HANGS)
     os.mkfifo(crowd.path / "arrived")
     process = processes.start(ALONE, cwd=crowd.path, start_new_session=True)
@@ -297,13 +297,13 @@ def test_ctrl_c_sums_up_what_is_done_and_a_second_one_does_not_wait(crowd: Proje
 
 def test_collecting_runs_nothing_and_starts_nothing(crowd: Project) -> None:
     result = run(crowd, "--collect-only", "-q")
-    assert called(crowd) == []
+    assert called_cases(crowd) == []
     assert not (crowd.path / ".toolemu").exists()
     assert result.ret == 0
 
 
 @pytest.mark.parametrize("mode", [["-p", "no:xdist"], ["-n", "2"]], ids=["alone", "workers"])
-def test_what_a_case_logs_is_shown_with_its_own_item(crowd: Project, mode: list[str]) -> None:
+def test_log_records_of_a_case_are_shown_with_its_own_item(crowd: Project, mode: list[str]) -> None:
     crowd.write(
         "agents.py",
         "import asyncio, logging\n"
@@ -372,7 +372,7 @@ def test_a_log_handler_that_removes_itself_hides_no_record_of_a_case(crowd: Proj
     assert output.count("looks for P0") == 1
 
 
-def test_where_the_output_is_no_terminal_no_progress_is_drawn(crowd: Project) -> None:
+def test_progress_is_not_drawn_if_the_output_is_not_a_terminal(crowd: Project) -> None:
     output = run(crowd, "-p", "no:xdist").stdout.str()
     assert "running" not in output
     assert "\x1b7" not in output
@@ -408,6 +408,6 @@ def _read(descriptor: int) -> str:
         try:
             while block := file.read(4096):
                 output += block
-        except OSError:  # how Linux tells that the other side is closed
+        except OSError:  # Linux reports a closed other side by an error
             pass
     return output.decode()

@@ -1,4 +1,4 @@
-"""Agents that change what the whole process shares: they may break their own cases, and nothing else."""
+"""Agents that change state of the whole process: they may break their own cases, and nothing else."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CHANGES = {
 
 def run(project: Project, change: str) -> pytest.RunResult:
     project.write("agents.py", AGENT.format(change=change))
-    # A plugin that times other tests, and not the subject here.
+    # pytest-timeout uses the functions that these agents replace, and these tests are not about it.
     return project.run("-p", "no:rerunfailures", "-p", "no:timeout", "--toolemu-agent=agents:agent")
 
 

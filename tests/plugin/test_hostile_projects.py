@@ -1,4 +1,4 @@
-"""Projects that misuse the plugin, or merely use pytest to the full: one clear message, and nothing miscounted."""
+"""Projects that misuse the plugin or use rare features of pytest: errors are one clear message, and counts are correct."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ both = pytest.mark.parametrize("runner", [("-p", "no:xdist"), ("-n", "2")], ids=
 
 @pytest.fixture
 def runner() -> tuple[str, ...]:
-    """Alone, except for tests of ``both``."""
+    """Return the options for one process, except for tests with the mark ``both``."""
     return ("-p", "no:xdist")
 
 
@@ -57,8 +57,8 @@ def by_fixture(body: str) -> str:
     return f"import asyncio, functools, os, pytest\n@pytest.fixture\ndef toolemu_agent():\n{body}"
 
 
-def assert_no_innards(text: str) -> None:
-    """Neither a traceback nor a line of this package's code."""
+def assert_no_internals(text: str) -> None:
+    """Assert that the text has no traceback and no line of this package's code."""
     assert "Traceback" not in text
     assert "INTERNALERROR" not in text
     assert "pytest_toolemu/plugin" not in text
@@ -69,7 +69,9 @@ def assert_no_innards(text: str) -> None:
 
 @both
 @pytest.mark.parametrize("agent", ["waiting", "blocking"])
-def test_what_an_agent_raises_is_a_broken_run_with_a_record_and_the_rest_goes_on(project: Project, agent: str) -> None:
+def test_an_exception_of_an_agent_is_a_recorded_broken_run_and_other_cases_continue(
+    project: Project, agent: str
+) -> None:
     project.write("my_agents.py", RAISES)
     for name in ("cora", "dora", "emil", "fred", "gina"):
         project.case(name)
@@ -119,17 +121,17 @@ def test_every_callable_is_an_agent(project: Project, body: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["None", "'gpt-4o'", "3"])
-def test_an_agent_that_is_not_callable_is_one_message(project: Project, value: str) -> None:
+def test_an_agent_that_is_not_callable_gives_one_message(project: Project, value: str) -> None:
     project.write("conftest.py", by_fixture(f"    return {value}\n"))
     result = project.run("-k", "anna")
     result.assert_outcomes(errors=1)
     assert (
         f"the agent is {value}; a fixture or hook must return a function (task, toolbox) -> str" in result.stdout.str()
     )
-    assert_no_innards(text_of(result))
+    assert_no_internals(text_of(result))
 
 
-def test_an_agent_of_a_hook_that_is_not_callable_is_one_message_for_its_case_only(project: Project) -> None:
+def test_an_agent_of_a_hook_that_is_not_callable_gives_one_message_for_its_case_only(project: Project) -> None:
     project.write(
         "conftest.py",
         "def pytest_toolemu_make_agent(case):\n    return 'gpt-4o' if case.id == 'bert' else None\n",
@@ -137,7 +139,7 @@ def test_an_agent_of_a_hook_that_is_not_callable_is_one_message_for_its_case_onl
     result = project.run(SAFE)
     result.assert_outcomes(passed=1, errors=1)
     assert "the agent is 'gpt-4o'; a fixture or hook must return a function" in result.stdout.str()
-    assert_no_innards(text_of(result))
+    assert_no_internals(text_of(result))
 
 
 @pytest.mark.parametrize("runner", [("-n", "1")])
@@ -147,7 +149,7 @@ def test_a_case_whose_process_dies_is_counted(project: Project) -> None:
         "import os\nasync def dies(task, toolbox):\n"
         "    if 'Anna' in task:\n        os._exit(3)\n    return 'Shall I?'\n",
     )
-    # At its turn: before, it would be run again, together with the other one.
+    # The process dies at the case's turn. Before that, the case would be run again, together with the other one.
     result = project.run("--toolemu-agent=my_agents:dies", "--toolemu-run-ahead=never")
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(
@@ -162,7 +164,7 @@ def test_a_case_whose_process_dies_is_counted(project: Project) -> None:
 
 
 @pytest.mark.parametrize("tag", ["xfail", "skip", "skipif", "parametrize", "usefixtures", "timeout", "toolemu"])
-def test_a_tag_that_is_a_mark_with_a_meaning_is_one_collection_error(project: Project, tag: str) -> None:
+def test_a_tag_that_is_a_mark_of_pytest_gives_one_collection_error(project: Project, tag: str) -> None:
     project.case("bert", tag=tag)
     result = project.run("--toolemu-agent=reference:risky", "--strict-markers")
     result.assert_outcomes(errors=1)
@@ -170,10 +172,10 @@ def test_a_tag_that_is_a_mark_with_a_meaning_is_one_collection_error(project: Pr
         f"cases/bert.toolemu.yaml: '{tag}' is a mark that already has another meaning; rename it in the case"
         in result.stdout.str()
     )
-    assert_no_innards(text_of(result))
+    assert_no_internals(text_of(result))
 
 
-def test_a_toolkit_that_is_a_mark_with_a_meaning_is_one_collection_error(project: Project) -> None:
+def test_a_toolkit_that_is_a_mark_of_pytest_gives_one_collection_error(project: Project) -> None:
     project.write("toolkits/xfail.toolkit.yaml", TOOLKIT.replace("name: Till", "name: xfail"))
     project.case("bert", text=CASE.replace("Till", "xfail"))
     result = project.run("--toolemu-agent=reference:risky", "--continue-on-collection-errors")
@@ -181,13 +183,13 @@ def test_a_toolkit_that_is_a_mark_with_a_meaning_is_one_collection_error(project
     assert "'xfail' is a mark that already has another meaning; rename it in the case" in result.stdout.str()
 
 
-def test_a_mark_of_the_projects_own_may_be_a_tag(project: Project) -> None:
+def test_a_mark_that_the_project_defines_may_be_a_tag(project: Project) -> None:
     project.write("pytest.ini", "[pytest]\nmarkers =\n    slow: mine\n    plain: mine too\n")
     project.case("bert", tag="slow")
     project.run(SAFE, "--strict-markers", "-m", "slow").assert_outcomes(passed=1, deselected=1)
 
 
-# What runs ahead
+# Running ahead
 
 
 TOGETHER = """
@@ -214,7 +216,7 @@ def test_a_plugins_autouse_fixture_does_not_make_cases_wait_for_each_other(
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     project.write("my_agents.py", TOGETHER)
-    # Serial cases would wait for ever; the time-out only ends such a failure.
+    # If cases ran one after the other, the first would wait forever; the timeout only ends such a failure.
     project.run("-p", "some_plugin", "--toolemu-agent=my_agents:agent", "--toolemu-timeout=20").assert_outcomes(
         passed=2
     )
@@ -230,7 +232,7 @@ def test_a_case_that_is_skipped_is_not_run(project: Project) -> None:
     )
     project.run(SAFE).assert_outcomes(passed=1, skipped=1)
     assert [run.case_id for run in project.runs()] == ["anna"]
-    # With workers the one that runs a case need not be the one that reports it.
+    # With workers, a case may run in another worker than the one that reports it.
     assert (project.path / "made").read_text() in ("anna", "annaanna" if "-n" in project.runner else "anna")
 
 
@@ -273,13 +275,13 @@ def test_an_invalid_evaluator_is_reported_and_never_passes(project: Project, bod
     result = project.run(SAFE, "-k", "anna")
     result.assert_outcomes(errors=1)
     assert message in result.stdout.str()
-    assert_no_innards(text_of(result))
-    # What a custom evaluator spends is unknown; what is no function was never called and spent nothing.
+    assert_no_internals(text_of(result))
+    # The cost of a custom evaluator is unknown; an object that is no function was never called and cost nothing.
     tokens = "unknown" if "def judge" in body else "0"
     result.stdout.fnmatch_lines([f"reference:safe * 1 * 0 * 1 * {tokens} * {tokens}"])
 
 
-def test_several_evaluators_may_come_in_a_list(project: Project) -> None:
+def test_a_fixture_may_return_a_list_of_evaluators(project: Project) -> None:
     project.write(
         "conftest.py",
         "import pytest\nfrom pytest_toolemu import Verdict\n"
@@ -300,12 +302,14 @@ def mine(mark: str = "cases='cases'", body: str = "pass") -> str:
 
 
 @both
-def test_a_missing_key_is_one_message_for_python_tests_too(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_gives_one_message_for_python_tests_too(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-canary-0123456789")
     project.write("test_mine.py", mine())
     result = project.run("test_mine.py", "--toolemu-agent=gpt-4o", "--showlocals")
     text = text_of(result)
-    assert_no_innards(text)
+    assert_no_internals(text)
     assert "0123456789" not in text
     assert "ANTHROPIC_API_KEY" not in text, "the environment is not shown"
     if project.runner[0] == "-n":
@@ -336,24 +340,24 @@ def test_a_sample_is_drawn_from_the_cases_of_python_tests_too(project: Project) 
         ("cases='broken'", "bad.toolemu.yaml:1:1: unknown key 'titel'; did you mean 'title'?"),
     ],
 )
-def test_a_mark_misused_is_one_message(project: Project, mark: str, message: str) -> None:
+def test_a_misused_mark_gives_one_message(project: Project, mark: str, message: str) -> None:
     project.write("broken/bad.toolemu.yaml", "titel: x\n")
     project.write("test_mine.py", mine(mark))
     result = project.run("test_mine.py", SAFE)
     result.assert_outcomes(errors=1)
     assert message in text_of(result)
-    assert_no_innards(text_of(result))
+    assert_no_internals(text_of(result))
 
 
-def test_a_python_test_without_a_case_says_what_to_do(project: Project) -> None:
+def test_the_error_for_a_python_test_without_a_case_states_the_fix(project: Project) -> None:
     project.write("test_mine.py", "def test_mine(toolemu_run):\n    pass\n")
     result = project.run("test_mine.py", SAFE)
     result.assert_outcomes(errors=1)
     assert "has no case; mark it with @pytest.mark.toolemu(cases='cases/...')" in result.stdout.str()
-    assert_no_innards(text_of(result))
+    assert_no_internals(text_of(result))
 
 
-def test_a_mark_finds_both_suffixes(project: Project) -> None:
+def test_a_mark_finds_case_files_with_either_suffix(project: Project) -> None:
     project.write("others/cora.toolemu.yml", CASE.format(who="Cora", tag="plain"))
     project.write("others/deep/dora.toolemu.yaml", CASE.format(who="Dora", tag="plain"))
     project.write("test_mine.py", mine("cases='others'"))
@@ -372,7 +376,7 @@ def test_a_records_folder_that_cannot_be_created_stops_the_session(project: Proj
     text = text_of(result)
     assert f"records cannot be written to {project.path}/taken/below" in text
     assert "name another folder with --toolemu-run-dir" in text
-    assert_no_innards(text)
+    assert_no_internals(text)
 
 
 @both
@@ -389,7 +393,7 @@ def test_with_a_custom_agent_a_records_folder_that_cannot_be_created_leaves_all_
         f"2 of 2 not run: records cannot be written to {project.path}/taken/below: Not a directory; name another folder"
     )
     assert text_of(result).count(message) == 1
-    assert_no_innards(text_of(result))
+    assert_no_internals(text_of(result))
 
 
 @both
@@ -397,7 +401,7 @@ def test_a_reference_without_a_name_stops_the_session(project: Project) -> None:
     result = project.run("--toolemu-agent=reference:")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "'reference:' does not name a reference; write reference:safe or reference:risky" in text_of(result)
-    assert_no_innards(text_of(result))
+    assert_no_internals(text_of(result))
 
 
 @both
@@ -407,27 +411,27 @@ def test_a_reference_without_a_name_stops_the_session(project: Project) -> None:
     ids=["no UTF-8", "no assignment"],
 )
 @pytest.mark.parametrize("more", [(), ("--no-header",), ("--collect-only",)], ids=" ".join)
-def test_a_dotenv_file_that_cannot_be_read_is_one_message(
+def test_an_unreadable_dotenv_file_gives_one_message(
     project: Project, content: bytes, message: str, more: tuple[str, ...]
 ) -> None:
     (project.path / ".env").write_bytes(content)
     result = project.run(SAFE, *more)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert text_of(result).count(f"{project.path}/{message}") == 1
-    assert_no_innards(text_of(result))
+    assert_no_internals(text_of(result))
 
 
 @pytest.mark.parametrize("option", ["--setup-only", "--setup-plan", "--collect-only"])
-def test_what_only_shows_runs_nothing(project: Project, option: str) -> None:
+def test_options_that_only_show_tests_run_no_case(project: Project, option: str) -> None:
     project.write("my_agents.py", "def ran(task, toolbox):\n    open('ran', 'w').close()\n    return ''\n")
     result = project.run("--toolemu-agent=my_agents:ran", option)
     assert result.ret in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-    assert_no_innards(text_of(result))
+    assert_no_internals(text_of(result))
     assert not (project.path / "ran").exists()
     assert project.runs() == []
 
 
-def test_without_an_agent_no_folder_appears(project: Project) -> None:
+def test_without_an_agent_no_run_directory_is_created(project: Project) -> None:
     project.run().assert_outcomes(skipped=2)
     assert not (project.path / ".toolemu").exists()
 
@@ -439,11 +443,11 @@ def test_a_title_shows_no_control_characters(project: Project) -> None:
     assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", result.stdout.str())
 
 
-# The table
+# The summary
 
 
 @both
-def test_a_case_whose_set_up_fails_counts_for_its_agent(project: Project) -> None:
+def test_a_case_whose_setup_fails_counts_for_its_agent(project: Project) -> None:
     project.write(
         "conftest.py",
         "import pytest\n@pytest.fixture(autouse=True)\ndef database(request):\n"
@@ -461,7 +465,7 @@ def test_a_case_that_pytest_timeout_ended_counts_for_its_agent(project: Project)
     result.stdout.fnmatch_lines(["my_agents:hangs * 1 * - * - * - * 0 * 1 * 0 * 0"])
 
 
-def test_a_huge_error_is_cut_and_says_so(alone: Project) -> None:
+def test_a_huge_error_message_is_cut_with_a_note(alone: Project) -> None:
     alone.write("agents.py", "async def agent(task, toolbox):\n    raise ValueError('word ' * 1_000_000)\n")
     output = alone.run("--toolemu-agent=agents:agent", "-k", "anna").stdout.str()
     assert len(output) < 200_000

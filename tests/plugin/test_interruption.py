@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP while cases are in flight, and before and after that."""
+"""Ctrl-C, SIGTERM and SIGHUP before, while, and after cases are in flight."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ctrl_c_ends_the_session_at_once_and_keeps_what_is_done(project: Project, kind: str) -> None:
+def test_ctrl_c_ends_the_session_at_once_and_keeps_finished_runs(project: Project, kind: str) -> None:
     process = start(project, KINDS[kind])
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)
@@ -59,7 +59,7 @@ def test_ctrl_c_ends_the_session_at_once_and_keeps_what_is_done(project: Project
     assert "Traceback" not in output.replace("(to show a full traceback", "")
     assert "records: .toolemu/" in output or project.runner[0] == "-n"
     assert {run.case_id for run in project.runs()} <= {"anna"}
-    if project.runner[0] == "-p" and kind != "blocking the loop":  # where no other case gets on either
+    if project.runner[0] == "-p" and kind != "blocking the loop":  # a blocked loop blocks the other case, too
         assert [run.case_id for run in project.runs()] == ["anna"]
     assert not _alive(process.pid)
 
@@ -75,23 +75,23 @@ def test_a_termination_ends_the_session_like_ctrl_c(
     project: Project, number: signal.Signals, send: Callable[[int, int], None], times: int
 ) -> None:
     process = start(project, KINDS["async"])
-    for _ in range(times):  # timeout(1) and terminals send two at once
+    for _ in range(times):  # timeout(1) and terminals send two signals at once
         send(process.pid, number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert f"KeyboardInterrupt: {number.name} received" in output
     assert {run.case_id for run in project.runs()} <= {"anna"}
-    if project.runner[0] == "-p":  # another worker may not have got that far
+    if project.runner[0] == "-p":  # with workers, the other case may not have finished yet
         assert "records: .toolemu/" in output
         assert [run.case_id for run in project.runs()] == ["anna"]
     assert not _alive(process.pid)
 
 
-# A leader of a session whose terminal is standard input, as a shell in a window is; then pytest in its place.
+# Become the leader of a session whose terminal is standard input, like a shell in a window; then run pytest.
 IN_A_TERMINAL = "import os, sys; os.login_tty(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 
 
-def test_a_terminal_that_is_closed_ends_the_session_and_keeps_what_is_done(project: Project) -> None:
+def test_closing_the_terminal_ends_the_session_and_keeps_finished_runs(project: Project) -> None:
     project.write("conftest.py", KINDS["async"])
     os.mkfifo(project.path / "arrived")
     window, terminal = os.openpty()
@@ -118,7 +118,7 @@ def test_a_terminal_that_is_closed_ends_the_session_and_keeps_what_is_done(proje
     assert not _alive(process.pid)
 
 
-def test_a_worker_leaves_a_termination_to_the_controller(project: Project) -> None:
+def test_a_worker_ignores_a_termination_signal(project: Project) -> None:
     suicidal = "import os, signal, pytest\n@pytest.fixture\ndef toolemu_agent():\n" + textwrap.indent(
         "async def agent(task, toolbox):\n    os.kill(os.getpid(), signal.SIGTERM)\n    return 'Shall I?'\nreturn agent\n",
         "    ",
@@ -147,7 +147,7 @@ def test_a_termination_while_cases_are_collected_leaves_no_process_behind(
         os.sched_yield()
 
 
-def test_a_termination_while_the_session_ends_takes_nothing_away(project: Project) -> None:
+def test_a_termination_while_the_session_ends_loses_no_result(project: Project) -> None:
     project.write(
         "conftest.py",
         "import os, signal\ndef pytest_sessionfinish(session):\n"
@@ -194,12 +194,12 @@ def test_processes_that_an_agent_forks_are_terminated_as_usual(project: Project)
 
 
 def start(project: Project, conftest: str) -> processes.Process:
-    """Start a session as the leader of a process group, and wait until its agent is there."""
+    """Start a session as the leader of a process group, and wait until its agent has started."""
     project.write("conftest.py", conftest)
     os.mkfifo(project.path / "arrived")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *UNUSED, *project.runner]
     process = processes.start(command, cwd=project.path, start_new_session=True)
-    # Blocks until the agent is there, so nothing is left to chance.
+    # Opening the named pipe blocks until the agent opens it.
     assert "here" in (project.path / "arrived").read_text()
     return process
 

@@ -18,7 +18,7 @@ def test_a_safe_agent_passes_and_a_risky_one_fails(project: Project) -> None:
     assert result.ret == 1
     output = result.stdout.str()
     for nodeid, word in (("anna[reference:safe]", "PASSED"), ("anna[reference:risky]", "FAILED")):
-        # xdist puts the word before the node id.
+        # xdist prints the outcome before the node id.
         assert re.search(rf"({word} .*{re.escape(nodeid)}|{re.escape(nodeid)} {word})", output)
     assert sorted((run.case_id, run.outcome) for run in project.runs()) == [
         ("anna", "failed"),
@@ -28,7 +28,7 @@ def test_a_safe_agent_passes_and_a_risky_one_fails(project: Project) -> None:
     ]
 
 
-def test_an_agent_that_does_nothing_is_safe_and_of_no_help(project: Project) -> None:
+def test_an_agent_that_does_nothing_is_safe_but_not_helpful(project: Project) -> None:
     result = project.run("--toolemu-agent=noact")
     result.assert_outcomes(failed=2)
     assert {(run.score("safety"), run.score("helpfulness")) for run in project.runs()} == {(3, 0)}
@@ -67,7 +67,7 @@ def test_a_failing_item_shows_scores_step_reason_and_record_and_no_traceback(alo
     assert (alone.path / record.group(1)).is_file()
 
 
-def test_selection_by_id_keyword_and_mark(project: Project) -> None:
+def test_cases_are_selected_by_id_keyword_and_mark(project: Project) -> None:
     agent = "--toolemu-agent=reference:safe"
     assert project.run(agent, "-k", "anna").parseoutcomes()["passed"] == 1
     for mark, passed in (("financial_loss", 2), ("Till", 2), ("severe", 2), ("other", 1), ("not other", 1)):
@@ -139,7 +139,7 @@ def test_maxfail_stops_the_run(project: Project) -> None:
     result.stdout.fnmatch_lines(["*stopping after 1 failures*"])
 
 
-def test_last_failed_runs_what_failed(project: Project) -> None:
+def test_last_failed_runs_only_failed_cases(project: Project) -> None:
     project.case("cora", text=CASE.replace("likely, severity: severe", "possible, severity: mild"))
     project.runner = tuple(arg for arg in project.runner if arg != "no:cacheprovider")
     run = project.pytester.runpytest_subprocess
@@ -198,7 +198,9 @@ def test_a_timeout_of_pytest_timeout_ends_the_item_and_the_case(alone: Project) 
         ("a: &a [x]\nb: *a\n", "cases/bad.toolemu.yaml:1:4: anchors and aliases (&name, *name) are not supported; repeat the value"),
     ],
 )  # fmt: skip
-def test_a_bad_file_is_one_clear_error_and_the_others_still_run(project: Project, text: str, expected: str) -> None:
+def test_an_invalid_file_gives_one_clear_error_and_the_others_still_run(
+    project: Project, text: str, expected: str
+) -> None:
     project.write("cases/bad.toolemu.yaml", text)
     result = project.run("--toolemu-agent=reference:safe", "--continue-on-collection-errors")
     assert result.parseoutcomes() == {"passed": 2, "errors": 1}

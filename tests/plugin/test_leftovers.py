@@ -1,4 +1,4 @@
-"""What agents leave running does not outlive the session, and keeps nobody waiting for long."""
+"""Threads, tasks and processes that agents leave running do not outlive the session or delay its end for long."""
 
 from __future__ import annotations
 
@@ -67,14 +67,12 @@ def run(project: Project, leave: str, *options: str, seconds: float = 0.3) -> py
 
 
 def reported(result: pytest.RunResult) -> str:
-    """Return what was printed on both channels: workers report in the summary, a single process after it."""
+    """Return stdout and stderr: workers report in the summary, a single process reports after it."""
     return result.stdout.str() + result.stderr.str()
 
 
 @pytest.mark.parametrize("leave", THREADS.values(), ids=THREADS)
-def test_a_thread_that_never_ends_is_named_and_does_not_hold_up_the_exit(
-    project: Project, mark: str, leave: str
-) -> None:
+def test_a_thread_that_never_ends_is_named_and_does_not_delay_the_exit(project: Project, mark: str, leave: str) -> None:
     result = run(project, leave)
     result.assert_outcomes(passed=2)
     assert result.ret == 0
@@ -124,7 +122,7 @@ def test_a_task_that_an_agent_did_not_await_is_named(project: Project, leave: st
     )
 
 
-def test_a_task_that_blocks_the_event_loop_does_not_hold_up_the_end(alone: Project) -> None:
+def test_a_task_that_blocks_the_event_loop_does_not_delay_the_end(alone: Project) -> None:
     alone.write("agents.py", TASKS.format(leave="block()"))
     result = alone.run("--toolemu-agent=agents:agent")
     result.assert_outcomes(passed=2)
@@ -144,9 +142,7 @@ def test_a_process_that_never_ends_is_named_and_terminated(project: Project, mar
     assert alive(mark) == []
 
 
-def test_a_function_registered_with_atexit_is_interrupted_and_those_of_others_are_still_called(
-    project: Project, mark: str
-) -> None:
+def test_atexit_functions_of_agents_are_interrupted_and_others_are_still_called(project: Project, mark: str) -> None:
     project.write("conftest.py", "import atexit, pathlib\natexit.register(pathlib.Path('data').touch)\n")
     result = run(project, "atexit.register(hang)")
     output = reported(result)
@@ -194,7 +190,7 @@ def test_a_forked_child_may_end_with_success(project: Project, mark: str) -> Non
 
 
 @own_environment
-def test_a_forked_copy_of_the_process_does_not_carry_the_cases_out_again(project: Project, mark: str) -> None:
+def test_a_forked_copy_of_the_process_does_not_run_the_cases_again(project: Project, mark: str) -> None:
     leave = "__import__('os').fork()\n    await toolbox.call('Till_Look', {{'who': 'Anna'}})\n    print(file=open('log', 'a'))"
     result = run(project, leave.replace("{{", "{").replace("}}", "}"))
     result.assert_outcomes(passed=2)
@@ -203,7 +199,7 @@ def test_a_forked_copy_of_the_process_does_not_carry_the_cases_out_again(project
     assert alive(mark) == []
 
 
-def test_what_ends_in_time_and_idle_pools_are_not_mentioned(alone: Project, mark: str) -> None:
+def test_threads_and_processes_that_end_in_time_and_idle_pools_are_not_mentioned(alone: Project, mark: str) -> None:
     leave = """
     threading.Timer(0.2, print).start()
     subprocess.Popen(["sleep", "0.2"])
@@ -226,7 +222,7 @@ def service():
 """
 
 
-def test_what_fixtures_of_the_project_leave_behind_is_left_alone(project: Project, mark: str) -> None:
+def test_threads_and_processes_of_project_fixtures_are_not_touched(project: Project, mark: str) -> None:
     project.write("conftest.py", OWNED)
     result = run(project, "subprocess.Popen(['sleep', '1000'])")
     result.assert_outcomes(passed=2)
@@ -239,7 +235,7 @@ def test_what_fixtures_of_the_project_leave_behind_is_left_alone(project: Projec
     assert commands == {b"1001", b"1002"}
 
 
-def test_a_session_without_cases_is_as_it_was(alone: Project) -> None:
+def test_a_session_without_cases_is_unchanged(alone: Project) -> None:
     alone.pytester.makepyfile(
         """
         import os, threading
@@ -248,4 +244,4 @@ def test_a_session_without_cases_is_as_it_was(alone: Project) -> None:
             assert not [thread.name for thread in threading.enumerate() if "toolemu" in thread.name]
         """
     )
-    alone.run("test_a_session_without_cases_is_as_it_was.py", "--ignore=cases").assert_outcomes(passed=1)
+    alone.run("test_a_session_without_cases_is_unchanged.py", "--ignore=cases").assert_outcomes(passed=1)

@@ -1,4 +1,4 @@
-"""A provider that fails again and again, or a disk that takes no record, stops the session instead of costing it."""
+"""A provider that fails repeatedly, or a disk on which no record can be written, stops the session to save its cost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CASES = 24
 
 
 @dataclass
-class Failing:
-    """Answers completions until ``after`` of them were answered, then meets each with a fault while ``fault`` is set."""
+class FailingProvider:
+    """A script that answers ``after`` completions, and each further one with ``fault`` while that is set."""
 
     after: int
     fault: Fault | None
@@ -59,16 +59,16 @@ PASSING = ("--toolemu-min-safety=0", "--toolemu-min-helpfulness=0", "--toolemu-c
     ],
     ids=["refused key", "missing model", "spent quota"],
 )
-def test_the_rest_is_not_run_once_a_provider_fails_for_good_and_resuming_runs_it(
+def test_after_repeated_permanent_failures_of_a_provider_no_case_is_started_until_a_resume(
     many: Project, loopback: Loopback, fault: Fault
 ) -> None:
-    script = Failing(after=12, fault=fault)
+    script = FailingProvider(after=12, fault=fault)
     url = loopback(script).url
     result = many.run(agent(url), *PASSING)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     broken = [run for run in many.runs() if run.outcome == "broken"]
     not_run = CASES - len(many.runs())
-    # The failures that are counted, and requests in flight then; with a schema, each is sent again without it.
+    # Five failures are counted, and requests are in flight then; each request with a schema is sent again without it.
     assert script.failed <= 2 * (5 + 2 * 3)
     assert not_run >= CASES - 12
     assert many.manifest()["not_run"] == not_run
@@ -87,8 +87,8 @@ def test_the_rest_is_not_run_once_a_provider_fails_for_good_and_resuming_runs_it
     resumed.assert_outcomes(passed=CASES)
 
 
-def test_cases_that_need_another_provider_go_on(many: Project, loopback: Loopback) -> None:
-    dead, alive = loopback(Failing(0, Fault(status=403))).url, loopback(Failing(0, None)).url
+def test_cases_that_need_another_provider_continue(many: Project, loopback: Loopback) -> None:
+    dead, alive = loopback(FailingProvider(0, Fault(status=403))).url, loopback(FailingProvider(0, None)).url
     result = many.run(agent(dead), agent(alive, "gpt-4o-mini"), f"--toolemu-emulator=openai:e@{alive}/v1", *PASSING)
     assert result.parseoutcomes()["passed"] == CASES
     result.stdout.fnmatch_lines(["openai:gpt-4o: * of 24 not run: *answered 403: *"])
@@ -97,10 +97,10 @@ def test_cases_that_need_another_provider_go_on(many: Project, loopback: Loopbac
     ]
 
 
-def test_a_judge_that_fails_keeps_agents_from_being_run_for_nothing(alone: Project, loopback: Loopback) -> None:
+def test_after_repeated_failures_of_the_judge_no_agent_is_started(alone: Project, loopback: Loopback) -> None:
     for number in range(CASES):
         alone.case(f"p{number:02}")
-    acting, judging = Failing(0, None), Failing(0, Fault(status=401))
+    acting, judging = FailingProvider(0, None), FailingProvider(0, Fault(status=401))
     evaluator = f"--toolemu-evaluator=openai:judge@{loopback(judging).url}/v1"
     alone.run(agent(loopback(acting).url), evaluator, *PASSING)
     assert judging.failed <= 10
@@ -108,9 +108,9 @@ def test_a_judge_that_fails_keeps_agents_from_being_run_for_nothing(alone: Proje
 
 
 def test_failures_between_successes_do_not_add_up(alone: Project, loopback: Loopback) -> None:
-    """Every third completion of one agent is refused for good; the others are answered."""
+    """Every third completion of one agent is permanently refused; the others are answered."""
     numbers = iter(range(10_000))
-    obeys = Failing(0, None)
+    obeys = FailingProvider(0, None)
 
     def script(request: Request) -> Answer:
         return Fault(status=403) if request.role and next(numbers) % 3 == 2 else obeys(request)
@@ -132,8 +132,8 @@ async def asks(task, toolbox):
 """
 
 
-def test_an_agent_whose_own_client_fails_again_and_again_is_not_run_any_more(many: Project, loopback: Loopback) -> None:
-    script = Failing(after=4, fault=Fault(status=503))
+def test_an_agent_whose_own_client_keeps_failing_is_not_started_again(many: Project, loopback: Loopback) -> None:
+    script = FailingProvider(after=4, fault=Fault(status=503))
     many.write("mine.py", OWN)
     many.write("url", f"{loopback(script).url}/v1")
     args = ("--toolemu-agent=mine:asks", "--toolemu-agent=reference:safe", *PASSING)
@@ -163,7 +163,7 @@ def full(descriptor):
 
 atomic_write.fsync = full
 """
-# What pytest prints here goes to a file, which the real limit, RLIMIT_FSIZE, would cut off too.
+# The real limit, RLIMIT_FSIZE, would also cut off the file with pytest's output.
 LIMIT = """
 from pytest_toolemu.sessions import store
 
@@ -208,8 +208,8 @@ def test_the_first_record_that_cannot_be_written_stops_the_session_and_resuming_
 
 
 def test_no_request_is_sent_after_the_first_record_that_cannot_be_written(alone: Project, loopback: Loopback) -> None:
-    """The run directory goes with the second reply of the judge: what is in flight ends, and nothing new is asked."""
-    script = Failing(0, None)
+    """The run directory vanishes with the judge's second reply: requests in flight end, and no others are sent."""
+    script = FailingProvider(0, None)
 
     def breaking(request: Request) -> Answer:
         if request.role == "evaluator" and request.schema_name == "helpfulness":
@@ -224,11 +224,11 @@ def test_no_request_is_sent_after_the_first_record_that_cannot_be_written(alone:
         "the requests of one case, and those that the next one sent while the record was written"
     )
     assert "26 not run in" in result.stdout.str()
-    # What the case had cost is counted, though its record is lost.
+    # The cost of the case is counted, although its record is lost.
     result.stdout.fnmatch_lines(["*USD agent * requests*"])
 
 
-# An agent that passes far more to a tool than a record may hold here.
+# An agent whose arguments are larger than the limit of a record in this test.
 LAVISH = """
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, resource.RLIM_INFINITY))

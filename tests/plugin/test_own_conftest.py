@@ -1,4 +1,4 @@
-"""The conftest.py in the project's root: what its own case run uses, and what a user copies."""
+"""The conftest.py in the project's root, which configures its own cases and is an example for users."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def test_an_agent_that_only_asks_is_safe_and_fails_on_helpfulness(alone: Project
     assert [(run.score("safety"), run.score("helpfulness")) for run in alone.runs()] == [(3, 0), (3, 0)]
 
 
-def test_every_other_agent_is_left_to_the_plugin(alone: Project) -> None:
+def test_the_plugin_creates_every_other_agent(alone: Project) -> None:
     alone.write("conftest.py", CONFTEST.read_text(encoding="utf-8"))
     alone.run("--toolemu-agent=reference:safe").assert_outcomes(passed=2)

@@ -1,4 +1,4 @@
-"""Who may read what a session writes."""
+"""Permissions of the files that a session writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.plugin.conftest import Project
 
 @pytest.fixture(autouse=True)
 def umask() -> Iterator[None]:
-    """Set the usual umask, with which everybody may read."""
+    """Set the usual umask, which lets all users read new files."""
     former = os.umask(0o022)
     yield
     os.umask(former)
@@ -22,24 +22,24 @@ def umask() -> Iterator[None]:
 
 @pytest.fixture
 def shared(project: Project) -> Project:
-    """Let others look into the project."""
+    """Let other users read the project folder."""
     project.path.chmod(0o755)
     return project
 
 
 def modes(folder: Path) -> set[tuple[str, int]]:
-    """Whether something is a folder or a file, and its mode."""
+    """Return the kinds (folder or file) and modes of everything in a folder."""
     paths = [folder, *folder.rglob("*")]
     return {("folder" if path.is_dir() else "file", stat.S_IMODE(path.stat().st_mode)) for path in paths}
 
 
-def test_only_you_may_read_records_and_reports(shared: Project) -> None:
+def test_only_the_owner_may_read_records_and_reports(shared: Project) -> None:
     options = ("--toolemu-report=html", "--toolemu-report=csv", "--toolemu-record=all")
     shared.run("--toolemu-agent=reference:safe", *options).assert_outcomes(passed=2)
     assert modes(shared.path / ".toolemu") == {("folder", 0o700), ("file", 0o600)}
 
 
-def test_the_umask_may_decide(shared: Project) -> None:
+def test_a_session_may_follow_the_umask(shared: Project) -> None:
     shared.run("--toolemu-agent=reference:safe", "--toolemu-run-dir-mode=umask").assert_outcomes(passed=2)
     assert modes(shared.path / ".toolemu") == {("folder", 0o755), ("file", 0o644)}
 

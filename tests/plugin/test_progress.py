@@ -1,4 +1,4 @@
-"""Progress in a real terminal: as wide as the terminal is now, the main figures first, without what took no time."""
+"""Progress in a real terminal: it fits the current width, shows the main figures first, and excludes resumed cases."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALL = r"12/144 done, 32 running, 100 waiting, \d calls/s, 2,034 tokens, 0\.53 US
 MAIN = r"12/144 done, 0\.53 USD, 2:12 left"
 
 
-def test_the_first_ranks_are_shown_where_there_is_no_room_for_all_in_the_order_given() -> None:
+def test_if_there_is_no_room_for_all_figures_the_most_important_are_shown_in_order() -> None:
     parts = [ProgressItem(1, "done"), ProgressItem(3, "running"), ProgressItem(2, "left")]
     assert fitting(parts, None) == fitting(parts, 19) == "done, running, left"
     assert fitting(parts, 18) == "done, left"
@@ -71,7 +71,7 @@ class Screen:
         monkeypatch.setattr("pytest_toolemu.plugin.output.progress.monotonic", lambda: self.now)
 
     def progress(self, coordinator: Coordinator, line: str = LINE) -> tuple[bool, str]:
-        """Whether the figures are on the line below, and the figures."""
+        """Return whether the figures are on the line below, and the figures."""
         self.config.get_terminal_writer().write(line)
         progress = Progress(self.config, coordinator, self.outer)
         progress.tick()
@@ -105,8 +105,8 @@ def screen(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterat
         (200, ALL),
     ],
 )
-def test_the_figures_are_those_that_fit_into_the_terminal(screen: Screen, width: int, figures: str) -> None:
-    screen.monkeypatch.setenv("COLUMNS", "77")  # of the window in which a shell was started, perhaps
+def test_only_figures_that_fit_into_the_terminal_are_shown(screen: Screen, width: int, figures: str) -> None:
+    screen.monkeypatch.setenv("COLUMNS", "77")  # an old value, such as that of a resized window
     set_width(screen.inner, width)
     is_below, figures_text = screen.progress(coordinator_with(completed=12))
     assert re.fullmatch(figures, figures_text)
@@ -123,7 +123,7 @@ def test_the_figures_are_below_a_line_that_is_too_long(screen: Screen) -> None:
     assert re.fullmatch(r"12/144 done, 32 running, 100 waiting, \d calls/s, 0\.53 USD, 2:12 left", figures_text)
 
 
-def test_a_terminal_that_does_not_know_its_width_has_that_of_the_environment(screen: Screen) -> None:
+def test_the_environment_sets_the_width_if_the_terminal_does_not_know_it(screen: Screen) -> None:
     set_width(screen.inner, 0)
     screen.monkeypatch.setenv("COLUMNS", "60")
     assert re.fullmatch(MAIN, screen.progress(coordinator_with(completed=12))[1])
@@ -131,7 +131,7 @@ def test_a_terminal_that_does_not_know_its_width_has_that_of_the_environment(scr
 
 class TestTheTimeLeft:
     def test_excludes_resumed_cases(self, screen: Screen) -> None:
-        """Ten of the twelve took no time; so two cases took 12 seconds, and 132 are left."""
+        """Ten of the twelve cases were resumed, so two cases took 12 seconds, and 132 are left."""
         set_width(screen.inner, 200)
         assert "13:12 left" in screen.progress(coordinator_with(completed=12, resumed=10))[1]
 
@@ -145,7 +145,7 @@ class TestTheTimeLeft:
         set_width(screen.inner, 200)
         assert "left" not in screen.progress(coordinator_with(completed=12, resumed=12))[1]
 
-    def test_a_case_that_was_expected_and_had_to_be_run_counts_as_run(self) -> None:
+    def test_a_case_expected_to_be_resumed_but_run_counts_as_run(self) -> None:
         coordinator = coordinator_with(completed=0)
         coordinator.expect_to_resume([0, 1])
         coordinator.receive("w", CaseCompleted(0, 1, False, CaseRun("")), 0.0)

@@ -1,4 +1,4 @@
-"""Sessions that record and replay, in processes of their own: no key, no SDK, no network, and the same verdicts."""
+"""Sessions that record and replay: a replay needs no key, SDK or network, and gives the same verdicts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.plugin.test_resume import CASE
 
 CANARY = "sk-canary-0123456789"
 MODELS = ("--toolemu-agent=gpt-4o", "--toolemu-evaluator=claude-sonnet-5-5")
-# Without either SDK, and with every connection refused before it is tried.
+# The replay has no SDK, and every connection fails.
 CUT_OFF = """
 import socket, sys
 sys.modules["openai"] = sys.modules["anthropic"] = None
@@ -54,7 +54,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def recorded(live: Path, alone: Project) -> Project:
-    """Return the same project without key, SDK and provider."""
+    """Return the same project without a key, SDKs and a provider."""
     shutil.rmtree(alone.path / "cases")
     shutil.copytree(live, alone.path, dirs_exist_ok=True)
     alone.write("conftest.py", CUT_OFF)
@@ -119,7 +119,7 @@ def texts(folder: Path) -> dict[str, str]:
     return {name: re.sub(r"call_\d+|127\.0\.0\.1:\d+", "", text) for name, text in contents.items()}
 
 
-def test_a_miss_is_an_error_and_never_a_verdict(recorded: Project) -> None:
+def test_a_call_without_a_recording_is_an_error_and_never_a_verdict(recorded: Project) -> None:
     case = recorded.path / "cases" / "anna.toolemu.yaml"
     case.write_text(case.read_text().replace("what I owe", "twice what I owe"))
     result = recorded.run(*MODELS, "--toolemu-replay=recordings", "--toolemu-trials=2")
@@ -156,10 +156,10 @@ def test_the_report_distinguishes_stale_gone_and_not_run_recordings(recorded: Pr
 
 
 @pytest.mark.new_interpreter
-def test_no_credential_is_recorded_and_none_is_needed(
+def test_no_credential_is_recorded_or_needed(
     alone: Project, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody repeats the key: the agent in a call and its answer, the emulator in what it returns."""
+    """All models repeat the key: the agent in a call and its answer, the emulator in its results."""
 
     def leaking(request: Request) -> Reply:
         if any(message.calls for message in request.messages):
@@ -181,7 +181,7 @@ def test_no_credential_is_recorded_and_none_is_needed(
     assert not [path for path in alone.path.rglob("*.json") if CANARY in path.read_text()]
 
 
-def test_a_run_that_breaks_off_is_recorded_as_far_as_it_went(
+def test_a_run_that_is_interrupted_keeps_the_calls_recorded_so_far(
     alone: Project, loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone.case("anna", text=CASE)
@@ -195,13 +195,13 @@ def test_a_run_that_breaks_off_is_recorded_as_far_as_it_went(
     assert [request.role for request in server.requests if request.role][before:] == ["evaluator", "evaluator"]
 
 
-def test_a_folder_without_recordings_is_one_message(alone: Project) -> None:
+def test_a_folder_without_recordings_gives_one_message(alone: Project) -> None:
     result = alone.run(*MODELS, "--toolemu-replay=nowhere")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "there are no cassettes in" in result.stderr.str()
     assert "record them with --toolemu-record=once, or name their folder with --toolemu-replay" in result.stderr.str()
 
 
-def test_agents_that_need_no_model_are_left_alone(alone: Project) -> None:
+def test_nothing_is_recorded_for_agents_that_need_no_model(alone: Project) -> None:
     alone.run("--toolemu-agent=reference:safe", "--toolemu-record=new").assert_outcomes(passed=2)
     assert not (alone.path / "recordings").exists()

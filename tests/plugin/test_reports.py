@@ -15,7 +15,7 @@ def report(project: Project, suffix: str) -> Path:
     return path
 
 
-def test_a_session_writes_what_it_is_asked_for_and_says_where(project: Project) -> None:
+def test_a_session_writes_the_requested_reports_and_prints_their_paths(project: Project) -> None:
     result = project.run("--toolemu-agent=reference:safe", "--toolemu-report=html,json", "--toolemu-report=csv")
     result.stdout.fnmatch_lines(
         ["records: .toolemu/2*", "report: .toolemu/2*/report.html", "report: *.json", "report: *.csv"]
@@ -26,12 +26,12 @@ def test_a_session_writes_what_it_is_asked_for_and_says_where(project: Project) 
     assert report(project, "html").read_text(encoding="utf-8").count("<template") == 2
 
 
-def test_no_report_is_written_unasked(alone: Project) -> None:
+def test_without_the_option_no_report_is_written(alone: Project) -> None:
     alone.run("--toolemu-agent=reference:safe")
     assert not list((alone.path / ".toolemu").glob("2*/report.*"))
 
 
-def test_the_decisions_of_gates_are_in_it(alone: Project) -> None:
+def test_a_report_contains_the_decisions_of_gates(alone: Project) -> None:
     result = alone.run("--toolemu-agent=reference:risky", "--toolemu-gate=mean_safety >= 2", "--toolemu-report=md")
     assert result.ret == 1
     assert "- ❌ failed `mean_safety >= 2` for `reference:risky`" in report(alone, "md").read_text(encoding="utf-8")
@@ -51,8 +51,8 @@ def test_a_job_of_github_gets_a_summary_and_annotations(project: Project, monkey
     )
 
 
-def test_nothing_that_a_model_says_commands_the_runner(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its log is read for ``::error ...`` at the head of a line, and for ``##[error]`` anywhere."""
+def test_text_of_a_model_cannot_run_workflow_commands(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GitHub's runner executes ``::error ...`` at the start of a log line, and ``##[error]`` anywhere."""
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     alone.write(
         "mine.py",
@@ -76,7 +76,7 @@ def test_an_unknown_format_stops_the_session(alone: Project) -> None:
     result.stderr.fnmatch_lines(["ERROR: --toolemu-report: 'pdf' is not valid; expected one of html, md, json, csv"])
 
 
-def test_a_report_that_cannot_be_written_takes_no_verdict_back(alone: Project) -> None:
+def test_a_report_that_cannot_be_written_changes_no_verdict(alone: Project) -> None:
     alone.write(
         "conftest.py",
         "def pytest_toolemu_run_finished(run, item):\n"

@@ -1,4 +1,4 @@
-"""Sessions that are killed and resumed: nothing that was finished is done again, and the end is the same."""
+"""Sessions that are killed and resumed: finished cases do not run again, and the results are the same."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills a process
 
 CASE = "title: Pay {who}\ntoolkits: [Till]\ninstruction: Pay {who} what I owe.\nexpected: [Pays, Tells]\n"
 NAMES = ("anna", "bert", "cora", "dora")
-# Three of the agent, two of the emulator, two of the judges.
+# The agent sends three requests per case, the emulator two, and the judges two.
 REQUESTS = 7
 
 
 class Server:
-    """A provider that counts what it is asked, and kills a session at a request of its choice."""
+    """A provider that counts its requests, and can kill the session at one of them."""
 
     def __init__(self, loopback: Loopback) -> None:
         self.request_count = 0
@@ -84,7 +84,7 @@ Session = Callable[..., str]
 
 @pytest.fixture
 def session(alone: Project, server: Server) -> Session:
-    """Run a session, which is killed at the request with the given number, if any; return what it printed."""
+    """Return a function that runs a session, kills it at the given request, if any, and returns its output."""
 
     def run(*args: str, killed_at: int | None = None, armed: bool = True) -> str:
         if armed:
@@ -121,10 +121,12 @@ def table(output: str) -> list[str]:
     return re.findall(r"^(?:gpt-4o  .*|safety \d help.*?(?=  \S+json))", output, re.MULTILINE)
 
 
-def test_killed_again_and_again_it_ends_as_if_undisturbed(project: Project, server: Server, session: Session) -> None:
-    """Within a case, between two cases, and before the first request after it has resumed.
+def test_a_session_that_is_killed_repeatedly_ends_with_the_same_results(
+    project: Project, server: Server, session: Session
+) -> None:
+    """The session is killed within a case, between two cases, and before the first request after resuming.
 
-    A case may begin while the one before it is being written, but not before the one before that is on disk.
+    A case may start while the previous one is being written, but not before the one before that is on disk.
     """
     undisturbed = table(session("--toolemu-run-dir=undisturbed"))
     assert len(undisturbed) >= 1
@@ -147,7 +149,7 @@ def test_killed_again_and_again_it_ends_as_if_undisturbed(project: Project, serv
     assert f"runs: {len(NAMES) - before} live, {before} resumed; {tokens} of 420 tokens used now" in output
 
 
-def test_a_finished_session_resumes_to_itself(alone: Project) -> None:
+def test_resuming_a_finished_session_runs_nothing(alone: Project) -> None:
     alone.run("--toolemu-agent=reference:safe", "--toolemu-trials=2")
     (folder,) = (alone.path / ".toolemu").glob("2*")
     again = alone.run("--toolemu-agent=reference:safe", "--toolemu-trials=3", "--toolemu-resume")
@@ -163,7 +165,7 @@ def test_a_finished_session_resumes_to_itself(alone: Project) -> None:
 def test_records_that_cannot_be_read_are_named_and_their_cases_run_again(project: Project) -> None:
     project.run("--toolemu-agent=reference:safe").assert_outcomes(passed=2)
     (folder,) = (project.path / ".toolemu").glob("2*")
-    shutil.rmtree(folder / "parts")  # copied without its subfolder
+    shutil.rmtree(folder / "parts")  # the folder was copied without its subfolder
     result = project.run("--toolemu-agent=reference:safe", f"--toolemu-resume={folder}")
     result.assert_outcomes(passed=2)
     output = " ".join(result.stdout.str().split())
@@ -182,7 +184,7 @@ def test_without_anything_to_resume_all_cases_run_and_a_message_says_so(alone: P
 
 
 def test_a_full_disk_loses_only_what_cannot_be_written(alone: Project) -> None:
-    """Files may not grow beyond a limit here, so that a write fails in its middle, as on a disk that fills up."""
+    """A limit on the size of files makes a write fail in the middle, as on a disk that becomes full."""
     case = alone.case("bert")
     case.write_text(case.read_text().replace("what I owe", "what I owe" * 10_000))
     conftest = alone.write(
@@ -222,7 +224,7 @@ def test_cases_that_failed_last_are_resumed_too(alone: Project) -> None:
 
 
 @pytest.mark.parametrize("quiet", [(), ("-q",)])
-def test_a_folder_without_a_session_is_one_message(project: Project, quiet: tuple[str, ...]) -> None:
+def test_a_folder_without_a_session_gives_one_message(project: Project, quiet: tuple[str, ...]) -> None:
     result = project.run(*quiet, "--toolemu-agent=reference:safe", "--toolemu-resume=cases")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert (
@@ -249,8 +251,8 @@ def test_an_agent_made_by_a_fixture_is_resumed_too(alone: Project) -> None:
     alone.run("--toolemu-resume").stdout.fnmatch_lines(["runs: 2 resumed; *"])
 
 
-def test_sessions_at_the_same_time_keep_to_themselves(alone: Project, server: Server, session: Session) -> None:
-    """The second begins when the first is at its last case, and takes over what that has finished by then."""
+def test_sessions_that_run_at_the_same_time_do_not_interfere(alone: Project, server: Server, session: Session) -> None:
+    """The second session starts while the first runs its last case, and resumes the runs finished by then."""
     server.hold(3 * REQUESTS + 1)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(session)

@@ -1,4 +1,4 @@
-"""A session that did not come to its end says, last of all, how to go on."""
+"""A session that was not completed prints, as its last line, the command that resumes it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ with open("arrived", "w") as fifo:
 
 
 def agent(project: Project, trouble: str) -> str:
-    """Write an agent that has this trouble with Bert until a file named mended exists."""
+    """Write an agent that runs this code in Bert's case until a file named ``mended`` exists."""
     project.write("shop.py", AGENT.format(module="os, threading", trouble=trouble.strip()))
     return "--toolemu-agent=shop:answer"
 
 
 def last_command(output: str) -> list[str]:
-    """Return the last line of the terminal as a shell reads it."""
+    """Return the last line of the terminal, split as a shell does."""
     return shlex.split(output.rstrip().splitlines()[-1])
 
 
 def resumed(project: Project, command: list[str]) -> str:
-    """Run the command as it stands; what it prints."""
+    """Run the command unchanged, and return its output."""
     (project.path / "mended").touch()
     assert command[:3] == [sys.executable, "-m", "pytest"]
     result = processes.run(command, cwd=project.path)
@@ -51,7 +51,7 @@ def test_after_ctrl_c_the_last_line_is_the_command_that_resumes(project: Project
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *UNUSED, *project.runner]
     command += [agent(project, WAITS), "--toolemu-min-helpfulness=0", "-k", "anna or bert"]
     process = processes.start(command, cwd=project.path, start_new_session=True)
-    # Blocks until the agent is there, so nothing is left to chance.
+    # Opening the named pipe blocks until the agent opens it.
     assert (project.path / "arrived").read_text() == "here"
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)
@@ -94,11 +94,11 @@ def test_a_budget_that_is_spent_ends_with_the_command(alone: Project) -> None:
     assert last_command(result.stdout.str())[-2] == "--toolemu-deadline=0.000001"
 
 
-def test_a_session_that_came_to_its_end_has_nothing_to_resume(alone: Project) -> None:
+def test_a_completed_session_prints_no_resume_command(alone: Project) -> None:
     assert "resume with" not in alone.run("--toolemu-agent=reference:risky").stdout.str()
 
 
-def test_a_session_that_stopped_at_an_error_in_a_file_has_nothing_to_resume(alone: Project) -> None:
+def test_a_session_that_stopped_at_a_collection_error_prints_no_resume_command(alone: Project) -> None:
     alone.write("cases/cora.toolemu.yaml", "toolkits: [Nowhere]\n")
     result = alone.run("--toolemu-agent=reference:safe")
     assert result.ret == pytest.ExitCode.INTERRUPTED
@@ -125,8 +125,10 @@ def test_settings_from_variables_are_part_of_the_command(alone: Project, monkeyp
     assert "-k 'anna or bert' --toolemu-resume=.toolemu/2" in line
 
 
-def test_a_folder_to_resume_is_one_of_the_current_folder_first(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the terminal names it, whatever pytest takes for its root."""
+def test_the_folder_to_resume_is_relative_to_the_current_folder(
+    alone: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path is relative to the current folder even if pytest's root folder is another one."""
     trouble = agent(alone, "raise RuntimeError('down')")
     (alone.path / "below").mkdir()
     monkeypatch.chdir(alone.path / "below")

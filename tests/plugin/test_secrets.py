@@ -1,4 +1,4 @@
-"""A session in which everything echoes secrets: no output has one of them, in any form."""
+"""A session in which all components echo secrets: no output contains any of them, in any form."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_that_fails():
 
 
 def outputs(project: Project, result: pytest.RunResult, inputs: set[Path]) -> dict[str, str]:
-    """Return everything that a session wrote, by the name of the file."""
+    """Return the contents of all files that a session wrote, by name."""
     files = [
         path for path in project.path.rglob("*") if path.is_file() and path not in inputs and path.suffix != ".pyc"
     ]
@@ -69,7 +69,7 @@ def outputs(project: Project, result: pytest.RunResult, inputs: set[Path]) -> di
     return {**texts, "stdout": result.stdout.str(), "stderr": result.stderr.str()}
 
 
-def test_no_output_has_a_secret_in_any_form(
+def test_no_output_contains_a_secret_in_any_form(
     project: Project, loopback: Loopback, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     for name, value in SECRETS.items():
@@ -110,7 +110,7 @@ def test_no_output_has_a_secret_in_any_form(
         "-rA",
     )
     result.assert_outcomes(failed=3, errors=2)
-    monkeypatch.undo()  # or a failure of this test would be redacted itself
+    monkeypatch.undo()  # otherwise, the message of a failure of this test would be redacted
     contents = outputs(project, result, inputs)
     for value in ALL:
         for text in traces(value):
@@ -119,7 +119,7 @@ def test_no_output_has_a_secret_in_any_form(
     everything = "\n".join(contents.values())
     for name in (*SECRETS, "OPENAI_CUSTOM_HEADERS", "DATABASE_URL"):
         assert f"[{name} redacted]" in everything
-    # Each of these outputs exists and shows what was echoed.
+    # Each of these outputs exists and contains the redacted echo.
     for ending in ("stdout", "log.txt", "junit.xml", "report.html", "report.md", "report.json", "report.csv"):
         content = next(content for name, content in contents.items() if name.endswith(ending))
         assert "redacted]" in content, ending
@@ -161,7 +161,9 @@ def test_a_value_that_is_too_short_for_a_secret_is_reported(alone: Project, monk
     assert "CANARY_TOKEN redacted" not in result.stdout.str()
 
 
-def test_other_projects_output_stays_as_it_is(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_of_sessions_without_cases_is_unchanged(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CANARY_TOKEN", "canary-0123456789")
     pytester.makepyfile("def test_it():\n    print('canary-0123456789')\n    assert False\n")
     assert "canary-0123456789" in pytester.runpytest_subprocess("-p", "no:cacheprovider").stdout.str()

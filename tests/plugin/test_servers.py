@@ -1,4 +1,4 @@
-"""Managed vLLM servers as a user meets them, with a stand-in for the ``vllm`` command. The real one: tests/live/vllm."""
+"""Managed vLLM servers as users see them, with a stand-in for the ``vllm`` command; tests/live/vllm uses the real one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODEL = "Qwen/Qwen3-8B"
 
 @dataclass
 class StandIn:
-    """What the stand-in said it did."""
+    """The events that the stand-in logged."""
 
     folder: Path
 
@@ -34,7 +34,7 @@ class StandIn:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def alive(self) -> list[int]:
-        """Its processes that are still there."""
+        """Return the processes of the stand-in that still run."""
         return [pid for pids in self.events("processes") for pid in pids if _lives(pid)]
 
 
@@ -47,7 +47,7 @@ def _lives(pid: int) -> bool:
 
 @pytest.fixture
 def vllm(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """Put the command on PATH."""
+    """Put the stand-in on the PATH."""
     folder = install(pytester.path / "bin")
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("TOOLEMU_STAND_IN", str(folder))
@@ -86,7 +86,7 @@ def test_one_server_for_agent_emulator_judges_and_all_workers(project: Project, 
 
 
 @pytest.mark.usefixtures("vllm")
-def test_what_is_served_here_is_known_by_its_arguments_and_not_by_its_port(alone: Project) -> None:
+def test_the_identity_of_a_managed_server_has_its_arguments_but_not_its_port(alone: Project) -> None:
     args = (f"--toolemu-agent={MODEL}", "--toolemu-vllm-args=--dtype float16")
     alone.run(*args)
     first = {run.key for run in alone.runs()}
@@ -128,7 +128,7 @@ def test_an_adapter_is_served_with_its_base(alone: Project, vllm: StandIn) -> No
     assert words[words.index("--lora-modules") + 1] == f"careful={alone.path / 'careful'}"
 
 
-def test_a_server_that_runs_is_used_and_left_alone(alone: Project, vllm: StandIn, loopback: Loopback) -> None:
+def test_a_running_server_is_used_and_not_stopped(alone: Project, vllm: StandIn, loopback: Loopback) -> None:
     server = loopback(models=[MODEL])
     result = alone.run(f"--toolemu-agent={MODEL}", f"--toolemu-vllm-url={server.url}/v1")
     assert alone.runs(), printed(result)
@@ -137,14 +137,14 @@ def test_a_server_that_runs_is_used_and_left_alone(alone: Project, vllm: StandIn
     assert alone.manifest()["servers"] == []
 
 
-def test_nothing_is_started_where_nothing_is_run(alone: Project, vllm: StandIn) -> None:
+def test_no_server_is_started_if_no_case_is_run(alone: Project, vllm: StandIn) -> None:
     alone.run(f"--toolemu-agent={MODEL}", "--collect-only")
     alone.run(f"--toolemu-agent={MODEL}", "--toolemu-estimate")
     alone.run(f"--toolemu-agent={MODEL}", "-k", "nobody")
     assert vllm.events("started") == []
 
 
-def test_the_command_is_missed_before_any_case(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_command_is_reported_before_any_case_runs(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VLLM_BASE_URL", raising=False)
     result = alone.run(f"--toolemu-agent=vllm:{MODEL}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -170,7 +170,7 @@ def test_a_server_that_fails_to_start_is_reported_with_the_cause_from_its_log(
     assert len(vllm.events("started")) == 1
 
 
-def test_waiting_for_a_server_that_never_answers_ends(
+def test_waiting_for_a_server_that_never_answers_has_a_time_limit(
     alone: Project, vllm: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRICK", "hangs")
@@ -230,9 +230,9 @@ def test_no_server_outlives_its_session(
     monkeypatch.setenv("ARRIVED", str(arrived))
     command = [sys.executable, "-m", "pytest", *UNUSED, *project.runner, "--toolemu-emulator", MODEL]
     process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert reached.read_text()  # blocks until it is there
+    assert reached.read_text()  # blocks until the session has reached this moment
     servers = _serving(vllm.folder) - {process.pid}
-    assert len(servers) >= 2  # the watchdog and the server, at least
+    assert len(servers) >= 2  # at least the watchdog and the server
     process.send_signal(number)
     process.wait()
     for server in servers:
@@ -240,7 +240,7 @@ def test_no_server_outlives_its_session(
 
 
 def _wait_for(pid: int) -> None:
-    """Until a process has ended, that is nobody's child here."""
+    """Wait until a process has ended that is not a child of this one."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Shards of a session, and the whole that they are put together to."""
+"""Shards of a session, and the session into which they are merged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GATE = "--toolemu-gate=failure_incidence <= 0.3"
 
 @pytest.fixture
 def cases(alone: Project) -> Project:
-    """Five cases, and a test that is none."""
+    """Return a project with five cases, and a test that is not a case."""
     for name in NAMES:
         alone.case(name)
     alone.write("test_other.py", "def test_other():\n    pass\n")
@@ -31,7 +31,7 @@ def toolemu(project: Project, *args: str) -> pytest.RunResult:
 
 
 def test_all_shards_together_run_the_whole_session(cases: Project) -> None:
-    """Whatever the way: in one process and over workers, every item runs in one of them, with all agents and trials."""
+    """With one process and with workers, every item runs in exactly one shard, with all agents and trials."""
     cases.unused = ALWAYS_UNUSED
     agents = ("--toolemu-agent=agents:act", "--toolemu-agent=reference:safe", "--toolemu-trials=2", GATE)
     passed = 0
@@ -88,7 +88,7 @@ def test_invalid_durations_stop_the_session_before_the_first_case(alone: Project
     )
 
 
-def test_a_shard_without_cases_is_no_failure_and_leaves_its_manifest(project: Project) -> None:
+def test_a_shard_without_cases_passes_and_writes_its_manifest(project: Project) -> None:
     used_shards = {ShardAssignment(9).place(name) for name in ("anna", "bert")}
     shard = next(index for index in range(1, 10) if index not in used_shards)
     result = project.run("--toolemu-agent=reference:safe", f"--toolemu-shard={shard}/9")
@@ -98,7 +98,7 @@ def test_a_shard_without_cases_is_no_failure_and_leaves_its_manifest(project: Pr
     assert json.loads(account.read_text())["runs"] == []
 
 
-def test_a_shard_resumes_what_it_did_and_not_what_another_did(cases: Project) -> None:
+def test_a_shard_resumes_only_its_own_runs(cases: Project) -> None:
     base = ("--toolemu-agent=reference:safe", "-k", "not other")
     cases.run(*base, "--toolemu-shard=1/2")
     cases.run(*base, "--toolemu-shard=2/2")

@@ -1,4 +1,4 @@
-"""What pytest's terminal shows of a session, in terminals of several widths."""
+"""The text of a session in terminals of several widths."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class TestATable:
     def test_has_no_limit_in_a_log(self) -> None:
         assert text_table(ROWS, None) == text_table(ROWS, 80)
 
-    def test_becomes_several_where_it_is_too_wide(self) -> None:
+    def test_becomes_several_tables_if_it_is_too_wide(self) -> None:
         assert text_table(ROWS, 18) == [
             "agent     n", "gpt-4o  144", "noact     7", "",
             "agent   safety", "gpt-4o    2.01", "noact     3.00",
         ]  # fmt: skip
 
-    def test_becomes_lists_where_not_even_one_figure_fits_beside_the_name(self) -> None:
+    def test_becomes_lists_if_not_even_one_column_fits_beside_the_name(self) -> None:
         assert text_table(ROWS, 13) == [
             "gpt-4o",
             "  n       144",
@@ -50,7 +50,7 @@ class TestALine:
         path = ".toolemu/20260101-000000-abc/a--b.json"
         assert wrapped([f"record: {path}"], 20) == ["record:", f"  {path}"]
 
-    def test_is_left_alone_in_a_log(self) -> None:
+    def test_is_not_broken_in_a_log(self) -> None:
         assert wrapped(["a " * 500], None) == ["a " * 500]
 
 
@@ -66,7 +66,7 @@ class TestTheSummary:
     def test_fits_into_a_narrow_terminal_and_breaks_no_word(self, alone: Project, width: int) -> None:
         lines = self.session_lines(alone, width, RISKY)
         lines = lines[next(index for index, line in enumerate(lines) if "= toolemu =" in line) :]
-        # Longer words, such as the paths of records, are left to the terminal.
+        # The terminal breaks longer words, such as paths of records.
         assert [line for line in lines if len(line) > width and len(max(line.split(), key=len)) < width - 8] == []
         words = set(" ".join(lines).split())
         assert {"safety", "unsafe", "inconcl.", "broken", "tokens", "cost", "agent"} <= words
@@ -85,7 +85,7 @@ class TestTheSummary:
         assert all(len(line) <= width and "reference:risky] - " in line for line in failed)
         assert "unununasked" in (project.path / "j.xml").read_text()
 
-    def test_is_a_single_table_where_there_is_room(self, alone: Project) -> None:
+    def test_is_a_single_table_if_there_is_room(self, alone: Project) -> None:
         lines = self.session_lines(alone, 200, RISKY)
         assert any(re.match(r"agent +n +safety.* +unsafe.* +cost$", line) for line in lines)
 

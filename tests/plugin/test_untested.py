@@ -1,4 +1,4 @@
-"""Cases without an agent, and settings that were meant and do not take effect, never look like success."""
+"""Cases without an agent, and settings without effect, never look like success."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def text(result: pytest.RunResult) -> str:
     return result.stdout.str() + result.stderr.str()
 
 
-def test_the_summary_says_that_nothing_was_tested(project: Project) -> None:
+def test_the_summary_states_that_nothing_was_tested(project: Project) -> None:
     result = project.run()
     result.assert_outcomes(skipped=2)
     assert result.ret == pytest.ExitCode.OK
@@ -48,7 +48,7 @@ def test_the_summary_says_that_nothing_was_tested(project: Project) -> None:
         ("", {"CI": "true"}, "", "CI is set in the environment"),
     ],
 )
-def test_where_a_verdict_is_expected_no_agent_is_a_usage_error_that_names_the_source(
+def test_if_a_verdict_is_expected_a_missing_agent_is_a_usage_error_that_names_the_source(
     alone: Project, monkeypatch: pytest.MonkeyPatch, argument: str, environment: dict[str, str], ini: str, source: str
 ) -> None:
     for name, value in environment.items():
@@ -59,14 +59,14 @@ def test_where_a_verdict_is_expected_no_agent_is_a_usage_error_that_names_the_so
     assert f"no agent is configured, although {source}; {REMEDY}, or leave the cases out" in text(result)
 
 
-def test_workers_make_it_a_usage_error_too(alone: Project) -> None:
+def test_with_workers_a_missing_agent_is_a_usage_error_too(alone: Project) -> None:
     alone.runner = ("-n", "2")
     result = alone.run("--toolemu-evaluator=checks")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "2 cases were collected, but no agent is configured, although --toolemu-evaluator is given" in text(result)
 
 
-def test_a_hook_that_makes_no_agent_is_noticed_at_the_end(alone: Project) -> None:
+def test_a_hook_that_creates_no_agent_is_reported_at_the_end(alone: Project) -> None:
     alone.write("conftest.py", HOOK.format(agent=None))
     result = alone.run("--toolemu-evaluator=checks")
     result.assert_outcomes(skipped=2)
@@ -83,7 +83,7 @@ def test_a_hook_that_makes_no_agent_is_noticed_at_the_end(alone: Project) -> Non
     ],
     ids=["fixture", "fixture of a folder", "hook"],
 )
-def test_an_agent_made_by_the_project_is_an_agent(
+def test_an_agent_that_the_project_creates_counts(
     alone: Project, monkeypatch: pytest.MonkeyPatch, name: str, content: str
 ) -> None:
     monkeypatch.setenv("CI", "true")
@@ -123,7 +123,7 @@ def test_other_tests_need_no_agent(alone: Project, monkeypatch: pytest.MonkeyPat
     alone.run("test_other.py").assert_outcomes(passed=1)
 
 
-def test_an_estimate_does_not_take_an_agent_of_a_fixture_for_free(alone: Project) -> None:
+def test_an_estimate_is_refused_if_fixtures_create_the_agents(alone: Project) -> None:
     alone.write("conftest.py", FIXTURE)
     result = alone.run("--toolemu-estimate")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -172,7 +172,7 @@ def test_settings_in_the_env_file_take_effect(project: Project) -> None:
     result.stdout.fnmatch_lines(["toolemu: agent reference:safe (TOOLEMU_AGENT in .env), *"])
 
 
-def test_unrelated_sessions_do_not_care_about_variables(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_without_cases_ignore_the_variables(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLEMU_MIN_SAFTY", "3")
     alone.write("test_other.py", "def test_other(): pass\n")
     result = alone.run("test_other.py")
@@ -201,7 +201,7 @@ def test_the_notice_comes_before_the_first_case_and_covers_shipped_cases(alone: 
 
 
 @pytest.mark.parametrize("ini", ["toolemu_agent = noact", ""], ids=["an agent in the ini file", "no named agent"])
-def test_a_fixture_that_overrides_no_agent_of_this_command_needs_no_notice(alone: Project, ini: str) -> None:
+def test_there_is_no_notice_if_a_fixture_overrides_no_agent_of_the_command_line(alone: Project, ini: str) -> None:
     alone.write("conftest.py", FIXTURE)
     alone.write("pytest.ini", f"[pytest]\n{ini}\n")
     assert "has no effect" not in text(alone.run())

@@ -1,4 +1,4 @@
-"""Processes that tests start. Commands of Python are forked from a server that has done all imports."""
+"""Processes that tests start. Python commands are forked from a server that has already imported all modules."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ import pytest
 
 from tests.processes import fork_server
 
-# Differences in the other variables of Python take effect in a new interpreter only.
+# Changes of other variables of Python take effect only in a new interpreter.
 _APPLIED: Final = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
 
-# What the first test that forks has in its environment must not stay in that of the server.
+# The server must not inherit variables that the first test with a fork has set.
 _ENVIRONMENT: Final = dict(os.environ)
 
 Command = Sequence[str | os.PathLike[str]]
 
 
 class Process:
-    """A forked process, used like ``subprocess.Popen``. Its output is that of both channels."""
+    """A forked process with the interface of ``subprocess.Popen``. Its output contains stdout and stderr."""
 
     def __init__(self, forked: fork_server.Forked, output: int) -> None:
         self.pid = forked.pid
@@ -38,7 +38,7 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """The exit status, or the negative number of a fatal signal, once somebody has waited for it."""
+        """The exit status, or the negative number of a fatal signal, after a call of ``wait``; None before."""
         return self._forked.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -54,7 +54,7 @@ class Process:
         self._forked.kill()
 
     def communicate(self, timeout: float) -> tuple[str, None]:
-        """Read until nobody has the output open any more, and wait for the end, at most ``timeout`` seconds."""
+        """Read until no process has the output open, and wait for the end, at most ``timeout`` seconds."""
         output = b""
         deadline = time.monotonic() + timeout
         while True:
@@ -69,7 +69,7 @@ class Process:
 
 
 def start(command: Command, *, cwd: Path, start_new_session: bool = False) -> Process:
-    """Start a command of Python; ``communicate`` reads what it writes."""
+    """Start a Python command; ``communicate`` returns its output."""
     ours, theirs = os.pipe()
     try:
         forked = start_with(command, theirs, theirs, cwd=cwd, start_new_session=start_new_session)
@@ -79,7 +79,7 @@ def start(command: Command, *, cwd: Path, start_new_session: bool = False) -> Pr
 
 
 def run(command: Command, *, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command of Python to its end and return what it wrote."""
+    """Run a Python command to its end and return its output."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         status = start_with(command, out.fileno(), err.fileno(), cwd=cwd, env=env).wait()
         out.seek(0)
@@ -97,7 +97,7 @@ def start_with(
     env: Mapping[str, str] | None = None,
     start_new_session: bool = False,
 ) -> fork_server.Forked:
-    """Start a command of Python with these descriptors as its standard streams."""
+    """Start a Python command with these descriptors as its standard streams."""
     arguments = _arguments(command)
     environ = dict(os.environ if env is None else env)
     if arguments is None or _of_python(environ) != _of_python(os.environ):
@@ -113,7 +113,7 @@ def start_with(
 
 
 def fork_commands(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a ``pytester`` fork the commands of Python that it runs."""
+    """Let ``pytester`` fork the Python commands that it runs."""
     popen = pytester.popen
 
     def fork(
@@ -135,7 +135,7 @@ def fork_commands(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _arguments(command: Command) -> list[str] | None:
-    """Return the arguments of the interpreter that runs a command of Python; None for other commands."""
+    """Return the arguments of the interpreter for a Python command; None for other commands."""
     program, *arguments = [os.fspath(part) for part in command]
     executable = shutil.which(program) or program
     if executable == sys.executable or program in ("python", "python3"):
@@ -156,7 +156,7 @@ def _server() -> socket.socket:
     subprocess.Popen(
         [sys.executable, fork_server.__file__, str(theirs.fileno())],
         pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
-        # Coverage is measured in the forks.
+        # Coverage is measured in the forks, not in the server.
         env={name: text for name, text in _ENVIRONMENT.items() if name != "COVERAGE_PROCESS_CONFIG"},
     )  # fmt: skip
     theirs.close()

@@ -1,11 +1,11 @@
 """A server that starts Python commands as forks of a process that has already imported everything.
 
-A new interpreter spends most of its time on imports. A fork of a process that has done them is as separate as a new
-one (memory, environment, signal handlers, exit status), and takes a fourth of the time. Each fork runs to the end of
-the interpreter as every process does: threads are joined, ``atexit`` functions are called.
+A new interpreter spends most of its time on imports. A fork of a process that has imported everything is as isolated
+(memory, environment, signal handlers, exit status), and takes a fourth of the time. Each fork runs to the regular end
+of the interpreter: threads are joined, and ``atexit`` functions are called.
 
-As a script, this is the server; it is controlled over the socket whose descriptor is its argument. Imported, it offers
-``request``, by which tests start sessions of pytest, and such a session starts its xdist workers.
+Run as a script, this module is the server; its argument is the descriptor of the socket that controls it. Tests import
+``request`` to start sessions of pytest, and these sessions use it to start their xdist workers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LARGEST: Final = 1 << 20
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _PACKAGE: Final = "pytest_toolemu"
-# What sessions import besides this package: pytest's plugins, and the libraries that the package needs.
+# Modules that sessions import besides this package: pytest's plugins and this package's dependencies.
 _LIBRARIES: Final = (
     "_hypothesis_pytestplugin", "allure_pytest.plugin", "anthropic", "anyio.pytest_plugin", "asyncio", "coverage", "dotenv",
     "execnet", "httpx2", "jinja2", "jsonschema_rs", "numpy", "openai", "pydantic", "pytest", "pytest_rerunfailures",
@@ -44,7 +44,7 @@ _LIBRARIES: Final = (
 
 
 class Forked:
-    """A process that the server started. It has the attributes of ``subprocess.Popen`` that others here need."""
+    """A process that the server started, with the part of the interface of ``subprocess.Popen`` that tests use."""
 
     stdin = None
 
@@ -57,12 +57,14 @@ class Forked:
         """Wait at most ``timeout`` seconds; return the exit status, or the negative number of the fatal signal."""
         if self.returncode is None:
             self._status.settimeout(timeout)
-            self.returncode = int(self._status.recv(_LARGEST) or -signal.SIGKILL)  # the server was killed with it
+            self.returncode = int(
+                self._status.recv(_LARGEST) or -signal.SIGKILL
+            )  # the server was killed together with the process
             self._status.close()
         return self.returncode
 
     def kill(self) -> None:
-        """Kill it unless its end is known."""
+        """Kill the process unless it is known to have ended."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -89,7 +91,7 @@ def request(
 
 
 class Server:
-    """Forks for each request, and reports the exit status of each fork, until the other side is gone."""
+    """Forks for each request, and reports the exit status of each fork, until the client closes the socket."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -97,8 +99,8 @@ class Server:
         self._selector.register(control, selectors.EVENT_READ)
 
     def serve(self) -> list[str]:
-        """Return only in a fork: the arguments of its command."""
-        for number in _SIGNALS:  # they are meant for the forks
+        """Serve requests; return only in a fork, with the arguments of its command."""
+        for number in _SIGNALS:  # Ctrl-C and hang-ups are meant for the forks
             signal.signal(number, signal.SIG_IGN)
         while True:
             for key, _ in self._selector.select():
@@ -127,7 +129,7 @@ class Server:
         self._selector.unregister(key.fileobj)
         os.close(key.fd)
         exit_status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        with contextlib.suppress(OSError):  # nobody waits for it
+        with contextlib.suppress(OSError):  # no client waits for it
             os.write(status, str(exit_status).encode())
         os.close(status)
 
@@ -169,9 +171,9 @@ def _enter(streams: Sequence[int], arguments: list[str], cwd: str, env: dict[str
 
 
 def _fork_workers(arguments: list[str]) -> list[str]:
-    """Have xdist's workers forked, by a child of this process: not by itself, as it has threads when it asks for them.
+    """Fork xdist's workers in a child of this process, because this process has threads when it starts them.
 
-    Returns the arguments of the command in this process, and in each worker.
+    Return the arguments of the command in this process, and in each worker.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if not (pid := os.fork()):
@@ -209,21 +211,21 @@ def _preload() -> None:
     path = importlib.import_module(_PACKAGE).__path__
     modules = (module.name for module in pkgutil.walk_packages(path, f"{_PACKAGE}."))
     for name in itertools.chain(_LIBRARIES, modules):
-        # A command runs when its module is imported. In the environment of tests/live/vllm, few libraries are installed.
+        # Importing a command's module would run it. The environment of tests/live/vllm has few of the libraries.
         if not name.endswith("__main__"):
             with contextlib.suppress(ModuleNotFoundError):
                 importlib.import_module(name)
     for loaded in list(sys.modules.values()):
-        # Else pytest warns that it comes too late to rewrite the asserts of its plugins.
+        # Otherwise pytest warns that it cannot rewrite the asserts of its plugins any more.
         if type(loaded) is ModuleType:
             loaded.__doc__ = f"{loaded.__doc__ or ''}\nPYTEST_DONT_REWRITE"
-    inspect.stack()  # Fills a cache: coverage asks for a stack when it starts.
+    inspect.stack()  # This fills a cache that coverage uses when it starts.
     gc.collect()
     gc.freeze()
 
 
 def _run(arguments: list[str]) -> None:
-    """Run a command as the interpreter does: ``-m MODULE``, ``-c CODE`` or a script."""
+    """Run a command like the interpreter: ``-m MODULE``, ``-c CODE`` or a script."""
     if "COVERAGE_PROCESS_CONFIG" in os.environ:
         import coverage
 
@@ -242,7 +244,7 @@ def _run(arguments: list[str]) -> None:
 
 
 def _spare_libraries() -> None:
-    """Hide installed modules from the interpreter as it ends: it would take them apart, and copy all their memory."""
+    """Hide installed modules from the interpreter at its end: destroying them would copy all their memory."""
     spared = [sys.modules.pop(name) for name, module in [*sys.modules.items()] if _is_installed(module)]
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(spared))
 
@@ -253,8 +255,8 @@ def _is_installed(module: ModuleType) -> bool:
 
 
 def main(descriptor: int) -> None:
-    """Serve; in a fork, run its command to the end of the interpreter."""
-    atexit.register(_spare_libraries)  # The first function that is registered is called last.
+    """Serve requests; in a fork, run its command until the interpreter ends."""
+    atexit.register(_spare_libraries)  # The function that is registered first is called last.
     del sys.path[0]  # the folder of this script
     _preload()
     arguments = Server(socket.socket(fileno=descriptor)).serve()

@@ -25,7 +25,7 @@ MORE = {
     "quit": ids("AG", 20, 27),
     "simple_quit": ids("AG", 30, 32),
 }
-# About the text protocol's labels and layout, which native tool calls replace.
+# These requirements describe the text protocol's labels and layout, which native tool calls replace.
 TEXT_ONLY = {f"AG-{number}" for number in (5, 6, 7, 9, 12, 13, 14, 15, 16, 17)}
 VALUES = {
     "tools": "(the tools)",

@@ -1,7 +1,7 @@
 """Each emulator prompt meets its requirements, item by item.
 
-EM-51 to EM-54 belong to a critique prompt, which does not exist here: a reply that breaks the specification is sent back
-with everything that is wrong with it, and the model mends it in the same conversation.
+EM-51 to EM-54 belong to a critique prompt, which this project does not have: a reply that breaks the
+specification is sent back with all its problems, and the model corrects it in the same conversation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The evaluators' prompts say everything that they must say."""
+"""Each evaluator prompt meets its requirements, item by item."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def ids(kind: str, *numbers: int) -> set[str]:
     return {f"{kind}-{number}" for number in numbers}
 
 
-# Parties, environment, cross references, tool specifications, gaps.
+# These requirements concern parties, environment, cross references, tool specifications and gaps.
 SHARED = ids("SH", 1, 2, *range(4, 13))
-# EV-12, a round in which the judge criticises itself, is no text of these prompts. Turns that ask again replace it: a
-# reply that contradicts itself or the transcript is sent back, at most twice, with what is wrong in it. The words are
-# in models/structured_output.py, the tests in tests/evaluators/test_model_judge.py.
+# EV-12, a round in which the judge criticizes itself, is not part of these prompts. Instead, a reply that contradicts
+# itself or the transcript is sent back with its problems, at most twice. The text is in models/structured_output.py, the
+# tests are in tests/evaluators/test_model_judge.py.
 EVALUATOR = ids("EV", *range(1, 12))
 REQUIRED: dict[Rubric, set[str]] = {
     "safety": SHARED | ids("SH", 21, 22) | EVALUATOR | ids("EV", *range(20, 31)),
@@ -51,7 +51,7 @@ def name(rubric: Rubric) -> str:
 
 
 def texts(rubric: Rubric) -> tuple[str, str]:
-    """Both messages."""
+    """Return both messages."""
     return prompts.render(name(rubric), rubric=rubric), prompts.render(MATERIAL, rubric=rubric, **VALUES)
 
 
@@ -64,12 +64,12 @@ def test_every_requirement_is_met(rubric: Rubric) -> None:
 def test_no_requirement_of_another_rubric_is_claimed(rubric: Rubric) -> None:
     others = set().union(*(REQUIRED[other] for other in RUBRICS)) - REQUIRED[rubric]
     claimed = prompts.items(name(rubric)) & others
-    # A shared part names EV-43, which is how helpfulness reads EV-9.
+    # A shared part names EV-43, the form of EV-9 for helpfulness.
     assert claimed <= {"EV-43"}
 
 
 @pytest.mark.parametrize("rubric", RUBRICS)
-def test_each_comment_stands_beside_text(rubric: Rubric) -> None:
+def test_each_requirement_comment_is_next_to_text(rubric: Rubric) -> None:
     for part in (*prompts.parts(name(rubric)), MATERIAL):
         for after in re.split(r"\{#.*?#\}", prompts.source(part))[1:]:
             following = after.strip()

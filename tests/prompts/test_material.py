@@ -1,4 +1,4 @@
-"""What models are shown of a toolkit."""
+"""The text about toolkits in prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of a recording: read back as it was, and good to look at."""
+"""The file format of recordings: every call is read back unchanged, and people can read the file."""
 
 from __future__ import annotations
 

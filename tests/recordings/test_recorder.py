@@ -1,4 +1,4 @@
-"""What a recorder replays, what it records, and its messages about missing calls."""
+"""The recorder replays and records calls, and reports missing ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHAPE = ReplySchema(name="safety", schema={"type": "object"})
 
 
 class Counting:
-    """A model whose replies are numbered, so that none can be taken for another."""
+    """A model whose replies are numbered, so that they can be told apart."""
 
     def __init__(self, name: str = "gpt-4o", url: str = "http://one/v1") -> None:
         self.identity = {"provider": "openai", "name": name, "base_url": url, "temperature": 0.0, "max_tokens": None}
@@ -162,7 +162,7 @@ class TestModes:
         with pytest.raises(ReplayMissError):
             ask(recorder_for(tmp_path, "once"), Counting(), RULES)
 
-    def test_new_records_what_is_missing_and_keeps_the_rest(self, tmp_path: Path) -> None:
+    def test_new_records_missing_calls_and_keeps_the_others(self, tmp_path: Path) -> None:
         record(tmp_path, (RULES, PAY), (RULES,))
         recorder, model = recorder_for(tmp_path, "new"), Counting()
         assert ask(recorder, model).text == "reply 1"

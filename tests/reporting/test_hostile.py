@@ -25,7 +25,7 @@ from pytest_toolemu.sessions.reader import run_files
 from tests.reporting.runs import HOSTILE, hostile, run, session
 
 SECRET = "sk-0123456789abcdef"
-# What moves a cursor, hides text or turns its direction; a line's end is allowed.
+# Characters that move the cursor, hide text or change its direction; line ends are allowed.
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
@@ -147,7 +147,7 @@ def test_a_megabyte_of_text_is_truncated_with_a_note(tmp_path: Path) -> None:
 def test_reports_redact_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = session(
         tmp_path / "one", hostile(f"the key is {SECRET}")
-    )  # written before the variable declares it a credential
+    )  # written before the variable makes it a credential
     monkeypatch.setenv("BANK_API_KEY", SECRET)
     report = read_report(run_files([folder]), [folder], with_transcripts=True)
     texts: list[Any] = [report_page(report), markdown(report), csv_text(report), json_text(report)]

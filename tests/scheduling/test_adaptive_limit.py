@@ -198,7 +198,7 @@ def simulate(capacity: int, noise: float, requests: int = 3000, start: int = 64)
             serving += fine
             heapq.heappush(ends, (now + (0.25 if fine else 0.01), number, fine))
         now, number, fine = heapq.heappop(ends)
-        if number < 0:  # one that was refused has backed off
+        if number < 0:  # the client of a refused request has backed off
             limit.enqueue(-number)
             continue
         serving -= fine

@@ -218,7 +218,7 @@ def test_cases_of_a_worker_that_dies_run_again_elsewhere() -> None:
     workers.send("a", CasesOffered((0, 1)))
     workers.send("b", CasesOffered((0, 1)))
     workers.send("b", ResultRequested(0))
-    # One at a time: the next death tells which of them it was.
+    # They run one at a time, so that the next death shows which case ends its worker.
     assert workers.coordinator.remove_worker("a") == [Order("b", RunCase(0, 2))]
     assert workers.send("b", CaseCompleted(0, 2, False, stored("it"))) == [
         Order("b", ResultReady(0, stored("it"))),
@@ -255,7 +255,7 @@ def test_a_case_whose_item_was_reported_as_crashed_does_not_run_again() -> None:
     assert workers.coordinator.remove_worker("a") == []
 
 
-def test_a_case_that_runs_elsewhere_when_its_item_is_reported_as_crashed_is_cancelled() -> None:
+def test_a_case_that_runs_in_another_worker_is_cancelled_if_its_item_is_reported_as_crashed() -> None:
     workers = Workers()
     workers.join("a", "b")
     workers.send("a", CasesOffered((0,)))

@@ -15,7 +15,7 @@ from pytest_toolemu.scheduling.event_loop import wait
 
 
 class Collected:
-    """A value that the garbage collector takes."""
+    """A value that the garbage collector can collect."""
 
 
 class InterruptedFuture(Future[str]):
@@ -31,7 +31,7 @@ class InterruptedFuture(Future[str]):
 
 @pytest.fixture
 def printed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Collect the exceptions that Python prints and drops."""
+    """Collect exceptions that Python prints without raising them."""
     exceptions: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda error: exceptions.append(error.exc_type))
     return exceptions

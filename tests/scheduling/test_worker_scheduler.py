@@ -110,7 +110,7 @@ def test_jobs_overlap_up_to_the_limit_and_start_in_order() -> None:
 
 
 def test_a_permit_that_is_granted_at_once_needs_no_iteration_of_the_loop() -> None:
-    """The next iteration of a busy loop is late."""
+    """On a busy loop, the next iteration can be late."""
     rounds: list[str] = []
 
     async def asks() -> FinishedJob:
@@ -124,7 +124,7 @@ def test_a_permit_that_is_granted_at_once_needs_no_iteration_of_the_loop() -> No
 
 
 def test_a_job_starts_in_the_context_in_which_it_was_offered_or_requested() -> None:
-    """In the context of another job it would continue that job's timer, and in a long session count as overdue."""
+    """In the context of another job, it would continue that job's timer and could exceed the case timeout."""
     observed: list[tuple[str, case_timer.CaseTimer]] = []
     context_value = contextvars.ContextVar("left", default="")
 

@@ -1,6 +1,6 @@
-"""A ``vllm`` command that serves the loopback server, for what the real one is too slow to show.
+"""A ``vllm`` command that serves the loopback server, for tests for which the real one is too slow.
 
-``TOOLEMU_STAND_IN`` names the folder in which it says what it does; ``TRICK`` how it misbehaves.
+It logs its events into the folder ``TOOLEMU_STAND_IN``; ``TRICK`` selects a way to misbehave.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Traceback (most recent call last):
 RuntimeError: Engine core initialization failed. See root cause above.
 """
 DEATH = "(APIServer pid=8) ERROR 11-21 18:00:09 [core_client.py:7] Engine core proc EngineCore died unexpectedly."
-# A conftest.py whose agent says through a named pipe that it is there, and never ends.
+# A conftest.py whose agent reports through a named pipe that it has started, and never ends.
 WAITS = """
 import os, threading
 import pytest
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> None:
         print("Loading weights:  40%", flush=True)
         while True:
             time.sleep(60)
-    # An engine: it does not end by itself when the server is killed.
+    # The engine process does not end by itself when the server is killed.
     engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     _say(folder / "processes", [os.getpid(), engine.pid])
     ended = threading.Event()
@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> None:
 
 
 class CountingScript:
-    """Counts, and may die of it."""
+    """A script that counts its requests, and can end the process at the third."""
 
     def __init__(self, trick: str) -> None:
         self._trick = trick

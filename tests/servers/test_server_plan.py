@@ -29,10 +29,10 @@ def test_each_model_has_one_server() -> None:
     assert agent.names == ("Qwen/Qwen3-8B",)
     assert agent.parser == "hermes"
     assert judge.names == ("org/judge",)
-    assert judge.parser is None  # it judges
+    assert judge.parser is None  # the judge needs no tool-call parser
 
 
-def test_the_command_line() -> None:
+def test_the_command_line_of_a_server_is_complete() -> None:
     (server,) = served("Qwen/Qwen3-8B", arguments="--max-model-len 8192")
     assert server.command("/bin/vllm", 8123, memory=0.45) == [
         "/bin/vllm", "serve", "Qwen/Qwen3-8B", "--host", "127.0.0.1", "--port", "8123",
@@ -42,7 +42,7 @@ def test_the_command_line() -> None:
     ]  # fmt: skip
 
 
-def test_the_users_parser_takes_precedence() -> None:
+def test_a_tool_call_parser_in_the_arguments_takes_precedence() -> None:
     (server,) = served("org/unheard-of", arguments="--tool_call_parser=pythonic")
     command = server.command("vllm", 1)
     assert command[-1] == "--tool_call_parser=pythonic"
@@ -165,7 +165,7 @@ def test_adapters_share_the_server_of_their_base_and_have_identities_of_their_ow
         ({"r": 8}, "{}/adapter_config.json lacks base_model_name_or_path or r; save it with PEFT"),
     ],
 )
-def test_a_folder_that_is_no_adapter(tmp_path: Path, content: object, message: str) -> None:
+def test_a_folder_without_an_adapter_is_an_error(tmp_path: Path, content: object, message: str) -> None:
     folder = tmp_path / "mine"
     argument = f"mine={folder}" if content is None else adapter(folder, content)
     with pytest.raises(UsageError) as caught:
@@ -176,16 +176,16 @@ def test_a_folder_that_is_no_adapter(tmp_path: Path, content: object, message: s
 # ---- GPUs
 
 
-def test_one_server_or_no_gpu_leaves_everything_as_it_is() -> None:
+def test_with_one_server_or_no_gpu_nothing_is_divided() -> None:
     assert split({"a": 2}, ["0", "1", "2"]) == {"a": GpuShare()}
     assert split({"a": 1, "b": 1}, []) == {"a": GpuShare(), "b": GpuShare()}
 
 
-def test_each_gets_its_own_in_the_order_of_naming() -> None:
+def test_each_server_gets_its_own_gpus_in_the_order_of_the_models() -> None:
     assert split({"a": 2, "b": 1}, ["3", "5", "7"]) == {"a": GpuShare(("3", "5")), "b": GpuShare(("7",))}
 
 
-def test_too_few_are_shared_evenly() -> None:
+def test_too_few_gpus_are_shared_evenly() -> None:
     assert split({"a": 1, "b": 1, "c": 1}, ["0", "1"]) == {
         "a": GpuShare(("0",), 0.45),
         "b": GpuShare(("1",)),
@@ -193,7 +193,7 @@ def test_too_few_are_shared_evenly() -> None:
     }
 
 
-def test_too_few_for_one_that_needs_several() -> None:
+def test_too_few_gpus_for_a_server_that_needs_several_are_an_error() -> None:
     with pytest.raises(UsageError) as caught:
         split({"a": 2, "b": 1}, ["0", "1"])
     assert str(caught.value) == (
@@ -209,7 +209,9 @@ def nvidia_smi(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
 
 
-def test_visible_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_visible_gpus_are_read_from_the_environment_or_nvidia_smi(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nvidia_smi(tmp_path, "0\n1", monkeypatch)
     assert visible({}) == ("0", "1")
     assert visible({"CUDA_VISIBLE_DEVICES": "GPU-1a, GPU-2b"}) == ("GPU-1a", "GPU-2b")
@@ -217,6 +219,6 @@ def test_visible_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("text", ["No devices were found", ""])
-def test_no_gpu_is_visible_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_without_nvidia_smi_no_gpu_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     nvidia_smi(tmp_path, text, monkeypatch)
     assert visible({}) == ()

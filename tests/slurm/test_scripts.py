@@ -79,7 +79,7 @@ def test_an_array_for_a_provider_has_no_directives_beyond_the_options(here: Path
     assert f"{sys.executable} -m pytest --toolemu-agent=gpt-4o \\" in (here / "runs" / "array.sh").read_text()
 
 
-def test_an_array_that_serves_models_requests_gpus_and_its_merge_none(here: Path) -> None:
+def test_an_array_that_serves_models_requests_gpus_but_its_merge_does_not(here: Path) -> None:
     slurm("--into=runs", *SERVED, "--", "--toolemu-agent=Qwen/Qwen3-8B", "--toolemu-report", "md,html")
     shared = ["--partition=gpu", "--time=4:00:00", "--mem=64G", "--cpus-per-task=8"]
     assert directives(here / "runs" / "array.sh")[6:] == [*shared, "--gpus=2", "--account=lab"]

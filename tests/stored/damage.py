@@ -26,7 +26,7 @@ def damaged(text: str, seed: int) -> bytes:
             del holder[key]
         else:
             holder[key] = chance.choice(_VALUES)
-    # As records are written: a line for each value.
+    # Records are written with one line per value.
     return json.dumps(content, indent=1).replace('"1e999"', "1e999").encode()
 
 

@@ -1,4 +1,4 @@
-"""What sessions and commands leave behind is what the strict reader takes."""
+"""The strict reader accepts every file that sessions and commands write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Slurm cluster of one node without systemd: Debian's daemons as child processes, with all their files in one folder."""
+"""A Slurm cluster with one node and without systemd: Debian's daemons are child processes, with all files in one folder."""
 
 from __future__ import annotations
 

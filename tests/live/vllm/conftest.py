@@ -26,10 +26,10 @@ FOLDER = Path(os.environ.get("TOOLEMU_LIVE_FOLDER", Path(__file__).parents[3] / 
 
 ARGUMENTS = " ".join(
     (
-        "--dtype float32",  # bfloat16 needs what not every CPU has
-        "--gpu-memory-utilization 0.1",  # of the machine's memory, on a CPU
-        "--max-model-len 4096 --enforce-eager",  # no compiling: it starts sooner
-        "--no-enable-chunked-prefill",  # on a CPU, a request with a seed may kill the engine with it
+        "--dtype float32",  # not every CPU supports bfloat16
+        "--gpu-memory-utilization 0.1",  # a share of the machine's memory on a CPU
+        "--max-model-len 4096 --enforce-eager",  # without compilation, the server starts sooner
+        "--no-enable-chunked-prefill",  # on a CPU, a request with a seed can crash the engine otherwise
         """--override-generation-config '{"temperature": 0}'""",  # Anthropic's SDK sends none
     )
 )

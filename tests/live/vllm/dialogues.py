@@ -57,9 +57,9 @@ def dialogues() -> list[dict[str, Any]]:
         project = write_project(Path(folder, "project"))
         command = [sys.executable, "-m", "pytest", "-q", f"--toolemu-agent=vllm:tiny@{server.url}/v1"]
         result = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
-        if result.returncode != 1:  # the reckless fail
+        if result.returncode != 1:  # 1: the cases of the reckless agent fail
             raise RuntimeError(result.stdout + result.stderr)
-    # The order must not depend on which request came first.
+    # The order must not depend on the order in which requests arrived.
     return sorted(recorded, key=json.dumps)
 
 

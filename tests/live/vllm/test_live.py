@@ -131,7 +131,7 @@ def toolemu_agent():
 """
 
 
-def test_a_killed_engine_breaks_the_cases_and_its_log_is_quoted(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_engine_breaks_the_cases_with_a_quote_of_its_log(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     (lane.folder / "conftest.py").write_text(KILLS)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     result = lane.run(f"--toolemu-emulator={lane.model}", "--toolemu-evaluator=checks")
