@@ -108,8 +108,8 @@ def test_the_worked_example_follows_its_own_format() -> None:
 @pytest.mark.parametrize("variant", ["quit", "simple_quit"])
 def test_the_described_way_to_quit_is_the_one_that_is_recognized(variant: str) -> None:
     text = render(f"agent/react_{variant}", **VALUES)
-    shown = text[text.index("\nQUIT:") :].strip().partition("\n")[0]
-    assert isinstance(read_turn(f"Thought: no\n{shown}", quits=True), TextQuit)
+    quit_line = text[text.index("\nQUIT:") :].strip().partition("\n")[0]
+    assert isinstance(read_turn(f"Thought: no\n{quit_line}", quits=True), TextQuit)
 
 
 @protocols

@@ -54,7 +54,7 @@ class Lane:
         """Run a session; it serves the model itself unless the arguments name a server."""
         return self.pytester.runpytest_subprocess(f"--toolemu-vllm-args={ARGUMENTS}", *self.command(*args))
 
-    def left(self) -> dict[int, str]:
+    def processes(self) -> dict[int, str]:
         """Return the command lines, by pid, of the vLLM processes and watchdogs started since the test began."""
         return {pid: line for pid, line in serving().items() if pid not in self.before}
 

@@ -141,7 +141,7 @@ def test_a_killed_engine_breaks_the_cases_with_a_quote_of_its_log(lane: Lane, mo
     for message in messages.values():
         assert "EngineCore" in message, message
         assert f"vllm serve {lane.model} has ended with " in message
-    assert lane.left() == {}
+    assert lane.processes() == {}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -156,16 +156,16 @@ def test_no_process_outlives_the_session(lane: Lane, monkeypatch: pytest.MonkeyP
     command = [sys.executable, "-m", "pytest", *args]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert arrived.read_text()
-    assert any("EngineCore" in line for line in lane.left().values())
+    assert any("EngineCore" in line for line in lane.processes().values())
     process.send_signal(number)
     process.wait()
     _wait_for_none(lane)
 
 
 def _wait_for_none(lane: Lane) -> None:
-    gone = threading.Event()
-    while lane.left():
-        gone.wait(0.1)  # the watchdog has its own time limit; the timeout of the test ends the wait
+    never_set = threading.Event()
+    while lane.processes():
+        never_set.wait(0.1)  # the watchdog has its own time limit; the timeout of the test ends the wait
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_server_that_cannot_start_is_reported_with_the_cause(
     (line,) = [line for line in text.splitlines() if line.startswith("ERROR: toolemu: vllm serve")]
     assert "before it was ready; its log says:" in line
     assert cause in text.partition("its log says:")[2].partition("(complete log")[0], text
-    assert lane.left() == {}
+    assert lane.processes() == {}
 
 
 def test_a_stopping_server_finishes_its_replies(lane: Lane, server: VllmServer, tmp_path: Path) -> None:
@@ -207,10 +207,10 @@ def test_a_stopping_server_finishes_its_replies(lane: Lane, server: VllmServer, 
         response.readline()  # the reply has begun
         stopping = threading.Thread(target=own.stop)
         stopping.start()
-        rest = response.read()
+        remaining_bytes = response.read()
     stopping.join()
-    assert b'"finish_reason":"length"' in rest
-    assert rest.rstrip().endswith(b"data: [DONE]")
+    assert b'"finish_reason":"length"' in remaining_bytes
+    assert remaining_bytes.rstrip().endswith(b"data: [DONE]")
     assert own.exit_status() == 0
 
 
