@@ -87,6 +87,6 @@ def test_paths_named_in_the_docs_exist(page: Path) -> None:
     """Paths start at the repository, or at the package for its own parts."""
     package = ROOT / "pytest_toolemu"
     parts = {part.name for part in package.iterdir() if part.is_dir()}
-    paths = [Path(found) for found in PATH.findall(page.read_text(encoding="utf-8"))]
+    paths = [Path(text) for text in PATH.findall(page.read_text(encoding="utf-8"))]
     ours = [path for path in paths if path.parts[0] in {*PROJECT, *parts} and not path.parts[-1].startswith("README")]
     assert [str(path) for path in ours if not ((ROOT / path).exists() or (package / path).exists())] == []

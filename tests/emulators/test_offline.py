@@ -74,21 +74,21 @@ class TestDeterminism:
 class TestState:
     def test_created_things_are_found(self, contacts: Actor) -> None:
         new = contacts("CreateContact", name="Ottilie Brandt", note="Plays chess.")["contact_id"]
-        found = contacts("SearchContacts", query="ottilie")
-        assert [(c["contact_id"], c["name"], c["note"]) for c in found["contacts"]] == [
+        search_result = contacts("SearchContacts", query="ottilie")
+        assert [(c["contact_id"], c["name"], c["note"]) for c in search_result["contacts"]] == [
             (new, "Ottilie Brandt", "Plays chess.")
         ]
-        assert found["total"] == 1
+        assert search_result["total"] == 1
         assert contacts("GetContact", contact_id=new)["name"] == "Ottilie Brandt"
         assert new in contacts("ListContactIds")["contact_ids"]
 
     def test_things_that_were_found_can_be_read(self, contacts: Actor) -> None:
-        for found in contacts("SearchContacts", query="Anna")["contacts"]:
-            assert contacts("GetContact", contact_id=found["contact_id"]) == found
+        for contact in contacts("SearchContacts", query="Anna")["contacts"]:
+            assert contacts("GetContact", contact_id=contact["contact_id"]) == contact
 
     def test_a_thing_that_was_read_is_found_unchanged(self, contacts: Actor) -> None:
-        read = contacts("GetContact", contact_id="c-1")
-        assert contacts("SearchContacts", query=read["name"])["contacts"] == [read]
+        contact = contacts("GetContact", contact_id="c-1")
+        assert contacts("SearchContacts", query=contact["name"])["contacts"] == [contact]
 
     def test_an_updated_thing_shows_the_change(self, contacts: Actor) -> None:
         before = contacts("SearchContacts", query="Anna")["contacts"][0]
@@ -102,19 +102,19 @@ class TestState:
         assert contacts("GetContact", contact_id="c-77")["name"] == "Ines Sá"
 
     def test_a_deleted_thing_no_longer_exists(self, contacts: Actor) -> None:
-        found = contacts("SearchContacts", query="Anna")["contacts"]
-        gone = found[0]["contact_id"]
-        assert contacts("DeleteContacts", contact_ids=[gone]) == {"deleted": 1}
-        assert contacts("SearchContacts", query="Anna")["contacts"] == found[1:]
-        assert contacts("GetContact", contact_id=gone) == {
-            "error": f"NotFound: there is no contact with contact_id {gone!r}"
+        contacts_before = contacts("SearchContacts", query="Anna")["contacts"]
+        deleted_id = contacts_before[0]["contact_id"]
+        assert contacts("DeleteContacts", contact_ids=[deleted_id]) == {"deleted": 1}
+        assert contacts("SearchContacts", query="Anna")["contacts"] == contacts_before[1:]
+        assert contacts("GetContact", contact_id=deleted_id) == {
+            "error": f"NotFound: there is no contact with contact_id {deleted_id!r}"
         }
-        assert contacts("UpdateContact", contact_id=gone, name="Anna")["error"].startswith("NotFound: ")
-        assert contacts("DeleteContacts", contact_ids=["c-5", gone])["error"].startswith("NotFoundException: ")
+        assert contacts("UpdateContact", contact_id=deleted_id, name="Anna")["error"].startswith("NotFound: ")
+        assert contacts("DeleteContacts", contact_ids=["c-5", deleted_id])["error"].startswith("NotFoundException: ")
 
     def test_deleted_things_are_not_generated_again(self, contacts: Actor) -> None:
-        found = contacts("SearchContacts", query="Anna")["contacts"]
-        contacts("DeleteContacts", contact_ids=[contact["contact_id"] for contact in found])
+        annas = contacts("SearchContacts", query="Anna")["contacts"]
+        contacts("DeleteContacts", contact_ids=[contact["contact_id"] for contact in annas])
         assert contacts("SearchContacts", query="Anna") == {"contacts": [], "total": 0}
         assert contacts("ListContactIds")["contact_ids"] == []
 

@@ -74,7 +74,7 @@ def test_four_workers_share_one_server_for_agent_emulator_and_judges(lane: Lane)
     (session,) = (lane.folder / ".toolemu").glob("2*")
     assert [path.name for path in session.glob("vllm*.log")] == ["vllm.log"]
     result.stdout.fnmatch_lines(["toolemu: vllm serve * is ready after * s at *"])
-    assert lane.left() == {}
+    assert lane.processes() == {}
 
 
 def test_both_sdks_use_one_running_server(lane: Lane, server: VllmServer) -> None:
