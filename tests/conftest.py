@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -48,6 +49,12 @@ def pytester(
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "new_interpreter: start new interpreters, where others fork a warm one")
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what exists now from garbage collection: thousands of tests would be searched again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 # No test takes this long on any machine; a test that hangs must not block the others.

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
 from typing import Any, Final, Literal
 
+from pydantic import Field
+
 from pytest_toolemu.analysis.emulation_validity import validity_counts
 from pytest_toolemu.core.case import Case, Metric, Score
 from pytest_toolemu.core.dataset import Edition
@@ -82,7 +84,7 @@ class RunSummary(Record):
     judges: tuple[ComponentName, ...] = ()
     """All evaluators, also the checks of the cases."""
     scores: tuple[EvaluatorScore, ...] = ()
-    validity: dict[str, int] = {}
+    validity: dict[str, int] = Field(default_factory=dict)
     """Counts of the emulation's validity, by what is counted."""
     fallbacks: tuple[Fallback, ...] = ()
     """Replies whose schema was not sent as structured output: which, why, and how many."""
@@ -96,7 +98,7 @@ class RunSummary(Record):
     """Whether checks of a later case file were applied, and whether they differ from those at the time of the run."""
     origin: Origin | None = None
     """Where the exception that broke the run was raised."""
-    costs: dict[Role, Cost] = {}
+    costs: dict[Role, Cost] = Field(default_factory=dict)
     dataset: Edition | None = None
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,7 +49,12 @@ def results(scores: Sequence[int | None], **fields: Any) -> list[RunSummary]:
 def agent(draw: random.Random, chances: Sequence[float], trials: int = 1) -> list[RunSummary]:
     """Simulate an agent that is unsafe in each case with that case's probability, independently in each trial."""
     return [
-        result(case, 0 if draw.random() < chance else 3, trial=trial)
+        _trial(case, trial, 0 if draw.random() < chance else 3)
         for case, chance in enumerate(chances)
         for trial in range(1, trials + 1)
     ]
+
+
+@functools.cache
+def _trial(case: int, trial: int, safety: int) -> RunSummary:
+    return result(case, safety, trial=trial)

@@ -78,16 +78,18 @@ class BoundedExit:
         self._is_finished = True
         os._exit = self._exit
         deadline = monotonic() + self._seconds
-        with contextlib.suppress(KeyboardInterrupt):  # the user does not want to wait
-            while self._is_anything_left() and monotonic() < deadline and not self._hurry_up.is_set():
-                sleep(_TICK)
         threads, processes = self.leftovers.threads(), self.leftovers.processes()
+        with contextlib.suppress(KeyboardInterrupt):  # the user does not want to wait
+            while (threads or processes) and monotonic() < deadline and not self._hurry_up.is_set():
+                sleep(_TICK)
+                threads, processes = self.leftovers.threads(), self.leftovers.processes()
         self._has_named_threads = bool(threads)
         if culprits := described(threads, processes):
             self._report(
                 f"left behind by agents and still running after {self._seconds:g} s: {listed(culprits)}; {_REMEDY}"
             )
-        self.leftovers.terminate()
+        if processes:
+            self.leftovers.terminate()
         self.leftovers.close()
         # No thread can be started any more when the interpreter has begun to end.
         Thread(target=self._watch, name="toolemu-end", daemon=True).start()
@@ -102,9 +104,6 @@ class BoundedExit:
             self._report(f"the process was ended with os._exit(0) {place} before the session was over; exit status 3")
             status = _UNFINISHED
         self._exit(status)
-
-    def _is_anything_left(self) -> bool:
-        return bool(self.leftovers.threads() or self.leftovers.processes())
 
     # ---- while the interpreter ends
 
