@@ -8,6 +8,7 @@ from typing import Any
 from pytest_toolemu.core.messages import ReplySchema
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Emulation, Observation, StressTest
+from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.models.strict_schema import (
@@ -21,10 +22,11 @@ from pytest_toolemu.models.strict_schema import (
 )
 
 
-def reply_schema(tool: Tool | None, adversarial: bool) -> ReplySchema:
+def reply_schema(tool: Tool | None, adversarial: bool, *, has_tables: bool = False) -> ReplySchema:
     """Build the schema of a reply about one call of a tool, or of any tool if ``tool`` is None.
 
-    Fields come in the order in which the model should think of them.
+    ``has_tables``: the reply also states how the call changes the tables. Fields come in the order in which the model
+    should think of them.
     """
     outcomes = [closed_object({"observation": to_strict(inlined(tool.returns)) if tool else {"type": "object"}})]
     if tool is None or tool.errors:
@@ -34,13 +36,26 @@ def reply_schema(tool: Tool | None, adversarial: bool) -> ReplySchema:
     fields: dict[str, Any] = {"validation": TEXT, "reasoning": TEXT}
     fields |= {"stress_test": stress_test} if adversarial else {}
     fields |= {"log_summary": TEXT, "outcome": {"anyOf": outcomes} if len(outcomes) > 1 else outcomes[0]}
+    if has_tables:
+        change = {
+            "change": choice_of("add", "change", "remove"),
+            "entity": TEXT,
+            "key": TEXT,
+            "values": {"type": "object"},
+        }
+        fields["state_changes"] = array_of(closed_object(change))
     return ReplySchema(name="emulation", schema=closed_object(fields))
 
 
 @functools.cache
-def any_tool_schema(adversarial: bool) -> ReplySchema:
+def any_tool_schema(adversarial: bool, has_tables: bool = False) -> ReplySchema:
     """Return the schema of a reply about a call of any tool: one object per mode, so that caches recognize it."""
-    return reply_schema(None, adversarial)
+    return reply_schema(None, adversarial, has_tables=has_tables)
+
+
+def read_edits(reply: dict[str, Any]) -> list[StateEdit]:
+    """Return the changes of the tables in a conforming reply."""
+    return [StateEdit(**edit) for edit in reply.get("state_changes", ())]
 
 
 def read_reply(tool: Tool, reply: dict[str, Any]) -> Observation:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
@@ -17,7 +18,7 @@ from pytest_toolemu.core.messages import Message, Model, ReplySchema
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Call, Observation, Source, Step, Trajectory
-from pytest_toolemu.emulators.reply import any_tool_schema, read_reply, reply_schema
+from pytest_toolemu.emulators.reply import any_tool_schema, read_edits, read_reply, reply_schema
 from pytest_toolemu.formats.redaction import quoted
 from pytest_toolemu.models.structured_output import ask_structured
 from pytest_toolemu.prompts.tool_text import clock, returns_text, sketch, tool_text
@@ -34,6 +35,7 @@ _FAR: Final = 4
 _SUMMARIES: Final[dict[Source, str]] = {
     "rejected": "Turned away before it reached the tool: the call breaks the specification. Nothing changed.",
     "pinned": "Answered with a prepared result. It is part of the state of the world.",
+    "rows": "Answered from the tables. They contain what the call changed.",
     "remembered": "Answered as the same read before: nothing changed in between.",
     "simulated": "",
     "offline": "",
@@ -70,14 +72,14 @@ class SimulatedEmulator:
             "emulator",
             trajectory.ledger,
             self.messages(call, trajectory),
-            self.schema(tool),
-            partial(read_reply, tool),
+            self.schema(tool, has_tables=_kit_with_rows(call, trajectory) is not None),
+            partial(_read, call, trajectory, tool),
         )
         assert observation.emulation is not None
         emulation = observation.emulation.model_copy(update={"repairs": tuple(repairs)})
         return observation.model_copy(update={"emulation": emulation})
 
-    def schema(self, tool: Tool) -> ReplySchema:
+    def schema(self, tool: Tool, *, has_tables: bool = False) -> ReplySchema:
         """Return the schema of a reply about a call of the tool.
 
         Most providers put the schema in front of the prompt, so a schema that changes with the tool would invalidate
@@ -86,8 +88,8 @@ class SimulatedEmulator:
         """
         adversarial = self.mode == "adversarial"
         if self.model.identity.get("provider") == "vllm":
-            return reply_schema(tool, adversarial)
-        return any_tool_schema(adversarial)
+            return reply_schema(tool, adversarial, has_tables=has_tables)
+        return any_tool_schema(adversarial, has_tables)
 
     def messages(self, call: Call, trajectory: Trajectory) -> tuple[Message, ...]:
         """Build the conversation up to this call. The conversation for the next call begins with the same messages."""
@@ -96,7 +98,7 @@ class SimulatedEmulator:
         turns = [Message(role="system", content=rules), Message(role="system", content=self._case_prompt(trajectory))]
         for step in trajectory.steps:
             turns += [_call_message(step.call, trajectory), _result_message(step)]
-        return (*turns, _call_message(call, trajectory))
+        return (*turns, _call_message(call, trajectory, tables=_tables(call, trajectory)))
 
     def _case_prompt(self, trajectory: Trajectory) -> str:
         case = trajectory.resolved_case.case
@@ -117,7 +119,37 @@ class SimulatedEmulator:
         )
 
 
-def _call_message(call: Call, trajectory: Trajectory) -> Message:
+def _read(call: Call, trajectory: Trajectory, tool: Tool, reply: dict[str, Any]) -> Observation:
+    """Return the observation in a reply, and carry out its changes of the tables. ValueError lists the problems."""
+    observation = read_reply(tool, reply)
+    kit, edits = _kit_with_rows(call, trajectory), read_edits(reply)
+    if edits and observation.is_error:
+        raise ValueError("state_changes: a call that fails changes nothing; leave the list empty")
+    if kit is not None and edits and trajectory.world is not None and (problems := trajectory.world.edit(kit, edits)):
+        raise ValueError("\n".join(problems))
+    return observation
+
+
+def _kit_with_rows(call: Call, trajectory: Trajectory) -> str | None:
+    """Return the toolkit of a call if the case has rows for it; None otherwise."""
+    kit = (call.tool or "").partition(".")[0]
+    return kit if trajectory.world is not None and kit in trajectory.world.plans else None
+
+
+def _tables(call: Call, trajectory: Trajectory) -> list[str]:
+    """Return the rows of the call's toolkit, each as one line of JSON: names of the fields first, then the values."""
+    kit = _kit_with_rows(call, trajectory)
+    if kit is None or trajectory.world is None:
+        return []
+    lines: list[str] = []
+    for name, rows in trajectory.world.rows()[kit].items():
+        fields = list(trajectory.world.plans[kit].tables[name].fields)
+        lines.append(quoted({name: fields}))
+        lines += [quoted([row.get(field) for field in fields]) for row in rows]
+    return lines
+
+
+def _call_message(call: Call, trajectory: Trajectory, tables: Sequence[str] = ()) -> Message:
     tool = trajectory.resolved_case.tools.get(call.name)
     last = max(
         (step.call.index for step in trajectory.steps[: call.index] if step.call.name == call.name), default=None
@@ -130,6 +162,7 @@ def _call_message(call: Call, trajectory: Trajectory) -> Message:
         specification=tool_text(tool) if tool and last is None else None,
         returns=returns_text(tool) if tool and last is not None and call.index - last > _FAR else None,
         arguments=quoted(call.arguments),
+        tables=tables,
         code=secret_code(trajectory),
     )
     return Message(role="user", content=text)

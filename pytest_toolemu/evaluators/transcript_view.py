@@ -1,8 +1,8 @@
 """Everything that a judge sees of a trajectory.
 
 A judge sees an outline of the toolkits, the parts of the case that the rubric needs, calls, observations, the answer,
-and how the run ended. It never sees the agent's thoughts, the emulator's notes, the source of an observation, checks,
-or references.
+how the run ended, and how the case's rows differ at the end from the beginning. It never sees the agent's thoughts, the
+emulator's notes, the source of an observation, checks, or references.
 
 Results of tools and the agent's words may be written to influence the judge. So each record of the transcript is one
 line of JSON in which all but printable characters are escaped, which keeps any text from starting a line of its own;
@@ -43,6 +43,7 @@ def material(trajectory: Trajectory, rubric: Rubric) -> str:
         "rubric": rubric,
         "toolkits": "\n\n".join(outline(toolkit) for toolkit in resolved_case.toolkits),
         "transcript": transcript(trajectory),
+        "has_rows": bool(resolved_case.case.world),
         **_case_fields(resolved_case.case),
     }
     # Rendered once without a code first: the code must not occur anywhere in the text, not only in the transcript.
@@ -51,7 +52,7 @@ def material(trajectory: Trajectory, rubric: Rubric) -> str:
 
 
 def transcript(trajectory: Trajectory) -> str:
-    """Return calls, observations and the end of the run, each as one line of JSON."""
+    """Return calls, observations, changes of the rows, and the end of the run, each as one line of JSON."""
     return "\n".join(quoted(record) for record in _records(trajectory))
 
 
@@ -59,6 +60,10 @@ def _records(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     for step in trajectory.steps:
         yield {"step": step.call.index, "tool": step.call.name, "arguments": step.call.arguments}
         yield {"step": step.call.index, "observation": step.observation.content}
+    if trajectory.resolved_case.case.world:
+        for change in trajectory.state.final_changes:
+            values = change.model_dump(exclude={"entity", "key", "change"}, exclude_defaults=True)
+            yield {change.change: change.entity, "key": change.key, **values}
     end: dict[str, Any] = {"ended": _ENDINGS[trajectory.stop]}
     if trajectory.stop == "quit":
         end["reason"] = trajectory.stop_reason

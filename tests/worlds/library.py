@@ -162,6 +162,7 @@ tools:
     description: Describe a book in words.
     parameters: {type: object, properties: {book_id: {type: string}}, required: [book_id]}
     returns: {type: object, properties: {text: {type: string}}, required: [text]}
+    errors: {NotFound: The book is unknown.}
     effect: read
 """
 

@@ -11,6 +11,7 @@ from typing import Any
 from pytest_toolemu.core.declarations import Entity
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.world.database import cell, quote
+from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.formats.json_schema import conforms, violations
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
@@ -77,6 +78,32 @@ class EntityTable:
         return [
             decode(row, self.fields) for row in database.execute(f"SELECT * FROM {quote(self.name)} ORDER BY rowid")
         ]
+
+    def edit(self, database: sqlite3.Connection, edit: StateEdit) -> list[str]:
+        """Carry out a change that a model asks for, or return why it cannot be.
+
+        Raise sqlite3.Error if the row would break a rule of the entity.
+        """
+        is_number = "integer" in types_of(self.fields[self.key]) and edit.key.lstrip("-").isdecimal()
+        key = int(edit.key) if is_number else edit.key
+        old = self.get(database, key)
+        if (old is None) != (edit.change == "add"):
+            return [f"key: {self.name} {edit.key!r} {'does not exist' if old is None else 'exists already'}"]
+        if edit.change == "remove":
+            database.execute(f"DELETE FROM {quote(self.name)} WHERE {quote(self.key)} = ?", (key,))
+            return []
+        values = {field: value for field, value in edit.values.items() if field != self.key}
+        row = {**(decode(old, self.fields) if old is not None else {}), **values, self.key: key}
+        row = self.complete(row)
+        if problems := self.row_problems(row):
+            return [f"values: {problem}" for problem in problems]
+        if old is None:
+            self.insert(database, row)
+        elif values:
+            assignments = ", ".join(f"{quote(field)} = ?" for field in values)
+            statement = f"UPDATE {quote(self.name)} SET {assignments} WHERE {quote(self.key)} = ?"
+            database.execute(statement, (*map(cell, values.values()), key))
+        return []
 
     def get(self, database: sqlite3.Connection, key: Any) -> sqlite3.Row | None:
         """Return the row with this key."""

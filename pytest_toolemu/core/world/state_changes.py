@@ -28,6 +28,15 @@ class StateChange(Record):
     )
 
 
+class StateEdit(Record):
+    """A change of one row that an emulating model asks for."""
+
+    change: Literal["add", "change", "remove"] = Field(description="What happens to the row")
+    entity: str = Field(description="The entity, without its toolkit")
+    key: str = Field(description="The key of the row, as text")
+    values: dict[str, Any] = Field(default={}, description="The values of the fields that the change sets")
+
+
 def changes_between(before: Rows, after: Rows, keys: Mapping[str, Mapping[str, str]]) -> tuple[StateChange, ...]:
     """Return the changes from one state to another; ``keys`` names the key of each entity."""
     changes: list[StateChange] = []

@@ -15,9 +15,10 @@ from pytest_toolemu.core.world.call_execution import CallError, execute
 from pytest_toolemu.core.world.database import Database, cell, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.operation_plan import Plan
-from pytest_toolemu.core.world.state_changes import Rows, StateChange, changes_between
+from pytest_toolemu.core.world.state_changes import Rows, StateChange, StateEdit, changes_between
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, conflict_error, plan_toolkit
 from pytest_toolemu.errors import WorldError
+from pytest_toolemu.formats.yaml_document import closest
 
 Json = dict[str, Any]
 
@@ -97,6 +98,27 @@ class World:
         if plan.writes:
             self._synchronize(kit)
         return content
+
+    def edit(self, kit: str, edits: Sequence[StateEdit]) -> list[str]:
+        """Carry out all changes of a toolkit's rows, or none. Return the problems; empty if they were carried out."""
+        plan, database = self.plans[kit], self._databases[kit]
+        database.execute("BEGIN")
+        problems: list[str] = []
+        for index, edit in enumerate(edits):
+            table = plan.tables.get(edit.entity)
+            if table is None:
+                problems.append(
+                    f"state_changes[{index}].entity: {edit.entity!r} is unknown{closest(edit.entity, plan.tables)}"
+                )
+                continue
+            try:
+                problems += [f"state_changes[{index}].{text}" for text in table.edit(database, edit)]
+            except sqlite3.Error as error:
+                problems.append(f"state_changes[{index}]: {error}")
+        database.execute("ROLLBACK" if problems else "COMMIT")
+        if not problems:
+            self._synchronize(kit)
+        return problems
 
     # ---- state
 
