@@ -109,7 +109,8 @@ def _reference_problems(plan: Plan) -> Iterator[Problem]:
     for loc, name in {**shown, ("list",): operation.list}.items():
         if name is not None and name not in members:
             yield loc, f"the result has no member {name!r}{closest(name, members)}"
-    if (plan.lookups or plan.selects_by_condition) and not_found_error(tool) is None:
+    tables = [each.table for each in plan.lookups] + ([plan.table] if plan.table and plan.selects_by_condition else [])
+    if any(not each.entity.open for each in tables) and not_found_error(tool) is None:
         verb = operation.verb or "find"
         yield (verb,), "a key may be unknown, and the tool declares no error for that; add NotFound to its errors"
     for index, statement in enumerate(operation.then):
