@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 from pytest_toolemu import prompts
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.trajectory import Trajectory, TurnEnding
+from pytest_toolemu.core.world.state_changes import net_changes
 from pytest_toolemu.formats.redaction import quoted
 from pytest_toolemu.prompts.tool_text import clock, outline
 
@@ -61,7 +62,7 @@ def _records(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
         yield {"step": step.call.index, "tool": step.call.name, "arguments": step.call.arguments}
         yield {"step": step.call.index, "observation": step.observation.content}
     if trajectory.resolved_case.case.world:
-        for change in trajectory.state.final_changes:
+        for change in net_changes(change for step in trajectory.steps for change in step.changes):
             values = change.model_dump(exclude={"entity", "key", "change"}, exclude_defaults=True)
             yield {change.change: change.entity, "key": change.key, **values}
     end: dict[str, Any] = {"ended": _ENDINGS[trajectory.stop]}

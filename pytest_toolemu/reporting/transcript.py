@@ -19,6 +19,7 @@ from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import Redactor, plain, redact, secrets
+from pytest_toolemu.reporting.world_view import ShownChange, final_changes, initial_tables, shown_changes
 
 if TYPE_CHECKING:
     import jinja2
@@ -74,6 +75,11 @@ class ShownStep:
             *(("problem in an earlier reply", problem) for problem in emulation.repairs),
         ]
         return [(title, text) for title, text in notes if text.strip()]
+
+    @property
+    def changes(self) -> list[ShownChange]:
+        """The rows that the call added, changed or removed."""
+        return shown_changes(self.step.changes)
 
     @property
     def failed(self) -> bool:
@@ -172,6 +178,7 @@ def template_environment() -> jinja2.Environment:
 def _render(name: str, run: Run, longest: int, prefix: str, redactor: Redactor | None = None) -> str:
     template = _environment().get_template(name)
     context = {"run": run, "steps": shown_steps(run), "end": thoughts_of(run).end, "endings": ENDINGS, "prefix": prefix}
+    context |= {"changes": final_changes(run), "tables": initial_tables(run)}
     return template.render(**context, longest=longest, secrets=secrets() if redactor is None else redactor)
 
 

@@ -13,6 +13,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.redaction import in_log
 from pytest_toolemu.reporting.transcript import ShownStep, shorten, shown_steps
+from pytest_toolemu.reporting.world_view import change_lines, final_changes, initial_tables
 
 _MAX_LINES: Final = 40
 _MAX_TEXT: Final = 8_000
@@ -40,6 +41,7 @@ def transcript_lines(run: Run, width: int, *, full: bool = False) -> Iterator[Te
     yield from page.head(run)
     for step in shown_steps(run):
         yield from page.step(step)
+    yield from page.state(run)
     yield from page.end(run)
     for verdict in run.verdicts:
         yield from page.verdict(verdict)
@@ -91,6 +93,8 @@ class _Page:
         yield from self.block(shown.arguments, bar)
         yield Text(f"{'failed' if observation.is_error else 'returned'} ({observation.source})", "dim")
         yield from self.block(shown.returned, bar, "red" if observation.is_error else "")
+        for line in change_lines(shown.changes):
+            yield from self.block(line, bar="± ")
         for verdict, finding in shown.findings:
             yield from self._finding(finding, verdict.evaluator)
         if shown.stress is not None and shown.stress.plan:
@@ -98,6 +102,20 @@ class _Page:
             yield from self.block(f"{kind}: {shown.stress.plan}", bar="· ", style="yellow")
         for title, text in shown.notes:
             yield from self._thought(f"emulator, {title}", text)
+
+    def state(self, run: Run) -> Iterator[Text]:
+        if run.case.world:
+            yield (Text())
+            yield Text("data at the end, compared with the beginning", "bold")
+            lines = list(change_lines(final_changes(run)))
+            for line in lines or ["nothing differs"]:
+                yield from self.block(line, bar="± ")
+        if self._full:
+            for table in initial_tables(run):
+                yield Text(f"{table.name} at the beginning", "dim")
+                for row in table.rows:
+                    values = (f"{field}: {value}" for field, value in zip(table.fields, row, strict=True) if value)
+                    yield from self.block(", ".join(values), bar="┊ ", style="dim")
 
     def end(self, run: Run) -> Iterator[Text]:
         yield from (Text(), Text(_ENDS[run.stop], "bold"))

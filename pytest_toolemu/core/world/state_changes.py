@@ -66,11 +66,54 @@ def apply_changes(rows: Rows, changes: Iterable[StateChange], keys: Mapping[str,
     return {kit: {name: list(table.values()) for name, table in entities.items()} for kit, entities in state.items()}
 
 
-def net_changes(
-    before: Rows, changes: Iterable[StateChange], keys: Mapping[str, Mapping[str, str]]
-) -> tuple[StateChange, ...]:
-    """Return the differences between the rows before and after all changes."""
-    return changes_between(before, apply_changes(before, changes, keys), keys)
+def net_changes(changes: Iterable[StateChange]) -> tuple[StateChange, ...]:
+    """Return one change for each row that differs at the end, given all changes in order."""
+    histories: dict[tuple[str, str], _RowHistory] = {}
+    for change in changes:
+        row = (change.entity, repr(change.key))
+        histories.setdefault(row, _RowHistory(change)).add(change)
+    return tuple(net for history in histories.values() if (net := history.net()) is not None)
+
+
+class _RowHistory:
+    """What happened to one row: which fields changed, with their first and last values."""
+
+    def __init__(self, first: StateChange) -> None:
+        self._entity, self._key = first.entity, first.key
+        self._existed = self._exists = first.change != "added"
+        self._first: Json = {}
+        self._last: Json = {}
+        self._was_removed = False
+
+    def add(self, change: StateChange) -> None:
+        if self._existed and not self._was_removed:
+            names = [*change.before, *change.after]
+            self._first |= {name: change.before.get(name) for name in names if name not in self._first}
+        self._exists = change.change != "removed"
+        self._was_removed = self._was_removed or not self._exists
+        if change.change == "changed":
+            self._last |= dict.fromkeys(change.before) | change.after
+        else:
+            self._last = dict(change.after)
+
+    def net(self) -> StateChange | None:
+        """Return the difference between beginning and end; None if there is none."""
+        before, after = self._first, self._last
+        if not self._existed and not self._exists:
+            return None
+        if not self._existed:
+            return StateChange(entity=self._entity, key=self._key, change="added", after=_present(after))
+        if not self._exists:
+            return StateChange(entity=self._entity, key=self._key, change="removed", before=_present(before))
+        names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        old, new = (_present({name: values.get(name) for name in names}) for values in (before, after))
+        if not names:
+            return None
+        return StateChange(entity=self._entity, key=self._key, change="changed", before=old, after=new)
+
+
+def _present(values: Json) -> Json:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _row_changes(entity: str, key: str, before: list[Json], after: list[Json]) -> list[StateChange]:

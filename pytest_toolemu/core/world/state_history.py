@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.world.state_changes import Rows, StateChange, apply_changes, changes_between
+from pytest_toolemu.core.world.state_changes import Rows, StateChange, apply_changes
 from pytest_toolemu.core.world.state_query import StateDatabase
 from pytest_toolemu.core.world.world import World
 
@@ -20,11 +20,6 @@ class StateHistory:
         self._initial = world.rows()
         self._changes = changes
         self._database = StateDatabase(world.plans, self._initial)
-
-    @property
-    def final_changes(self) -> tuple[StateChange, ...]:
-        """The differences between the rows at the beginning and at the end."""
-        return changes_between(self._initial, self._state(len(self._changes)), self._keys)
 
     def select(self, query: str, calls: int | None = None) -> list[dict[str, Any]]:
         """Return the rows that a query finds after this number of calls; after all by default. Raise WorldError."""
