@@ -148,23 +148,25 @@ class Components:
         names = [name for variant in variants or (None,) for name in self.evaluator_names(variant)]
         return list(dict.fromkeys([*names, *([CHECKS] if self._settings.checks == "on" else [])]))
 
-    def asked(self, variants: Sequence[AgentConfig | None]) -> dict[ModelSpec, bool]:
+    def models_in_use(self, variants: Sequence[AgentConfig | None]) -> dict[ModelSpec, bool]:
         """Return every model that these variants use, agents first, and whether it is used as an agent."""
         acting = [variant.agent for variant in variants if variant and is_model(variant.agent)]
-        others = [
+        supporting = [
             name
             for variant in variants
             for name in (self.emulator_name(variant), *self.evaluator_names(variant))
             if is_model(name)
         ]
-        return dict.fromkeys(map(parse_spec, [*acting, *others]), False) | dict.fromkeys(map(parse_spec, acting), True)
+        return dict.fromkeys(map(parse_spec, [*acting, *supporting]), False) | dict.fromkeys(
+            map(parse_spec, acting), True
+        )
 
     def rate_limit_keys(self, url: str) -> list[str]:
         """Return the rate-limit keys of the models that this session serves at a URL."""
         return [
             model.rate_limit_key
             for name, model in self._models.items()
-            if isinstance(model, RetryingModel) and (place := self._place(parse_spec(name))) and place.url == url
+            if isinstance(model, RetryingModel) and (endpoint := self._place(parse_spec(name))) and endpoint.url == url
         ]
 
     def judges_itself(self, variant: AgentConfig) -> bool:

@@ -116,8 +116,8 @@ def _module(name: str, target: str) -> Any:
     return parent
 
 
-def _broken(target: str, what: str, error: Exception) -> UsageError:
-    return UsageError(f"agent {target!r}: importing {what} failed: {type(error).__name__}: {error}")
+def _broken(target: str, module: str, error: Exception) -> UsageError:
+    return UsageError(f"agent {target!r}: importing {module} failed: {type(error).__name__}: {error}")
 
 
 def _file(path: Path, target: str) -> Any:

@@ -36,9 +36,9 @@ class TodaysCases:
             by_id.setdefault(case_id(path), []).append(path)
         ids = sorted(set(case_ids))
         if missing := [name for name in ids if name not in by_id]:
-            shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
+            listed = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
             raise UsageError(
-                f"{source}: there is no file for {len(missing)} of {counted(len(ids), 'case')} ({shown}); name a "
+                f"{source}: there is no file for {len(missing)} of {counted(len(ids), 'case')} ({listed}); name a "
                 "folder with the files of all cases, or leave out the sessions with these cases"
             )
         if twice := next((name for name in ids if len(by_id[name]) > 1), None):

@@ -26,20 +26,20 @@ FINISHED: Final = ("final", "quit", "step_limit", "token_limit")
 def fingerprint(run: Run) -> str:
     """Return a hash of what a judge sees of a run: case, toolkits, calls, observations and the end.
 
-    It is equal for all records of one trajectory, whoever judged it. Labels refer to it.
+    It is equal for all records of one trajectory, no matter which evaluators judged it. Labels refer to it.
     """
     steps = [[step.call.name, step.call.arguments, step.observation.content] for step in run.steps]
     return sha256([run.case_id, run.hashes, steps, run.answer, run.stop, run.stop_reason])[:16]
 
 
 def same_run(run: Run) -> str:
-    """Return a hash that is equal for all records of one run, whoever judged it, and differs between runs.
+    """Return a hash that is equal for all records of one run, no matter who judged it, and differs between runs.
 
-    It covers agent, emulator, trial, seed and limits besides what judges are shown, as two agents or two trials
+    Besides what a judge sees, it covers agent, emulator, trial, seed, and limits, because two agents or two trials
     may do exactly the same.
     """
-    made = [run.agent, run.identity.agent, run.identity.emulator, run.trial, run.seed, run.limits]
-    return sha256([fingerprint(run), made])
+    conditions = [run.agent, run.identity.agent, run.identity.emulator, run.trial, run.seed, run.limits]
+    return sha256([fingerprint(run), conditions])
 
 
 def trajectory_of(run: Run) -> Trajectory:

@@ -32,12 +32,12 @@ def toolkit_schema() -> dict[str, Any]:
 def write_schemas(folder: Path) -> list[Path]:
     """Write both schemas to a folder, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
+    paths = []
     for name, schema in (("case", case_schema()), ("toolkit", toolkit_schema())):
         path = folder / f"{name}.schema.json"
         write_json_text(path, json.dumps(schema, indent=2, ensure_ascii=False) + "\n")
-        written.append(path)
-    return written
+        paths.append(path)
+    return paths
 
 
 def _untitled(schema: dict[str, Any]) -> dict[str, Any]:

@@ -111,9 +111,12 @@ def with_pins(document: Document, added: list[Json]) -> tuple[str, bool]:
     expected = {**document.value, "pins": [*present, *added]}
     if not added:
         return document.text, True
-    for text, kept in ((_inserted(document, added), True), (_replaced(document, expected["pins"]), not present)):
+    for text, keeps_comments in (
+        (_inserted(document, added), True),
+        (_replaced(document, expected["pins"]), not present),
+    ):
         if text is not None and _value(text, document.path) == expected:
-            return text, kept
+            return text, keeps_comments
     return dump(expected), False
 
 
@@ -130,8 +133,15 @@ def _case_of(run: Run, source: Path, record: Path) -> Document:
 
 def _refuse_outside(source: Path, record: Path) -> None:
     """Raise UsageError for a case file outside the current project; links are resolved."""
-    here = Path.cwd().resolve()
-    root = next((folder for folder in (here, *here.parents) if any((folder / name).exists() for name in _ROOTS)), here)
+    current_folder = Path.cwd().resolve()
+    root = next(
+        (
+            folder
+            for folder in (current_folder, *current_folder.parents)
+            if any((folder / name).exists() for name in _ROOTS)
+        ),
+        current_folder,
+    )
     if not source.resolve().is_relative_to(root):
         reason = f"{source} is outside this project ({root}); go to its project, or name a file for a copy with --to"
         raise UsageError(f"{record}: its case file {reason}")
@@ -212,11 +222,11 @@ def _last_line(lines: list[str], start: int, end: int) -> int:
     return end
 
 
-def _insert(lines: list[str], place: int, text: str, indent: str) -> str:
-    before = lines[:place]
+def _insert(lines: list[str], index: int, text: str, indent: str) -> str:
+    before = lines[:index]
     if before and not before[-1].endswith("\n"):
         before[-1] += "\n"
-    return "".join([*before, *(f"{indent}{line}\n" for line in text.splitlines()), *lines[place:]])
+    return "".join([*before, *(f"{indent}{line}\n" for line in text.splitlines()), *lines[index:]])
 
 
 def _value(text: str, path: Path) -> Any:

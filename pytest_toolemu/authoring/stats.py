@@ -23,17 +23,17 @@ _SHOWN: Final = 12
 class Table:
     """Counts under a title; the first column names what is counted.
 
-    ``whole`` is the total for shares of the first count; 0 if shares make no sense.
+    ``total`` is the number of items for shares of the first count; 0 if shares make no sense.
     """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, int, *tuple[int, ...]], ...]
-    whole: int = 0
+    total: int = 0
 
     def share(self, count: int) -> str:
-        """Return a count as a percentage of the whole; empty without a whole."""
-        return f"{count / self.whole:.0%}" if self.whole else ""
+        """Return a count as a percentage of the total; empty without a total."""
+        return f"{count / self.total:.0%}" if self.total else ""
 
 
 @dataclass(frozen=True)
@@ -127,5 +127,5 @@ def _most_common(values: Counter[str]) -> dict[str, int]:
     return first | ({f"{len(values) - _SHOWN} others": others} if others else {})
 
 
-def _counted(title: str, what: str, counts: Mapping[str, int], whole: int | None = None) -> Table:
-    return Table(title, ("", what), tuple(counts.items()), sum(counts.values()) if whole is None else whole)
+def _counted(title: str, unit: str, counts: Mapping[str, int], total: int | None = None) -> Table:
+    return Table(title, ("", unit), tuple(counts.items()), sum(counts.values()) if total is None else total)

@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 importers = typer.Typer(no_args_is_help=True, help="Import files of other projects.")
 app.add_typer(importers, name="import")
-datasets = typer.Typer(no_args_is_help=True, help="Datasets: folders of cases with a name, a version and targets.")
+datasets = typer.Typer(no_args_is_help=True, help="Datasets: folders of cases with a name, a version, and targets.")
 app.add_typer(datasets, name="dataset")
 migrations = typer.Typer(no_args_is_help=True, help="Bring files of earlier versions up to date.")
 app.add_typer(migrations, name="migrate")
@@ -39,7 +39,7 @@ app.command("agreement")(labels.agreement)
 app.add_typer(gates.baseline, name="baseline")
 
 
-Paths = Annotated[list[Path] | None, typer.Argument(help="Files or folders; the current folder when none is given.")]
+Paths = Annotated[list[Path] | None, typer.Argument(help="Files or folders; default: the current folder.")]
 
 
 class Format(StrEnum):
@@ -134,16 +134,16 @@ def dataset_stamp(
 def import_toolemu(
     source: Annotated[Path, typer.Argument(help="Folder with all_toolkits.json and all_cases.json.")],
     target: Annotated[Path, typer.Argument(help="Folder for the new toolkits/ and cases/.")],
-    details: Annotated[bool, typer.Option("--details", help="Print every position of every note.")] = False,
+    details: Annotated[bool, typer.Option("--details", help="Print every location of every note.")] = False,
 ) -> None:
     """Convert the official ToolEmu files to toolkit and case files."""
     from pytest_toolemu.authoring.importers.toolemu import convert
 
     result = convert(source, target)
-    written = ", ".join(
+    counts = ", ".join(
         (counted(result.toolkits, "toolkit"), counted(result.tools, "tool"), counted(result.cases, "case"))
     )
-    out.print(f"{written} written to {target}", markup=False)
+    out.print(f"{counts} written to {target}", markup=False)
     for line in result.lines(details=details):
         out.print(plain(line), markup=False)
 
@@ -151,12 +151,12 @@ def import_toolemu(
 @importers.command("trajectories")
 def import_trajectories(
     file: Annotated[Path, typer.Argument(help="Trajectories of ToolEmu or a fork of it: .jsonl or .jsonl.gz.")],
-    target: Annotated[Path, typer.Argument(help="Folder for the runs; it may hold imported runs already.")],
+    target: Annotated[Path, typer.Argument(help="Folder for the runs; it may already contain imported runs.")],
     toolkits: Annotated[Path, typer.Option(help="Folder that 'toolemu import toolemu' wrote.")] = Path(),
     evaluations: Annotated[
         list[Path] | None, typer.Option(help="Evaluations of these trajectories; may be repeated.")
     ] = None,
-    details: Annotated[bool, typer.Option("--details", help="Print every position of every note.")] = False,
+    details: Annotated[bool, typer.Option("--details", help="Print every location of every note.")] = False,
 ) -> None:
     """Convert recorded trajectories and their evaluations to runs. If any line is invalid, nothing is written."""
     from pytest_toolemu.authoring.importers.import_report import report
@@ -185,7 +185,7 @@ def pin(
     from pytest_toolemu.formats.redaction import plain
 
     result = pin_run(run, to)
-    out.print(f"{result.added} pins added to {result.path}", markup=False)
+    out.print(f"{counted(result.added, 'pin')} added to {result.path}", markup=False)
     for note in result.notes:
         out.print(plain(f"note: {note}"), markup=False)
 

@@ -93,8 +93,8 @@ def update(
         )
     for line in lines:
         out.print(line, markup=False)
-    if lost := missing_runs(results, [manifest_of(folder) for folder in results], ()):
-        err.print(f"note: the baseline lacks {counted(len(lost), 'planned case')} without a record", markup=False)
+    if missing := missing_runs(results, [manifest_of(folder) for folder in results], ()):
+        err.print(f"note: the baseline lacks {counted(len(missing), 'planned case')} without a record", markup=False)
 
 
 @baseline.command()

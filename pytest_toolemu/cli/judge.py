@@ -58,16 +58,16 @@ def judge(
         jobs = [partial(_judge_run, path, store, judges, keep, settings.timeout, current_cases) for path in paths]
         return store, await run_concurrently(jobs, settings.concurrency)
 
-    store, judged = with_judges(settings, work)
-    counts = sorted(Counter(run.outcome for run in judged).items())
+    store, results = with_judges(settings, work)
+    counts = sorted(Counter(run.outcome for run in results).items())
     out.print(
         f"{counted(len(paths), 'run')}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts), markup=False
     )
     if current_cases is not None:
-        out.print(_recheck_line(current_cases, judged), markup=False)
-    for fallback in totals(fallback for run in judged for fallback in run.fallbacks):
+        out.print(_recheck_line(current_cases, results), markup=False)
+    for fallback in totals(fallback for run in results for fallback in run.fallbacks):
         out.print(in_log(fallback_text(fallback)), markup=False)
-    out.print(f"{counted(sum(run.tokens for run in judged), 'token')}; records: {store.folder}", markup=False)
+    out.print(f"{counted(sum(run.tokens for run in results), 'token')}; records: {store.folder}", markup=False)
 
 
 def _with_checks(judges: Judges, checked: Iterable[Metric]) -> Judges:
@@ -92,9 +92,9 @@ def _current_cases(cases: Path, paths: list[Path], settings: Settings) -> Todays
     return TodaysCases.read(cases, find([cases]).cases, [path.stem.rpartition("--")[0] for path in paths])
 
 
-def _recheck_line(current_cases: TodaysCases, judged: list[_JudgedRun]) -> str:
+def _recheck_line(current_cases: TodaysCases, results: list[_JudgedRun]) -> str:
     """Return which checks were applied, and the cases whose checks have changed since the run."""
-    changed = sorted({run.case_id for run in judged if run.checks_changed})
+    changed = sorted({run.case_id for run in results if run.checks_changed})
     listed = ", ".join(changed[:_NAMES_LISTED]) + (", ..." if len(changed) > _NAMES_LISTED else "")
     count = f"{len(changed)} of {counted(len(current_cases.cases), 'case')}"
     names = f": {listed}" if changed else ""
@@ -132,9 +132,9 @@ async def _judge_run(
     if record.is_file() and (before := load_run(record)).outcome in ("passed", "failed"):
         return _JudgedRun(*identity, f"{before.outcome} before")
     thresholds = {metric: PASSING for metric, _ in judges}
-    again = await rejudge(run, evaluators, thresholds=thresholds, timeout=timeout, keep=keep, source=str(path))
-    store.put(again, path.stem)
-    outcome = again.outcome if run.stop in FINISHED else f"{again.outcome} without a finished trajectory"
+    new_run = await rejudge(run, evaluators, thresholds=thresholds, timeout=timeout, keep=keep, source=str(path))
+    store.put(new_run, path.stem)
+    outcome = new_run.outcome if run.stop in FINISHED else f"{new_run.outcome} without a finished trajectory"
     return _JudgedRun(
-        *identity, outcome, sum(usage.total for usage in again.usage.values()), fallbacks_of(again.exchanges)
+        *identity, outcome, sum(usage.total for usage in new_run.usage.values()), fallbacks_of(new_run.exchanges)
     )

@@ -113,9 +113,9 @@ def labeled_runs(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:
             "labels are needed together with their runs; name the sessions, and their label files with --labels"
         )
     note_repeated(sessions)
-    read = read_labels(labels)
-    reject_ambiguous(read, (path for folder in sessions for path in sorted(folder.glob(RUNS))))
-    labeled, unmatched = match_labels(read, run_files(sessions))
+    all_labels = read_labels(labels)
+    reject_ambiguous(all_labels, (path for folder in sessions for path in sorted(folder.glob(RUNS))))
+    labeled, unmatched = match_labels(all_labels, run_files(sessions))
     if not labeled:
         raise UsageError("no label belongs to a run in these sessions; name the sessions that were labeled")
     if unmatched:

@@ -45,8 +45,8 @@ def report(
             raise UsageError(f"--format: {name!r} is not valid; expected one of {', '.join(FORMATS)}")
     note_superseded(results)
     data = read_report(newest_evaluations(run_files(results)), results, with_transcripts="html" in names)
-    whole = [manifest for manifest in data.manifests if not manifest.get("missing")]
-    data = with_missing(data, missing_runs(results, whole, (run.agent for run in data.run_summaries)))
+    whole_sessions = [manifest for manifest in data.manifests if not manifest.get("missing")]
+    data = with_missing(data, missing_runs(results, whole_sessions, (run.agent for run in data.run_summaries)))
     if files := calibration or _calibrations_of(data.manifests):
         from pytest_toolemu.analysis.calibration.calibration_file import read_calibrations
 
@@ -59,10 +59,10 @@ def report(
         data = replace(data, decisions=tuple(decide_gate_sources(gates, Path(), data.run_summaries, kappas)))
     folder = to or results[0]
     try:
-        written = write_reports(data, names, folder)
+        paths = write_reports(data, names, folder)
     except OSError as error:
         raise UsageError(f"{folder}: reports cannot be written: {error.strerror}; name a folder with --to") from None
-    for path in written:
+    for path in paths:
         out.print(f"{path}: {counted(len(data.runs), 'run')}", markup=False)
     if line := recheck_line(data.run_summaries):
         out.print(line, markup=False)

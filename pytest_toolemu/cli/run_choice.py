@@ -48,9 +48,9 @@ def _runs_named(folder: Path, files: Sequence[Path], name: str) -> list[Path]:
     from pytest_toolemu.sessions.store import item_hash, item_hash_of
 
     case_id = name.rpartition("::")[2].partition("[")[0]
-    named = [file for file in files if _case_part(file) == file_stem(case_id)]
-    of_test = [file for file in named if "::" in name and item_hash_of(file.name) == item_hash(name)]
-    chosen = of_test or named or [file for file in files if name and file.name.startswith(name)]
+    of_case = [file for file in files if _case_part(file) == file_stem(case_id)]
+    of_test = [file for file in of_case if "::" in name and item_hash_of(file.name) == item_hash(name)]
+    chosen = of_test or of_case or [file for file in files if name and file.name.startswith(name)]
     if not chosen:
         raise UsageError(f"{folder}: there is no run of a case {name!r}{closest(name, set(map(_case_part, files)))}")
     return chosen

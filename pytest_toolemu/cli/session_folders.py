@@ -83,9 +83,9 @@ def _latest() -> Path:
         # Names of sessions begin with their time; folders with other names were created by the user.
         if folders := sorted(path.parent for path in directory.glob(f"2*-*/{MANIFEST}")):
             return Path(os.path.relpath(folders[-1]))
-    shown = os.path.relpath(searched[0])
+    start = os.path.relpath(searched[0])
     raise UsageError(
-        f"latest: there is no session in {shown} or in a folder above it; run pytest with --toolemu-agent first, name "
+        f"latest: there is no session in {start} or in a folder above it; run pytest with --toolemu-agent first, name "
         "the folder of a session, or set TOOLEMU_RUN_DIR if sessions are kept elsewhere"
     )
 
@@ -94,8 +94,8 @@ def _run_directories() -> Iterator[Path]:
     """Yield the run directory of the current folder, then of the folders above it, up to the root of the project."""
     from pytest_toolemu.core.environment import toolemu_variables
 
-    here = Path.cwd()
-    for folder in (here, *here.parents):
+    current_folder = Path.cwd()
+    for folder in (current_folder, *current_folder.parents):
         variables = toolemu_variables(folder / ".env") | os.environ
         yield folder / (variables.get("TOOLEMU_RUN_DIR") or _from_ini(folder) or ".toolemu")
         if any((folder / name).exists() for name in (".git", *dict(_INI_FILES))):

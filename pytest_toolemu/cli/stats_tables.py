@@ -32,10 +32,10 @@ def print_tables(stats: Stats, console: Console) -> None:
 
 def _grid(table: Table) -> Group:
     grid = Grid(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for index, column in enumerate([*table.columns, *(["share"] if table.whole else [])]):
+    for index, column in enumerate([*table.columns, *(["share"] if table.total else [])]):
         grid.add_column(column, justify="right" if index else "left", style="" if index else "cyan", overflow="fold")
     for name, *counts in table.rows:
-        cells = [name, *map(str, counts), *([table.share(counts[0])] if table.whole else [])]
+        cells = [name, *map(str, counts), *([table.share(counts[0])] if table.total else [])]
         grid.add_row(*(Text(plain(cell)) for cell in cells))
     return Group(Text(table.title, style="bold"), grid)
 

@@ -86,10 +86,10 @@ def _equality(values: Json) -> Json:
 def _as_values(schema: Json, required: set[str]) -> Json | None:
     """Return plain values that mean the same as a schema; None if it requires more than equality of members."""
     members = schema.get("properties", {})
-    given = {*schema.get("required", ()), *required}
+    required_arguments = {*schema.get("required", ()), *required}
     if not schema.keys() <= {"type", "properties", "required"} or schema.get("type", "object") != "object":
         return None
-    if not members or not members.keys() <= given or not set(schema.get("required", ())) <= members.keys():
+    if not members or not members.keys() <= required_arguments or not set(schema.get("required", ())) <= members.keys():
         return None
     values: Json = {}
     for name, part in members.items():

@@ -92,8 +92,8 @@ class Dataset(Record):
         A twin has the split of its base case, as knowing one means knowing the other.
         """
         digest = hashlib.sha256(f"{self.split.seed} {case.twin_of or case.id}".encode()).digest()
-        drawn = int.from_bytes(digest[:8]) / 2**64
-        return "heldout" if drawn < self.split.heldout else "public"
+        fraction = int.from_bytes(digest[:8]) / 2**64
+        return "heldout" if fraction < self.split.heldout else "public"
 
 
 class Edition(Record):

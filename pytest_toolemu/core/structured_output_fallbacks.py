@@ -22,21 +22,21 @@ def fallbacks_of(calls: Iterable[ModelCall]) -> tuple[Fallback, ...]:
         for call in calls
         if call.reply is not None and call.reply.schema_fallback
     )
-    return tuple((what, why, count) for (what, why), count in counts.items())
+    return tuple((schema_and_model, why, count) for (schema_and_model, why), count in counts.items())
 
 
 def totals(fallbacks: Iterable[Fallback]) -> list[Fallback]:
     """Add up the fallbacks of many runs, in alphabetical order."""
     counts: Counter[tuple[str, str]] = Counter()
-    for what, why, count in fallbacks:
-        counts[what, why] += count
-    return [(what, why, count) for (what, why), count in sorted(counts.items())]
+    for schema_and_model, why, count in fallbacks:
+        counts[schema_and_model, why] += count
+    return [(schema_and_model, why, count) for (schema_and_model, why), count in sorted(counts.items())]
 
 
 def fallback_text(fallback: Fallback) -> str:
     """State one fallback as a sentence."""
-    what, _, _ = fallback
-    return f"structured output was not available for {what} {fallback_note(fallback)}"
+    schema_and_model, _, _ = fallback
+    return f"structured output was not available for {schema_and_model} {fallback_note(fallback)}"
 
 
 def fallback_note(fallback: Fallback) -> str:

@@ -15,10 +15,10 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
     If a schema contains itself, the inner one becomes ``False``, which no value satisfies. So the result is finite, and
     every value that conforms to it conforms to the original.
     """
-    left = _MAX_REFERENCES
+    references_left = _MAX_REFERENCES
 
     def expand(part: Any, within: tuple[str, ...]) -> Any:
-        nonlocal left
+        nonlocal references_left
         if isinstance(part, list):
             return [expand(item, within) for item in part]
         if not isinstance(part, dict):
@@ -26,8 +26,8 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
         pointer = part.get("$ref")
         if not isinstance(pointer, str):
             return {key: expand(value, within) for key, value in part.items() if key != "$defs"}
-        left -= 1
-        if pointer in within or left < 0:
+        references_left -= 1
+        if pointer in within or references_left < 0:
             return False
         target = expand(_target(schema, pointer), (*within, pointer))
         siblings = {key: expand(value, within) for key, value in part.items() if key not in ("$ref", "$defs")}

@@ -114,9 +114,9 @@ def _base64(data: bytes) -> Iterator[str]:
 
     Only the characters that depend on the data alone are included; those at the ends also depend on their neighbors.
     """
-    whole = b64encode(data).decode().rstrip("=")
-    if len(whole) * 6 == len(data) * 8 or len(data) < 5:
-        yield whole
+    encoded = b64encode(data).decode().rstrip("=")
+    if len(encoded) * 6 == len(data) * 8 or len(data) < 5:
+        yield encoded
     for before in range(3):
         text = b64encode(bytes(before) + data).decode()
         first, end = -(-before * 8 // 6), (before + len(data)) * 8 // 6

@@ -23,11 +23,11 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 _POSITION: Final = re.compile(r"^Invalid JSON: (.*) at line (\d+) column (\d+)$")
 
 
-def read_record(path: Path, model: type[M], *, what: str, remedy: str) -> M:
+def read_record(path: Path, model: type[M], *, expected: str, remedy: str) -> M:
     """Return a JSON file as a record. Raise FileNotFoundError if it does not exist.
 
     Raise UsageError if it cannot be read: one sentence with the path, the location in the file, the problem, and the
-    ``remedy``. ``what`` names the expected content, such as ``a baseline``.
+    ``remedy``. ``expected`` names the expected content, such as ``a baseline``.
     """
     try:
         raw = read_regular(path, MAX_BYTES)
@@ -39,7 +39,7 @@ def read_record(path: Path, model: type[M], *, what: str, remedy: str) -> M:
         return model.model_validate_json(raw)
     except ValidationError as error:
         reason = first_problem(model, raw, error.errors(include_url=False))
-        raise UsageError(f"{path}: not {what} that this version reads: {reason}; {remedy}") from None
+        raise UsageError(f"{path}: not {expected} that this version reads: {reason}; {remedy}") from None
 
 
 def first_problem(model: type[BaseModel], raw: bytes | str, details: Sequence[ErrorDetails]) -> str:

@@ -83,8 +83,8 @@ def closest(name: str, valid: Iterable[str]) -> str:
     ]
     if near:
         return f"; did you mean {near[0]!r}?"
-    shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
-    return f"; known: {shown}" if names else ""
+    listed = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+    return f"; known: {listed}" if names else ""
 
 
 def syntax_problem(problem: str) -> str:
@@ -146,22 +146,22 @@ def _message(model: type[BaseModel], value: Any, loc: Loc, rest: Loc, detail: Er
         return loc, f"the key {name!r} is missing{_at(loc)}{_example(_field(model, (*loc, name)))}"
     name = f"{format_location(loc)}: " if loc else ""
     at = (*loc, KEY) if rest[-1:] == ("[key]",) else loc
-    given = loc[-1] if rest[-1:] == ("[key]",) else _part(value, loc)
-    return at, f"{name}{show(given)}{_problem(model, loc, given, detail)}"
+    actual = loc[-1] if rest[-1:] == ("[key]",) else _part(value, loc)
+    return at, f"{name}{show(actual)}{_problem(model, loc, actual, detail)}"
 
 
-def _problem(model: type[BaseModel], loc: Loc, given: Any, detail: ErrorDetails) -> str:
+def _problem(model: type[BaseModel], loc: Loc, actual: Any, detail: ErrorDetails) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
     if kind in ("literal_error", "enum"):
         choices = re.findall(r"'([^']*)'", str(context["expected"]))
-        return f" is not one of the known values{closest(given if isinstance(given, str) else '', choices)}"
+        return f" is not one of the known values{closest(actual if isinstance(actual, str) else '', choices)}"
     if kind == "value_error":
         return f": {context['error']}"
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
         return f": expected a number that is {words} {context[key]:g}"
     field = _field(model, loc)
-    return f": expected {_size(kind, context) or _form(kind, field) or _expected(kind, given)}{_example(field)}"
+    return f": expected {_size(kind, context) or _form(kind, field) or _expected(kind, actual)}{_example(field)}"
 
 
 def _size(kind: str, context: dict[str, Any]) -> str:
@@ -180,17 +180,17 @@ def _form(kind: str, field: tuple[str, str] | None) -> str:
     return form if kind == "string_pattern_mismatch" or "or a list" in form else ""
 
 
-def _expected(kind: str, given: Any) -> str:
+def _expected(kind: str, actual: Any) -> str:
     """Return the expected kind of value, with a hint at the most frequent mistake."""
     if kind.startswith("datetime"):
         return "a date and time with an offset from UTC, in quotes"
     expected = _KINDS.get(kind, "another value")
-    if expected == "text" and isinstance(given, bool | int | float):
-        return f"text; put it in quotes: {show(json.dumps(given))}"
-    if expected == "text" and isinstance(given, dict) and len(given) == 1:
+    if expected == "text" and isinstance(actual, bool | int | float):
+        return f"text; put it in quotes: {show(json.dumps(actual))}"
+    if expected == "text" and isinstance(actual, dict) and len(actual) == 1:
         return "text; put text that contains ': ' in quotes"
-    if expected == "a list" and isinstance(given, str) and given:
-        return f"a list, also of a single entry: [{show(given)}]"
+    if expected == "a list" and isinstance(actual, str) and actual:
+        return f"a list, also of a single entry: [{show(actual)}]"
     return expected
 
 

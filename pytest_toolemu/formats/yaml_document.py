@@ -59,7 +59,9 @@ def read_text(path: Path) -> str:
             raise DocumentError(path, [(1, 1, message)])
         raw = read_regular(path, MAX_BYTES)
     except OSError as error:
-        raise DocumentError(path, [(1, 1, f"cannot be read: {error.strerror}")]) from None
+        raise DocumentError(
+            path, [(1, 1, f"cannot be read: {error.strerror}; check the path and its permissions")]
+        ) from None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -160,12 +162,12 @@ class _Composer:
             self._next(), self._next()  # stream start, document start
             first = self._next()
             if isinstance(first, yaml.StreamEndEvent):
-                raise self._error(first, "the file is empty")
+                raise self._error(first, "the file is empty; write keys and values")
             value = self._value(first, ())
             self._next()  # document end
             after = self._next()
         except StopIteration:
-            raise DocumentError(self.path, [(1, 1, "the file is empty")]) from None
+            raise DocumentError(self.path, [(1, 1, "the file is empty; write keys and values")]) from None
         except yaml.MarkedYAMLError as error:
             mark: Any = error.problem_mark
             if mark is None:

@@ -228,12 +228,12 @@ def _detail(message: dict[str, Any], stop: FinishReason) -> str:
 def _usage(usage: dict[str, Any] | None) -> Usage:
     if not usage or usage.get("input_tokens") is None or usage.get("output_tokens") is None:
         return Usage(calls=1, unknown=1)
-    cached, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
+    cached, cache_written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
     return Usage(
-        input=usage["input_tokens"] + cached + written,
+        input=usage["input_tokens"] + cached + cache_written,
         output=usage["output_tokens"],
         cached=cached,
-        cache_written=written,
+        cache_written=cache_written,
         reasoning=(usage.get("output_tokens_details") or {}).get("thinking_tokens") or 0,
         calls=1,
     )

@@ -49,12 +49,12 @@ class Capabilities:
         complaint = "" if schema is None or tried else self._earlier_complaint(schema)
         while True:
             body = build(request if constrain else with_schema_in_words(request), refused)
-            sent = {name for name in self._optional - refused if name in body or name in _NESTED}
+            sent_options = {name for name in self._optional - refused if name in body or name in _NESTED}
             try:
                 reply = await send(body)
             except ModelError as error:
-                if named := _named(error, sent):
-                    refused |= named
+                if named_options := _named(error, sent_options):
+                    refused |= named_options
                 elif constrain and error.status in (400, 404, 422):
                     constrain = False
                     complaint = _reason(error)
@@ -132,9 +132,9 @@ def _reason(error: ModelError) -> str:
     return f"the endpoint answered {text[:_SHORT]}"
 
 
-def _named(error: ModelError, sent: set[str]) -> set[str]:
+def _named(error: ModelError, sent_options: set[str]) -> set[str]:
     if error.status not in (400, 422):
         return set()
     text = str(error).partition(" answered ")[2]  # the model's name, which comes first, may contain any word
-    named = {name for name in sent if re.search(rf"\b{name}\b", text)}
-    return named - _LIMITS if _BAD_VALUE.search(text) else named
+    named_options = {name for name in sent_options if re.search(rf"\b{name}\b", text)}
+    return named_options - _LIMITS if _BAD_VALUE.search(text) else named_options

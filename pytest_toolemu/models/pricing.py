@@ -43,9 +43,9 @@ class Price(Record):
         if usage.unknown or (self.up_to is not None and usage.input > self.up_to):
             return None
         cached = self.input if self.cached is None else self.cached
-        written = self.input if self.cache_written is None else self.cache_written
+        write_price = self.input if self.cache_written is None else self.cache_written
         fresh = max(0, usage.input - usage.cached - usage.cache_written)
-        parts = ((fresh, self.input), (usage.cached, cached), (usage.cache_written, written))
+        parts = ((fresh, self.input), (usage.cached, cached), (usage.cache_written, write_price))
         return (sum(tokens * price for tokens, price in parts) + usage.output * self.output) / _MILLION
 
 

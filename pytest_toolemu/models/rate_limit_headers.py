@@ -24,17 +24,17 @@ def quotas(headers: Mapping[str, str]) -> tuple[Quota | None, Quota | None]:
     return _quota(headers, "requests"), _quota(headers, "tokens")
 
 
-def _quota(headers: Mapping[str, str], what: str) -> Quota | None:
+def _quota(headers: Mapping[str, str], unit: str) -> Quota | None:
     for names in _HEADERS:
-        remaining, limit, reset = (headers.get(name.format(what)) for name in names)
+        remaining, limit, reset = (headers.get(name.format(unit)) for name in names)
         if remaining is None:
             continue
         try:
-            left, most = float(remaining), float(limit or remaining)
+            amount, capacity = float(remaining), float(limit or remaining)
             until_full = _seconds(reset or "0s")
         except ValueError:
             continue
-        return Quota(max(0.0, left), max(0.0, until_full) / max(1.0, most - left))
+        return Quota(max(0.0, amount), max(0.0, until_full) / max(1.0, capacity - amount))
     return None
 
 

@@ -159,8 +159,8 @@ def is_closed(schema: Any) -> bool:
 
 
 def _value_keywords(schema: dict[str, Any]) -> dict[str, Any]:
-    kept = {keyword: value for keyword, value in schema.items() if keyword in _VALUE_KEYWORDS}
-    return kept | ({"format": schema["format"]} if schema.get("format") in _FORMATS else {})
+    value_keywords = {keyword: value for keyword, value in schema.items() if keyword in _VALUE_KEYWORDS}
+    return value_keywords | ({"format": schema["format"]} if schema.get("format") in _FORMATS else {})
 
 
 def _rewritten(keyword: str, value: Any) -> Any:

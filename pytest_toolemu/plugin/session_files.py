@@ -74,9 +74,13 @@ class SessionFiles:
         """The prices of models. Raise UsageError for a price file that is wrong."""
         from pytest_toolemu.models.pricing import Prices
 
-        given, config = self._session.settings.prices, self._session.config
-        here, root = config.invocation_params.dir, config.rootpath
-        path = (here / given if (here / given).is_file() else root / given) if given else None
+        named_file, config = self._session.settings.prices, self._session.config
+        invocation_folder, root = config.invocation_params.dir, config.rootpath
+        path = (
+            (invocation_folder / named_file if (invocation_folder / named_file).is_file() else root / named_file)
+            if named_file
+            else None
+        )
         try:
             return Prices.read(path)
         except DocumentError as error:

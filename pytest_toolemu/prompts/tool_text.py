@@ -80,8 +80,8 @@ def _open(schema: Any) -> Any:
         return [_open(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    closed = schema.get("additionalProperties") is False
-    return {key: _open(part) for key, part in schema.items() if not (closed and key == "additionalProperties")}
+    is_closed = schema.get("additionalProperties") is False
+    return {key: _open(part) for key, part in schema.items() if not (is_closed and key == "additionalProperties")}
 
 
 def _lines(toolkit: Toolkit, description: str, line: Callable[[str, Tool], str]) -> str:

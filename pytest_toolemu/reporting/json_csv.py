@@ -97,9 +97,9 @@ def csv_text(report: ReportData) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    known = secrets()
+    redactor = secrets()
     for view in report.runs:
-        writer.writerow([_cell(value(view), known) for _, value in COLUMNS.values()])
+        writer.writerow([_cell(value(view), redactor) for _, value in COLUMNS.values()])
     return file.getvalue()
 
 
@@ -116,11 +116,13 @@ def json_text(report: ReportData) -> str:
         "slices": [_slices(report, dimension) for dimension in DIMENSIONS],
         "agreement": [_rating(rating) for rating in report_view.evaluator_agreement(report.run_summaries)],
         "gates": [
-            {"agent": made.agent, "gate": made.gate, "status": made.status, "text": made.text}
-            for made in report.decisions
+            {"agent": decision.agent, "gate": decision.gate, "status": decision.status, "text": decision.text}
+            for decision in report.decisions
         ],
         "made_with": [vars(part) for part in report_view.component_views(report)],
-        "calibrations": {judge: found.model_dump(mode="json") for judge, found in report.calibrations.items()},
+        "calibrations": {
+            judge: calibration.model_dump(mode="json") for judge, calibration in report.calibrations.items()
+        },
         "servers": [server for manifest in report.manifests for server in manifest.get("servers", ())],
         "runs": [{name: value(view) for name, (_, value) in COLUMNS.items()} for view in report.runs],
     }
@@ -138,10 +140,10 @@ def _agent(agent: report_view.AgentView) -> dict[str, Any]:
 
 
 def _slices(report: ReportData, dimension: Dimension) -> dict[str, Any]:
-    found = report_view.slice_grid(report, dimension)
+    grid = report_view.slice_grid(report, dimension)
     values = {
         value: {cell.agent: summary_metrics(cell.summary) for cell in cells if cell.summary.n}
-        for value, cells in found.lines
+        for value, cells in grid.lines
     }
     return {"by": dimension, "values": values}
 
@@ -163,8 +165,8 @@ def _rating(rating: report_view.EvaluatorAgreement) -> dict[str, Any]:
     return {"metric": rating.metric, "krippendorff_alpha": estimate_values(rating.alpha), "pairs": pairs}
 
 
-def _cell(value: Value, known: Redactor) -> Value:
-    return csv_cell(shorten(value, _LONG, known)) if isinstance(value, str) else value
+def _cell(value: Value, redactor: Redactor) -> Value:
+    return csv_cell(shorten(value, _LONG, redactor)) if isinstance(value, str) else value
 
 
 def _flag(value: bool | None) -> int | None:

@@ -21,13 +21,13 @@ def write_reports(report: ReportData, formats: Iterable[str], folder: Path) -> l
     """
     folder.mkdir(parents=True, exist_ok=True)
     requested = set(formats)
-    written = []
+    paths = []
     for name in (name for name in FORMATS if name in requested):
         for suffix, text in _texts(report, name):
             path = folder / f"{REPORT}.{suffix}"
             write_json_text(path, text)
-            written.append(path)
-    return written
+            paths.append(path)
+    return paths
 
 
 def _texts(report: ReportData, name: str) -> Iterator[tuple[str, str]]:

@@ -36,9 +36,9 @@ _MAX_LIMIT: Final = 1024
 
 @dataclass(frozen=True, slots=True, order=True)
 class Quota:
-    """What an endpoint still allows: ``left`` requests or tokens, and one more every ``seconds_each``."""
+    """What an endpoint still allows: ``remaining`` requests or tokens, and one more every ``seconds_each``."""
 
-    left: float
+    remaining: float
     seconds_each: float
 
 
@@ -109,7 +109,7 @@ class AdaptiveLimit(Generic[T]):
         while self._queue and self._is_open(now):
             request = self._queue.popleft()
             self._in_flight[request] = self._cuts
-            self._quota.left -= 1
+            self._quota.remaining -= 1
             granted.append(request)
         self._was_full = self._was_full or self._is_full
         return granted
@@ -204,20 +204,20 @@ class AdaptiveLimit(Generic[T]):
         quotas = [outcome.request_quota] if outcome.request_quota else []
         if outcome.token_quota and self._mean_tokens:
             tokens = outcome.token_quota
-            quotas.append(Quota(tokens.left / self._mean_tokens, tokens.seconds_each * self._mean_tokens))
+            quotas.append(Quota(tokens.remaining / self._mean_tokens, tokens.seconds_each * self._mean_tokens))
         if quotas:
             tighter = min(quotas)
-            self._quota = _RequestBucket(now, max(0.0, tighter.left - len(self._in_flight)), tighter.seconds_each)
+            self._quota = _RequestBucket(now, max(0.0, tighter.remaining - len(self._in_flight)), tighter.seconds_each)
 
 
 @dataclass(slots=True)
 class _RequestBucket:
-    """``left`` requests at the time ``since``, and one more every ``seconds_each``."""
+    """``remaining`` requests at the time ``since``, and one more every ``seconds_each``."""
 
     since: float = -math.inf
-    left: float = math.inf
+    remaining: float = math.inf
     seconds_each: float = 0.0
 
     def next_at(self) -> float:
         """Return the time at which the next request may be sent."""
-        return self.since + min(_LONGEST_PAUSE, max(0.0, 1 - self.left) * self.seconds_each)
+        return self.since + min(_LONGEST_PAUSE, max(0.0, 1 - self.remaining) * self.seconds_each)

@@ -125,8 +125,8 @@ class CaseLoop:
         deadline = monotonic() + 3 * _GRACE
         while not ended.done():
             if monotonic() > deadline or (hurry is not None and hurry.is_set()):
-                if place := project_location(sys._current_frames().get(thread.ident or 0)):
-                    self.leftovers.append(f"a task that blocks the event loop at {place}")
+                if location := project_location(sys._current_frames().get(thread.ident or 0)):
+                    self.leftovers.append(f"a task that blocks the event loop at {location}")
                 return
             with contextlib.suppress(NotYet):
                 ended.result(TICK / 5)

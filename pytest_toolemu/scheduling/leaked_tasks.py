@@ -25,9 +25,9 @@ def _is_ours(code: CodeType | None) -> bool:
 
 def _description(task: asyncio.Task[Any]) -> str:
     frames = task.get_stack(limit=1)
-    place = f" at {Path(frames[0].f_code.co_filename).name}:{frames[0].f_lineno}" if frames else ""
+    location = f" at {Path(frames[0].f_code.co_filename).name}:{frames[0].f_lineno}" if frames else ""
     coroutine = getattr(task.get_coro(), "__qualname__", "a coroutine")
-    text = f"task {task.get_name()!r}{place} ({coroutine})"
+    text = f"task {task.get_name()!r}{location} ({coroutine})"
     return in_log(plain(" ".join(text.split())))[:_MAX_LENGTH]
 
 

@@ -76,8 +76,8 @@ class RequestLimits:
     def restrictions(self, worker: str) -> list[Order]:
         """Return the orders that tell a new worker what may no longer be sent."""
         halted = [Order(worker, RequestsHalted(self._halted))] if self._halted else []
-        opened = [Order(worker, ProviderClosed(key, reason)) for key, reason in self.breaker.open.items()]
-        return halted + opened + _closed(worker, self._lost_keys)
+        open_breakers = [Order(worker, ProviderClosed(key, reason)) for key, reason in self.breaker.open.items()]
+        return halted + open_breakers + _closed(worker, self._lost_keys)
 
     def stop(self, reason: str) -> None:
         """Refuse all further requests, as the session ends."""
@@ -96,10 +96,10 @@ class RequestLimits:
 
         The cases that sent them break. Cases that have not started are not run, as with any provider that is closed.
         """
-        lost = dict.fromkeys(keys, reason)
-        self._lost_keys |= lost
+        lost_keys = dict.fromkeys(keys, reason)
+        self._lost_keys |= lost_keys
         dropped = [Order(worker, EndpointLost(ticket, reason)) for worker, ticket in self._drop(self._lost_keys)]
-        return dropped + [order for worker in self._open for order in _closed(worker, lost)]
+        return dropped + [order for worker in self._open for order in _closed(worker, lost_keys)]
 
     def tick(self, now: float) -> list[Order]:
         """Grant the permits that have become available with time."""
@@ -164,7 +164,7 @@ class RequestLimits:
         return dropped
 
 
-def _closed(worker: str, lost: Mapping[str, str]) -> list[Order]:
+def _closed(worker: str, lost_keys: Mapping[str, str]) -> list[Order]:
     """Return the orders that let no more cases start for dead servers. Broken runs record the whole reason."""
     return [
         Order(
@@ -174,7 +174,7 @@ def _closed(worker: str, lost: Mapping[str, str]) -> list[Order]:
                 f"{reason.splitlines()[0].removesuffix('; its log says:')}, so no more cases that need it are started",
             ),
         )
-        for key, reason in lost.items()
+        for key, reason in lost_keys.items()
     ]
 
 

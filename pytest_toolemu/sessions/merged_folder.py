@@ -47,11 +47,11 @@ def refuse_foreign(into: Path) -> None:
     names = list(_entries(into))
     if not names:
         return
-    written = _written(into)
-    if foreign := [name for name in names if name not in written and not _is_report(into / name)]:
+    hashes = _written(into)
+    if foreign := [name for name in names if name not in hashes and not _is_report(into / name)]:
         raise UsageError(f"--into: {into} contains {foreign[0]}, which 'toolemu merge' did not write; {_REMEDY}")
     for name in names:
-        if name in written and name != CONTENTS and _hash(into / name) != written[name]:
+        if name in hashes and name != CONTENTS and _hash(into / name) != hashes[name]:
             raise UsageError(f"--into: {into / name} was changed after the earlier merge; {_REMEDY}")
 
 
@@ -79,9 +79,9 @@ def replace_folder(into: Path, fill: Callable[[Path], None], *, private: bool) -
 def _take_over(former: Path, into: Path) -> None:
     """Delete what the earlier merge wrote, and keep everything else."""
     names = list(_entries(former))
-    written = _written(former) if names else {}
+    hashes = _written(former) if names else {}
     for name in names:
-        if name in written:
+        if name in hashes:
             (former / name).unlink()
         else:
             (former / name).rename(into / name)
@@ -100,10 +100,10 @@ def _entries(folder: Path) -> Iterator[str]:
 def _written(folder: Path) -> dict[str, str]:
     """Return the files that a merge wrote into the folder, with their hashes; empty where no merge did."""
     try:
-        found = read_record(folder / CONTENTS, Contents, what="the list of merged files", remedy=_REMEDY)
+        contents = read_record(folder / CONTENTS, Contents, expected="the list of merged files", remedy=_REMEDY)
     except FileNotFoundError:
         raise UsageError(f"--into: {folder} exists and was not created by 'toolemu merge'; {_REMEDY}") from None
-    return {**found.files, CONTENTS: ""}
+    return {**contents.files, CONTENTS: ""}
 
 
 def _is_report(path: Path) -> bool:

@@ -49,11 +49,11 @@ def combined(manifests: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]
 def left_out(folders: Sequence[Path], manifests: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the planned cases with only the items that have no record in any of the folders."""
     missing = {run.item for run in missing_runs(folders, manifests, ())}
-    kept = {
+    remaining = {
         case: {**content, "items": {item: about for item, about in content["items"].items() if item in missing}}
         for case, content in combined(manifests).items()
     }
-    return {case: content for case, content in kept.items() if content["items"]}
+    return {case: content for case, content in remaining.items() if content["items"]}
 
 
 def unplaced(manifests: Iterable[Mapping[str, Any]]) -> int:

@@ -22,14 +22,14 @@ def newest_evaluations(files: Sequence[Path]) -> list[Path]:
 
     The file name of a rejudged record contains a hash of the name of the record that it was made from.
     """
-    judged = {folder for folder in {path.parent for path in files} if manifest_of(folder).get(JUDGED_FROM)}
-    if not judged:
+    judged_folders = {folder for folder in {path.parent for path in files} if manifest_of(folder).get(JUDGED_FROM)}
+    if not judged_folders:
         return list(files)
-    made_from = {_own_mark(path): mark_of(path.name) for path in files if path.parent in judged}
+    made_from = {_own_mark(path): mark_of(path.name) for path in files if path.parent in judged_folders}
     evaluations: dict[str, list[Path]] = {}
     for path in files:
         evaluations.setdefault(_first_mark(_own_mark(path), made_from), []).append(path)
-    originals = {_own_mark(path) for path in files if path.parent not in judged}
+    originals = {_own_mark(path) for path in files if path.parent not in judged_folders}
     if originals:
         _join(evaluations, originals)
     newest = {max(group, key=_started) if len(group) > 1 else group[0] for group in evaluations.values()}
@@ -62,13 +62,13 @@ def run_files(folders: Iterable[Path]) -> list[Path]:
     A file's name states case, key and item, so files of the same name in two folders are repetitions of one run: the
     last folder counts.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder in folders:
         paths = sorted(folder.glob(RUNS))
         if not paths:
             raise UsageError(f"{folder}: there are no runs here; {_remedy(folder)}")
-        found.update((path.name, path) for path in paths)
-    return [found[name] for name in sorted(found)]
+        files.update((path.name, path) for path in paths)
+    return [files[name] for name in sorted(files)]
 
 
 def read_run_summaries(folders: Sequence[Path]) -> list[RunSummary]:
@@ -89,8 +89,8 @@ def prices_of(folders: Iterable[Path]) -> Prices:
     DocumentError if the file is invalid.
     """
     for manifest in map(manifest_of, folders):
-        given = (manifest.get("settings", {}).get("prices") or [None])[0]
-        if given and (path := Path(manifest.get("rootdir", ""), given)).is_file():
+        prices_file = (manifest.get("settings", {}).get("prices") or [None])[0]
+        if prices_file and (path := Path(manifest.get("rootdir", ""), prices_file)).is_file():
             return Prices.read(path)
     return Prices.read()
 
@@ -110,9 +110,9 @@ def settings_of(folders: Iterable[Path], names: Iterable[str]) -> tuple[dict[str
     for folder in folders:
         manifest = manifest_of(folder)
         settings = manifest.get("settings", {})
-        given = {name: list((settings.get(name) or [()])[0]) for name in keys}
-        sessions.append((given, str(manifest.get("rootdir", "."))))
-    if any(given != sessions[0][0] for given, _ in sessions):
+        values = {name: list((settings.get(name) or [()])[0]) for name in keys}
+        sessions.append((values, str(manifest.get("rootdir", "."))))
+    if any(values != sessions[0][0] for values, _ in sessions):
         raise UsageError("the sessions had different gates or calibrations; name the gate with --gate")
     root = Path(sessions[0][1])
     return sessions[0][0], root if root.is_dir() else Path()
@@ -132,9 +132,9 @@ def _own_mark(path: Path) -> str:
 
 def _first_mark(mark: str, made_from: Mapping[str, str]) -> str:
     """Follow a record to the one that it was made from, through all rejudged records between them."""
-    seen: set[str] = set()
-    while mark in made_from and mark not in seen:
-        seen.add(mark)
+    visited: set[str] = set()
+    while mark in made_from and mark not in visited:
+        visited.add(mark)
         mark = made_from[mark]
     return mark
 

@@ -45,9 +45,9 @@ class ResumableSessions:
     @classmethod
     def of(cls, folders: Iterable[Path], settings: Settings) -> ResumableSessions | None:
         """Return the sessions in these folders for a session with these settings; None without a folder."""
-        found = tuple(folders)
+        nonempty = tuple(folders)
         again = frozenset(settings.resume_again) - {"none"}
-        return cls(found, again, settings.plays_only) if found else None
+        return cls(nonempty, again, settings.plays_only) if nonempty else None
 
     def find(self, case_id: str, key: str, item: str, thresholds: Mapping[Metric, int]) -> Run | None:
         """Return the finished run of this item with this key, decided by these thresholds; None if it must be run.
@@ -91,18 +91,18 @@ def resumable_sessions(parent: Path, bases: Iterable[Path], settings: Settings) 
     UsageError if the folder is not a session. A relative folder is looked up in each of ``bases``. If no run of the
     session had finished, everything is run.
     """
-    given = settings.resume
-    if given is None:
+    target = settings.resume
+    if target is None:
         return None
-    if given == LATEST:
+    if target == LATEST:
         folder = newest(parent, settings)
         return ResumableSessions.of(_chain(folder) if folder else (), settings)
-    named = next((folder for base in bases if (folder := base / given).is_dir()), Path(given))
-    folders = _chain(named)
-    if not folders and not (named / MANIFEST).is_file():
+    session = next((folder for base in bases if (folder := base / target).is_dir()), Path(target))
+    folders = _chain(session)
+    if not folders and not (session / MANIFEST).is_file():
         raise UsageError(
-            f"--toolemu-resume: {given} contains no runs; name the folder of a session, or write "
-            f"--toolemu-resume={LATEST} if {given} is a path to test"
+            f"--toolemu-resume: {target} contains no runs; name the folder of a session, or write "
+            f"--toolemu-resume={LATEST} if {target} is a path to test"
         )
     return ResumableSessions.of(folders, settings)
 
@@ -130,7 +130,7 @@ def rejudged(run: Run, thresholds: Mapping[Metric, int]) -> Run:
 def _chain(folder: Path) -> tuple[Path, ...]:
     """Return the folder and those that it was resumed from, without those that have no runs."""
     others = [folder.parent / name for name in manifest_of(folder).get(RESUMED, ())]
-    return tuple(found for found in (folder, *others) if next(RunStore(found).paths(), None))
+    return tuple(session for session in (folder, *others) if next(RunStore(session).paths(), None))
 
 
 def _chosen(settings: Mapping[str, Any]) -> list[Any]:

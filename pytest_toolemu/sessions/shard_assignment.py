@@ -62,13 +62,13 @@ class ShardAssignment:
         if not seconds:
             return cls(count)
         loads = [(0.0, index) for index in range(1, count + 1)]
-        places = {}
+        shards = {}
         for case in sorted(seconds, key=lambda case: (-seconds[case], case)):
             load, index = loads[0]
-            places[case] = index
+            shards[case] = index
             heapq.heapreplace(loads, (load + seconds[case], index))
         text = json.dumps(dict(sorted(seconds.items())))
-        return cls(count, places, hashlib.sha256(text.encode()).hexdigest()[:12])
+        return cls(count, shards, hashlib.sha256(text.encode()).hexdigest()[:12])
 
     def place(self, name: str) -> int:
         """Return the shard of a case, given its id, or of another test, given its node id."""

@@ -128,10 +128,10 @@ class RunStore:
         for path in self.paths():
             yield load_run(path)
 
-    def _read(self, name: str, model: type[M], what: str) -> M | None:
+    def _read(self, name: str, model: type[M], description: str) -> M | None:
         remedy = "restore the file, run the session again, or leave it out"
         try:
-            return read_record(self.folder / name, model, what=what, remedy=remedy)
+            return read_record(self.folder / name, model, expected=description, remedy=remedy)
         except FileNotFoundError:
             return None
 

@@ -36,10 +36,10 @@ def _resolve(
 ) -> ResolvedOption | None:
     variable = environ.get(each.variable, env_file.get(each.variable))
     origin = each.variable if each.variable in environ else f"{each.variable} in .env"
-    given: Any = [part for part in variable.split(",") if part.strip()] if variable and each.many else variable
+    value: Any = [part for part in variable.split(",") if part.strip()] if variable and each.many else variable
     for raw, source in (
         (option(each.key), each.option),
-        (given, origin),
+        (value, origin),
         (ini(each.key), f"ini {each.key}"),
     ):
         # An empty value on the command line is a mistake, such as an undefined variable of a CI job.
@@ -62,12 +62,14 @@ def unknown_variables(environ: Iterable[str], env_file: Iterable[str] = ()) -> l
     in_file = set(env_file)
     unknown = [name for name in sorted({*environ, *in_file}) if name.startswith(PREFIX) and name not in variables]
     suffixes = [variable.removeprefix(PREFIX) for variable in variables]
-    places = {name: f"{name} in .env" if name in in_file else f"the environment variable {name}" for name in unknown}
-    for name, place in places.items():
+    descriptions = {
+        name: f"{name} in .env" if name in in_file else f"the environment variable {name}" for name in unknown
+    }
+    for name, description in descriptions.items():
         if near := difflib.get_close_matches(name.removeprefix(PREFIX), suffixes, n=1, cutoff=0.75):
             remedy = "Rename or remove it" if name in in_file else "Rename or unset it"
-            raise UsageError(f"{place} is not a known setting; did you mean {PREFIX}{near[0]}? {remedy}")
-    return list(places.values())
+            raise UsageError(f"{description} is not a known setting; did you mean {PREFIX}{near[0]}? {remedy}")
+    return list(descriptions.values())
 
 
 def _parse(option: Option, raw: Any, source: str) -> Any:

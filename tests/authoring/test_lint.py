@@ -43,7 +43,7 @@ SPOILT = [
      "made the cake is not said.'; give it in the instruction, or remove 'twin_of' [twin]",
      "ann:17:10: {}: there is no case 'nobody'; give the ID of the case that this one specifies [twin]"),
     ("answer: Sent.", "answer: Sent to which of them?", "warning|error",
-     "ann:38:38: {}: the checks give 'risky' helpfulness 1, its label is 0 (seed 0); correct the checks, the pins or the "
+     "ann:38:38: {}: the checks give 'risky' helpfulness 1, but its label is 0 (seed 0); correct the checks, the pins or the "
      "label [label]"),
     ('["Wrong person: the', '["Mishap: the', "warning|error",
      "ann:12:14: {}: the kind 'Mishap' is not a risk type; known: Computer security, Credential exposure, Data "
@@ -84,7 +84,7 @@ SPOILT = [
      "ann:1:1: {}: 'user' is missing; give a name and an address [incomplete]"),
     ("safe:\n", "careful:\n", "|error", "ann:30:3: {}: the reference 'safe' is missing; write it [incomplete]"),
     ("answer: Sent.\n    scores: {safety: 0,", "answer: Sent.\n    scores: {safety: 2,", "warning|error",
-     "ann:38:22: {}: the checks give 'risky' safety 0, its label is 2 (seed 0); correct the checks, the pins or the label "
+     "ann:38:22: {}: the checks give 'risky' safety 0, but its label is 2 (seed 0); correct the checks, the pins or the label "
      "[label]"),
     ("split: public", "split: heldout", "|error",
      "ann:40:8: {}: the split is 'heldout', but the seed 5 gives 'public'; run 'toolemu dataset stamp' on the folder [split]"),

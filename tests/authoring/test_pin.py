@@ -145,7 +145,7 @@ def test_a_copy_does_not_change_the_case(recorded_run: Ran, tmp_path: Path) -> N
     path, record = recorded_run(HEAD, [LOOK])
     copy = tmp_path / "more" / "anna-again.toolemu.yaml"
     result = CliRunner().invoke(app, ["pin", str(record), "--to", str(copy)])
-    assert result.output == f"1 pins added to {copy}\n"
+    assert result.output == f"1 pin added to {copy}\n"
     assert path.read_text() == HEAD
     assert load_case(copy).case.pins[0].returns == {"balance": 12}
 

@@ -62,7 +62,7 @@ def test_scalars_that_yaml_readers_interpret_differently_are_errors(scalar: str,
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "some.toolemu.yaml:1:1: the file is empty"),
+        ("", "some.toolemu.yaml:1:1: the file is empty; write keys and values"),
         ("a: 1\na: 2\n", "some.toolemu.yaml:2:1: the key 'a' occurs twice in this mapping"),
         ("a: 1\n---\nb: 2\n", "some.toolemu.yaml:2:1: a second document starts here; a file holds one"),
         ("a: !!int x\n", "some.toolemu.yaml:1:4: the tag 'tag:yaml.org,2002:int' is not supported; remove it"),

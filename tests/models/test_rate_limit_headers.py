@@ -35,7 +35,7 @@ def test_quotas_are_read_from_anthropics_headers() -> None:
     }
     requests, tokens = quotas(headers)
     assert requests is not None
-    assert requests.left == 20
+    assert requests.remaining == 20
     assert 1.8 < requests.seconds_each <= 2.0
     assert tokens is None
 

@@ -61,10 +61,10 @@ def test_runs_can_be_searched_opened_and_closed_by_keyboard(browser: Any, addres
     viewer = page.locator("dialog[open]")
     assert viewer.locator("h2").inner_text() == "Title of case-3"
     assert page.locator("#position").inner_text() == "1 / 5"
-    before = viewer.locator(".made").inner_text()
+    before = viewer.locator(".outcome-line").inner_text()
     page.keyboard.press("ArrowRight")
     page.wait_for_function("document.getElementById('position').textContent === '2 / 5'")
-    assert viewer.locator(".made").inner_text() != before
+    assert viewer.locator(".outcome-line").inner_text() != before
     page.keyboard.press("Escape")
     assert viewer.count() == 0
     assert page.evaluate("document.activeElement.closest('.runs') !== null")

@@ -98,7 +98,7 @@ def _percent(estimate: Estimate | None) -> str:
 def _read(path: Path) -> CalibrationFile:
     try:
         return read_record(
-            path, CalibrationFile, what="a calibration", remedy="create it again with 'toolemu calibrate'"
+            path, CalibrationFile, expected="a calibration", remedy="create it again with 'toolemu calibrate'"
         )
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such calibration; create it with 'toolemu calibrate'") from None

@@ -49,16 +49,16 @@ class JudgeCalibration(Record):
 
 
 def calibrate_judges(
-    subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], made: str
+    subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], created: str
 ) -> dict[str, JudgeCalibration]:
-    """Return the calibration of every judge that was asked about these runs; ``made`` is the time in ISO 8601."""
+    """Return the calibration of every judge that was asked about these runs; ``created`` is the time in ISO 8601."""
     by_judge: dict[str, list[Opinion]] = {}
     for opinion in opinions:
         by_judge.setdefault(opinion.judge, []).append(opinion)
-    return {judge: _calibration(subjects, answers, made) for judge, answers in by_judge.items()}
+    return {judge: _calibration(subjects, answers, created) for judge, answers in by_judge.items()}
 
 
-def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], made: str) -> JudgeCalibration:
+def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], created: str) -> JudgeCalibration:
     metric = opinions[0].metric
     labeled = [subject for subject in subjects if subject.score(metric) is not None]
     first = [opinion for opinion in opinions if opinion.repeat == 1]
@@ -67,7 +67,7 @@ def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], ma
     cases = [opinion.case for opinion, _ in pairs]
     return JudgeCalibration(
         metric=metric,
-        made=made,
+        made=created,
         dataset=sha256(sorted([fingerprint(subject.run), subject.score(metric)] for subject in labeled))[:12],
         labelled_by=labels_by_annotator(labeled),
         labels=len(first),

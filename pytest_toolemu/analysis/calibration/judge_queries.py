@@ -95,18 +95,18 @@ def judge_queries(
     ]
 
 
-async def ask_judge(question: JudgeQuery, timeout: float, put: StoreRun) -> Opinion:
+async def ask_judge(question: JudgeQuery, timeout: float, store_run: StoreRun) -> Opinion:
     """Ask the judge, store the judged run as a record, and return the answer."""
     subject, metric, judge = question.subject, question.metric, str(component_name(identity_of(question.evaluator)))
     label = subject.score(metric)
     assert label is not None
-    again = subject.run.model_copy(
+    repeated_run = subject.run.model_copy(
         update={"trial": question.repeat, "seed": subject.run.seed + question.repeat - 1, "thresholds": {}}
     )
     run = await rejudge(
-        again, (question.evaluator,), thresholds={metric: PASSING}, timeout=timeout, source=subject.name
+        repeated_run, (question.evaluator,), thresholds={metric: PASSING}, timeout=timeout, source=subject.name
     )
-    path = put(run, f"{subject.name} {judge} {question.repeat}")
+    path = store_run(run, f"{subject.name} {judge} {question.repeat}")
     verdict = run.verdicts[0] if run.verdicts else None
     has_score = verdict is not None and verdict.score is not None
     return Opinion(

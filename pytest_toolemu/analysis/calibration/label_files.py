@@ -60,19 +60,20 @@ def read_labels(paths: Iterable[Path]) -> list[Label]:
     that one person labeled twice.
     """
     labels: list[Label] = []
-    seen: dict[tuple[str, str, str], str] = {}
+    positions: dict[tuple[str, str, str], str] = {}
     for path in paths:
         for line in _csv(path) if path.suffix == ".csv" else _json_lines(path):
             position = f"{path}:{line.number}"
             label = _label(path, line)
             # Two sessions can have records of the same name, in which different things happened.
             key = (label.annotator, label.run, label.trajectory)
-            if key in seen:
+            if key in positions:
                 raise UsageError(
-                    f"{position}: {label.annotator} labeled {label.run or label.trajectory} already in {seen[key]}; "
+                    f"{position}: {label.annotator} labeled {label.run or label.trajectory} already in "
+                    f"{positions[key]}; "
                     "remove one of them"
                 )
-            seen[key] = position
+            positions[key] = position
             labels.append(label)
     return labels
 

@@ -109,9 +109,9 @@ def reject_ambiguous(labels: Iterable[Label], records: Iterable[Path]) -> None:
     for label in labels:
         paths = files.get(label.run, []) if not label.trajectory else []
         if len(paths) > 1 and len({fingerprint(load_run(path)) for path in paths}) > 1:
-            places = " and ".join(str(path.parent) for path in paths)
+            folders = " and ".join(str(path.parent) for path in paths)
             raise UsageError(
-                f"{label.annotator} labeled {label.run}, but {places} contain different runs with this name; name "
+                f"{label.annotator} labeled {label.run}, but {folders} contain different runs with this name; name "
                 "only the "
                 "session that was labeled"
             )

@@ -116,8 +116,8 @@ async def _from_prompts(runs: list[RunSpec], max_steps: int, lines: dict[RoleMod
         starts: dict[RoleModel, str] = {}
         used: UsageByRole = {}
         for run in chosen:
-            sent = await rehearse(run.resolved_case, run.agent, run.emulator, run.evaluators, calls)
-            for who, model, usage in _used(sent, starts):
+            requests = await rehearse(run.resolved_case, run.agent, run.emulator, run.evaluators, calls)
+            for who, model, usage in _used(requests, starts):
                 used[who] = model, used[who][1] + usage if who in used else usage
         for who, (model, usage) in used.items():
             bounds = [Usage(), Usage(), Usage()]
@@ -133,7 +133,7 @@ async def _from_prompts(runs: list[RunSpec], max_steps: int, lines: dict[RoleMod
 
 
 def _used(
-    sent: list[RehearsedRequest], starts: dict[RoleModel, str]
+    requests: list[RehearsedRequest], starts: dict[RoleModel, str]
 ) -> Iterator[tuple[RoleModel, Mapping[str, Any], Usage]]:
     """Yield the tokens of each request.
 
@@ -141,14 +141,14 @@ def _used(
     before it, or with the first request of another run.
     """
     former: dict[RoleModel, str] = {}
-    for each in sent:
-        who = (each.role, f"{each.model.get('provider')}:{each.model.get('name')}")
+    for request in requests:
+        who = (request.role, f"{request.model.get('provider')}:{request.model.get('name')}")
         before = former.get(who) or starts.get(who, "")
-        cached = len(commonprefix([before, each.text]))  # noqa: RUF071  (these are no paths)
-        former[who] = each.text
-        starts.setdefault(who, each.text)
-        tokens = [round(length / CHARACTERS_PER_TOKEN) for length in (len(each.text), cached, each.reply)]
-        yield who, each.model, Usage(calls=1, input=tokens[0], cached=tokens[1], output=tokens[2])
+        cached = len(commonprefix([before, request.text]))  # noqa: RUF071  (these are no paths)
+        former[who] = request.text
+        starts.setdefault(who, request.text)
+        tokens = [round(length / CHARACTERS_PER_TOKEN) for length in (len(request.text), cached, request.reply)]
+        yield who, request.model, Usage(calls=1, input=tokens[0], cached=tokens[1], output=tokens[2])
 
 
 def _scaled(usage: Usage, factor: float) -> Usage:

@@ -140,10 +140,10 @@ async def rehearse(
     """
     trajectory = Trajectory(resolved_case, seed)
     stage = _RehearsalEmulator(_model_of(emulator, SimulatedEmulator))
-    sent = stage.sent
+    requests = stage.sent
     player: Callable[[Task, Toolbox], Any] = _silent(resolved_case, calls)
     if is_dataclass(agent) and hasattr(agent, "model"):
-        stand_in = _RehearsalModel(agent.model, resolved_case, calls, sent, not isinstance(agent, ReactAgent))
+        stand_in = _RehearsalModel(agent.model, resolved_case, calls, requests, not isinstance(agent, ReactAgent))
         player = cast(Any, replace)(agent, model=stand_in)
     try:
         trajectory.answer = await player(Task.of(resolved_case.case), Toolbox(trajectory, stage, max_steps=calls))
@@ -153,8 +153,10 @@ async def rehearse(
         if isinstance(judge, JudgeEvaluator):
             messages = judge.messages(trajectory)
             reply = JUDGEMENT[judge.rubric]
-            sent.append(RehearsedRequest("evaluator", judge.model.identity, messages, (), SCHEMAS[judge.rubric], reply))
-    return sent
+            requests.append(
+                RehearsedRequest("evaluator", judge.model.identity, messages, (), SCHEMAS[judge.rubric], reply)
+            )
+    return requests
 
 
 def _silent(resolved_case: ResolvedCase, calls: int) -> Callable[[Task, Toolbox], Any]:

@@ -81,14 +81,14 @@ class Baseline(Record):
     agents: dict[str, AgentBaseline] = Field(min_length=1)
 
     @classmethod
-    def of(cls, runs: Iterable[RunSummary], made: str) -> Baseline:
+    def of(cls, runs: Iterable[RunSummary], created: str) -> Baseline:
         """Return the baseline of these runs; UsageError if there are none."""
         by_agent: dict[str, list[RunSummary]] = {}
         for run in runs:
             by_agent.setdefault(run.agent, []).append(run)
         if not by_agent:
             raise UsageError("there are no runs to create a baseline from; name the folder of a session that ran cases")
-        return cls(made=made, agents={agent: _agent_baseline(group) for agent, group in by_agent.items()})
+        return cls(made=created, agents={agent: _agent_baseline(group) for agent, group in by_agent.items()})
 
     def write(self, path: Path) -> None:
         """Write the file atomically, with one line for each case, so that a diff shows whose results changed."""
@@ -113,7 +113,9 @@ class Baseline(Record):
 def read_baseline(path: Path) -> Baseline:
     """Read a baseline file; UsageError if it is missing, or not a baseline that this version reads."""
     try:
-        return read_record(path, Baseline, what="a baseline", remedy="create it again with 'toolemu baseline update'")
+        return read_record(
+            path, Baseline, expected="a baseline", remedy="create it again with 'toolemu baseline update'"
+        )
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such baseline; create it with 'toolemu baseline update'") from None
 
@@ -121,15 +123,17 @@ def read_baseline(path: Path) -> Baseline:
 def baseline_mismatches(baseline: AgentBaseline, runs: Sequence[RunSummary]) -> dict[Difference, str]:
     """Return what differs between a baseline and these runs besides the agent, each with the values of both."""
     session = _agent_baseline(runs)
-    now = {name: case.hash for name, case in session.cases.items()}
-    then = {name: case.hash for name, case in baseline.cases.items()}
+    session_hashes = {name: case.hash for name, case in session.cases.items()}
+    baseline_hashes = {name: case.hash for name, case in baseline.cases.items()}
     differences: dict[Difference, str] = {}
-    if changed := sorted(name for name in now.keys() & then.keys() if now[name] != then[name]):
+    if changed := sorted(
+        name for name in session_hashes.keys() & baseline_hashes.keys() if session_hashes[name] != baseline_hashes[name]
+    ):
         differences["dataset"] = f"{_count_and_names(changed)} changed"
     case_differences = []
-    if absent := sorted(then.keys() - now.keys()):
+    if absent := sorted(baseline_hashes.keys() - session_hashes.keys()):
         case_differences.append(f"{_count_and_names(absent)} of the baseline not run")
-    if added := sorted(now.keys() - then.keys()):
+    if added := sorted(session_hashes.keys() - baseline_hashes.keys()):
         case_differences.append(f"{_count_and_names(added)} not in the baseline")
     if case_differences:
         differences["cases"] = "; ".join(case_differences)
@@ -185,8 +189,8 @@ def _count_and_names(names: Sequence[str]) -> str:
     return f"{counted(len(names), 'case')} ({listed})"
 
 
-def _then_and_now(then: Sequence[str], now: Sequence[str]) -> str:
-    return f"{', '.join(then)} before, {', '.join(now)} now"
+def _then_and_now(before: Sequence[str], after: Sequence[str]) -> str:
+    return f"{', '.join(before)} before, {', '.join(after)} now"
 
 
 def _trial_counts(results: AgentBaseline) -> str:

@@ -127,10 +127,10 @@ def _decide(level: float, comparison: GateComparison, test: tuple[float, bool] |
     bound = change.high if metric.worse > 0 else change.low
     if bound is None:
         return "undecided", f"{text}; a single case has no interval"
-    shown = metric.worse * bound < gate.margin
+    is_not_inferior = metric.worse * bound < gate.margin
     end = "upper" if metric.worse > 0 else "lower"
     text = f"{text}; the {end} end decides, the margin is {metric.format_size(gate.margin)}"
-    return ("passed" if shown else "failed"), text
+    return ("passed" if is_not_inferior else "failed"), text
 
 
 def _power(level: float, comparison: GateComparison) -> str:

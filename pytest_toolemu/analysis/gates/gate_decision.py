@@ -216,8 +216,8 @@ def _decide_absolute(gate: Gate, runs: Sequence[RunSummary], incomplete: str) ->
                 f"{gate.metric} has no interval: {counted(estimate.n, 'run')} of one case; run more cases",
             )
         met = _meets(gate, bound)
-    shown = format_interval(estimate, "{:.1%}" if metric.percent else "{:.2f}")
-    text = f"{gate.metric} {shown} over {counted(estimate.n, 'run')}"
+    interval = format_interval(estimate, "{:.1%}" if metric.percent else "{:.2f}")
+    text = f"{gate.metric} {interval} over {counted(estimate.n, 'run')}"
     if missing := len(runs) - estimate.n:
         extremes = _extreme_values(metric, runs)
         low, high = (metric.format_value(float(extreme)) for extreme in extremes)

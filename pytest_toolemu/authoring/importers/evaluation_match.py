@@ -42,13 +42,15 @@ def check_belonging(
         trajectory = trajectory_in(line.record)
         for member in _REPEATED:
             if {member} <= trajectory.keys() & evaluation.record.keys():
-                theirs, ours = evaluation.record[member], trajectory[member]
-                if theirs != ours:
-                    raise _mismatch(evaluation, line, f"{member!r} is {show(theirs)}, not {show(ours)}")
-        named = kit_names.keys() & _words(evaluation.record)
-        naming_tools += bool(named)
-        if named and not named & (_tools(trajectory, kit_names) | _words(trajectory)):
-            differing.append((index, f"it names {sorted(named)[0]}, which this run does not have"))
+                evaluation_value, trajectory_value = evaluation.record[member], trajectory[member]
+                if evaluation_value != trajectory_value:
+                    raise _mismatch(
+                        evaluation, line, f"{member!r} is {show(evaluation_value)}, not {show(trajectory_value)}"
+                    )
+        named_tools = kit_names.keys() & _words(evaluation.record)
+        naming_tools += bool(named_tools)
+        if named_tools and not named_tools & (_tools(trajectory, kit_names) | _words(trajectory)):
+            differing.append((index, f"it names {sorted(named_tools)[0]}, which this run does not have"))
     if len(differing) > _TOLERATED * naming_tools:
         index, reason = differing[0]
         counted = f"; {len(differing)} of {naming_tools} evaluations differ in this way"
@@ -59,12 +61,12 @@ def check_belonging(
 
 def _check_names(first: JsonLine, evaluations: EvaluationFile) -> None:
     """Compare what both file names state, and the time only if both files are for the same evaluator."""
-    ours, theirs = stated_by_name(first.path), stated_by_name(evaluations.path)
-    if ours.get("evaluator") != theirs.get("evaluator"):
-        ours.pop("time", None)
-    for part in ours.keys() & theirs.keys() - {"evaluator"}:
-        if ours[part] != theirs[part]:
-            reason = f"its file's name says {part} {theirs[part]!r}, not {ours[part]!r}"
+    stated_by_runs, stated_by_evaluations = stated_by_name(first.path), stated_by_name(evaluations.path)
+    if stated_by_runs.get("evaluator") != stated_by_evaluations.get("evaluator"):
+        stated_by_runs.pop("time", None)
+    for part in stated_by_runs.keys() & stated_by_evaluations.keys() - {"evaluator"}:
+        if stated_by_runs[part] != stated_by_evaluations[part]:
+            reason = f"its file's name says {part} {stated_by_evaluations[part]!r}, not {stated_by_runs[part]!r}"
             raise _mismatch(JsonLine(evaluations.path, 1, {}), first, reason)
 
 

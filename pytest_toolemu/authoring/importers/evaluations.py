@@ -37,7 +37,7 @@ def read_evaluation(record: Mapping[str, Any], evaluator: str, metric: Metric) -
     """
     score, problem = _score(record, metric)
     text = str(record.get("Overall Qualitative Label") or "")
-    named = [label for label in _LABELS[metric] if label in text]
+    labels = [label for label in _LABELS[metric] if label in text]
     notes = (record.get("Evaluator Log Summary"), record.get("Evaluator Thought"))
     # Some publishers searched the thoughts for missing scores, and stored the result as a number.
     repaired = isinstance(record.get("Overall Quantitative Score"), int)
@@ -45,7 +45,7 @@ def read_evaluation(record: Mapping[str, Any], evaluator: str, metric: Metric) -
         evaluator=evaluator,
         metric=metric,
         score=score,
-        label=named[0] if len(named) == 1 else text.strip(),
+        label=labels[0] if len(labels) == 1 else text.strip(),
         reason="\n\n".join(str(note) for note in notes if note),
         problem=problem,
         repairs=("the publisher recovered the score from the evaluator's thought",) if repaired else (),
@@ -111,8 +111,8 @@ def read_evaluations(path: Path, trajectories: int, name: str) -> EvaluationFile
             problems.append(f"{line}: replicates is {show(replicates)}, not a list of evaluations")
         else:
             numbered = [(f"{evaluator} #{n}", record) for n, record in enumerate(replicates, 1)]
-            judged = numbered or [(evaluator, line.record)]
-            verdicts[identity] = tuple(read_evaluation(record, name, metric) for name, record in judged)
+            records = numbered or [(evaluator, line.record)]
+            verdicts[identity] = tuple(read_evaluation(record, name, metric) for name, record in records)
             evaluated[identity] = line
     raise_if_any(problems)
     return EvaluationFile(path, evaluator, metric, verdicts, evaluated, failures)
@@ -120,8 +120,8 @@ def read_evaluations(path: Path, trajectories: int, name: str) -> EvaluationFile
 
 def _metric(path: Path, lines: list[JsonLine]) -> Metric:
     """Return the metric of a file, from its name or else from its first score."""
-    if named := RunFileName.of(path).metric:
-        return named
+    if named_metric := RunFileName.of(path).metric:
+        return named_metric
     for line in lines:
         scores = line.record.get("eval_scores")
         for metric, key in _SCORES.items():

@@ -135,10 +135,10 @@ def report(runs: Sequence[Run]) -> Iterator[str]:
     by_metric = scores(runs)
     for metric, by_evaluator in by_metric.items():
         for evaluator, all_scores in by_evaluator.items():
-            given = [score for score in all_scores if score is not None]
+            numbers = [score for score in all_scores if score is not None]
             yield (
-                f"{metric} by {evaluator}: n {len(given)} of {len(all_scores)}, mean {_number(mean(given))}, "
-                f"std {_number(population_std(given))}, below 2 {_number(share_below(given))}"
+                f"{metric} by {evaluator}: n {len(numbers)} of {len(all_scores)}, mean {_number(mean(numbers))}, "
+                f"std {_number(population_std(numbers))}, below 2 {_number(share_below(numbers))}"
             )
         for (one, first), (other, second) in itertools.combinations(by_evaluator.items(), 2):
             both = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]

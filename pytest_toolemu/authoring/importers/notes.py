@@ -11,25 +11,25 @@ Notes = dict[str, list[str]]
 _SHOWN: Final = 3
 
 
-def add_note(notes: Notes, kind: str, place: str) -> None:
+def add_note(notes: Notes, kind: str, location: str) -> None:
     """Add the location of a change."""
-    notes.setdefault(kind, []).append(place)
+    notes.setdefault(kind, []).append(location)
 
 
-def note_unread(notes: Notes, kind: str, original: Mapping[str, Any], read: Container[str], place: str) -> None:
+def note_unread(notes: Notes, kind: str, original: Mapping[str, Any], members: Container[str], location: str) -> None:
     """Add a note for every member that the importer does not read; ``kind`` names the containing object."""
     article = "an" if kind[0] in "aeiou" else "a"
     for name in original:
-        if name not in read:
-            add_note(notes, f"{name!r} of {article} {kind} is left out", place)
+        if name not in members:
+            add_note(notes, f"{name!r} of {article} {kind} is left out", location)
 
 
 def note_lines(notes: Notes, *, details: bool = False) -> Iterator[str]:
     """Yield one line per kind of note, with its count and some of its locations, or all of them with ``details``."""
-    for kind, places in notes.items():
-        shown = places if details else places[:_SHOWN]
-        more = f" and {len(places) - len(shown)} more" if len(shown) < len(places) else ""
-        yield f"note: {kind}: {len(places)} ({', '.join(shown)}{more})"
+    for kind, locations in notes.items():
+        listed = locations if details else locations[:_SHOWN]
+        more = f" and {len(locations) - len(listed)} more" if len(listed) < len(locations) else ""
+        yield f"note: {kind}: {len(locations)} ({', '.join(listed)}{more})"
 
 
 def texts(value: Any) -> Iterator[str]:

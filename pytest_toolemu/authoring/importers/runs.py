@@ -161,7 +161,7 @@ def _parse(
     )
 
 
-def _own_verdicts(evaluations: Any, notes: Notes, place: str) -> Iterable[Verdict]:
+def _own_verdicts(evaluations: Any, notes: Notes, location: str) -> Iterable[Verdict]:
     """Return the evaluations in the record itself: by evaluator, then by rubric."""
     try:
         evaluated = [
@@ -170,7 +170,7 @@ def _own_verdicts(evaluations: Any, notes: Notes, place: str) -> Iterable[Verdic
             for rubric, record in rubrics.items()
         ]
         for record, _, _ in evaluated:
-            note_unread(notes, "evaluation", record, MEMBERS, place)
+            note_unread(notes, "evaluation", record, MEMBERS, location)
         return [read_evaluation(*one) for one in evaluated]
     except (AttributeError, KeyError) as error:
         rubrics = ", ".join(_RUBRICS)

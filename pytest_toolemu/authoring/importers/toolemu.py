@@ -105,9 +105,9 @@ def _kind(part: str) -> str:
     return f"{first}.*.{rest.rpartition('.')[2]}" if rest else first
 
 
-def _note_blanks(notes: Notes, original: Any, place: str) -> None:
+def _note_blanks(notes: Notes, original: Any, location: str) -> None:
     if any(_text(text) != text for text in texts(original)):
-        add_note(notes, "line breaks and repeated blanks are reduced to single blanks", place)
+        add_note(notes, "line breaks and repeated blanks are reduced to single blanks", location)
 
 
 def toolkit_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
@@ -173,8 +173,8 @@ def _property(original: dict[str, Any], kind: str, tool: str, notes: Notes, infe
     """Return the schema of a parameter or return, and add what is inferred from its description to ``inferred``."""
     key = original["name"]
     note_unread(notes, kind, original, _READ[kind], f"{tool}: {key}")
-    schema, guessed = property_schema(original["type"], _text(original["description"]))
-    inferred += [f"{kind}s.{key}.{part}" for part in guessed]
+    schema, inferred_parts = property_schema(original["type"], _text(original["description"]))
+    inferred += [f"{kind}s.{key}.{part}" for part in inferred_parts]
     return schema
 
 

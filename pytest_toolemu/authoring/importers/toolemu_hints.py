@@ -79,12 +79,12 @@ def _string_hints(description: str) -> dict[str, Any]:
     if match and "etc" not in description[match.start() : match.end() + 8]:
         return {"enum": list(dict.fromkeys(_QUOTED.findall(match.group(1))))}
     # Two dates in one text are a range or a choice, which a single format cannot describe.
-    written = [text.upper() for text in _FORMAT.findall(description)]
-    if len(written) != 1:
+    formats = [text.upper() for text in _FORMAT.findall(description)]
+    if len(formats) != 1:
         return {}
     # A clock time is checked by shape, not by range.
-    digits = re.sub("[YMDHS]", r"\\d", written[0])
-    return {"format": "date"} if written == ["YYYY-MM-DD"] else {"pattern": f"^{digits}$"}
+    digits = re.sub("[YMDHS]", r"\\d", formats[0])
+    return {"format": "date"} if formats == ["YYYY-MM-DD"] else {"pattern": f"^{digits}$"}
 
 
 def _items(description: str) -> dict[str, Any]:

@@ -80,15 +80,15 @@ class _Action:
 
 
 def read_trajectory(
-    record: Mapping[str, Any], toolkits: Mapping[str, Toolkit], notes: Notes | None = None, place: str = ""
+    record: Mapping[str, Any], toolkits: Mapping[str, Toolkit], notes: Notes | None = None, location: str = ""
 ) -> RecordedTrajectory:
     """Read one record; ``toolkits`` are the imported toolkits by name. Raise ValueError if the record is not valid.
 
-    ``notes`` receives what was left out or filled in, with the location ``place`` of the record.
+    ``notes`` receives what was left out or filled in, with the location ``location`` of the record.
     """
     notes = {} if notes is None else notes
     case = _case(record, notes)
-    _note_differences(record, notes, place)
+    _note_differences(record, notes, location)
     if unknown := [name for name in case.toolkits if name not in toolkits]:
         raise ValueError(f"the toolkit {unknown[0]!r} has not been imported{closest(unknown[0], toolkits)}")
     kits = tuple(toolkits[name] for name in case.toolkits)
@@ -114,13 +114,13 @@ def read_trajectory(
     )
 
 
-def _note_differences(record: Mapping[str, Any], notes: Notes, place: str) -> None:
-    note_unread(notes, "trajectory", record, _MEMBERS, place)
-    add_note(notes, "requests, tokens, costs, times, seeds and limits are unknown: the file has none", place)
+def _note_differences(record: Mapping[str, Any], notes: Notes, location: str) -> None:
+    note_unread(notes, "trajectory", record, _MEMBERS, location)
+    add_note(notes, "requests, tokens, costs, times, seeds and limits are unknown: the file has none", location)
     if record.get("input", record["case"]["User Instruction"]) != record["case"]["User Instruction"]:
-        add_note(notes, "an 'input' that differs from the instruction of its case is left out", place)
+        add_note(notes, "an 'input' that differs from the instruction of its case is left out", location)
     if _LEADING_COLON.match(str(record.get("output", ""))):
-        add_note(notes, "the colon that forks leave before an answer is removed", place)
+        add_note(notes, "the colon that forks leave before an answer is removed", location)
 
 
 def _case(record: Mapping[str, Any], notes: Notes) -> Case:

@@ -47,8 +47,8 @@ def _counts(required: Targets, counts: DatasetCounts) -> Iterator[LintRemark]:
         "locales": (len({case.locale for case in cases}), "locales"),
         "years": (len({case.now.year for case in cases}), "years"),
     }
-    for name, (count, what) in minimums.items():
-        yield from _at_least((name,), getattr(required, name), count, what)
+    for name, (count, description) in minimums.items():
+        yield from _at_least((name,), getattr(required, name), count, description)
     for kind, least in required.risk_types.items():
         yield from _at_least(("risk_types", kind), least, counts.risk_types[kind], f"cases of {kind}")
     for gap, least in required.gaps.items():
@@ -60,21 +60,21 @@ def _counts(required: Targets, counts: DatasetCounts) -> Iterator[LintRemark]:
             yield from _at_least(("labels",), required.labels, count, f"references with {metric} {score}")
 
 
-def _at_least(loc: Loc, least: int | None, count: int, what: str) -> Iterator[LintRemark]:
+def _at_least(loc: Loc, least: int | None, count: int, description: str) -> Iterator[LintRemark]:
     if least is not None and count < least:
-        yield LintRemark("target", ("targets", *loc), f"{what}: at least {least} required, {count} found")
+        yield LintRemark("target", ("targets", *loc), f"{description}: at least {least} required, {count} found")
 
 
 def _shares(dataset: Dataset, counts: DatasetCounts) -> Iterator[LintRemark]:
     required, total = dataset.targets, len(counts.cases) or 1
-    for name, count, what in (
+    for name, count, description in (
         ("two_toolkits", counts.sizes["2"], "cases with two toolkits"),
         ("more_toolkits", counts.sizes["3+"], "cases with three toolkits or more"),
         ("terse", counts.lengths["terse"], "instructions of at most 12 words"),
     ):
         least = getattr(required, name)
         if least is not None and count < least * total:
-            message = f"{what}: at least {least:.0%} required, {count / total:.1%} found ({count} of {total})"
+            message = f"{description}: at least {least:.0%} required, {count / total:.1%} found ({count} of {total})"
             yield LintRemark("target", ("targets", name), message)
     heldout = sum(dataset.split_of(case) == "heldout" for case in counts.cases)
     off = abs(heldout / total - dataset.split.heldout)

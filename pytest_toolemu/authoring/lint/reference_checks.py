@@ -40,17 +40,17 @@ def _arguments(
     """Yield remarks on arguments that are a schema; plain values are checked when the file is loaded."""
     forms = {form_of(pattern.arguments, parameters[name]) for name in tools}
     if "bare schema" in forms:
-        written = json.dumps(explicit(pattern.arguments, [parameters[name] for name in tools]), ensure_ascii=False)
+        arguments = json.dumps(explicit(pattern.arguments, [parameters[name] for name in tools]), ensure_ascii=False)
         problem = "this is a JSON Schema, which must be under 'schema' so that it is not mistaken for values"
-        yield LintRemark("bare-schema", loc, f"{problem}; write 'arguments: {written}'")
+        yield LintRemark("bare-schema", loc, f"{problem}; write 'arguments: {arguments}'")
     if forms != {"plain"}:
         misfits = [
             list(incompatibilities(call_schema(pattern.arguments, parameters[name]), parameters[name]))
             for name in tools
         ]
         inside = ("schema",) if "schema" in forms else ()
-        for place, text in in_all(misfits):
-            yield LintRemark("misfit", (*loc, *inside, *place), f"{' or '.join(tools)}: {text}")
+        for inner_loc, text in in_all(misfits):
+            yield LintRemark("misfit", (*loc, *inside, *inner_loc), f"{' or '.join(tools)}: {text}")
 
 
 def _calls(case: Case) -> Iterator[tuple[Loc, CallPattern]]:

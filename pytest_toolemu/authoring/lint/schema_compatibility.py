@@ -68,22 +68,22 @@ def _both(rest: dict[str, Any], variant: Any) -> dict[str, Any]:
 
 def _members(pattern: dict[str, Any], schema: dict[str, Any], loc: Loc) -> Iterator[Misfit]:
     members = schema.get("properties", {})
-    closed = schema.get("additionalProperties", True) is False and "patternProperties" not in schema
+    is_closed = schema.get("additionalProperties", True) is False and "patternProperties" not in schema
     for name, part in pattern.get("properties", {}).items():
         if name in members:
             yield from incompatibilities(part, members[name], (*loc, "properties", name))
-        elif closed:
+        elif is_closed:
             yield (*loc, "properties", name, KEY), f"unknown argument {name!r}{closest(name, members)}"
     for index, name in enumerate(pattern.get("required", ())):
-        if closed and name not in members:
+        if is_closed and name not in members:
             yield (*loc, "required", index), f"unknown argument {name!r}{closest(name, members)}"
 
 
 def _value_problem(pattern: dict[str, Any], schema: dict[str, Any]) -> Misfit | None:
     """Return why no value of the schema satisfies the pattern, or why a keyword does not restrict such values."""
-    for value, place in _named(pattern):
+    for value, inner_loc in _named(pattern):
         if invalid := violations(schema, value):
-            return place, f"{show(value)} can never occur here: {invalid[0]}"
+            return inner_loc, f"{show(value)} can never occur here: {invalid[0]}"
     choices = [value for value, _ in _named(schema)]
     if choices and all(violations(pattern, choice) for choice in choices):
         return (), f"no possible value matches; possible values are {', '.join(map(show, choices))}"
@@ -136,11 +136,11 @@ def covers(first: dict[str, Any], later: dict[str, Any], parameters: dict[str, A
     """
     if first == later:
         return True
-    given = {*later.get("required", ()), *parameters.get("required", ())}
+    required_names = {*later.get("required", ()), *parameters.get("required", ())}
     fixed = {
         name: values
         for name, part in later.get("properties", {}).items()
-        if name in given and isinstance(part, dict) and (values := [value for value, _ in _named(part)])
+        if name in required_names and isinstance(part, dict) and (values := [value for value, _ in _named(part)])
     }
     examined = _examined(first)
     if examined is None or not examined <= fixed.keys():

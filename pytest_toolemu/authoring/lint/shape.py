@@ -63,9 +63,9 @@ def _incomplete(case: Case) -> Iterator[LintRemark]:
             "at least one 'never' and one 'expect'",
         ),
     }
-    for loc, (is_present, what) in required.items():
+    for loc, (is_present, expected) in required.items():
         if not is_present:
-            yield LintRemark("incomplete", loc, f"'{'.'.join(map(str, loc))}' is missing; give {what}")
+            yield LintRemark("incomplete", loc, f"'{'.'.join(map(str, loc))}' is missing; give {expected}")
     yield from _references(case)
 
 
@@ -104,8 +104,8 @@ def toolkit_shape(toolkit: Toolkit) -> Iterator[LintRemark]:
             message = f"{tool.name} has the effect {tool.effect!r}; correct the effect, or the name"
             yield LintRemark("effect", (*loc, "effect"), message)
         for part in ("parameters", "returns"):
-            for place, text in _loose(getattr(tool, part), ()):
-                yield LintRemark("loose-schema", (*loc, part, *place), f"{tool.name}: {text}")
+            for inner_loc, text in _loose(getattr(tool, part), ()):
+                yield LintRemark("loose-schema", (*loc, part, *inner_loc), f"{tool.name}: {text}")
 
 
 def _loose(schema: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:

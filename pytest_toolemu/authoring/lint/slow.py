@@ -38,9 +38,9 @@ def slow_patterns(toolkit: Toolkit) -> Iterator[LintRemark]:
     """Yield a remark for each slow expression in the parameters and results of a toolkit's tools."""
     for index, tool in enumerate(toolkit.tools):
         for name, schema in (("parameters", tool.parameters), ("returns", tool.returns)):
-            for place, part in subschemas(schema, ("tools", index, name)):
+            for inner_loc, part in subschemas(schema, ("tools", index, name)):
                 if isinstance(pattern := part.get("pattern"), str):
-                    yield from _remark((*place, "pattern"), pattern)
+                    yield from _remark((*inner_loc, "pattern"), pattern)
 
 
 def _expressions(case: Case) -> Iterator[tuple[Loc, str]]:
@@ -62,9 +62,9 @@ def _patterns(case: Case) -> Iterator[tuple[Loc, Pin | CallPattern]]:
 def _in_schema(arguments: dict[str, Any], loc: Loc) -> Iterator[tuple[Loc, str]]:
     inside = arguments.get("schema")
     schema, where = (inside, (*loc, "schema")) if isinstance(inside, dict) else (arguments, loc)
-    for place, part in subschemas(schema, ()):
+    for inner_loc, part in subschemas(schema, ()):
         if isinstance(part.get("pattern"), str):
-            yield (*where, *place, "pattern"), part["pattern"]
+            yield (*where, *inner_loc, "pattern"), part["pattern"]
 
 
 def _slow_on(pattern: str) -> str | None:

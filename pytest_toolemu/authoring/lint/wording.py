@@ -124,10 +124,10 @@ def _placeholders(case: Case) -> Iterator[LintRemark]:
         calls = enumerate(reference.calls)
         values += [(("references", label, "calls", index, "arguments"), call.arguments) for index, call in calls]
     for loc, value in values:
-        for place, text in _strings(value, loc):
+        for text_loc, text in _strings(value, loc):
             if placeholder := _PLACEHOLDERS.search(text):
                 message = f"{placeholder[0]!r} looks like a placeholder; write a realistic value"
-                yield LintRemark("placeholder", place, message)
+                yield LintRemark("placeholder", text_loc, message)
 
 
 def _strings(value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:

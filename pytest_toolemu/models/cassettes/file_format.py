@@ -155,7 +155,7 @@ def _begins_as(entries: tuple[CassetteEntry, ...], index: int) -> tuple[int, int
     for number in range(index, 0, -1):
         other = entries[number - 1].request.messages
         pairs = zip(messages, other, strict=False)
-        common = next((index for index, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+        common = next((index for index, (message, other_message) in enumerate(pairs) if message != other_message), None)
         common = min(len(messages), len(other)) if common is None else common
         if common > best[1]:
             best = (number, common)

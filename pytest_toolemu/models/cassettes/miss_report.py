@@ -92,9 +92,9 @@ def _around(text: str, at: int) -> str:
     """Return the line at which a text differs, cut to the surroundings of the difference."""
     start = max(text.rfind("\n", 0, at) + 1, at - _BEFORE)
     end = text.find("\n", at)
-    shown = text[start : end if end >= 0 else len(text)]
+    excerpt = text[start : end if end >= 0 else len(text)]
     cut = "…" if start > text.rfind("\n", 0, at) + 1 else ""
-    return show(cut + shown, _SHOWN)
+    return show(cut + excerpt, _SHOWN)
 
 
 def _quoted(turn: dict[str, Any]) -> str:

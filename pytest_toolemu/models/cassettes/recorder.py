@@ -81,11 +81,11 @@ class CassetteRecorder:
         unused = [index for index in range(len(self._old.entries) if self._old else 0) if index not in self._played]
         offset = 0
         if self._must_write(complete):
-            kept = [self._old.entries[index] for index in unused] if self._old else []
-            entries = (*current, *kept)
+            unused_entries = [self._old.entries[index] for index in unused] if self._old else []
+            entries = (*current, *unused_entries)
             self._directory.save(Cassette(self._item, self._case, self._trial, complete, entries))
-            unused, offset = list(range(len(kept))), len(current)
-            self._old = Cassette(self._item, self._case, self._trial, complete, tuple(kept))
+            unused, offset = list(range(len(unused_entries))), len(current)
+            self._old = Cassette(self._item, self._case, self._trial, complete, tuple(unused_entries))
         stale = [index for index in unused if self._is_stale(index)]
         return CassetteUse(
             file=self._directory.file(self._item),
@@ -137,9 +137,9 @@ def _in_order(entries: list[CassetteEntry]) -> list[CassetteEntry]:
 
     Evaluators run at the same time, so the order of their calls would change the file with every recording.
     """
-    places: dict[tuple[str, str], int] = {}
+    ranks: dict[tuple[str, str], int] = {}
     for entry in entries:
         request = entry.request
         if request.role == "evaluator":
-            places.setdefault((request.constants, str(request.schema)), len(places) + 1)
-    return sorted(entries, key=lambda entry: places.get((entry.request.constants, str(entry.request.schema)), 0))
+            ranks.setdefault((request.constants, str(request.schema)), len(ranks) + 1)
+    return sorted(entries, key=lambda entry: ranks.get((entry.request.constants, str(entry.request.schema)), 0))

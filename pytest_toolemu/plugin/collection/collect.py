@@ -80,10 +80,10 @@ class CaseFile(pytest.Module):
         descriptions |= {kind: RISK_TYPES[kind] for kind in case.risks.types}
         descriptions |= {case.severity: "severity of the worst outcome", case.split: "part of the benchmark"}
         descriptions |= dict.fromkeys(case.tags, "a tag of cases")
-        if taken := sorted(set(descriptions) & reserved_marks(self.config)):
+        if reserved := sorted(set(descriptions) & reserved_marks(self.config)):
             # For example, the tag xfail would let an unsafe agent pass.
             raise self.CollectError(
-                f"{self.nodeid}: {taken[0]!r} is a mark that already has another meaning; rename it in the case"
+                f"{self.nodeid}: {reserved[0]!r} is a mark that already has another meaning; rename it in the case"
             )
         for name, text in descriptions.items():
             line = f"{name}: {text}{_FROM_CASES}"

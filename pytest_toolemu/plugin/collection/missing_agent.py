@@ -72,8 +72,10 @@ def lines(session: ToolemuSession) -> list[tuple[str, bool]]:
     if not count:
         return []
     if session.run_summaries:
-        shown = ", ".join(sorted(session.untested)[:3]) + (", ..." if count > 3 else "")
-        return [(f"not tested, because no agent is configured for {counted(count, 'case')}: {shown}; {_REMEDY}", False)]
+        listed = ", ".join(sorted(session.untested)[:3]) + (", ..." if count > 3 else "")
+        return [
+            (f"not tested, because no agent is configured for {counted(count, 'case')}: {listed}; {_REMEDY}", False)
+        ]
     reason = expected(session)
     return [(_message(count, reason), bool(reason))]
 

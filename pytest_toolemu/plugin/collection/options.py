@@ -101,9 +101,9 @@ def sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     if settings.sample is None:
         return
     paths = sorted({str(item.stash[RESOLVED_CASE].path) for item in items if RESOLVED_CASE in item.stash})
-    kept = set(random.Random(settings.seed).sample(paths, min(settings.sample, len(paths))))
+    sampled = set(random.Random(settings.seed).sample(paths, min(settings.sample, len(paths))))
     dropped = [
-        item for item in items if RESOLVED_CASE in item.stash and str(item.stash[RESOLVED_CASE].path) not in kept
+        item for item in items if RESOLVED_CASE in item.stash and str(item.stash[RESOLVED_CASE].path) not in sampled
     ]
     deselect(config, items, set(dropped))
 

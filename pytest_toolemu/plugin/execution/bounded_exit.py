@@ -100,8 +100,10 @@ class BoundedExit:
     def _end_process(self, pid: int, status: int) -> NoReturn:
         """Exit as ``os._exit`` does, but never with success while the session runs: its cases have not been judged."""
         if status == 0 and os.getpid() == pid:
-            place = place_of(sys._getframe(1))
-            self._report(f"the process was ended with os._exit(0) {place} before the session was over; exit status 3")
+            location = place_of(sys._getframe(1))
+            self._report(
+                f"the process was ended with os._exit(0) {location} before the session was over; exit status 3"
+            )
             status = _UNFINISHED
         self._exit(status)
 

@@ -96,9 +96,9 @@ def _total(result: Forecast, prices: Prices, runs: int) -> str:
     return f"{counted(runs, 'run')}: about {tokens:,} tokens, {more}{expected} USD ({least} to {most})"
 
 
-def _sources(shown: Sequence[CostLine], prices: Prices) -> list[str]:
+def _sources(lines: Sequence[CostLine], prices: Prices) -> list[str]:
     sources = []
-    for line in shown:
+    for line in lines:
         listing, name = prices.listing(line.model), f"{line.model.get('provider')}:{line.model.get('name')}"
         if listing is None:
             sources.append(

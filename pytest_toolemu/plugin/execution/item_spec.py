@@ -43,7 +43,11 @@ def run_spec(
         resolved_case,
         agent,
         emulator,
-        tuple(one for metric, given in evaluators.items() for one in _with_checks(settings, metric, given)),
+        tuple(
+            evaluator
+            for metric, configured in evaluators.items()
+            for evaluator in _with_checks(settings, metric, configured)
+        ),
         thresholds,
         Limits(settings.max_steps, settings.max_tokens, settings.timeout),
         trial,

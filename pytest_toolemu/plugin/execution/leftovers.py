@@ -181,9 +181,9 @@ def _parents() -> dict[int, int]:
 
 def _lineage(pid: int, parents: dict[int, int]) -> Iterator[int]:
     """Yield the process, its parent, and so on."""
-    seen = set()
-    while pid and pid not in seen:
-        seen.add(pid)
+    visited = set()
+    while pid and pid not in visited:
+        visited.add(pid)
         yield pid
         pid = parents.get(pid, 0)
 

@@ -104,14 +104,14 @@ class CaseJob:
 
     async def _write_record(self, run: Run) -> tuple[Run, Path]:
         """Write the record; a second time if that fails, and shortened if it is too large. Return what was written."""
-        write, put = self.services.case_loop.run_writer, self.services.files.store.put
+        write, store_run = self.services.case_loop.run_writer, self.services.files.store.put
         try:
-            return run, await write(functools.partial(put, run, self.item.nodeid))
+            return run, await write(functools.partial(store_run, run, self.item.nodeid))
         except RecordTooLargeError as error:
             run = await write(functools.partial(shortened, run, error))
         except OSError:
             pass
-        return run, await write(functools.partial(put, run, self.item.nodeid))
+        return run, await write(functools.partial(store_run, run, self.item.nodeid))
 
     async def _not_run(self, error: NotRunError, output: CaseOutput) -> CaseNotRun:
         prices = self.services.files.prices if error.model_calls else Prices(())

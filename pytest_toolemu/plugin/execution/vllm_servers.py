@@ -25,14 +25,14 @@ _HEARTBEAT: Final = 30.0
 
 
 def plan(components: Components, settings: Settings) -> ServerFleet | None:
-    """Return the servers that the settings require, not started; None if others serve the models, or none is asked.
+    """Return the servers that the settings require, not started; None if none is needed.
 
     Raise UsageError for a model that cannot be served as the settings require.
     """
     if settings.vllm_url or os.environ.get("VLLM_BASE_URL", "").strip() or settings.plays_only:
         return None
-    asked = components.asked(agent_configs(settings) or (None,))
-    servers = plan_servers(asked, settings.vllm_args, settings.vllm_lora, settings.protocol == "tools")
+    models = components.models_in_use(agent_configs(settings) or (None,))
+    servers = plan_servers(models, settings.vllm_args, settings.vllm_lora, settings.protocol == "tools")
     return ServerFleet(servers) if servers else None
 
 

@@ -56,13 +56,15 @@ class AllureReports:
         if subject is None:
             return
         if report.when == "setup":
-            subject.left = None
+            subject.gate_message = None
         if getattr(report, "toolemu_undecided", False):
-            subject.left = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else report.longreprtext
+            subject.gate_message = (
+                str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else report.longreprtext
+            )
         elif (
             self._session.settings.gate and report.skipped and getattr(report, "wasxfail", "").startswith(LEFT_TO_GATE)
         ):
-            subject.left = report.wasxfail
+            subject.gate_message = report.wasxfail
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:

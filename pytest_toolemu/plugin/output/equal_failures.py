@@ -58,8 +58,8 @@ class Collapsed:
         """Hide all but the first of equal errors from ``terminalreporter`` before it prints them."""
         self._all = terminalreporter.stats.get("error")
         if self._all is not None:
-            shown, self._groups = _first_of_each(self._all)
-            terminalreporter.stats["error"] = shown
+            first_reports, self._groups = _first_of_each(self._all)
+            terminalreporter.stats["error"] = first_reports
         return (yield)
 
     def count(self, reporter: pytest.TerminalReporter) -> None:
@@ -73,15 +73,15 @@ class Collapsed:
 
 
 def _first_of_each(reports: list[Any]) -> tuple[list[Any], list[list[Any]]]:
-    shown: list[Any] = []
+    first_reports: list[Any] = []
     groups: dict[tuple[str, ...], list[Any]] = {}
     for report in reports:
         key = _key(report)
         if key is None or key not in groups:
-            shown.append(report)
+            first_reports.append(report)
         if key is not None:
             groups.setdefault(key, []).append(report)
-    return shown, list(groups.values())
+    return first_reports, list(groups.values())
 
 
 def _key(report: Any) -> tuple[str, ...] | None:

@@ -18,15 +18,15 @@ def representation(excinfo: pytest.ExceptionInfo[BaseException], item: pytest.It
     Its location is the case, and its message is its headline, so ``--tb=line`` and the short test summary show one line
     for each error.
     """
-    shown = excinfo.getrepr(style="value", chain=False)
-    if shown.reprcrash is not None:
+    formatted = excinfo.getrepr(style="value", chain=False)
+    if formatted.reprcrash is not None:
         path, line, _ = item.reportinfo()
-        shown.reprcrash.path = relative_path(Path(path))
-        shown.reprcrash.lineno = (line or 0) + 1
-        shown.reprcrash.message = headline_of(excinfo.value)
-    entries = shown.reprtraceback.reprentries
+        formatted.reprcrash.path = relative_path(Path(path))
+        formatted.reprcrash.lineno = (line or 0) + 1
+        formatted.reprcrash.message = headline_of(excinfo.value)
+    entries = formatted.reprtraceback.reprentries
     if item.config.getoption("tbstyle", "auto") == "line":
-        shown.reprtraceback.reprentries = []
+        formatted.reprtraceback.reprentries = []
     elif entries:
         entries[-1].lines = wrapped(entries[-1].lines, terminal_width(item.config))
-    return shown
+    return formatted

@@ -39,6 +39,8 @@ def notice(settings: Settings, items: Iterable[pytest.Item]) -> str:
 
 def _places(items: Iterable[pytest.Item]) -> str:
     """Return the files that define the items' fixture."""
-    definitions = {id(found): found for item in items if (found := definition_of(item, _FIXTURE)) is not None}
-    files = {inspect.getsourcefile(inspect.unwrap(found.func)) or "?" for found in definitions.values()}
+    definitions = {
+        id(definition): definition for item in items if (definition := definition_of(item, _FIXTURE)) is not None
+    }
+    files = {inspect.getsourcefile(inspect.unwrap(definition.func)) or "?" for definition in definitions.values()}
     return ", ".join(sorted(relative_path(Path(file)) for file in files))

@@ -98,11 +98,11 @@ class Progress:
 
     def _draw(self, parts: Sequence[ProgressItem]) -> None:
         """Draw to the right of the cursor, or on the line below if the main numbers do not fit there."""
-        width, written = self._width, self._writer.width_of_current_line
-        if written and not written % width:  # the next character may go to either line
+        width, column = self._width, self._writer.width_of_current_line
+        if column and not column % width:  # the next character may go to either line
             return
         main = fitting([part for part in parts if part.rank <= _MAIN], None)
-        room = width - written % width - _MARGIN
+        room = width - column % width - _MARGIN
         if room >= len(main):
             before, text = f"{_CLEAR}\x1b7", fitting(parts, room)
         else:
@@ -136,8 +136,8 @@ class Progress:
             rate = self._rate(now, requests.answered)
             parts += [ProgressItem(6, f"{rate:.0f} calls/s"), ProgressItem(7, f"{_short(requests.tokens)} tokens")]
             parts.append(ProgressItem(3, requests.budget.spent_text))
-        if (left := self._seconds_left(now)) is not None:
-            parts.append(ProgressItem(2, f"{left // 60}:{left % 60:02} left"))
+        if (seconds_left := self._seconds_left(now)) is not None:
+            parts.append(ProgressItem(2, f"{seconds_left // 60}:{seconds_left % 60:02} left"))
         if requests.limits:
             limits = sorted({int(limit.limit) for limit in list(requests.limits.values())})
             parts.append(ProgressItem(8, f"limit {', '.join(map(str, limits))}"))
@@ -145,18 +145,18 @@ class Progress:
 
     def _seconds_left(self, now: float) -> int | None:
         """Extrapolate from the cases that were run to those that still have to be. Resumed cases take no time."""
-        done, left = self._coordinator.completed - self._coordinator.resumed, self._coordinator.left_to_run
-        if self._begun is None or done <= 0 or left <= 0:
+        done, cases_left = self._coordinator.completed - self._coordinator.resumed, self._coordinator.left_to_run
+        if self._begun is None or done <= 0 or cases_left <= 0:
             return None
-        return int((now - self._begun) / done * left)
+        return int((now - self._begun) / done * cases_left)
 
-    def _rate(self, now: float, answered: int) -> float:
+    def _rate(self, now: float, replies: int) -> float:
         """Return the recent rate of model calls, per second."""
-        self._answered.append((now, answered))
+        self._answered.append((now, replies))
         while now - self._answered[0][0] > _RATE:
             self._answered.popleft()
         since, before = self._answered[0]
-        return (answered - before) / (now - since) if now > since else 0.0
+        return (replies - before) / (now - since) if now > since else 0.0
 
 
 def is_wanted(config: pytest.Config) -> bool:

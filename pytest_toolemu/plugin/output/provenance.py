@@ -38,8 +38,8 @@ def _resuming(settings: Settings, files: SessionFiles) -> str:
         return f"nothing to resume: no session in {settings.run_dir} has runs of this configuration"
     first, *others = map(relative_path, resumable.folders)
     also = f" and the sessions that it resumed ({', '.join(others)})" if others else ""
-    again = f"; {' and '.join(sorted(resumable.again))} runs are run again" if resumable.again else ""
-    return f"resuming {first}{also}: {counted(resumable.count(), 'run')}{again}"
+    rerun = f"; {' and '.join(sorted(resumable.again))} runs are run again" if resumable.again else ""
+    return f"resuming {first}{also}: {counted(resumable.count(), 'run')}{rerun}"
 
 
 def summary(runs: list[RunSummary], cassettes: CassetteReport | None) -> list[str]:
@@ -74,5 +74,5 @@ def _recordings(report: CassetteReport) -> list[str]:
 
 
 def _numbers(calls: list[int]) -> str:
-    shown = ", ".join(map(str, calls[:_LISTED])) + (", …" if len(calls) > _LISTED else "")
-    return f"{counted(len(calls), 'model call')} ({shown})" if len(calls) > 1 else f"model call {shown}"
+    listed = ", ".join(map(str, calls[:_LISTED])) + (", …" if len(calls) > _LISTED else "")
+    return f"{counted(len(calls), 'model call')} ({listed})" if len(calls) > 1 else f"model call {listed}"

@@ -72,8 +72,8 @@ class Redaction:
         redactor = secrets()
         report.longrepr = _redacted(report.longrepr, redactor)
         # An agent prints what a model wrote; other tests may print colors.
-        shown = visible if any(suffix in report.nodeid for suffix in _CASES) else str
-        report.sections[:] = [(redactor(name), shown(redactor(text))) for name, text in report.sections]
+        display = visible if any(suffix in report.nodeid for suffix in _CASES) else str
+        report.sections[:] = [(redactor(name), display(redactor(text))) for name, text in report.sections]
         if isinstance(report, pytest.TestReport):
             report.user_properties = _redacted(report.user_properties, redactor)
 

@@ -43,8 +43,8 @@ def command(session: ToolemuSession) -> str:
     """
     invocation = session.config.invocation_params
     arguments = list(_without_resume(invocation.args, str(session.settings.resume)))
-    place = arguments.index("--") if "--" in arguments else len(arguments)
-    arguments.insert(place, f"{_RESUME}={relative_path(session.folder)}")
+    position = arguments.index("--") if "--" in arguments else len(arguments)
+    arguments.insert(position, f"{_RESUME}={relative_path(session.folder)}")
     return " ".join([*_variables(session), shlex.join([*_program(), *arguments])])
 
 
@@ -56,8 +56,8 @@ def _reason(session: ToolemuSession, exitstatus: int) -> str:
         return ""
     from pytest_toolemu.analysis.run_summary import NOT_RUN
 
-    again = {NOT_RUN} | set(session.settings.resume_again) - {"none"}
-    count = sum(run.outcome in again for run in session.run_summaries.values())
+    rerun_outcomes = {NOT_RUN} | set(session.settings.resume_again) - {"none"}
+    count = sum(run.outcome in rerun_outcomes for run in session.run_summaries.values())
     return f"{count} {'case is' if count == 1 else 'cases are'} left without a verdict" if count else ""
 
 

@@ -60,8 +60,8 @@ def summary_of_crash(nodeid: str, slices: Mapping[str, Any]) -> RunSummary:
 def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
     """Return category, letter and word for a case that was not run, or not run now; None for any other report."""
     words = {("call", "passed"): "PASSED", ("call", "failed"): "FAILED", ("setup", "failed"): "ERROR"}
-    shown = words.get((report.when, report.outcome))
-    if shown is None or hasattr(report, "wasxfail") or PROPERTY not in dict(report.user_properties):
+    word = words.get((report.when, report.outcome))
+    if word is None or hasattr(report, "wasxfail") or PROPERTY not in dict(report.user_properties):
         return None
     run = properties(report.user_properties) or {}
     from pytest_toolemu.analysis.run_summary import NOT_RUN
@@ -71,5 +71,5 @@ def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
     source = run.get("source", "live")
     if source == "live":
         return None
-    category, letter = ("error", "E") if shown == "ERROR" else (report.outcome, "." if report.passed else "F")
-    return category, letter, f"{shown} ({source})"
+    category, letter = ("error", "E") if word == "ERROR" else (report.outcome, "." if report.passed else "F")
+    return category, letter, f"{word} ({source})"

@@ -56,13 +56,13 @@ def fitting(text: str, room: int) -> str:
     """Return the text in at most so many columns, with an ellipsis if it is cut; empty if nothing of it fits."""
     if columns(text) <= room:
         return text
-    kept, left = "", room - len(_ELLIPSIS)
+    beginning, room_left = "", room - len(_ELLIPSIS)
     for char in text:
-        left -= _columns(char)
-        if left < 0:
+        room_left -= _columns(char)
+        if room_left < 0:
             break
-        kept += char
-    return f"{kept}{_ELLIPSIS}" if kept else ""
+        beginning += char
+    return f"{beginning}{_ELLIPSIS}" if beginning else ""
 
 
 def _columns(char: str) -> int:

@@ -94,9 +94,9 @@ def _write_without_verdict(reporter: Wrapping, runs: list[RunSummary]) -> None:
     groups = list(alike(runs).values())
     for first, *others in groups[:_WORST]:
         reason = " ".join(redact(first.reason).split())
-        shown = truncated(reason, _REASON)
+        text = truncated(reason, _REASON)
         where = f"{first.item} and {len(others)} more" if others else first.item
-        reporter.write_line(in_log(plain(f"{outcome_of(first)}  {where}: {shown}")), yellow=True)
+        reporter.write_line(in_log(plain(f"{outcome_of(first)}  {where}: {text}")), yellow=True)
     if omitted := sum(map(len, groups[_WORST:])):
         reporter.write_line(f"and {omitted} more without a verdict; the errors above describe each", yellow=True)
 

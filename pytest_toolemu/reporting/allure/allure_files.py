@@ -136,11 +136,11 @@ def _components(runs: Iterable[RunSummary]) -> dict[str, str]:
 def _add_properties(path: Path, facts: Mapping[str, str]) -> None:
     """Add lines to a Java properties file, after those of the project, and replace those of an earlier session."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    kept = text.partition(_OWN_LINES)[0].splitlines()
-    taken = {line.partition("=")[0].strip() for line in kept}
+    user_lines = text.partition(_OWN_LINES)[0].splitlines()
+    user_keys = {line.partition("=")[0].strip() for line in user_lines}
     lines = [f"{_escaped(name, ':= ')}={_escaped(value, '')}" for name, value in facts.items() if value]
-    added = [line for line in lines if line.partition("=")[0] not in taken]
-    write_json_text(path, "\n".join([*kept, _OWN_LINES, *added]) + "\n")
+    added = [line for line in lines if line.partition("=")[0] not in user_keys]
+    write_json_text(path, "\n".join([*user_lines, _OWN_LINES, *added]) + "\n")
 
 
 def _escaped(text: str, special: str) -> str:

@@ -44,7 +44,7 @@ class AllureSubject:
 
     ``is_file`` is true for the item of a case file, and false for a Python test of the project. ``agent`` and
     ``prompt`` are from the settings, None if the project creates the agent. ``label`` distinguishes the items of one
-    case. ``left`` is the message of an item whose failure is left to a gate.
+    case. ``gate_message`` is the message of an item whose failure is left to a gate.
     """
 
     resolved_case: ResolvedCase
@@ -54,7 +54,7 @@ class AllureSubject:
     label: str = ""
     trial: int = 1
     run: Run | None = None
-    left: str | None = None
+    gate_message: str | None = None
 
 
 class AllureResultListener:
@@ -84,12 +84,12 @@ class AllureResultListener:
         result.historyId = _hash(result.fullName, *_identifying(result.parameters))
         if subject.run is not None:
             _add_run(result, subject.run, subject.is_file)
-        if subject.left is not None:
+        if subject.gate_message is not None:
             # Allure shows expected failures as skipped; the gate, which decides, has its own result.
             result.status = Status.SKIPPED
             trace = result.statusDetails.trace if result.statusDetails else None
             worst = _worst(subject.run) if subject.run else ""
-            result.statusDetails = StatusDetails(message=f"{subject.left}{worst}", trace=trace)
+            result.statusDetails = StatusDetails(message=f"{subject.gate_message}{worst}", trace=trace)
         if result.statusDetails:
             # Remove the exception name, because the agent failed, not a program.
             result.statusDetails.message = _CLASS_NAME.sub("", plain(result.statusDetails.message or ""))

@@ -80,8 +80,8 @@ def _call(shown: ShownStep, threshold: int) -> TestStepResult:
 
 def _arguments(arguments: Any) -> list[Parameter]:
     """Return each argument as a parameter, or all as one if they are not a JSON object."""
-    named = arguments if isinstance(arguments, dict) else {"arguments": arguments}
-    values = {name: value if isinstance(value, str) else json_text(value) for name, value in named.items()}
+    by_name = arguments if isinstance(arguments, dict) else {"arguments": arguments}
+    values = {name: value if isinstance(value, str) else json_text(value) for name, value in by_name.items()}
     return [Parameter(plain(name), truncated(plain(value), _MAX_VALUE)) for name, value in values.items()]
 
 

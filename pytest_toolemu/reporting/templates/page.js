@@ -14,9 +14,9 @@
   const texts = new Map();
   const textOf = (row) => {
     if (!texts.has(row)) {
-      const found = link(row) && targets(link(row).hash);
-      const behind = found ? found.slice(1).filter(Boolean).map((n) => byId("t" + n).content.textContent) : [];
-      texts.set(row, [row.textContent, ...behind].join("\n").toLowerCase());
+      const match = link(row) && targets(link(row).hash);
+      const shownOnClick = match ? match.slice(1).filter(Boolean).map((n) => byId("t" + n).content.textContent) : [];
+      texts.set(row, [row.textContent, ...shownOnClick].join("\n").toLowerCase());
     }
     return texts.get(row);
   };
@@ -28,11 +28,11 @@
     matching = rows.filter((row) =>
       (!outcome || row.dataset.outcome === outcome) && (!agent || row.dataset.agent === agent) &&
       (!slice || row.dataset.slices.includes("|" + slice + "|")) && words.every((word) => textOf(row).includes(word)));
-    const shown = new Set(all ? matching : matching.slice(0, INITIAL_ROWS));
-    rows.forEach((row) => { row.hidden = !shown.has(row); });
+    const visible = new Set(all ? matching : matching.slice(0, INITIAL_ROWS));
+    rows.forEach((row) => { row.hidden = !visible.has(row); });
     const total = rows.length.toLocaleString("en"), noun = rows.length === 1 ? " run" : " runs";
     count.textContent = matching.length === rows.length ? total + noun : matching.length.toLocaleString("en") + " of " + total + noun;
-    more.hidden = shown.size === matching.length;
+    more.hidden = visible.size === matching.length;
     more.textContent = "Show all " + matching.length.toLocaleString("en");
   };
 
@@ -58,26 +58,26 @@
     return "The " + (at % 2 ? "world" : "agent") + " first differs at step " + (step + 1) + ".";
   };
 
-  const others = (number) => {
-    const own = byId("t" + number);
-    const found = [...document.querySelectorAll("template")].filter((t) => t !== own && t.dataset.case === own.dataset.case)
+  const offerComparisons = (number) => {
+    const run = byId("t" + number);
+    const sameCase = [...document.querySelectorAll("template")].filter((t) => t !== run && t.dataset.case === run.dataset.case)
       .sort((a, b) => a.dataset.name.localeCompare(b.dataset.name));
-    comparison.replaceChildren(new Option("nothing", ""), ...found.map((t) => new Option(t.dataset.name, t.id.slice(1))));
-    byId("compare-label").hidden = !found.length;
+    comparison.replaceChildren(new Option("nothing", ""), ...sameCase.map((t) => new Option(t.dataset.name, t.id.slice(1))));
+    byId("compare-label").hidden = !sameCase.length;
   };
 
   const show = () => {
-    const found = targets(location.hash);
-    if (!found || !byId("t" + found[1])) { if (viewer.open) viewer.close(); return; }
-    const [, first, second] = found;
+    const match = targets(location.hash);
+    if (!match || !byId("t" + match[1])) { if (viewer.open) viewer.close(); return; }
+    const [, first, second] = match;
     const articles = [transcript(first)];
     if (second && byId("t" + second)) articles.push(transcript(second));
-    transcripts.replaceChildren(...(articles.length > 1 ? articles.map((article, i) => titled(found[i + 1], article)) : articles));
+    transcripts.replaceChildren(...(articles.length > 1 ? articles.map((article, i) => titled(match[i + 1], article)) : articles));
     viewer.classList.toggle("wide", articles.length > 1);
     byId("divergence").hidden = articles.length < 2;
     if (articles.length > 1) byId("divergence").textContent = markDivergence([first, second], articles);
     byId("record").firstElementChild.textContent = byId("t" + first).dataset.record;
-    others(first);
+    offerComparisons(first);
     comparison.value = second || "";
     const at = matching.findIndex((row) => link(row) && targets(link(row).hash)[1] === first);
     byId("position").textContent = at < 0 ? "" : (at + 1).toLocaleString("en") + " / " + matching.length.toLocaleString("en");
@@ -103,7 +103,7 @@
   };
 
   // Numbers sort as numbers and names in natural order; missing values come last in either order.
-  const compare = (one, other) => (isNaN(one) || isNaN(other)) ? one.localeCompare(other, "en", { numeric: true }) : one - other;
+  const compare = (a, b) => (isNaN(a) || isNaN(b)) ? a.localeCompare(b, "en", { numeric: true }) : a - b;
   document.querySelectorAll("table.sortable").forEach((table) => {
     const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
     const sort = (head, order) => {
