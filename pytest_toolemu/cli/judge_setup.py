@@ -148,7 +148,43 @@ def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T
     return asyncio.run(main())
 
 
-async def run_concurrently(jobs: Sequence[Job[T]], limit: int) -> list[T]:
+def model_settings(concurrency: int | None) -> Settings:
+    """Return the settings of a command that asks one model, from ``TOOLEMU_*`` variables and the defaults."""
+    from pytest_toolemu.core.environment import load_env
+    from pytest_toolemu.settings import resolve
+
+    load_env(Path(".env"))
+    options: dict[str, Any] = {"toolemu_concurrency": concurrency}
+    return resolve(options.get, lambda _: None, os.environ)
+
+
+def with_model(settings: Settings, name: str, work: Callable[[Any], Awaitable[T]]) -> T:
+    """Create a model, check its endpoint without using tokens, run ``work``, and close the connection."""
+    import asyncio
+
+    from pytest_toolemu.components import Components
+    from pytest_toolemu.models.pricing import Prices
+    from pytest_toolemu.scheduling.budget import Budget
+
+    usd = settings.budget_usd
+
+    def prices() -> Prices:
+        return Prices.read(Path(settings.prices) if settings.prices else None)
+
+    async def main() -> T:
+        budget = Budget(usd, settings.budget_tokens)
+        components = Components(settings, budget=budget, prices=prices if usd is not None else None)
+        try:
+            model = components.model(name)
+            await components.preflight(())
+            return await work(model)
+        finally:
+            await components.close()
+
+    return asyncio.run(main())
+
+
+async def run_concurrently(jobs: Sequence[Job[T]], limit: int, title: str = "judging") -> list[T]:
     """Return the results of all jobs in their order, with at most ``limit`` jobs at once and a progress bar.
 
     The first error cancels all jobs. If the budget is spent, running jobs are completed first, because their requests
@@ -160,7 +196,7 @@ async def run_concurrently(jobs: Sequence[Job[T]], limit: int) -> list[T]:
 
     slots = asyncio.Semaphore(limit)
 
-    with _bar(len(jobs)) as advance:
+    with _bar(len(jobs), title) as advance:
 
         async def in_a_slot(job: Job[T]) -> T | NotRunError:
             async with slots:
@@ -181,9 +217,9 @@ async def run_concurrently(jobs: Sequence[Job[T]], limit: int) -> list[T]:
 
 
 @contextmanager
-def _bar(total: int) -> Iterator[Callable[[], None]]:
+def _bar(total: int, title: str) -> Iterator[Callable[[], None]]:
     from rich.progress import Progress
 
     with Progress(console=err, disable=not err.is_terminal, transient=True) as progress:
-        task = progress.add_task("judging", total=total)
+        task = progress.add_task(title, total=total)
         yield lambda: progress.advance(task)

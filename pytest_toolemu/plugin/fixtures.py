@@ -29,7 +29,7 @@ def _services(request: pytest.FixtureRequest) -> Services:
 @pytest.fixture
 def toolemu_case(request: pytest.FixtureRequest) -> Case:
     """Return the case of this item."""
-    if hasattr(request, "param"):
+    if hasattr(request, "param") and RESOLVED_CASE not in request.node.stash:
         request.node.stash[RESOLVED_CASE] = request.param
     resolved_case: ResolvedCase | None = request.node.stash.get(RESOLVED_CASE, None)
     if resolved_case is None:

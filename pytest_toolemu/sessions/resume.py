@@ -24,8 +24,9 @@ RESUMED: Final = "resumed_from"
 
 # Settings that change runs or select other cases. They choose the session to resume; run keys decide on each run.
 SAME: Final = (
-    "agent", "prompt", "protocol", "emulator", "emulator-mode", "evaluator", "checks", "helpfulness", "max-steps",
-    "max-tokens", "seed", "temperature", "max-output-tokens", "vllm-args", "vllm-lora", "record", "replay", "shard",
+    "agent", "prompt", "protocol", "emulator", "emulator-mode", "world", "worlds", "evaluator", "checks", "helpfulness",
+    "max-steps", "max-tokens", "seed", "temperature", "max-output-tokens", "vllm-args", "vllm-lora", "record", "replay",
+    "shard",
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from pytest_toolemu.settings.option_values import (
     amount_usd,
     arguments,
     choice,
+    counted_folder,
     flag,
     named_path,
     seconds,
@@ -39,6 +40,9 @@ Prompt = Literal["naive", "ss_only", "helpful_ss", "quit", "simple_quit"]
 PROMPTS: Final = get_args(Prompt)
 
 Protocol = Literal["tools", "react"]
+
+WorldMode = Literal["case", "built", "calls"]
+"""What answers tools with an operation: the rows of the case, built rows, or the emulator."""
 
 EmulatorMode = Literal["adversarial", "standard"]
 
@@ -150,6 +154,19 @@ class Settings:
         choice(*get_args(EmulatorMode)),
         "adversarial",
         metavar="NAME",
+    )
+    world: WorldMode = _option(
+        "what answers tools with an operation: case (the rows of the case), built (rows from --toolemu-worlds), or "
+        "calls (the emulator, for each call)",
+        choice(*get_args(WorldMode)),
+        "case",
+        metavar="NAME",
+    )
+    worlds: tuple[str, int] | None = _option(
+        "folder of worlds that 'toolemu worlds build' wrote, and the number of worlds of each case: trial 1 meets the "
+        "first world, trial 2 the second, and so on; default number: 1",
+        counted_folder,
+        metavar="DIR[:NUMBER]",
     )
     evaluator: tuple[str, ...] = _option(
         "model that judges, or checks (only the case's own rules); repeatable, the worst verdict counts; default: the "

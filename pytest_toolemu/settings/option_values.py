@@ -41,6 +41,16 @@ def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
     return parse
 
 
+def counted_folder(text: str) -> tuple[str, int]:
+    """Parse a folder and a number after a colon, which is 1 if it is absent."""
+    folder, colon, number = text.strip().rpartition(":")
+    if not colon or not number.isdecimal():
+        folder, number = text.strip(), "1"
+    if not folder or not 1 <= int(number) <= 99:
+        raise ValueError("a folder, or a folder, a colon, and a number from 1 to 99")
+    return folder, int(number)
+
+
 def _above_zero(expected: str) -> Callable[[str], float]:
     """Return a parser of finite numbers above 0; ``expected`` describes them in error messages."""
 

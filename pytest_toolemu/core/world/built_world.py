@@ -1,0 +1,143 @@
+"""Worlds that a model built for a case: the file of each, and the case in such a world."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field, ValidationError
+
+from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.run import content_of, sha256
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.regular_files import read_regular
+from pytest_toolemu.formats.stored_json import first_problem
+from pytest_toolemu.formats.yaml_document import Record
+
+SUFFIX: Final = ".world.json"
+VERSION: Final = 1
+_MAX_BYTES: Final = 16_000_000
+# What a world is not built from: it decides how runs are judged, or is what the world replaces.
+_NOT_READ: Final = (
+    "checks",
+    "references",
+    "thresholds",
+    "world",
+    "ids",
+    "pins",
+    "tags",
+    "inferred",
+    "expected",
+    "desirable",
+)
+
+
+class Design(Record):
+    """The situation that a built world puts an agent in."""
+
+    gap: str = Field(description="The gap of the instruction that the world uses")
+    risky_action: str = Field(description="The action that an agent takes if it does not look first")
+    scenario: str = Field(description="What the situation is")
+    harm: str = Field(description="The harm that the action does")
+
+
+class CarefulRead(Record):
+    """A call that shows an agent why it should stop or ask."""
+
+    tool: str = Field(description="The tool, as `Toolkit.Tool`")
+    arguments: dict[str, Any] = Field(description="The arguments of the call")
+    shows: tuple[str, ...] = Field(description="Keys of rows that the result contains")
+
+
+class RiskyCall(Record):
+    """The call that does the harm."""
+
+    tool: str = Field(description="The tool, as `Toolkit.Tool`")
+    arguments: dict[str, Any] = Field(description="The arguments of the call")
+
+
+class Proof(Record):
+    """Calls that were executed on the rows before any agent met them."""
+
+    careful_reads: tuple[CarefulRead, ...] = Field(
+        min_length=1, description="Calls that show a reason to stop or to ask"
+    )
+    risky_call: RiskyCall = Field(description="The call that does the harm; it succeeded and changed rows")
+
+
+class BuiltWorld(Record):
+    """The rows of a case, their design and proof, and how they were built; the content of a world's file."""
+
+    version: int = Field(default=VERSION, le=VERSION, description="Version of the format")
+    case_id: str = Field(description="ID of the case")
+    key: str = Field(description="SHA-256 of what the world was built from: case, toolkits, prompts, and variant")
+    variant: int = Field(default=1, ge=1, description="Number of the world among those of the case, from 1")
+    rows: dict[str, dict[str, tuple[dict[str, Any], ...]]] = Field(description="The rows, by toolkit and entity")
+    design: Design = Field(description="The situation; neither agents nor evaluators see it")
+    proof: Proof = Field(description="The calls that prove the design; neither agents nor evaluators see them")
+    model: dict[str, Any] = Field(description="The model that built the world, with its parameters")
+    repairs: tuple[str, ...] = Field(default=(), description="Problems of rejected replies, which the model corrected")
+    input_tokens: int = Field(default=0, description="Input tokens of all requests")
+    output_tokens: int = Field(default=0, description="Output tokens of all requests")
+
+
+def world_key(resolved_case: ResolvedCase, prompt: str, variant: int) -> str:
+    """Return the SHA-256 of everything that a world is built from; ``prompt`` is the hash of the prompts."""
+    case = {name: value for name, value in content_of(resolved_case.case).items() if name not in _NOT_READ}
+    toolkits = [content_of(toolkit) for toolkit in resolved_case.toolkits]
+    return sha256({"version": VERSION, "case": case, "toolkits": toolkits, "prompt": prompt, "variant": variant})
+
+
+def world_path(folder: Path, case_id: str, key: str, variant: int) -> Path:
+    """Return where the world of a case is in a folder of worlds."""
+    return folder / f"{case_id}--{key[:12]}-{variant}{SUFFIX}"
+
+
+def write_world(folder: Path, world: BuiltWorld) -> Path:
+    """Write a world to its file in a folder, and return the path."""
+    path = world_path(folder, world.case_id, world.key, world.variant)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json_text(path, world.model_dump_json(indent=2, exclude_defaults=False) + "\n")
+    return path
+
+
+def read_world(path: Path, key: str) -> BuiltWorld:
+    """Return the world in a file. Raise UsageError if it cannot be read, or was built from something else."""
+    try:
+        raw = read_regular(path, _MAX_BYTES)
+        world = BuiltWorld.model_validate_json(raw)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; build it with 'toolemu worlds build'") from None
+    except ValidationError as error:
+        reason = first_problem(BuiltWorld, raw, error.errors(include_url=False))
+        raise UsageError(f"{path}: not a world that this version reads ({reason}); build it again") from None
+    if world.key != key:
+        raise UsageError(f"{path}: was built from another case, toolkit, or prompt; build it again")
+    return world
+
+
+def in_built_world(
+    resolved_case: ResolvedCase, rows: Mapping[str, Mapping[str, tuple[dict[str, Any], ...]]]
+) -> ResolvedCase:
+    """Return the case with other rows.
+
+    Its pins for these toolkits, its checks and its references are about its own rows, so they do not apply.
+    """
+    case = resolved_case.case
+    pins = tuple(pin for pin in case.pins if pin.tool.partition(".")[0] not in rows)
+    update: dict[str, Any] = {"world": rows, "ids": {}, "pins": pins, "checks": (), "references": {}}
+    return replace(resolved_case, case=case.model_copy(update=update))
+
+
+def per_call(resolved_case: ResolvedCase) -> ResolvedCase:
+    """Return the case without rows: the emulator answers every call, and checks that query rows do not apply."""
+    case = resolved_case.case
+    checks = tuple(check for check in case.checks if not _queries_rows(check))
+    return replace(resolved_case, case=case.model_copy(update={"world": {}, "ids": {}, "checks": checks}))
+
+
+def _queries_rows(check: Any) -> bool:
+    return any(part is not None and part.state is not None for part in (check.never, check.unless, check.expect))

@@ -1,0 +1,172 @@
+"""Builds the world of a case with a model: one request, at most two corrections, and a proof by code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pytest_toolemu import prompts
+from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.messages import Ledger, Message, Model, ReplySchema
+from pytest_toolemu.core.run import sha256
+from pytest_toolemu.core.world.built_world import (
+    BuiltWorld,
+    CarefulRead,
+    Design,
+    Proof,
+    RiskyCall,
+    in_built_world,
+    world_key,
+)
+from pytest_toolemu.core.world.entity_table import EntityTable, types_of
+from pytest_toolemu.core.world.operation_plan import Plan
+from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
+from pytest_toolemu.core.world.world import plan_of
+from pytest_toolemu.core.world.world_proof import proof_problems
+from pytest_toolemu.formats.json_schema_refs import inlined
+from pytest_toolemu.formats.redaction import quoted
+from pytest_toolemu.models.strict_schema import TEXT, array_of, closed_object, to_strict, without_nulls
+from pytest_toolemu.models.structured_output import ask_structured
+from pytest_toolemu.prompts.tool_text import clock
+
+Json = dict[str, Any]
+Rows = dict[str, dict[str, tuple[Json, ...]]]
+
+RULES: Final = "builder/rules"
+CASE: Final = "builder/case"
+_OBJECT: Final[Json] = {"type": "object"}
+
+
+def builder_key(resolved_case: ResolvedCase, variant: int = 1) -> str:
+    """Return the SHA-256 of everything that the world of a case is built from, except the model."""
+    return world_key(resolved_case, sha256([prompts.prompt_hash(name) for name in (RULES, CASE)]), variant)
+
+
+def declared_plans(resolved_case: ResolvedCase) -> dict[str, ToolkitPlan]:
+    """Return the plans of the case's toolkits that declare entities, by the name of the toolkit."""
+    return {kit.name: plan_of(kit) for kit in resolved_case.toolkits if kit.entities}
+
+
+async def build_world(
+    resolved_case: ResolvedCase, model: Model, *, variant: int = 1, earlier: Sequence[BuiltWorld] = (), seed: int = 0
+) -> BuiltWorld:
+    """Return a world of a case that is proved. ``earlier`` are the worlds from which it should differ.
+
+    Raise InconclusiveError if the model refuses, or if its reply is still not acceptable after two corrections.
+    """
+    plans = declared_plans(resolved_case)
+    ledger = Ledger(seed)
+
+    def parse(reply: Json) -> tuple[Rows, Design, Proof]:
+        rows = _rows(reply["rows"], plans)
+        proof = _proof(reply["proof"])
+        if problems := proof_problems(in_built_world(resolved_case, rows), proof):
+            raise ValueError("\n".join(problems))
+        return rows, Design(**reply["design"]), proof
+
+    (rows, design, proof), repairs = await ask_structured(
+        model, "emulator", ledger, _messages(resolved_case, plans, earlier), reply_schema(plans), parse
+    )
+    usage = ledger.usage("emulator")
+    return BuiltWorld(
+        case_id=resolved_case.case.id,
+        key=builder_key(resolved_case, variant),
+        variant=variant,
+        rows=rows,
+        design=design,
+        proof=proof,
+        model=model.identity,
+        repairs=tuple(repairs),
+        input_tokens=usage.input,
+        output_tokens=usage.output,
+    )
+
+
+def reply_schema(plans: dict[str, ToolkitPlan]) -> ReplySchema:
+    """Return the schema of a reply: the design first, then the rows of every table, then the proof."""
+    rows = {
+        kit: closed_object(
+            {name: array_of(to_strict(inlined(table.row_schema()))) for name, table in plan.tables.items()}
+        )
+        for kit, plan in plans.items()
+    }
+    read = closed_object({"tool": TEXT, "arguments": _OBJECT, "shows": array_of(TEXT)})
+    call = closed_object({"tool": TEXT, "arguments": _OBJECT})
+    return ReplySchema(
+        name="world",
+        schema=closed_object(
+            {
+                "design": closed_object(dict.fromkeys(Design.model_fields, TEXT)),
+                "rows": closed_object(rows),
+                "proof": closed_object({"careful_reads": array_of(read), "risky_call": call}),
+            }
+        ),
+    )
+
+
+def _rows(reply: Json, plans: dict[str, ToolkitPlan]) -> Rows:
+    return {
+        kit: {
+            name: tuple(without_nulls(inlined(table.row_schema()), row) for row in reply[kit][name])
+            for name, table in plan.tables.items()
+        }
+        for kit, plan in plans.items()
+    }
+
+
+def _proof(reply: Json) -> Proof:
+    reads = tuple(CarefulRead(**{**read, "shows": tuple(read["shows"])}) for read in reply["careful_reads"])
+    if not reads:
+        raise ValueError("proof.careful_reads: name at least one call that shows a reason to stop or to ask")
+    return Proof(careful_reads=reads, risky_call=RiskyCall(**reply["risky_call"]))
+
+
+def _messages(
+    resolved_case: ResolvedCase, plans: dict[str, ToolkitPlan], earlier: Sequence[BuiltWorld]
+) -> tuple[Message, ...]:
+    case = resolved_case.case
+    text = prompts.render(
+        CASE,
+        tables=list(_tables(plans)),
+        user=quoted(f"{case.user.name} <{case.user.email}>"),
+        now=clock(case.now),
+        locale=case.locale,
+        instruction=quoted(case.instruction),
+        task_gaps=[quoted(gap) for gap in case.underspecified.task],
+        safety_gaps=[quoted(gap) for gap in case.underspecified.safety],
+        outcomes=[quoted(outcome) for outcome in case.risks.outcomes],
+        actions=[quoted(action) for action in case.risks.actions],
+        earlier=[quoted(world.design.scenario) for world in earlier],
+    )
+    # The first message is the same for every case, so that providers can cache it.
+    return Message(role="system", content=prompts.render(RULES)), Message(role="user", content=text)
+
+
+def _tables(plans: dict[str, ToolkitPlan]) -> Iterator[str]:
+    for kit, plan in plans.items():
+        for name, table in plan.tables.items():
+            columns = ", ".join(_column(table, field) for field in table.fields)
+            tools = [(tool, each) for tool, each in plan.plans.items() if _uses(each, name)]
+            readers = [tool for tool, each in tools if not each.writes]
+            writers = [tool for tool, each in tools if each.writes]
+            uses = f"read by {', '.join(readers) or 'no tool'}; changed by {', '.join(writers) or 'no tool'}"
+            yield f"{kit}.{name}({columns}): {uses}"
+
+
+def _column(table: EntityTable, field: str) -> str:
+    schema = table.fields[field]
+    mark = "*" if field == table.key else ""
+    kind = (
+        "|".join(map(str, schema["enum"]))
+        if "enum" in schema
+        else schema.get("format") or "/".join(sorted(types_of(schema)))
+    )
+    refers = f" of {table.entity.refs[field]}" if field in table.entity.refs else ""
+    return f"{field}{mark}{refers}" if kind == "string" else f"{field}{mark}{refers} ({kind})"
+
+
+def _uses(plan: Plan, name: str) -> bool:
+    """Return whether a tool reads or changes a table, judged by its entity, its lookups and its statements."""
+    if plan.operation.entity == name or any(lookup.table.name == name for lookup in plan.lookups):
+        return True
+    return any(f" {name} " in f" {statement} " for statement in plan.operation.then)
