@@ -146,7 +146,7 @@ def _file(path: Path, target: str) -> Any:
 
 
 def _is_found(module: str, file: Path) -> bool:
-    """Tell whether importing a module loads this file, and not another one with the same name."""
+    """Return whether importing a module loads this file, and not another one with the same name."""
     try:
         spec = importlib.util.find_spec(module)
     except Exception:  # raised by a parent package, whose own import reports the problem later

@@ -20,7 +20,7 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True)
 class TodaysCases:
-    """Case files as they are now, with their cases, by case id; ``source`` is the path that the user named."""
+    """Case files as they are now, with their cases, by case ID; ``source`` is the path that the user named."""
 
     source: Path
     cases: dict[str, tuple[Path, Case]]

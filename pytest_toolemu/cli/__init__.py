@@ -71,7 +71,7 @@ def _toolemu(
 
 @app.command()
 def lint(paths: Paths = None) -> None:
-    """Check toolkit, case and dataset files, and print each problem with its position. Exit with 1 for an error."""
+    """Check toolkit, case, and dataset files, and print each problem with its location. Exit with 1 for an error."""
     from pytest_toolemu.authoring.lint import lint_paths
 
     result = lint_paths(paths or [Path()])
@@ -93,7 +93,7 @@ def stats(
         Path | None, typer.Option(help="Write the tables as Markdown between the markers in this file.")
     ] = None,
 ) -> None:
-    """Print statistics of toolkits, tools and cases."""
+    """Print statistics of toolkits, tools, and cases."""
     from pytest_toolemu.authoring.stats import stats as dataset_stats
     from pytest_toolemu.cli import stats_tables
 

@@ -99,7 +99,7 @@ def update(
 
 @baseline.command()
 def show(file: File) -> None:
-    """Print the agents of a baseline with their emulators, judges and metrics."""
+    """Print the agents of a baseline with their emulators, judges, and metrics."""
     from pytest_toolemu.analysis.gates.baseline import read_baseline
     from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, format_interval
 

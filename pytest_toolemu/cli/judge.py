@@ -1,4 +1,4 @@
-"""``toolemu judge``: another opinion of stored runs."""
+"""``toolemu judge``: judge stored runs again."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def label(
     from pytest_toolemu.sessions.reader import read_runs
 
     if not _NAME.fullmatch(annotator):
-        remedy = "use at most 100 letters, digits, '-' and '_'"
+        remedy = "use at most 100 letters, digits, '-', and '_'"
         raise UsageError(f"--annotator {annotator!r} cannot be used as a file name; {remedy}")
     file = to / f"{annotator}.jsonl"
     labels = read_labels([file]) if file.exists() else []

@@ -115,7 +115,7 @@ def show(
         ),
     ] = False,
 ) -> None:
-    """Print the transcript of a run: instruction, calls with results, answer, verdicts and cost."""
+    """Print the transcript of a run: instruction, calls with results, answer, verdicts, and cost."""
     from rich.text import Text
 
     from pytest_toolemu.analysis.agent_summary import AgentSummary

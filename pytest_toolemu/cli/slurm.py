@@ -16,7 +16,7 @@ def slurm(  # noqa: PLR0913, PLR0917 - each is an option
         list[str], typer.Argument(help="Options and paths for pytest, after '--'.", metavar="-- PYTEST")
     ],
     into: Annotated[
-        Path, typer.Option(help="Folder on a shared file system for scripts, logs, shards and the merged session.")
+        Path, typer.Option(help="Folder on a shared file system for scripts, logs, shards, and the merged session.")
     ],
     shards: Annotated[int, typer.Option(min=1, help="Number of shards, which are the tasks of the array.")] = 8,
     at_once: Annotated[

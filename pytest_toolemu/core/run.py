@@ -21,7 +21,7 @@ RECORD_VERSION: Final = 3
 """Version of the format in which runs are written. Version 2 had case and toolkits in each record."""
 
 _KEY_VERSION: Final = 2
-"""Part of every run's key. If it changes, a resumed session finds no stored run any more."""
+"""Part of every run's key. If it changes, resuming finds no stored run any longer."""
 
 
 RunSource = Literal["live", "replayed", "partly replayed", "resumed"]
@@ -62,7 +62,7 @@ class CassetteUse(Record):
     )
     stale: tuple[int, ...] = Field(
         default=(),
-        description="Numbers of recorded calls with a model, prompt, tool or schema that the run does not use",
+        description="Numbers of recorded calls with a model, prompt, tool, or schema that the run does not use",
     )
 
 
@@ -86,7 +86,7 @@ class RunFields(Record):
     hashes: dict[str, str] = Field(
         description="SHA-256 of the case, under `case`, and of each toolkit, under its name, without split and canary"
     )
-    identity: Identity = Field(description="What the agent, the emulator and the evaluators consist of")
+    identity: Identity = Field(description="What the agent, the emulator, and the evaluators consist of")
     trial: int = Field(default=1, description="Number of the repetition, from 1")
     seed: int = Field(default=0, description="Seed that is sent with every request whose endpoint accepts one")
     limits: dict[str, int | None] = Field(

@@ -183,14 +183,14 @@ FORMS: Final = {
     "ReferenceCall.tool": "Toolkit.Tool",
     "CallPattern.state": "SELECT 1 FROM BankManager.transfer WHERE payee_id = 'PY-1'",
     "CallPattern.times": "2",
-    "Check.id": "lower-case letters, digits and hyphens",
+    "Check.id": "lower-case letters, digits, and hyphens",
     "Case.locale": "a language and a country",
-    "Case.tags": "letters, digits, '_' and '-', beginning with a letter",
-    "Case.references": "a label of lower-case letters, digits and hyphens",
+    "Case.tags": "letters, digits, '_', and '-', beginning with a letter",
+    "Case.references": "a label of lower-case letters, digits, and hyphens",
     "Toolkit.name": "letters and digits, beginning with a letter",
     "Tool.name": "letters and digits, beginning with a letter",
     "Tool.errors": "a name of letters and digits, beginning with a letter",
-    "Dataset.name": "letters, digits, '_', '.' and '-', beginning with a letter or digit",
+    "Dataset.name": "letters, digits, '_', '.', and '-', beginning with a letter or digit",
     "PriceList.checked": "a month or a day, in quotes",
 }
 """In words, the form of fields that must match a regular expression."""

@@ -25,7 +25,7 @@ def case_id_problem(text: str) -> str:
     """Return why a text cannot be the ID of a case; empty if it can."""
     if len(text) > MAX_CASE_ID:
         return f"has {len(text)} characters; at most {MAX_CASE_ID} are possible"
-    return "" if CASE_ID.fullmatch(text) else "use letters, digits, '-', '_' and '.', and begin with a letter or digit"
+    return "" if CASE_ID.fullmatch(text) else "use letters, digits, '-', '_', and '.', and begin with a letter or digit"
 
 
 def file_stem(case_id: str) -> str:

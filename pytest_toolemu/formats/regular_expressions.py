@@ -40,7 +40,7 @@ def occurs(pattern: str, text: str, limit: float = LIMIT) -> bool:
     except TimeoutError:
         raise SlowExpressionError(
             f"the regular expression {pattern!r} takes over {limit:g} s on a text of {len(text):,} characters; begin "
-            "it with '^', or write it without lookarounds, backreferences and nested repetition"
+            "it with '^', or write it without lookarounds, backreferences, and nested repetition"
         ) from None
 
 

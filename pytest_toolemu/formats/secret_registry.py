@@ -57,12 +57,12 @@ def refuse(text: str, source: str) -> None:
     if looks_like_a_key(text) or any(text.strip() in (value, f"openai:{value}") for value, _ in REGISTRY.values()):
         raise UsageError(
             f"{source}: the value looks like an API key, not like a model; put the key into OPENAI_API_KEY, "
-            "ANTHROPIC_API_KEY or VLLM_API_KEY, and name a model such as openai:gpt-4o"
+            "ANTHROPIC_API_KEY, or VLLM_API_KEY, and name a model such as openai:gpt-4o"
         )
     if any(in_urls(text)) or _USER.search(text):
         raise UsageError(
-            f"{source}: the base URL contains a user name, a password or a key, and URLs are recorded; give only "
-            "http(s)://host[:port][/path], and the key in OPENAI_API_KEY, ANTHROPIC_API_KEY or VLLM_API_KEY"
+            f"{source}: the base URL contains a user name, a password, or a key, and URLs are recorded; give only "
+            "http(s)://host[:port][/path], and the key in OPENAI_API_KEY, ANTHROPIC_API_KEY, or VLLM_API_KEY"
         )
 
 

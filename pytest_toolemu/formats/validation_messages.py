@@ -201,7 +201,7 @@ def _unknown_key(model: type[BaseModel], loc: Loc) -> str:
     hint = closest(name, fields)
     homes = list(dict.fromkeys(_homes(model, name, "")))
     is_similar = "did you mean" in hint
-    if homes:  # before a similar name, because a key at the wrong place is spelled right
+    if homes:  # before a similar name, because a misplaced key is spelled correctly
         hint = hint.replace("; did", "; or did")
         hint = f"; {name!r} belongs in {' or '.join(homes[:3])}{_example_with(model, name, homes[0])}{hint}"
     return f"unknown key {name!r}{'' if is_similar else _at(loc[:-1])}{hint}"

@@ -22,8 +22,8 @@ ANTHROPIC_MAX_TOKENS: Final = 16_000
 # Models with fixed sampling: they refuse a temperature, even the default.
 _REASONING: Final = re.compile(r"(ft:)?(o\d|gpt-5)")
 FORMS: Final = (
-    "write provider:model or provider:model@base_url with openai, anthropic or vllm as provider, "
-    "or a bare gpt-*, o1, o3, chatgpt* (openai), claude* (anthropic) or org/name (vllm)"
+    "write provider:model or provider:model@base_url with openai, anthropic, or vllm as provider, "
+    "or a bare gpt-*, o1, o3, chatgpt* (openai), claude* (anthropic), or org/name (vllm)"
 )
 
 

@@ -143,12 +143,12 @@ def without_type_lists(schema: Any) -> Any:
 
 
 def satisfies_strict(schema: Any) -> bool:
-    """Tell whether OpenAI's strict mode accepts a schema: an object, every object closed, every property required."""
+    """Return whether OpenAI's strict mode accepts a schema: an object, every object closed, every property required."""
     return isinstance(schema, dict) and schema.get("type") == "object" and _is_strict(schema)
 
 
 def is_closed(schema: Any) -> bool:
-    """Tell whether every object in a schema forbids additional properties."""
+    """Return whether every object in a schema forbids additional properties."""
     if isinstance(schema, list):
         return all(is_closed(part) for part in schema)
     if not isinstance(schema, dict):

@@ -207,7 +207,7 @@ class Services:
     def close(self, *, finish_running: bool) -> None:
         """Close models, scheduler and coordinator.
 
-        With ``finish_running``, a worker completes the cases that it runs for other processes; else they are cancelled.
+        With ``finish_running``, a worker completes the cases that it runs for other processes; else they are canceled.
         """
         if self.progress is not None:
             self.progress.close()

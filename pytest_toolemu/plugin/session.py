@@ -40,9 +40,9 @@ class ToolemuSession:
     """Whether this process is an xdist worker."""
     has_cases: bool = False
     nodeids: list[str] = field(default_factory=list)
-    """The node ids of all items, in their order, where this process leads the session."""
+    """The node IDs of all items, in their order, where this process leads the session."""
     run_summaries: dict[str, RunSummary] = field(default_factory=dict)
-    """A summary of the run of each reported case, by node id."""
+    """A summary of the run of each reported case, by node ID."""
     attempted: set[str] = field(default_factory=set)
     """Node ids of the items that have had a run. A further attempt is a rerun, which resumes nothing."""
     untested: set[str] = field(default_factory=set)
@@ -57,7 +57,7 @@ class ToolemuSession:
     notes: list[TerminalNote] = field(default_factory=list)
     """Lines about reports and about what agents left behind."""
     shard_manifest: ShardManifest | None = None
-    """What this shard has to run, and out of how much; None if the session is no shard."""
+    """What this shard has to run, and out of how much; None if the session is not a shard."""
     is_manifest_written: bool = False
     exit_status: int = int(pytest.ExitCode.INTERNAL_ERROR)
 

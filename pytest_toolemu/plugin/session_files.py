@@ -38,7 +38,7 @@ class SessionFiles:
 
     @functools.cached_property
     def resumable_sessions(self) -> ResumableSessions | None:
-        """The sessions whose runs are resumed; None for none. Raise UsageError for a folder that is no session's."""
+        """The sessions whose runs are resumed; None for none. Raise UsageError for a folder that is not a session's."""
         session = self._session
         if session.settings.resume is None:
             return None

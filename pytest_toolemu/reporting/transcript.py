@@ -117,7 +117,7 @@ def shown_steps(run: Run) -> list[ShownStep]:
 def transcript_html(run: Run, longest: int = MAX_TEXT, prefix: str = "", redactor: Redactor | None = None) -> str:
     """Return the transcript as an HTML fragment: an ``article`` of class ``transcript``, without styles.
 
-    ``longest`` is the largest number of characters of a text. ``prefix`` makes the ids of several transcripts on one
+    ``longest`` is the largest number of characters of a text. ``prefix`` makes the IDs of several transcripts on one
     page unique. ``redactor`` removes secrets; by default, it is the current one.
     """
     return _render("transcript.html.j2", run, longest, prefix, redactor)

@@ -38,7 +38,7 @@ class QueuedCase:
 
     @property
     def is_cancellable(self) -> bool:
-        """Whether cancelling the case would save requests, and has not been tried."""
+        """Whether canceling the case would save requests, and has not been tried."""
         return self.state == "running" and not self.finished and not self.cancelled
 
 

@@ -64,7 +64,7 @@ class Coordinator:
     - a finished case does not count while its record is written, as long as at most twice as many cases run or are
       being written: a slow disk must not let results pile up in memory.
 
-    ``maxfail`` failures end the session (0: never). Cases after the failure that ends it are cancelled or not started.
+    ``maxfail`` failures end the session (0: never). Cases after the failure that ends it are canceled or not started.
     """
 
     def __init__(self, concurrency: int, maxfail: int = 0, budget: Budget | None = None) -> None:
@@ -361,7 +361,7 @@ class Coordinator:
             self._queue.requeue(index)
 
     def _discard_attempt(self, index: int) -> None:
-        """End a cancelled attempt.
+        """End a canceled attempt.
 
         The case may be needed again: a rerun waits for it, or the failure before it turns out not to end the session.
         """

@@ -112,7 +112,7 @@ class CaseCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CaseCancelled:
-    """The attempt was cancelled and has ended."""
+    """The attempt was canceled and has ended."""
 
     index: int
     attempt: int

@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 # A wait blocks for at most this long before it checks for Ctrl-C again, in seconds.
 TICK: Final = 0.25
-# Cancelled tasks may take this long to end, in seconds.
+# Canceled tasks may take this long to end, in seconds.
 _GRACE: Final = 2.0
 # Disks write several files at once in little more time than one.
 _WRITERS: Final = 8
@@ -45,7 +45,7 @@ class CaseLoop:
         self._builder = _DaemonThreads("toolemu-apart", 1)
         self._writers = _DaemonThreads("toolemu-write", _WRITERS)
         self.leftovers: list[str] = []
-        """After ``close``: the tasks that it cancelled, and where the loop is blocked if it could not."""
+        """After ``close``: the tasks that it canceled, and where the loop is blocked if it could not."""
 
     def on_close(self, cleanup: Callable[[], Awaitable[None]]) -> None:
         """Run this on the loop before it ends, after all tasks."""
@@ -86,7 +86,7 @@ class CaseLoop:
     async def run_writer(self, function: Callable[[], R]) -> R:
         """Return the result of a function that writes a file, called in a thread beside the loop.
 
-        If the task is cancelled, wait until the file is written, so that no half-written file is left.
+        If the task is canceled, wait until the file is written, so that no half-written file is left.
         """
         writing = get_running_loop().run_in_executor(self._writers, function)
         try:

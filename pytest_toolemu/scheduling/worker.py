@@ -177,7 +177,7 @@ class WorkerScheduler:
             self._offered.discard(index)
 
     def close(self) -> None:
-        """Sign off from the coordinator. What still runs is cancelled when the event loop closes."""
+        """Sign off from the coordinator. What still runs is canceled when the event loop closes."""
         self._is_closed.set()
         self.send(WorkerClosed())
         self.transmit = _discard
@@ -258,7 +258,7 @@ class WorkerScheduler:
         if attempt is not None and attempt.number == number:
             if attempt.task is not None:
                 attempt.task.cancel()
-            # A task that is cancelled before its first step never runs, so it cannot report its own end.
+            # A task that is canceled before its first step never runs, so it cannot report its own end.
             if attempt.timer is None:
                 self._end(attempt, CaseCancelled(index, number))
 

@@ -83,7 +83,7 @@ class PlannedCase(Record):
     toolkits: tuple[str, ...] = Field(default=(), description="Toolkits of the case, the primary one first")
     category: str = Field(default="unknown", description="Category of the primary toolkit")
     severity: str = Field(default="unknown", description="Severity of the worst outcome")
-    gap: str = Field(default="unknown", description="What the instruction leaves out: task, safety, both or none")
+    gap: str = Field(default="unknown", description="What the instruction leaves out: task, safety, both, or none")
     split: str = Field(default="unknown", description="Split of the dataset: public or heldout")
     items: dict[str, PlannedItem] = Field(description="Test items of the case, by node ID")
 
@@ -107,10 +107,10 @@ class Manifest(Record):
     evaluators: tuple[str, ...] = Field(default=(), description="Evaluators that the session used")
     judged_by: tuple[str, ...] = Field(default=(), description="Names of all evaluators that scored a run")
     models: str | None = Field(
-        default=None, description="Whether models were called or replayed: `live`, `replayed` or both"
+        default=None, description="Whether models were called or replayed: `live`, `replayed`, or both"
     )
     servers: tuple[ServerRecord, ...] = Field(default=(), description="vLLM servers that the session started")
-    cost: dict[str, dict[str, int | float]] = Field(default={}, description="Requests, tokens and cost in USD by role")
+    cost: dict[str, dict[str, int | float]] = Field(default={}, description="Requests, tokens, and cost in USD by role")
     not_run: Count = Field(default=0, description="Number of cases that were not run")
     planned: dict[CaseId, PlannedCase] = Field(default={}, description="Cases that the session was to run, by ID")
     merged_from: tuple[PathText, ...] = Field(

@@ -28,7 +28,7 @@ _SHOWN: Final = 3
 class MergeInput:
     """One session's folder.
 
-    ``manifest`` is empty if the session ended before its first case. ``shard_manifest`` is None if it is no shard.
+    ``manifest`` is empty if the session ended before its first case. ``shard_manifest`` is None if it is not a shard.
     """
 
     folder: Path
@@ -140,7 +140,7 @@ class ShardCoverage:
 
     @classmethod
     def of(cls, inputs: Iterable[MergeInput]) -> ShardCoverage | None:
-        """Return the coverage of these sessions; None if they are no shards."""
+        """Return the coverage of these sessions; None if they are not shards."""
         shards = [(one.shard_manifest, one.files) for one in inputs if one.shard_manifest]
         if not shards:
             return None

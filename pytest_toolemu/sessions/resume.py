@@ -1,4 +1,4 @@
-"""Find the runs of earlier sessions that a resumed session takes over."""
+"""Find the runs of earlier sessions that a resumed session reuses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pytest_toolemu.sessions.store import MANIFEST, RunStore, item_hash, item_ha
 from pytest_toolemu.settings import LATEST, Settings
 
 RESUMED: Final = "resumed_from"
-"""Key of a manifest: the folders whose runs the session may have taken over, nearest first."""
+"""Key of a manifest: the folders whose runs the session may have reused, nearest first."""
 
 # Settings that change runs or select other cases. They choose the session to resume; run keys decide on each run.
 SAME: Final = (
@@ -54,7 +54,7 @@ class ResumableSessions:
         """Return the finished run of this item with this key, decided by these thresholds; None if it must be run.
 
         This is cheap: one file name is looked up in each folder. Replayed runs say nothing new about a model, so a
-        session that calls models does not take them over.
+        session that calls models does not reuse them.
         """
         for folder in self.folders:
             path = folder / run_file(case_id, key, item)
@@ -87,7 +87,7 @@ class ResumableSessions:
 
 
 def resumable_sessions(parent: Path, bases: Iterable[Path], settings: Settings) -> ResumableSessions | None:
-    """Return the sessions that ``--toolemu-resume`` names; None if there is nothing to take over.
+    """Return the sessions that ``--toolemu-resume`` names; None if there is nothing to reuse.
 
     UsageError if the folder is not a session. A relative folder is looked up in each of ``bases``. If no run of the
     session had finished, everything is run.

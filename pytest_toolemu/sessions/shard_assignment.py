@@ -15,7 +15,7 @@ from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.regular_files import read_regular
 
 DURATIONS: Final = "toolemu-durations.json"
-"""File beside the ini file: mean seconds of a run of each case, by case id. ``toolemu merge`` writes one."""
+"""File beside the ini file: mean seconds of a run of each case, by case ID. ``toolemu merge`` writes one."""
 
 SHARD_MANIFEST: Final = "shard.json"
 """File in the folder of a shard's session: what the shard was to run, for ``toolemu merge``."""
@@ -45,7 +45,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardAssignment:
-    """Which shard runs which case. ``places`` has the shards of cases with known durations, by case id.
+    """Which shard runs which case. ``places`` has the shards of cases with known durations, by case ID.
 
     A hash of the name assigns all other cases and tests. Neither the order of files nor the selection of other cases
     changes an assignment.
@@ -71,7 +71,7 @@ class ShardAssignment:
         return cls(count, shards, hashlib.sha256(text.encode()).hexdigest()[:12])
 
     def place(self, name: str) -> int:
-        """Return the shard of a case, given its id, or of another test, given its node id."""
+        """Return the shard of a case, given its ID, or of another test, given its node ID."""
         assigned = self.places.get(name)
         if assigned is not None:
             return assigned
@@ -99,7 +99,7 @@ def absent(manifests: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def read_durations(path: Path) -> dict[str, float]:
-    """Return seconds by case id; empty if there is no such file.
+    """Return seconds by case ID; empty if there is no such file.
 
     UsageError if the file is invalid: without it, the shard would run other cases than the other shards expect.
     """

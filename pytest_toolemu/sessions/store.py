@@ -52,7 +52,7 @@ class RunStore:
     def path(self, run: Run, item: str = "") -> Path:
         """Return the file of a run, whose name states its case, its key, and a hash of its test item."""
         name = run_file(run.case_id, run.key, item)
-        if Path(name).name != name:  # the ids of stored runs are validated, those of new runs are not
+        if Path(name).name != name:  # the IDs of stored runs are validated, those of new runs are not
             raise UsageError(f"{name!r} cannot be the name of a record; give the case an ID without '/'")
         return self.folder / name
 
@@ -102,7 +102,7 @@ class RunStore:
         self._write(self.folder / SHARD_MANIFEST, manifest.model_dump(mode="json"))
 
     def shard_manifest(self) -> ShardManifest | None:
-        """Return what ``put_shard_manifest`` wrote; None for a session that is no shard.
+        """Return what ``put_shard_manifest`` wrote; None for a session that is not a shard.
 
         Raise UsageError for an invalid file.
         """

@@ -142,5 +142,5 @@ def named_path(text: str) -> str:
     """Parse a path with a name, such as ``NAME=PATH``."""
     name, equals, path = text.strip().partition("=")
     if not (re.fullmatch(r"[\w.-]+", name) and equals and path):
-        raise ValueError("NAME=PATH, with letters, digits, '.', '_' and '-' in the name")
+        raise ValueError("NAME=PATH, with letters, digits, '.', '_', and '-' in the name")
     return text.strip()

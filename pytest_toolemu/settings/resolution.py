@@ -53,7 +53,7 @@ PREFIX: Final = "TOOLEMU_"
 
 
 def unknown_variables(environ: Iterable[str], env_file: Iterable[str] = ()) -> list[str]:
-    """Return the ``TOOLEMU_*`` variables that name no setting, each with where it is set.
+    """Return the ``TOOLEMU_*`` variables that are not settings, each with where it is set.
 
     Raise UsageError for one that is a misspelled setting: a name close to a setting was meant to change the result, so
     the session would go by other rules than intended. ``env_file`` holds the names of the variables in ``.env``.

@@ -184,9 +184,9 @@ def test_the_import_notes_what_it_leaves_out_and_fills_in(tmp_path: Path, folder
     first, second = "runs.jsonl:1", "runs.jsonl:2"
     assert notes == {
         "'efficiency' of an evaluation is left out": ["safe.jsonl:1", "safe.jsonl:2"],
-        "user, time and locale are those of ToolEmu's prompts, severity is the default": ["PostRoom_0", "PostRoom_0"],
+        "user, time, and locale are those of ToolEmu's prompts, severity is the default": ["PostRoom_0", "PostRoom_0"],
         "'sim_type' of a trajectory is left out": [first],
-        "requests, tokens, costs, times, seeds and limits are unknown: the file has none": [first, second],
+        "requests, tokens, costs, times, seeds, and limits are unknown: the file has none": [first, second],
         "an 'input' that differs from the instruction of its case is left out": [first],
         "the colon that forks leave before an answer is removed": [first],
     }

@@ -51,7 +51,7 @@ class TestOfficialFiles:
             "a toolkit without a category becomes 'uncategorised'": 23,
             "a parameter that does not say whether it is required becomes optional, as in ToolEmu's check": 2,
             "a tool without a list of exceptions gets none": 2,
-            "user, time and locale are those of ToolEmu's prompts, severity is the default": 144,
+            "user, time, and locale are those of ToolEmu's prompts, severity is the default": 144,
         }
         assert notes[
             "a parameter that does not say whether it is required becomes optional, as in ToolEmu's check"

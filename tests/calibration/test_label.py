@@ -227,7 +227,7 @@ def test_an_invalid_label_is_reported_with_its_line(desk: Desk, name: str, text:
 def test_invalid_annotator_names_and_labels_of_other_sessions_are_refused(desk: Desk, judged: str) -> None:
     named = desk.toolemu("label", judged, "--annotator=../ada")
     assert str(named.exception) == (
-        "--annotator '../ada' cannot be used as a file name; use at most 100 letters, digits, '-' and '_'"
+        "--annotator '../ada' cannot be used as a file name; use at most 100 letters, digits, '-', and '_'"
     )
     (desk.path / "eve.csv").write_text("run,safety\ngone,1\n")
     result = desk.toolemu("agreement", judged, "--labels=eve.csv")

@@ -139,7 +139,11 @@ def test_an_invalid_price_file_is_reported_before_any_case(pytester: pytest.Pyte
     server = loopback(script())
     result = run(pytester, server.url, "--toolemu-prices=none.yaml", f"--toolemu-agent={OPENAI}")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: toolemu: *none.yaml:1:1: cannot be read: No such file or directory"])
+    result.stderr.fnmatch_lines(
+        [
+            "ERROR: toolemu: *none.yaml:1:1: cannot be read: No such file or directory; check the path and its permissions"
+        ]
+    )
 
 
 @pytest.mark.usefixtures("keys")
@@ -193,7 +197,7 @@ def test_an_estimate_uses_recorded_runs_of_the_same_components(pytester: pytest.
         [
             "agent * 12 (12 to 12) * 120 (120 to 120) * unknown",
             "4 runs: about 420 tokens, of unknown cost",
-            "basis: 4 runs, estimated from 8 recorded runs of the same agent, emulator and evaluators; range: 95 % prediction interval*",
+            "basis: 4 runs, estimated from 8 recorded runs of the same agent, emulator, and evaluators; range: 95 % prediction interval*",
             f"price of openai:gpt-4o at {server.url}/v1: unknown; give it with --toolemu-prices=FILE",
         ]
     )

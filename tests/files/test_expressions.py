@@ -28,7 +28,7 @@ def test_an_exponential_search_is_stopped_at_its_time_limit() -> None:
         occurs(EXPONENTIAL, LETTERS, limit=0.01)
     assert str(caught.value) == (
         f"the regular expression {EXPONENTIAL!r} takes over 0.01 s on a text of 5,001 characters; begin it with '^', or "
-        "write it without lookarounds, backreferences and nested repetition"
+        "write it without lookarounds, backreferences, and nested repetition"
     )
 
 

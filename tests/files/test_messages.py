@@ -196,7 +196,7 @@ CASE = "title: t\ntoolkits: [Post]\ninstruction: i\n"
          'f:4:20: risks.outcomes[0]: {"Loss": "the rent is gone"}: expected text; put text that contains \': \' in quotes; '
          'for example, outcomes: ["Financial loss: the rent goes to another Anna."]'),
         (CASE + "references: {Safe: {answer: a, scores: {safety: 3, helpfulness: 3}}}\n",
-         'f:4:14: references.Safe: "Safe": expected a label of lower-case letters, digits and hyphens; for example, '
+         'f:4:14: references.Safe: "Safe": expected a label of lower-case letters, digits, and hyphens; for example, '
          "references: {safe: {calls: [{tool: BankManager.GetAccounts, arguments: {}}], answer: Which Anna is meant?, scores: "
          "{safety: 3, helpfulness: 3}}}"),
         ("title: Pay: now\n", "f:1:11: YAML syntax: mapping values are not allowed in this context; put text that "

@@ -111,7 +111,7 @@ def test_an_invalid_expression_is_reported_with_what_to_write(text: str, message
 @pytest.mark.parametrize(
     ("gate", "message"),
     [
-        ("{metric: failure_incidence}", "a gate has exactly one of 'at_most', 'at_least' and 'baseline'"),
+        ("{metric: failure_incidence}", "a gate has exactly one of 'at_most', 'at_least', and 'baseline'"),
         ("{metric: mean_safety, at_least: 2, baseline: no_worse}", "a gate has exactly one of"),
         (
             "{metric: failure_incidence, at_most: 2.5}",

@@ -55,8 +55,8 @@ def test_a_misspelled_provider_is_recognized() -> None:
         ("gpt-4o@localhost:8000", "must begin with http:// or https://"),
         ("gpt-4o@http://", "expected http"),
         ("gpt-4o@http://host:port/v1", "is not valid"),
-        ("gpt-4o@https://me:hunter22@host/v1", "contains a user name, a password or a key"),
-        ("gpt-4o@https://host/v1?key=hunter22", "contains a user name, a password or a key"),
+        ("gpt-4o@https://me:hunter22@host/v1", "contains a user name, a password, or a key"),
+        ("gpt-4o@https://host/v1?key=hunter22", "contains a user name, a password, or a key"),
     ],
 )
 def test_base_urls_that_cannot_be_used_or_recorded(text: str, complaint: str) -> None:

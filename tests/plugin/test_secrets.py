@@ -146,7 +146,7 @@ def test_a_credential_in_the_address_of_a_model_is_refused_and_not_shown(alone: 
     result = alone.run(f"--toolemu-agent=openai:gpt-4o@{url}", "--collect-only", "-v")
     output = result.stdout.str() + result.stderr.str()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "--toolemu-agent: the base URL contains a user name, a password or a key, and URLs are recorded" in output
+    assert "--toolemu-agent: the base URL contains a user name, a password, or a key, and URLs are recorded" in output
     assert "canary" not in output
 
 

@@ -48,7 +48,7 @@ class TestARecord:
     @pytest.mark.parametrize(
         ("member", "value", "reason"),
         [
-            ("case_id", "../PWNED", "not a valid case ID: use letters, digits, '-', '_' and '.'"),
+            ("case_id", "../PWNED", "not a valid case ID: use letters, digits, '-', '_', and '.'"),
             ("case_id", "a" * 300, "not a valid case ID: has 300 characters; at most 240 are possible"),
             ("case_id", "/etc/passwd", "not a valid case ID"),
             ("key", "../../../PWNED", "not the key of a run, which is a hash"),

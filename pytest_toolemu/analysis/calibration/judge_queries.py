@@ -1,4 +1,4 @@
-"""Asks judges about labeled runs: references of cases played in the offline world, and runs that people labeled."""
+"""Asks judges about labeled runs: references of cases, played offline, and runs that people labeled."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class CostLine:
     most: Usage = field(default_factory=Usage)
 
     def usd(self, prices: Prices) -> tuple[float, float, float] | None:
-        """Return the expected, least and greatest cost in USD; None without a recorded_usage price.
+        """Return the expected, least and greatest cost in USD; None without a known price.
 
         The greatest cost assumes that no prompt is cached.
         """
@@ -89,7 +89,7 @@ def _from_records(recorded_usage: list[UsageByRole], runs: int, lines: dict[Role
         _add(lines, who, model, *_predicted(usages, runs))
     return (
         f"{counted(runs, 'run')}, estimated from {counted(len(recorded_usage), 'recorded run')} of the same agent, "
-        "emulator and evaluators; "
+        "emulator, and evaluators; "
         "range: 95 % prediction interval, with no prompt cache at the upper end of USD"
     )
 
@@ -144,7 +144,7 @@ def _used(
     for request in requests:
         who = (request.role, f"{request.model.get('provider')}:{request.model.get('name')}")
         before = former.get(who) or starts.get(who, "")
-        cached = len(commonprefix([before, request.text]))  # noqa: RUF071  (these are no paths)
+        cached = len(commonprefix([before, request.text]))  # noqa: RUF071  (these are not paths)
         former[who] = request.text
         starts.setdefault(who, request.text)
         tokens = [round(length / CHARACTERS_PER_TOKEN) for length in (len(request.text), cached, request.reply)]

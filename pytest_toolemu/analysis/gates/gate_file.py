@@ -70,7 +70,7 @@ class Gate(Record):
     def _is_one_rule(self) -> Gate:
         rules = [self.at_most is not None, self.at_least is not None, self.baseline is not None]
         if sum(rules) != 1:
-            raise ValueError("a gate has exactly one of 'at_most', 'at_least' and 'baseline'")
+            raise ValueError("a gate has exactly one of 'at_most', 'at_least', and 'baseline'")
         if self.baseline == "not_inferior" and not self.margin:
             raise ValueError(
                 "'not_inferior' needs a 'margin' above 0: no finite number of cases can show a margin of 0"

@@ -185,7 +185,7 @@ def case_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
     _note_blanks(notes, original, name)
     for section in sorted(_READ["case"] - {"name"} - original.keys()):
         add_note(notes, f"a case without {section!r} gets none", name)
-    add_note(notes, "user, time and locale are those of ToolEmu's prompts, severity is the default", name)
+    add_note(notes, "user, time, and locale are those of ToolEmu's prompts, severity is the default", name)
     instruction = _text(original["User Instruction"])
     gaps = original.get("Underspecifications", {})
     outcomes = [_text(outcome) for outcome in original.get("Potential Risky Outcomes", ())]
@@ -238,7 +238,7 @@ def _read(path: Path, name: str, *keys: str) -> list[dict[str, Any]]:
     for entry in entries:
         # The name becomes a file name.
         if not NAME.fullmatch(str(entry[name])):
-            raise UsageError(f"{path}: {name!r} is {show(entry[name])}; use letters, digits, '-', '_' and '.'")
+            raise UsageError(f"{path}: {name!r} is {show(entry[name])}; use letters, digits, '-', '_', and '.'")
     return entries
 
 

@@ -116,7 +116,7 @@ def read_trajectory(
 
 def _note_differences(record: Mapping[str, Any], notes: Notes, location: str) -> None:
     note_unread(notes, "trajectory", record, _MEMBERS, location)
-    add_note(notes, "requests, tokens, costs, times, seeds and limits are unknown: the file has none", location)
+    add_note(notes, "requests, tokens, costs, times, seeds, and limits are unknown: the file has none", location)
     if record.get("input", record["case"]["User Instruction"]) != record["case"]["User Instruction"]:
         add_note(notes, "an 'input' that differs from the instruction of its case is left out", location)
     if _LEADING_COLON.match(str(record.get("output", ""))):
@@ -129,7 +129,7 @@ def _case(record: Mapping[str, Any], notes: Notes) -> Case:
         raise ValueError(f"'case' is {show(original)}, not a case of ToolEmu")
     identity = str(original.get("name", f"case_{record.get('case_idx')}"))
     if not NAME.fullmatch(identity):
-        raise ValueError(f"the case is named {show(identity)}; use letters, digits, '-', '_' and '.'")
+        raise ValueError(f"the case is named {show(identity)}; use letters, digits, '-', '_', and '.'")
     try:
         return Case.model_validate_json(json.dumps(case_of(original, notes) | {"id": identity}))
     except (KeyError, TypeError, AttributeError) as error:

@@ -72,7 +72,7 @@ async def _unreached(case: Case, label: str, trajectories: list[Trajectory]) -> 
                 ("references", label, "scores", metric),
                 f"the checks give {label!r} {metric} {scores[metric]}, but its label is {score} (seed "
                 f"{trajectory.seed}); "
-                "correct the checks, the pins or the label",
+                "correct the checks, the pins, or the label",
             )
             for metric, score in _labels(labels).items()
             if scores[metric] not in (score, None)

@@ -45,7 +45,7 @@ RULES: Final = {
     "risk-kind": LintRule("A risk of a toolkit does not begin with its kind.", None),
     "no-gap": LintRule("The case leaves nothing out, and is not a twin.", "warning"),
     "gap-without-action": LintRule("A gap leads to no risky action, or an action to no outcome.", "warning"),
-    "tag": LintRule("A tag equals a risk type, severity, toolkit or split, which are also pytest marks.", "warning"),
+    "tag": LintRule("A tag equals a risk type, severity, toolkit, or split, which are also pytest marks.", "warning"),
     "leak": LintRule("The title or instruction reveals the risk.", "warning", "warning"),
     "near-duplicate": LintRule("Two cases have nearly the same title or instruction.", "warning"),
     "same-opening": LintRule("Two instructions begin with the same four words.", None, "warning"),

@@ -44,7 +44,7 @@ def _tags(case: Case) -> Iterator[LintRemark]:
     for index, tag in enumerate(case.tags):
         if tag in mark_names:
             message = (
-                f"'-m {tag}' selects cases by their risk type, severity, toolkit or split; remove or rename the tag"
+                f"'-m {tag}' selects cases by their risk type, severity, toolkit, or split; remove or rename the tag"
             )
             yield LintRemark("tag", ("tags", index), message)
 
@@ -52,7 +52,7 @@ def _tags(case: Case) -> Iterator[LintRemark]:
 def _incomplete(case: Case) -> Iterator[LintRemark]:
     required: dict[Loc, tuple[object, str]] = {
         ("user",): ("user" in case.model_fields_set, "a name and an address"),
-        ("now",): ("now" in case.model_fields_set, "date, time and offset"),
+        ("now",): ("now" in case.model_fields_set, "date, time, and offset"),
         ("locale",): ("locale" in case.model_fields_set, "such as nl_BE"),
         ("risks", "types"): (case.risks.types, "at least one"),
         ("risks", "outcomes"): (case.risks.outcomes, "at least one"),

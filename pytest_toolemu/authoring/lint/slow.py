@@ -30,7 +30,7 @@ def slow_expressions(case: Case) -> Iterator[LintRemark]:
 def _remark(loc: Loc, pattern: str) -> Iterator[LintRemark]:
     if not is_linear(pattern) and (text := _slow_on(pattern)) is not None:
         problem = f"{show(pattern)} takes too long on a text of {MAX_ANSWER:,} characters such as {show(text[:20])}"
-        remedy = "begin it with '^', or write it without lookarounds, backreferences and nested repetition"
+        remedy = "begin it with '^', or write it without lookarounds, backreferences, and nested repetition"
         yield LintRemark("slow-expression", loc, f"{problem}; {remedy}")
 
 

@@ -120,12 +120,12 @@ class CassetteRecorder:
         return explain_miss(request, f"{self._directory.folder.name}/{own}", numbered)
 
     def _must_write(self, complete: bool) -> bool:
-        """Tell whether the file must be written: a call was added, or an incomplete cassette is now complete."""
+        """Return whether the file must be written: a call was added, or an incomplete cassette is now complete."""
         ends = complete and self._old is not None and not self._old.complete and self._directory.mode != "none"
         return bool(self._added_count) or ends
 
     def _is_stale(self, index: int) -> bool:
-        """Tell whether this run called the entry's role, but never with the entry's model, prompt and tools."""
+        """Return whether this run called the entry's role, but never with the entry's model, prompt and tools."""
         assert self._old is not None
         request = self._old.entries[index].request
         roles = {role for role, _ in self._constants}

@@ -36,7 +36,7 @@ class CassetteReport:
 
 
 def report_on(directory: CassetteDirectory, uses: Iterable[CassetteUse], rootdir: Path) -> CassetteReport:
-    """Build the report from the uses of all runs; node ids are relative to ``rootdir``."""
+    """Build the report from the uses of all runs; node IDs are relative to ``rootdir``."""
     use_by_file = {use.file: use for use in uses}
     others = [path for path in directory.files() if path.name not in use_by_file]
     gone = [path.name for path in others if not _case_exists(path, rootdir)]
@@ -52,7 +52,7 @@ def report_on(directory: CassetteDirectory, uses: Iterable[CassetteUse], rootdir
 
 
 def _case_exists(path: Path, rootdir: Path) -> bool:
-    """Tell whether the file of a cassette's item exists; False for an unreadable cassette."""
+    """Return whether the file of a cassette's item exists; False for an unreadable cassette."""
     try:
         item = json.loads(read_regular(path, MAX_RUN_BYTES))["item"]
         return (rootdir / str(item).partition("::")[0]).exists()

@@ -70,7 +70,7 @@ class ServerFleet:
         self._watcher.start()
 
     def stop_watching(self) -> None:
-        """Stop checking the servers: no more requests will be sent, so their end is no failure."""
+        """Stop checking the servers: no more requests will be sent, so their end is not a failure."""
         self._is_stopping.set()
         if self._watcher is not None:
             self._watcher.join()

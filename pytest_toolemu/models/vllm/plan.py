@@ -117,7 +117,7 @@ def plan_servers(
 
 
 def is_path(model: str) -> bool:
-    """Tell whether a model's name is a local folder rather than a model on the hub."""
+    """Return whether a model's name is a local folder rather than a model on the hub."""
     return model.startswith(("/", "./", "../", "~"))
 
 

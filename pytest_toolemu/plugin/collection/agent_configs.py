@@ -1,4 +1,4 @@
-"""The configured agents of a session, each with a prompt, and what they are called in ids and tables."""
+"""The configured agents of a session, each with a prompt, and what they are called in node IDs and tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_toolemu.settings import AgentConfig, Settings, is_model
 
 
 def agent_configs(settings: Settings) -> tuple[AgentConfig, ...]:
-    """Return every configured agent with every prompt. Agents that are no models have no prompt, and occur once."""
+    """Return every configured agent with every prompt. Agents that are not models have no prompt, and occur once."""
     prompts = settings.prompt
     return tuple(
         AgentConfig(agent, prompt)
@@ -21,7 +21,7 @@ def agent_configs(settings: Settings) -> tuple[AgentConfig, ...]:
 
 
 def labels(configs: tuple[AgentConfig, ...]) -> dict[AgentConfig, str]:
-    """Return what each agent is called in ids: ``gpt-4o``, or ``gpt-4o-quit`` if it has several prompts.
+    """Return what each agent is called in node IDs: ``gpt-4o``, or ``gpt-4o-quit`` if it has several prompts.
 
     A base URL is left out unless two agents differ in nothing else.
     """

@@ -54,7 +54,7 @@ def resolve_settings(config: pytest.Config) -> Settings:
     try:
         env_file = toolemu_variables(config.rootpath / ".env")
         resolved = resolve(lambda key: getattr(config.option, key, None), config.getini, os.environ, env_file)
-        # Somebody may have written a key or a password into these.
+        # Users sometimes put a key or a password into these.
         names = {
             "agent": resolved.agent,
             "emulator": (resolved.emulator or "",),

@@ -1,4 +1,4 @@
-"""Case ids are unique within a session: records, gates and comparisons identify cases by their ids alone."""
+"""Case IDs are unique within a session: records, gates, and comparisons identify cases only by ID."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILES: pytest.StashKey[dict[str, Path]] = pytest.StashKey()
 
 
 def conflict(config: pytest.Config, case_id: str, path: Path) -> str | None:
-    """Register the file of a case; return the error message if another file of this session has the same id."""
+    """Register the file of a case; return the error message if another file of this session has the same ID."""
     first = config.stash.setdefault(_FILES, {}).setdefault(case_id, path)
     if first == path:
         return None

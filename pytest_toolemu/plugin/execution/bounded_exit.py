@@ -1,4 +1,4 @@
-"""The end of the process, bounded in time whatever the code of the tested agents left behind.
+"""Bounds the time that the process takes to end, even if the tested agents left threads or processes behind.
 
 When pytest has finished, agents' threads and processes get a few seconds to end by themselves. The rest is named, and
 the processes are terminated. A thread, or a function registered with ``atexit``, may block the interpreter even then.

@@ -29,10 +29,11 @@ _NAMES: Final[tuple[StreamName, ...]] = ("stdout", "stderr")
 
 
 class CaseCapture:
-    """Collects the output of the cases of this process, by node id. A plugin while cases run.
+    """Collects the output of the cases of this process, by node ID. A plugin while cases run.
 
-    pytest replaces ``sys.stdout`` before and after each item, and handlers of logging keep the stream that they found.
-    Therefore, each stream object gets a ``write`` that knows the case, as long as this plugin is registered.
+    pytest replaces ``sys.stdout`` before and after each item, and logging handlers keep the stream that was in place
+    when they were created. So each stream object gets a ``write`` that knows the case, as long as this plugin is
+    registered.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -64,7 +65,7 @@ class CaseCapture:
         return output.take_sections() if output else {}
 
     def close(self) -> dict[str, dict[str, str]]:
-        """Restore the streams. Return the output that no item has reported, by node id."""
+        """Restore the streams. Return the output that no item has reported, by node ID."""
         for stream, name, original in self._originals.values():
             with contextlib.suppress(AttributeError, TypeError):
                 delattr(stream, name)

@@ -35,7 +35,10 @@ def run_spec(
     evaluators: Mapping[Metric, Evaluators],
     trial: int,
 ) -> RunSpec:
-    """Build the spec of a run from its components and the settings. Raise CaseError for an evaluator that is none."""
+    """Build the spec of a run from its components and the settings.
+
+    Raise CaseError for an evaluator that is not a function.
+    """
     thresholds: dict[Metric, int] = {"safety": settings.min_safety}
     if settings.helpfulness != "none":
         thresholds["helpfulness"] = settings.min_helpfulness

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LeftoverHooks:
-    """Exempts the threads and processes that are no agent's doing."""
+    """Exempts the threads and processes that no agent started."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -35,7 +35,7 @@ class LeftoverHooks:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Exempt what a test starts that is no case."""
+        """Exempt what a test starts that is not a case."""
         with contextlib.nullcontext() if RESOLVED_CASE in item.stash else self._services.exempt():
             return (yield)
 

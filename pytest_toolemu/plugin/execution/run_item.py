@@ -1,4 +1,4 @@
-"""Runs the case of an item: at its turn, or before it if no code of the project stands in the way."""
+"""Runs the case of an item: at its turn, or before it if no code of the project prevents that."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pytest_toolemu.scheduling.coordinator_messages import NoticePosted
 
 
 async def run_or_resume(services: Services, spec: RunSpec, item: str) -> Run:
-    """Return the run of an item, given by its node id. Raise NotRunError if it cannot or must not be run."""
+    """Return the run of an item, given by its node ID. Raise NotRunError if it cannot or must not be run."""
     run = _resumed(services, spec, item)
     if run is None:
         scheduler = services.scheduler
@@ -55,7 +55,7 @@ async def _run_with_cassette(services: Services, spec: RunSpec, item: str, casse
         run = await run_case(spec, recorder)
         is_complete = not run.cut_off
     finally:
-        # Also if the case was cancelled: what was answered was paid for.
+        # Also if the case was canceled: replies that arrived were paid for.
         try:
             use = recorder.finish(is_complete)
         except OSError as error:
@@ -65,6 +65,6 @@ async def _run_with_cassette(services: Services, spec: RunSpec, item: str, casse
         raise outages.stop_writing(services.scheduler, folder, write_error, run)
     if use is None:
         return run
-    # If there was no recording of the very first request, no model answered, so nothing in this run is live.
+    # If there was no recorded call for the very first request, no model answered, so nothing in this run is live.
     source = "replayed" if services.session.settings.plays_only and run.exchanges else run.source
     return run.model_copy(update={"recording": use, "source": source})

@@ -1,4 +1,4 @@
-"""The vLLM servers of a session. The process that leads the session starts them before the first case."""
+"""The vLLM servers of a session. The only process, or the xdist controller, starts them before the first case."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_toolemu.models.vllm.server import VllmServer
 
-# How often a server that is starting has a line of its own if the output is no terminal, in seconds.
+# How often a server that is starting has a line of its own if the output is not a terminal, in seconds.
 _HEARTBEAT: Final = 30.0
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.plugin.worker_input import WorkerInput
 
 SUFFIXES = (".toolemu.yaml::", ".toolemu.yml::")
-"""Occur in the node id of every item that a case file has."""
+"""Occur in the node ID of every item that a case file has."""
 
 
 class XdistHooks:

@@ -85,7 +85,7 @@ def _first_of_each(reports: list[Any]) -> tuple[list[Any], list[list[Any]]]:
 
 
 def _key(report: Any) -> tuple[str, ...] | None:
-    """Return a key that is the same for equal errors; None for a report that is no broken run."""
+    """Return a key that is the same for equal errors; None for a report that is not of a broken run."""
     run = properties(getattr(report, "user_properties", ()))
     if run is None or run.get("outcome") != "broken":
         return None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.plugin.services import Services
 
 FILE = "toolemu-gate"
-"""The part of a gate's node id before ``::``."""
+"""The part of a gate's node ID before ``::``."""
 
 LEFT_TO_GATE = "left to the gate"
 """The beginning of the reason of a case that is reported in such a way that it does not fail the session."""
@@ -75,7 +75,7 @@ def _report(session: pytest.Session, decision: Decision) -> None:
     """Report a gate like a test: a failed gate is a failure of the call, an undecided gate an error of setup."""
     hook = session.config.hook
     nodeid = f"{FILE}::{decision.gate}[{decision.agent}]"
-    # This differs from the end of the node id, which pytest would rewrite as if it were a dotted name.
+    # This differs from the end of the node ID, which pytest would rewrite as if it were a dotted name.
     location = (FILE, None, f"gate {decision.gate}[{decision.agent}]")
     hook.pytest_runtest_logstart(nodeid=nodeid, location=location)
     for when in ("setup", "call", "teardown"):

@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from pytest_toolemu.scheduling.coordinator import Coordinator
 
-# In seconds: how often a line is written if the output is no terminal, and the period of the rate of calls.
+# In seconds: how often a line is written if the output is not a terminal, and the period of the rate of calls.
 _HEARTBEAT: Final = 60.0
 _RATE: Final = 10.0
 # Columns between pytest's output and the display, and at the end of the line. For so many seconds after pytest has

@@ -59,8 +59,8 @@ def summary(runs: list[RunSummary], cassettes: CassetteReport | None) -> list[st
 def _recordings(report: CassetteReport) -> list[str]:
     unused, stale = (sum(map(len, calls.values())) for calls in (report.unused, report.stale))
     lines = [
-        f"cassettes: {counted(report.played, 'model call')} replayed, {report.added} added, {unused} unused, {stale} "
-        "stale"
+        f"cassettes: {counted(report.played, 'model call')} replayed, {report.added} added, "
+        f"{unused} unused, {stale} stale"
     ]
     lines += [f"unused: {file}: {_numbers(calls)}" for file, calls in report.unused.items()][:_LISTED]
     lines += [

@@ -17,7 +17,7 @@ from pytest_toolemu.formats.redaction import Redactor, redact, secrets
 from pytest_toolemu.plugin.execution.case_output import is_in_case
 from pytest_toolemu.plugin.session import ToolemuSession
 
-# Occur in the node id of every item that a case file has.
+# Occur in the node ID of every item that a case file has.
 _CASES: Final = (".toolemu.yaml::", ".toolemu.yml::")
 # pytest's handlers for --log-cli-level and --log-file. Other records are shown in the sections of reports.
 _HANDLERS: Final = ("log_cli_handler", "log_file_handler")

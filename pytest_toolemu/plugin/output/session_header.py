@@ -54,7 +54,7 @@ def _emulator(settings: Settings, name: str) -> str:
 
 
 def _evaluators(settings: Settings, names: tuple[str, ...]) -> str:
-    """Return who judges, with the origin: the configured evaluators, and each case's checks in addition."""
+    """Return the evaluators with their origin: the configured evaluators, and each case's checks in addition."""
     origin = _origin(settings, "evaluator", "by the emulator")
     if names == (CHECKS,):
         return f"evaluator {CHECKS} ({origin})"

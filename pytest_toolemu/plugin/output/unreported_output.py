@@ -1,4 +1,4 @@
-"""What cases printed that no item has reported: the session was interrupted, or it came after the end of the case."""
+"""Output of cases that no item has reported: the session was interrupted, or the output came after the case ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_toolemu.plugin.session import ToolemuSession
 
 
 def append_output(session: ToolemuSession, outputs: Mapping[str, Mapping[str, str]]) -> None:
-    """Append sections of output, by node id, to a file of the session, which all its processes share."""
+    """Append sections of output, by node ID, to a file of the session, which all its processes share."""
     if not outputs:
         return
     text = "".join(

@@ -219,7 +219,7 @@ def _identifying(parameters: list[Parameter]) -> list[str]:
 
 
 def _hash(*texts: str) -> str:
-    """Return an id in Allure's format."""
+    """Return an ID in Allure's format."""
     return hashlib.sha256(json_text(texts).encode()).hexdigest()[:32]
 
 
