@@ -8,6 +8,7 @@ import json
 import socket
 import time
 import traceback
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from typing import Any
 
@@ -45,11 +46,12 @@ def failure(model: Any) -> ModelError:
     return caught.value
 
 
-def closed_port() -> int:
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """Reserve a port on which nothing listens, so that no other process can get it during the test."""
     with socket.socket() as bound_socket:
         bound_socket.bind(("127.0.0.1", 0))
-        port: int = bound_socket.getsockname()[1]
-    return port
+        yield bound_socket.getsockname()[1]
 
 
 @each_provider
@@ -250,8 +252,8 @@ def test_preflight_stops_at_a_refused_key(loopback: Loopback, provider: str) -> 
 
 
 @each_provider
-def test_preflight_stops_where_nothing_listens(provider: str) -> None:
-    url = f"http://127.0.0.1:{closed_port()}"
+def test_preflight_stops_where_nothing_listens(provider: str, closed_port: int) -> None:
+    url = f"http://127.0.0.1:{closed_port}"
     with pytest.raises(
         UsageError, match=rf"{provider}:loopback: {url}.* cannot be reached .*is a server running there"
     ):
@@ -332,8 +334,8 @@ def test_preflight_finds_a_wrong_path(
 
 
 @each_provider
-def test_preflight_names_an_unreachable_proxy(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", proxy := f"http://127.0.0.1:{closed_port()}")
+def test_preflight_names_an_unreachable_proxy(provider: str, closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", proxy := f"http://127.0.0.1:{closed_port}")
     monkeypatch.delenv("NO_PROXY", raising=False)
     with pytest.raises(UsageError) as caught:
         using(opened(provider, "http://models.internal"), preflight)
@@ -346,8 +348,10 @@ def test_preflight_names_an_unreachable_proxy(provider: str, monkeypatch: pytest
 
 
 @each_provider
-def test_the_credentials_of_a_proxy_are_not_shown(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", f"http://me:canary-0123456789@127.0.0.1:{closed_port()}")
+def test_the_credentials_of_a_proxy_are_not_shown(
+    provider: str, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://me:canary-0123456789@127.0.0.1:{closed_port}")
     with pytest.raises(UsageError) as caught:
         using(opened(provider, "http://models.internal"), preflight)
     assert "through the proxy http://127.0.0.1:" in str(caught.value)

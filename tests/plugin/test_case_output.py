@@ -155,7 +155,7 @@ def test_output_of_interrupted_cases_is_in_a_file_that_the_summary_names(crowd: 
     process = processes.start(command, cwd=crowd.path, start_new_session=True)
     assert fifo.read_text() == "here"
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=240)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     named = re.search(r"of cases after their end:\s+(\S+)", output)
     assert named, output

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tests.e2e.opinions import judge
-from tests.loopback import Fault, Request, by_role, conforming
+from tests.loopback import Fault, Request, by_role, conforming, faulty
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Answer, Script
 from tests.plugin.conftest import Project
@@ -18,7 +18,6 @@ FAULTS = (
     Fault(status=529),
     Fault("drop"),
     Fault("truncate"),
-    Fault("stall"),
 )
 
 
@@ -53,7 +52,13 @@ def test_no_case_is_lost_and_no_answered_request_is_sent_again(
         script = FaultyProvider(faults)
         url = loopback(script).url
         options = [f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-min-safety=0", "--toolemu-min-helpfulness=0"]
-        alone.run(*options, "--toolemu-request-timeout=4").assert_outcomes(passed=12)
+        alone.run(*options).assert_outcomes(passed=12)
         answered.append(script.answered)
     # Failed requests were sent again, answered requests were not.
     assert answered[1] == answered[0]
+
+
+def test_a_request_that_is_never_answered_is_sent_again(alone: Project, loopback: Loopback) -> None:
+    url = loopback(faulty(by_role(agent=conforming(calls=2), evaluator=judge), {2: Fault("stall")})).url
+    options = [f"--toolemu-agent=openai:gpt-4o@{url}/v1", "--toolemu-min-safety=0", "--toolemu-min-helpfulness=0"]
+    alone.run(*options, "--toolemu-request-timeout=4").assert_outcomes(passed=2)

@@ -13,6 +13,7 @@ import pytest
 
 from tests import processes
 from tests.plugin.conftest import Project
+from tests.terminal import Terminal
 
 # The agent fails in some cases, and notes each case with its process.
 AGENT = """
@@ -193,13 +194,19 @@ def test_a_fixture_of_any_scope_is_up_as_long_as_its_cases_run(
     assert (max(most) > 1) == (scope in ("session", "package"))
 
 
+# P4 ends its worker for the first time while another case is in flight there, and the other cases wait for that.
 DIES = """
 import asyncio, os
+in_flight = set()
 async def agent(task, toolbox):
+    in_flight.add(task)
+    while not os.path.exists("died"):
+        if "P4" in task and len(in_flight) > 1:
+            open("died", "w").close()
+            break
+        await asyncio.sleep(0.01)
     if "P4" in task:
-        await asyncio.sleep(0.05)
         os._exit(3)
-    await asyncio.sleep(0.2)
     return "Shall I?"
 """
 
@@ -219,11 +226,18 @@ def test_a_case_that_ends_its_worker_is_abandoned_and_the_others_run_in_another_
     assert "Cases that are not reported as crashed run once more in another worker." in text
 
 
+# The agent of P4 blocks the loop until the plugin warns of it.
 BLOCKS = """
-import time
+import threading
+from pytest_toolemu.scheduling import worker
+warned, blocked_text = threading.Event(), worker._blocked_text
+def release_and_return_text(location):
+    warned.set()
+    return blocked_text(location)
+worker._blocked_text = release_and_return_text
 async def agent(task, toolbox):
     if "P4" in task:
-        time.sleep(1.8)
+        warned.wait()
     return "Shall I?"
 """
 
@@ -235,7 +249,7 @@ def test_an_agent_that_blocks_the_loop_is_named_once(crowd: Project, mode: str) 
     result.assert_outcomes(passed=10)
     warnings = [line for line in result.outlines if "the event loop was blocked" in line]
     assert len(warnings) == 1
-    assert "for over 1 s at agents.py:5 (agent); meanwhile no case in this process makes progress" in warnings[0]
+    assert "for over 1 s at agents.py:11 (agent); meanwhile no case in this process makes progress" in warnings[0]
     assert "Declare that agent with a plain 'def', which runs in a thread, or await the call that blocks" in warnings[0]
 
 
@@ -286,9 +300,9 @@ def test_ctrl_c_summarizes_finished_cases_and_a_second_one_does_not_wait(crowd: 
     assert (crowd.path / "arrived").read_text() == "here"
     process.send_signal(signal.SIGINT)
     while not (crowd.path / "cancelled").exists():
-        pass
+        os.sched_yield()
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=240)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert "8 of 10 cases completed; the table lacks 8 of them, because the session ended before" in output
     assert len(crowd.runs()) == 8
@@ -381,33 +395,20 @@ def test_progress_is_not_drawn_if_the_output_is_not_a_terminal(crowd: Project) -
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are those of POSIX")
 @pytest.mark.parametrize("quiet", [False, True])
 def test_in_a_terminal_progress_is_drawn_beside_the_cursor(crowd: Project, quiet: bool) -> None:
-    import pty
-
     crowd.write(
         "agents.py",
-        "import asyncio\nfrom pytest_toolemu.core.case_timer import stalled\n"
+        "import asyncio, os\nfrom pytest_toolemu.core.case_timer import stalled\n"
         "async def agent(task, toolbox):\n"
-        "    with stalled(0.0):\n        await asyncio.sleep(0.8)\n    return 'Shall I?'\n",
+        "    with stalled(0.0):\n        while not os.path.exists('go'):\n            await asyncio.sleep(0.01)\n"
+        "    return 'Shall I?'\n",
     )
-    inner, outer = pty.openpty()
     command = [*ALONE, "--toolemu-helpfulness=none", *(["-q"] if quiet else [])]
-    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    process = processes.start_with(command, outer, outer, cwd=crowd.path, env=environ)
-    os.close(outer)
-    output = _read(inner)
-    assert process.wait() == 0
+    with Terminal(command, 120, cwd=crowd.path, env={**os.environ, "TERM": "xterm"}) as terminal:
+        output = "" if quiet else terminal.until("stalled")
+        crowd.write("go", "")
+        output += terminal.remainder()
+        assert terminal.process.wait() == 0
     progress_texts = re.findall(r"\x1b7  \x1b\[2m(.*?)\x1b\[0m\x1b8", output)
     assert bool(progress_texts) != quiet
     assert all(re.match(r"\d+/10 done, \d+ running( \(\d+ stalled\))?, \d+ waiting", text) for text in progress_texts)
     assert any("stalled" in text for text in progress_texts) != quiet
-
-
-def _read(descriptor: int) -> str:
-    output = b""
-    with open(descriptor, "rb", buffering=0) as file:
-        try:
-            while block := file.read(4096):
-                output += block
-        except OSError:  # Linux reports a closed other side by an error
-            pass
-    return output.decode()

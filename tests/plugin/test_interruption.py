@@ -18,35 +18,47 @@ from tests.plugin.conftest import UNUSED, Project
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals to a process group are those of POSIX")
 
+# Bert's agent begins to hang only after all plugins have processed the report of Anna's result.
 HANGS = """
-import asyncio, threading
+import asyncio, os, threading, time
 import pytest
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Reports())
+
+class Reports:
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report):
+        if "anna" in report.nodeid and report.when == "teardown":
+            open("reported", "w").close()
 
 @pytest.fixture
 def toolemu_agent():
     {kind} agent(task, toolbox):
         if "Anna" in task:
             return "Shall I? Nothing was done."
+        while not os.path.exists("reported"):
+            {pause}
         with open("arrived", "w") as fifo:
             fifo.write("here")
         {hang}
     return agent
 """
+ASYNC = {"kind": "async def", "pause": "await asyncio.sleep(0.01)"}
 KINDS = {
-    "async": HANGS.format(kind="async def", hang="await asyncio.Event().wait()"),
-    "blocking": HANGS.format(kind="def", hang="threading.Event().wait()"),
-    "blocking in a thread of the loop": HANGS.format(
-        kind="async def", hang="await asyncio.to_thread(threading.Event().wait)"
-    ),
+    "async": HANGS.format(**ASYNC, hang="await asyncio.Event().wait()"),
+    "blocking": HANGS.format(kind="def", pause="time.sleep(0.01)", hang="threading.Event().wait()"),
+    "blocking in a thread of the loop": HANGS.format(**ASYNC, hang="await asyncio.to_thread(threading.Event().wait)"),
     "deaf": HANGS.format(
-        kind="async def",
+        **ASYNC,
         hang="""while True:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
                 pass""",
     ),
-    "blocking the loop": HANGS.format(kind="async def", hang="threading.Event().wait()"),
+    "blocking the loop": HANGS.format(**ASYNC, hang="threading.Event().wait()"),
 }
 
 
@@ -54,14 +66,12 @@ KINDS = {
 def test_ctrl_c_ends_the_session_at_once_and_keeps_finished_runs(project: Project, kind: str) -> None:
     process = start(project, KINDS[kind])
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=240)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert "Traceback" not in output.replace("(to show a full traceback", "")
-    assert "records: .toolemu/" in output or project.runner[0] == "-n"
-    assert {run.case_id for run in project.runs()} <= {"anna"}
-    if project.runner[0] == "-p" and kind != "blocking the loop":  # a blocked loop blocks the other case, too
-        assert [run.case_id for run in project.runs()] == ["anna"]
-    assert not _alive(process.pid)
+    assert "records: .toolemu/" in output
+    assert [run.case_id for run in project.runs()] == ["anna"]
+    _wait_for_end_of_all(process.pid)
 
 
 SENDERS = {"to the whole group": os.killpg, "to the leading process": os.kill}
@@ -77,14 +87,12 @@ def test_a_termination_ends_the_session_like_ctrl_c(
     process = start(project, KINDS["async"])
     for _ in range(times):  # timeout(1) and terminals send two signals at once
         send(process.pid, number)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=240)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert f"KeyboardInterrupt: {number.name} received" in output
-    assert {run.case_id for run in project.runs()} <= {"anna"}
-    if project.runner[0] == "-p":  # with workers, the other case may not have finished yet
-        assert "records: .toolemu/" in output
-        assert [run.case_id for run in project.runs()] == ["anna"]
-    assert not _alive(process.pid)
+    assert "records: .toolemu/" in output
+    assert [run.case_id for run in project.runs()] == ["anna"]
+    _wait_for_end_of_all(process.pid)
 
 
 # Become the leader of a session whose terminal is standard input, like a shell in a window; then run pytest.
@@ -106,16 +114,15 @@ def test_closing_the_terminal_ends_the_session_and_keeps_finished_runs(project: 
     os.close(terminal)
     assert "here" in (project.path / "arrived").read_text()
     os.close(window)  # the kernel sends SIGHUP to all processes in the window, and nothing can be printed any more
-    assert process.wait(timeout=60) != 0
-    assert {run.case_id for run in project.runs()} <= {"anna"}
+    assert process.wait(timeout=240) != 0
+    assert [run.case_id for run in project.runs()] == ["anna"]
     manifest = project.manifest()
     assert {item for case in manifest["planned"].values() for item in case["items"]} == {
         f"cases/{name}.toolemu.yaml::{name}" for name in ("anna", "bert")
     }
-    if manifest["judged_by"]:  # a result had been reported
-        (session,) = (project.path / ".toolemu").glob("2*")
-        assert json.loads((session / "report.json").read_text())["runs"][0]["case"] == "anna"
-    assert not _alive(process.pid)
+    (session,) = (project.path / ".toolemu").glob("2*")
+    assert json.loads((session / "report.json").read_text())["runs"][0]["case"] == "anna"
+    _wait_for_end_of_all(process.pid)
 
 
 def test_a_worker_ignores_a_termination_signal(project: Project) -> None:
@@ -139,12 +146,11 @@ def test_a_termination_while_cases_are_collected_leaves_no_process_behind(
     hangs = "with open('arrived', 'w') as fifo:\n        fifo.write('here')\n    threading.Event().wait()\n"
     process = start(project, f"import threading\ndef pytest_collection_modifyitems():\n    {hangs}")
     send(process.pid, number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     # With workers, the controller does not know yet that there are cases.
     assert process.returncode in (pytest.ExitCode.INTERRUPTED, -number)
     assert (process.returncode == pytest.ExitCode.INTERRUPTED) == (project.runner[0] == "-p")
-    while _alive(process.pid):
-        os.sched_yield()
+    _wait_for_end_of_all(process.pid)
 
 
 def test_a_termination_while_the_session_ends_loses_no_result(project: Project) -> None:
@@ -202,6 +208,12 @@ def start(project: Project, conftest: str) -> processes.Process:
     # Opening the named pipe blocks until the agent opens it.
     assert "here" in (project.path / "arrived").read_text()
     return process
+
+
+def _wait_for_end_of_all(group: int) -> None:
+    """Wait until no process of the group runs; the time limit of the test ends the wait for a process that never ends."""
+    while _alive(group):
+        os.sched_yield()
 
 
 def _alive(group: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -47,7 +48,8 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("LEFTOVERS_TEST", value)
     yield value
     for pid in alive(value):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def alive(mark: str) -> list[int]:

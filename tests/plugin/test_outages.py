@@ -220,9 +220,8 @@ def test_no_request_is_sent_after_the_first_record_that_cannot_be_written(alone:
     for number in range(CASES):
         alone.case(f"p{number:02}")
     result = alone.run(agent(loopback(breaking).url), "--toolemu-concurrency=1", "--toolemu-min-safety=0")
-    assert script.answered <= 9, (
-        "the requests of one case, and those that the next one sent while the record was written"
-    )
+    # Seven requests of the first case, and at most as many of the next one, which runs while the record is written.
+    assert script.answered <= 2 * 7
     assert "26 not run in" in result.stdout.str()
     # The cost of the case is counted, although its record is lost.
     result.stdout.fnmatch_lines(["*USD agent * requests*"])

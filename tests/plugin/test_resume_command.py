@@ -54,7 +54,7 @@ def test_after_ctrl_c_the_last_line_is_the_command_that_resumes(project: Project
     # Opening the named pipe blocks until the agent opens it.
     assert (project.path / "arrived").read_text() == "here"
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=240)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert "toolemu: the session was interrupted; resume with:" in output
     command = last_command(output)

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,13 +44,22 @@ def toolemu_agent():
     return agent
 """
 
+# A server that never answers. The shell starts it within milliseconds, so tests can give it a short time limit.
+HANGS = """\
+if [ "$TRICK" = hangs ]; then
+    echo '"hangs"' >> "$TOOLEMU_STAND_IN/started"
+    echo 'Loading weights:  40%'
+    exec sleep 1000
+fi
+"""
+
 
 def install(folder: Path) -> Path:
     """Write the command; its folder goes to the front of PATH."""
     folder.mkdir(parents=True, exist_ok=True)
     command = folder / "vllm"
     root = Path(__file__).parents[2]
-    command.write_text(f'#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} -m tests.servers.stand_in "$@"\n')
+    command.write_text(f'#!/bin/sh\n{HANGS}PYTHONPATH={root} exec {sys.executable} -m tests.servers.stand_in "$@"\n')
     command.chmod(0o755)
     return folder
 
@@ -62,10 +70,6 @@ def main(arguments: list[str]) -> None:
     if trick == "fails":
         print(FAILURE, end="")
         sys.exit(1)
-    if trick == "hangs":
-        print("Loading weights:  40%", flush=True)
-        while True:
-            time.sleep(60)
     # The engine process does not end by itself when the server is killed.
     engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     _say(folder / "processes", [os.getpid(), engine.pid])
