@@ -22,6 +22,7 @@ from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
+from pytest_toolemu.emulators.rows import RowsEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.evaluators.checks import ChecksEvaluator
 
@@ -44,7 +45,7 @@ def loop() -> Iterator[asyncio.Runner]:
 
 def runs(resolved_case: ResolvedCase, agent: Agent, loop: asyncio.Runner) -> list[Run]:
     """Run the case offline once per seed, judged by its checks."""
-    emulator = ValidatedEmulator(PinnedEmulator(ConsistentEmulator(OfflineEmulator())))
+    emulator = ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator()))))
     completed: list[Run] = []
 
     # The runner formats the result of a task each time it sets its signal handler, so runs must not be returned.
