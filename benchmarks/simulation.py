@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.small_cases import write
-from benchmarks.virtual import Carried, VirtualLoop
+from benchmarks.virtual import VirtualLoop, VirtualTransport
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.engine import run_case
@@ -205,9 +205,9 @@ async def _session(
     provider: Provider,
     loop: VirtualLoop,
 ) -> None:
-    carried = Carried(loop, Coordinator(in_flight), 1e9)
+    transport = VirtualTransport(loop, Coordinator(in_flight), 1e9)
     draw = random.Random(0)
-    model = RetryingModel(provider, carried.schedule.permits, draw=draw.uniform, clock=loop.time)
+    model = RetryingModel(provider, transport.schedule.permits, draw=draw.uniform, clock=loop.time)
     agent = _agent(model)
     division, numbers = ShardAssignment(SHARDS), itertools.count(1)
     over = loop.create_future()
@@ -228,7 +228,7 @@ async def _session(
 
         return FinishedJob(run.outcome != "passed", write)
 
-    carried.schedule.offer({number: _bound(job, number) for number in range(cases)})
+    transport.schedule.offer({number: _bound(job, number) for number in range(cases)})
     await over
 
 

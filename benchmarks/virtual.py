@@ -41,7 +41,7 @@ class _Impatient(selectors.DefaultSelector):
         return ready
 
 
-class Here:
+class CurrentLoop:
     """The part of ``CaseLoop`` that a WorkerScheduler uses, for the current loop."""
 
     def __init__(self, loop: VirtualLoop) -> None:
@@ -56,12 +56,12 @@ class Here:
         function(*args)
 
 
-class Carried:
+class VirtualTransport:
     """A coordinator and its only worker in virtual time; the counterpart of ``scheduling.transport`` in real time."""
 
     def __init__(self, loop: VirtualLoop, coordinator: Coordinator, patience: float) -> None:
         self.coordinator = coordinator
-        self.schedule = WorkerScheduler(Here(loop), _raised, patience)  # type: ignore[arg-type]
+        self.schedule = WorkerScheduler(CurrentLoop(loop), _raised, patience)  # type: ignore[arg-type]
         self.schedule.transmit = self._receive
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None

@@ -19,14 +19,14 @@ _SHOWN: Final = 5
 
 
 @dataclass(frozen=True)
-class TodaysCases:
+class CurrentCases:
     """Case files as they are now, with their cases, by case ID; ``source`` is the path that the user named."""
 
     source: Path
     cases: dict[str, tuple[Path, Case]]
 
     @classmethod
-    def read(cls, source: Path, files: Iterable[Path], case_ids: Iterable[str]) -> TodaysCases:
+    def read(cls, source: Path, files: Iterable[Path], case_ids: Iterable[str]) -> CurrentCases:
         """Read the files of these cases.
 
         Raise UsageError if a case has no file or several, and DocumentError for an invalid file.

@@ -17,7 +17,7 @@ from pytest_toolemu.cli.session_folders import Sessions
 from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.recheck import TodaysCases
+    from pytest_toolemu.analysis.recheck import CurrentCases
     from pytest_toolemu.core.case import Metric
     from pytest_toolemu.core.structured_output_fallbacks import Fallback
     from pytest_toolemu.sessions.store import RunStore
@@ -81,18 +81,18 @@ def _with_checks(judges: Judges, checked: Iterable[Metric]) -> Judges:
     return [(metric, judge) for metric, evaluators in by_metric.items() for judge in evaluators]
 
 
-def _current_cases(cases: Path, paths: list[Path], settings: Settings) -> TodaysCases:
+def _current_cases(cases: Path, paths: list[Path], settings: Settings) -> CurrentCases:
     """Read the current case files of these runs; UsageError if their checks would not be applied."""
-    from pytest_toolemu.analysis.recheck import TodaysCases
+    from pytest_toolemu.analysis.recheck import CurrentCases
     from pytest_toolemu.authoring.find_files import find
     from pytest_toolemu.errors import UsageError
 
     if settings.checks == "off":
         raise UsageError(f"--cases={cases} replaces checks, but --checks=off ignores them; remove one of the options")
-    return TodaysCases.read(cases, find([cases]).cases, [path.stem.rpartition("--")[0] for path in paths])
+    return CurrentCases.read(cases, find([cases]).cases, [path.stem.rpartition("--")[0] for path in paths])
 
 
-def _recheck_line(current_cases: TodaysCases, results: list[_JudgedRun]) -> str:
+def _recheck_line(current_cases: CurrentCases, results: list[_JudgedRun]) -> str:
     """Return which checks were applied, and the cases whose checks have changed since the run."""
     changed = sorted({run.case_id for run in results if run.checks_changed})
     listed = ", ".join(changed[:_NAMES_LISTED]) + (", ..." if len(changed) > _NAMES_LISTED else "")
@@ -116,7 +116,7 @@ class _JudgedRun:
 
 
 async def _judge_run(
-    path: Path, store: RunStore, judges: Judges, keep: bool, timeout: float, current_cases: TodaysCases | None
+    path: Path, store: RunStore, judges: Judges, keep: bool, timeout: float, current_cases: CurrentCases | None
 ) -> _JudgedRun:
     """Judge one run and store the new record."""
     from pytest_toolemu.analysis.rejudge import FINISHED, key_again, rejudge

@@ -13,7 +13,7 @@ import typer
 from pytest_toolemu.cli.consoles import err
 
 if TYPE_CHECKING:
-    from pytest_toolemu.analysis.recheck import TodaysCases
+    from pytest_toolemu.analysis.recheck import CurrentCases
     from pytest_toolemu.core.case import Metric
     from pytest_toolemu.core.protocols import Evaluator
     from pytest_toolemu.sessions.store import RunStore
@@ -73,7 +73,7 @@ def new_store(
     judges: Judges,
     to: Path | None = None,
     keep: bool = False,
-    current_cases: TodaysCases | None = None,
+    current_cases: CurrentCases | None = None,
 ) -> RunStore:
     """Create the store for new records: a new session folder, or ``to``.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +99,10 @@ class Project:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path
+
+    def command(self, *args: str) -> list[str]:
+        """Return the command that runs pytest with this fixture's runner and without unused plugins."""
+        return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *self.unused, *self.runner, *args]
 
     def run(self, *args: str) -> pytest.RunResult:
         """Run pytest in a process of its own, with this fixture's runner and without unused plugins."""

@@ -203,8 +203,7 @@ def start(project: Project, conftest: str) -> processes.Process:
     """Start a session as the leader of a process group, and wait until its agent has started."""
     project.write("conftest.py", conftest)
     os.mkfifo(project.path / "arrived")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *UNUSED, *project.runner]
-    process = processes.start(command, cwd=project.path, start_new_session=True)
+    process = processes.start(project.command(), cwd=project.path, start_new_session=True)
     # Opening the named pipe blocks until the agent opens it.
     assert "here" in (project.path / "arrived").read_text()
     return process

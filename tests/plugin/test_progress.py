@@ -173,8 +173,7 @@ async def agent(task, toolbox):
 @contextmanager
 def session(project: Project, width: int, *args: str) -> Iterator[Terminal]:
     project.write("agents.py", AGENT)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *project.unused, *project.runner]
-    command += ["--toolemu-agent=agents:agent", "--toolemu-helpfulness=none", *args]
+    command = project.command("--toolemu-agent=agents:agent", "--toolemu-helpfulness=none", *args)
     with Terminal(command, width, cwd=project.path, env={**os.environ, "TERM": "xterm"}) as terminal:
         yield terminal
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import processes
-from tests.plugin.conftest import UNUSED, Project
+from tests.plugin.conftest import Project
 
 AGENT = """
 import {module}
@@ -48,7 +48,7 @@ def resumed(project: Project, command: list[str]) -> str:
 
 def test_after_ctrl_c_the_last_line_is_the_command_that_resumes(project: Project) -> None:
     os.mkfifo(project.path / "arrived")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *UNUSED, *project.runner]
+    command = project.command()
     command += [agent(project, WAITS), "--toolemu-min-helpfulness=0", "-k", "anna or bert"]
     process = processes.start(command, cwd=project.path, start_new_session=True)
     # Opening the named pipe blocks until the agent opens it.

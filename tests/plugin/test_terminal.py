@@ -57,9 +57,8 @@ class TestALine:
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are those of POSIX")
 class TestTheSummary:
     def session_lines(self, project: Project, width: int, *args: str) -> list[str]:
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *project.unused, *project.runner, *args]
         environ = {**os.environ, "TERM": "dumb"}
-        with Terminal(command, width, cwd=project.path, env=environ) as terminal:
+        with Terminal(project.command(*args), width, cwd=project.path, env=environ) as terminal:
             return terminal.remainder().replace("\r\n", "\n").split("\n")
 
     @pytest.mark.parametrize("width", [60, 80, 100])
