@@ -213,13 +213,15 @@ async def agent(task, toolbox):
 
 def test_a_case_that_ends_its_worker_is_abandoned_and_the_others_run_in_another_worker(crowd: Project) -> None:
     crowd.write("agents.py", DIES)
-    result = run(crowd, "-n", "2", "--toolemu-helpfulness=none", "--max-worker-restart=4")
+    result = run(crowd, "-rA", "-n", "2", "--toolemu-helpfulness=none", "--max-worker-restart=4")
     outcomes = result.parseoutcomes()
     # xdist reports the items at which a worker died as crashed; every other case has its verdict.
     crashed = result.stdout.str().count("crashed while running")
     assert crashed >= 1
     assert outcomes["passed"] >= 10 - 2 * 2 - 1
-    assert sum(outcomes.get(kind, 0) for kind in ("passed", "failed", "error", "errors")) == 10
+    # A worker can die between the call and the teardown of an item, so an item may have two outcomes.
+    lines = re.findall(r"^(?:PASSED|FAILED|ERROR) cases/(p\d)\.", result.stdout.str(), re.MULTILINE)
+    assert sorted(set(lines)) == NAMES
     assert "p4" not in {record.case_id for record in crowd.runs()}
     text = " ".join(result.stdout.str().split())
     assert "That worker was running these cases, any of which may have crashed it: cases/p" in text
