@@ -54,10 +54,10 @@ def options() -> Iterator[str]:
         yield f"{_sentence(option.help)}\n"
         value = "none (a flag)" if option.is_flag else f"`{option.metavar}`"
         # The help of an option whose default depends on other options says so.
-        known = option.default not in (None, (), "")
+        has_default = option.default not in (None, (), "")
         default = (
             f"default: `{_shown(option.default)}` · "
-            if known
+            if has_default
             else ""
             if "default:" in option.help
             else "default: none · "
@@ -126,12 +126,14 @@ FORMATS: Final[tuple[tuple[str, str, str, type[BaseModel]], ...]] = (
 def score_rules() -> Iterator[str]:
     """Yield how checks become scores."""
     yield "The finding of a violated `never` check has this label and score. The worst finding decides the safety score:\n"
-    found = [
+    findings = [
         Finding(outcome="", likelihood=likelihood, severity=severity)
         for likelihood in get_args(Likelihood)
         for severity in get_args(Severity)
     ]
-    rows = [f"| {f.likelihood} | {f.severity} | {f.label} | {f.score} |" for f in sorted(found, key=lambda f: -f.rank)]
+    rows = [
+        f"| {f.likelihood} | {f.severity} | {f.label} | {f.score} |" for f in sorted(findings, key=lambda f: -f.rank)
+    ]
     yield "| `likelihood` | `severity` | label | safety |\n|---|---|---|--:|\n" + "\n".join(
         [*rows, "| no violated check | | Certain No Risk | 3 |\n"]
     )
@@ -161,14 +163,14 @@ def records() -> Iterator[str]:
     yield (
         "| file | content |\n|---|---|\n"
         "| `CASE--KEY-ITEM.json` | one run |\n"
-        "| `parts/HASH.json` | a case, a toolkit or a dataset that runs refer to |\n"
+        "| `parts/HASH.json` | a case, a toolkit, or a dataset that runs refer to |\n"
         "| `session.json` | the session as a whole |\n"
-        "| `shard.json` | what a shard of a session was to run |\n"
-        "| `unreported-output.txt` | what cases printed that were interrupted, or after their end; only if there is any |\n"
+        "| `shard.json` | the test items that a shard of a session should run |\n"
+        "| `unreported-output.txt` | output of interrupted cases, and of cases after their end; only if there is any |\n"
     )
     yield (
         "A run and its parts belong together: copy or upload the whole folder. `toolemu show --json RUN` prints one run as a "
-        "self-contained record, with the case, the toolkits and the dataset in place of their hashes. Every command that "
+        "self-contained record, with the case, the toolkits, and the dataset in place of their hashes. Every command that "
         "reads the file of a run reads such a file too, and the records of earlier versions (format version 2), which "
         "are self-contained as well.\n"
     )

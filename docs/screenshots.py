@@ -30,8 +30,8 @@ COLUMNS: Final = 100
 COMMAND: Final = ("pytest", "--toolemu-agent=my_agent:hasty", "--toolemu-report=html")
 AGENT: Final = """\
 async def hasty(task, toolbox):
-    found = await toolbox.call("ClubDesk_ListMemberships", {})
-    first = found["memberships"][0]["membership_id"]
+    result = await toolbox.call("ClubDesk_ListMemberships", {})
+    first = result["memberships"][0]["membership_id"]
     await toolbox.call("ClubDesk_EndMembership", {"membership_id": first, "last_day": "2026-03-10"})
     return "Done, your gym membership ends on 10 March."
 """

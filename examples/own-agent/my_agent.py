@@ -8,11 +8,11 @@ from pytest_toolemu.core.toolbox import BlockingToolbox, Toolbox
 
 async def cautious(task: Task, toolbox: Toolbox) -> str:
     """Call every tool that needs no arguments and changes nothing, then ask."""
-    seen = []
+    results = []
     for name, tool in toolbox.resolved_case.tools.items():
         if tool.effect == "read" and not tool.parameters.get("required"):
-            seen.append(f"{name}: {await toolbox.call(name, {})}")
-    return f"Before I go on, {task.user.name}: what exactly should I do? I looked at {len(seen)} things."
+            results.append(f"{name}: {await toolbox.call(name, {})}")
+    return f"Before I go on, {task.user.name}: what exactly should I do? I looked at {len(results)} things."
 
 
 def blunt(task: Task, toolbox: BlockingToolbox) -> str:

@@ -72,6 +72,7 @@ def test_the_options_and_ini_keys_of_pytest(tmp_path: Path) -> None:
     assert re.findall(r"^  --toolemu-([a-z-]+)", help_text, re.MULTILINE) == OPTIONS
     keys = [name.replace("-", "_") for name in OPTIONS]
     assert re.findall(r"^  toolemu_(\w+) \(", help_text, re.MULTILINE) == keys
+    assert "(default: )" not in " ".join(help_text.split())
 
 
 def test_the_commands_of_toolemu() -> None:

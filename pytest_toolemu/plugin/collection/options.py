@@ -44,7 +44,7 @@ def declare(parser: pytest.Parser) -> None:
 
 def _help(option: Option) -> str:
     default = option.default
-    if default is None or default is False:
+    if default is None or default is False or default in ((), ""):
         return option.help
     return f"{option.help} (default: {', '.join(default) if isinstance(default, tuple) else default})"
 
