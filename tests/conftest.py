@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -12,6 +13,8 @@ import hypothesis
 # A session that runs in this process forgets the modules that it imported, and numpy cannot be imported twice.
 import numpy  # noqa: F401
 import pytest
+import typer.main
+import typer.testing
 
 from tests.processes import fork_commands
 
@@ -28,6 +31,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # xdist sets a fixed terminal width for its workers, which tests must not inherit.
 os.environ.pop("COLUMNS", None)
+
+# No test depends on what survives a loss of power.
+os.fsync = lambda fd: None  # noqa: ARG005 - the parameter has this name
+
+# Each use of the runner would build the commands again, which takes longer than most commands run.
+typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ignore[attr-defined]
 
 # A shell that starts pytest in the background makes it ignore Ctrl-C, which child processes would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

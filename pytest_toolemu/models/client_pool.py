@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -20,6 +22,12 @@ REQUESTS_PER_CLIENT: Final = 8
 
 # Seconds after which an unused client is closed: its own pool drops idle connections only when it is used.
 _IDLE_SECONDS: Final = 15.0
+
+
+@functools.cache
+def ssl_context() -> ssl.SSLContext:
+    """Return the SSL context that all clients of this process share, because loading the certificates takes long."""
+    return httpx2.create_ssl_context()
 
 
 class Closable(Protocol):
@@ -43,22 +51,20 @@ class _Pool(Generic[C]):
 class ClientPool(Generic[C]):
     """Clients created by ``make`` as needed; ``clock`` counts seconds.
 
-    ``make`` gets the SSL context for the HTTP client's ``verify``. All clients share it, because loading the
-    certificates takes longer than everything else.
+    ``make`` gets the shared SSL context for the HTTP client's ``verify``.
     """
 
     def __init__(self, make: Callable[[Any], C], clock: Callable[[], float] = time.monotonic) -> None:
         self._make = make
         self._clock = clock
-        self._verify = httpx2.create_ssl_context()
-        self._pools = [_Pool(make(self._verify))]
+        self._pools = [_Pool(make(ssl_context()))]
 
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncIterator[C]:
         """Lend the first client that has room for one more request."""
         pool = next((pool for pool in self._pools if pool.in_flight < REQUESTS_PER_CLIENT), None)
         if pool is None:
-            pool = _Pool(self._make(self._verify))
+            pool = _Pool(self._make(ssl_context()))
             self._pools.append(pool)
         pool.in_flight += 1
         try:

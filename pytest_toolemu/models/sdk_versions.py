@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from importlib import metadata
 
 from packaging.requirements import Requirement
@@ -31,18 +32,19 @@ def import_failed(extra: str, needed_by: object, error: ImportError) -> UsageErr
     return UsageError(f"{needed_by} needs the {extra} package, which cannot be imported ({error}): {remedy}")
 
 
-def _requirements(extra: str) -> list[Requirement]:
+@functools.cache
+def _requirements(extra: str) -> tuple[Requirement, ...]:
     """Read what an extra of this package requires; nothing where the package itself is not installed."""
     try:
         declared = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        return []
+        return ()
     requirements = [
         requirement
         for requirement in map(Requirement, declared)
         if requirement.marker is not None and requirement.marker.evaluate({"extra": extra})
     ]
-    return sorted(requirements, key=lambda requirement: requirement.name != extra)  # the SDK itself first
+    return tuple(sorted(requirements, key=lambda requirement: requirement.name != extra))  # the SDK itself first
 
 
 def _pip(extra: str, options: str = "") -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+from tests import processes
 
 ROOT = Path(__file__).parents[2]
 SECONDS, MILLISECONDS = r"\d+\.\d{3} s", r"-?\d+\.\d\d ms"
 
 
 def report(*command: str, runs: tuple[str, ...] = ("--runs=1",)) -> str:
-    result = subprocess.run(
-        [sys.executable, "-m", *command, *runs], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    result = processes.run([sys.executable, "-m", *command, *runs], cwd=ROOT)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 

@@ -213,6 +213,8 @@ def _fork_workers(arguments: list[str]) -> list[str]:
 
 
 def _preload() -> None:
+    # No test depends on what survives a loss of power.
+    os.fsync = lambda fd: None  # noqa: ARG005 - the parameter has this name
     modules = (
         module.name
         for package in _PACKAGES
@@ -224,6 +226,8 @@ def _preload() -> None:
             with contextlib.suppress(ModuleNotFoundError):
                 importlib.import_module(name)
     _keep_metadata()
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("pytest_toolemu.models.client_pool").ssl_context()
     for loaded in list(sys.modules.values()):
         # Otherwise pytest warns that it cannot rewrite the asserts of its plugins any more.
         if type(loaded) is ModuleType:
