@@ -35,6 +35,9 @@ class Entity(Record):
     fields: dict[str, dict[str, Any]] = Field(
         default={}, description="Further fields, and fields that differ from 'like', each with its JSON Schema"
     )
+    required: tuple[Text, ...] = Field(
+        default=(), description="Further fields that every row has, besides those that are required in 'like'"
+    )
     without: tuple[Text, ...] = Field(default=(), description="Fields of 'like' that rows do not have")
     unique: tuple[Text | tuple[Text, ...], ...] = Field(
         default=(), description="Fields, or lists of fields, whose values differ between any two rows"

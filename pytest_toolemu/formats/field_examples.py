@@ -145,6 +145,7 @@ EXAMPLES: Final = {
     "Entity.key": "payee_id",
     "Entity.like": "SearchPayee.payees",
     "Entity.fields": "{note: {type: string}}",
+    "Entity.required": "[note]",
     "Entity.without": "[snippet]",
     "Entity.unique": "[account_number]",
     "Entity.check": '["amount > 0"]',

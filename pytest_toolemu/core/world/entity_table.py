@@ -119,7 +119,7 @@ def entity_tables(toolkit: Toolkit) -> tuple[dict[str, EntityTable], list[tuple[
     for name, entity in toolkit.entities.items():
         loc: Loc = ("entities", name)
         fields, required, own = _fields(toolkit, entity, loc)
-        tables[name] = EntityTable(name, entity, fields, frozenset({*required, entity.key}))
+        tables[name] = EntityTable(name, entity, fields, frozenset({*required, *entity.required, entity.key}))
         problems += own or list(_name_problems(entity, fields, loc, toolkit))
     return tables, problems
 
@@ -207,6 +207,9 @@ def _name_problems(entity: Entity, fields: Mapping[str, Json], loc: Loc, toolkit
 
     if entity.key not in fields:
         yield (*loc, "key"), unknown(entity.key)
+    for index, name in enumerate(entity.required):
+        if name not in fields:
+            yield (*loc, "required", index), unknown(name)
     for index, names in enumerate(entity.unique):
         for name in [names] if isinstance(names, str) else names:
             if name not in fields:

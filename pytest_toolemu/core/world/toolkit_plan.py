@@ -204,11 +204,12 @@ def _coverage_problems(plan: Plan) -> Iterator[Problem]:
     for name in plan.tool.returns.get("required", ()):
         if name not in sources:
             yield ("show",), f"nothing fills the member {name!r} of the result; add it to 'show'"
+        elif plan.table is not None and name in fields and name not in {*plan.shown, *constant, *plan.assigned}:
+            yield from _field_problems(plan.table, name, f"the member {name!r} of the result")
     if plan.list_member and plan.table is not None and plan.items_are_objects:
-        own = {*plan.table.fields, *plan.operation.show}
         for name in plan.item_schema.get("required", ()):
-            if name not in own:
-                yield ("show",), f"nothing fills the member {name!r} of the listed items; add it to 'show'"
+            if name not in plan.operation.show:
+                yield from _field_problems(plan.table, name, f"the member {name!r} of the listed items")
     if plan.operation.verb == "create" and plan.table is not None:
         yield from _creation_problems(plan, plan.table)
     text = " ".join(statement for _, statement in plan.statements())
@@ -216,6 +217,15 @@ def _coverage_problems(plan: Plan) -> Iterator[Problem]:
     for name in plan.arguments:
         if name not in {*named, *plan.operation.find, *plan.operation.unused}:
             yield (), f"the argument {name!r} has no effect; use it, or add it to 'unused'"
+
+
+def _field_problems(table: EntityTable, name: str, member: str) -> Iterator[Problem]:
+    """Yield that no field fills a member of each result, because rows do not have it, or need not have it."""
+    if name not in table.fields:
+        yield ("show",), f"nothing fills {member}; add it to 'show'"
+    elif name not in table.required and "default" not in table.fields[name]:
+        reason = f"rows of {table.name} need not have the field {name!r}, which fills {member}"
+        yield ("show",), f"{reason}; add it to 'required' of the entity, give it a default, or add it to 'show'"
 
 
 def _creation_problems(plan: Plan, table: EntityTable) -> Iterator[Problem]:
