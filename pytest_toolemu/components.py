@@ -1,4 +1,4 @@
-"""Builds the components of a session from its settings: agents, emulators, evaluators and their models.
+"""Builds the components of a session from its settings: agents, emulators, evaluators, and their models.
 
 A component that is configured is used, or the session stops; nothing is replaced silently.
 """

@@ -3,7 +3,7 @@
 ::
 
     ToolemuError
-    ├── UsageError        an option, key, model or package prevents what the user requested
+    ├── UsageError        an option, key, model, or package prevents what the user requested
     ├── DocumentError     a file is not valid; each problem has a line and a column
     ├── WorldError        declared operations or rows of a world do not work
     ├── InconclusiveError an emulator or evaluator gave no valid reply, even after repair
@@ -30,7 +30,7 @@ class ToolemuError(Exception):
 
 
 class UsageError(ToolemuError):
-    """An option, credential, model name or package is missing or not valid; the message states the fix."""
+    """An option, credential, model name, or package is missing or not valid; the message states the fix."""
 
 
 class DocumentError(ToolemuError):

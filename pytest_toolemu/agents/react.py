@@ -1,4 +1,4 @@
-"""A built-in agent for models without tool calls: thoughts, actions and observations are text."""
+"""A built-in agent for models without tool calls: thoughts, actions, and observations are text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ReactAgent:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Kind, prompt, its hash and the model's identity."""
+        """Kind, prompt, its hash, and the model's identity."""
         return identity("react", self.prompt, _CORRECTION, self.model)
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:

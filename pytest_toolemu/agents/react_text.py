@@ -1,6 +1,6 @@
 """Parse one turn of the text protocol from left to right, so that nothing a model invents after a call counts.
 
-A label is at the start of a line, possibly in bold or as a heading. The first complete call, final answer or ``QUIT:``
+A label is at the start of a line, possibly in bold or as a heading. The first complete call, final answer, or ``QUIT:``
 decides. An observation and everything after it is discarded, because only the emulator may write observations.
 """
 
@@ -38,7 +38,7 @@ class TextQuit:
 
 @dataclass(frozen=True)
 class TextProblem:
-    """A turn without a call, answer or ``QUIT:``, and the reason; ``kept`` and ``discarded`` are as for a call."""
+    """A turn without a call, answer, or ``QUIT:``, and the reason; ``kept`` and ``discarded`` are as for a call."""
 
     problem: str
     kept: str
@@ -80,7 +80,7 @@ def read_turn(text: str, *, quits: bool) -> Turn:
 
 
 def text_before_decision(text: str) -> str:
-    """Return the text of a turn before its action, final answer or ``QUIT:``, without a leading ``Thought:``."""
+    """Return the text of a turn before its action, final answer, or ``QUIT:``, without a leading ``Thought:``."""
     thinking = _THINKING.match(text)
     start = thinking.end() if thinking else 0
     labels = [(label, _kind(label)) for label in _LABEL.finditer(text, start)]

@@ -39,7 +39,7 @@ class ToolCallingAgent:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Kind, prompt, its hash and the model's identity."""
+        """Kind, prompt, its hash, and the model's identity."""
         return identity("tool_calling", self.prompt, _CONTINUE, self.model)
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:

@@ -32,7 +32,7 @@ def identity(kind: str, variant: Prompt, follow_up: str, model: Model) -> dict[s
 
 
 def environment(task: Task) -> dict[str, Any]:
-    """Return user, time and locale of the task as values for the prompts."""
+    """Return user, time, and locale of the task as values for the prompts."""
     return {"user": task.user, "now": clock(task.now), "locale": task.locale}
 
 

@@ -24,7 +24,7 @@ FINISHED: Final = ("final", "quit", "step_limit", "token_limit")
 
 
 def fingerprint(run: Run) -> str:
-    """Return a hash of what a judge sees of a run: case, toolkits, calls, observations and the end.
+    """Return a hash of what a judge sees of a run: case, toolkits, calls, observations, and the end.
 
     It is equal for all records of one trajectory, no matter which evaluators judged it. Labels refer to it.
     """
@@ -77,7 +77,7 @@ async def rejudge(
 
     The run's own thresholds take precedence over ``thresholds``, and metrics without a threshold there are not
     required. ``timeout`` is in seconds. With ``keep`` the verdicts of other evaluators stay; verdicts of the same
-    evaluators are always replaced. Messages, usage and times are those of judging. A run whose agent did not finish
+    evaluators are always replaced. Messages, usage, and times are those of judging. A run whose agent did not finish
     keeps its outcome.
     """
     started, begun = time.time(), time.perf_counter()

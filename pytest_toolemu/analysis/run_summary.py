@@ -1,4 +1,4 @@
-"""Run summaries: what tables, gates and reports keep of each run."""
+"""Run summaries: what tables, gates, and reports keep of each run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class EvaluatorScore(Record):
 
 
 class RunSummary(Record):
-    """What summaries, gates and baselines need of one run. ``outcome`` is None for a case that has none yet."""
+    """What summaries, gates, and baselines need of one run. ``outcome`` is None for a case that has none yet."""
 
     case: str
     agent: str = "?"
@@ -73,7 +73,7 @@ class RunSummary(Record):
     item: str = ""
     """Node id of the test item; empty for a stored run."""
     case_hash: str = ""
-    """Equal for runs of the same case, toolkits and checks; empty for a case that was not run."""
+    """Equal for runs of the same case, toolkits, and checks; empty for a case that was not run."""
     risk_types: tuple[str, ...] = ()
     toolkits: tuple[str, ...] = ()
     category: str = UNKNOWN
@@ -195,7 +195,7 @@ def paid_for(run: Run) -> list[ModelCall]:
 
 
 def _case_hash(run: Run) -> str:
-    """Return what is equal for runs of the same case, toolkits and checks."""
+    """Return what is equal for runs of the same case, toolkits, and checks."""
     differ = run.rechecked is not None and run.rechecked.differ
     return sha256([run.hashes, run.rechecked.hash] if run.rechecked and differ else run.hashes)[:12]
 
@@ -222,7 +222,7 @@ def agent_name(parts: Identity) -> str:
 
 
 def gap_kind(case: Case) -> str:
-    """Return what the instruction leaves out: task, safety, both or none."""
+    """Return what the instruction leaves out: task, safety, both, or none."""
     gaps = case.underspecified
     if gaps.task and gaps.safety:
         return "both"

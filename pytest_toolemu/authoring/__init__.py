@@ -1,1 +1,1 @@
-"""Create, check, import and measure toolkits and cases."""
+"""Create, check, import, and measure toolkits and cases."""

@@ -1,4 +1,4 @@
-"""Finds the datasets, toolkits and cases below some paths."""
+"""Finds the datasets, toolkits, and cases below some paths."""
 
 from __future__ import annotations
 

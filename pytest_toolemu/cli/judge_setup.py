@@ -1,4 +1,4 @@
-"""What ``toolemu judge`` and ``toolemu calibrate`` share: options, settings, record folders and judges."""
+"""What ``toolemu judge`` and ``toolemu calibrate`` share: options, settings, record folders, and judges."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _cell(table: Table, name: str, count: int, *others: int) -> str:
 
 
 def as_json(stats: Stats) -> str:
-    """Return all tables as JSON by title, row name and column."""
+    """Return all tables as JSON by title, row name, and column."""
     tables = {
         table.title: {name: dict(zip(table.columns[1:], counts, strict=True)) for name, *counts in table.rows}
         for table in stats.tables

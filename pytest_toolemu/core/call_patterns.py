@@ -138,7 +138,7 @@ def _value_problems(value: Any, schema: Any, root: Json, tool: str, loc: Loc) ->
 
 
 def _takes_objects(schema: Any, root: Json) -> bool:
-    """Return whether some object can conform to a schema, judged by its types, values and branches."""
+    """Return whether some object can conform to a schema, judged by its types, values, and branches."""
     schema = _resolved(schema, root)
     if not isinstance(schema, dict):
         return bool(schema)

@@ -34,7 +34,7 @@ def outage_kind(error: ErrorInfo) -> str:
 
 
 def error_info(error: BaseException, origin: Origin) -> ErrorInfo:
-    """Return the record of an exception. Its traceback has no frames of this package, asyncio or SDKs, and no locals.
+    """Return the record of an exception. Its traceback has no frames of this package, asyncio, or SDKs, and no locals.
 
     A provider's failure has no traceback: its message states what failed, and at which server.
     """

@@ -1,4 +1,4 @@
-"""Identities of agents, emulators and evaluators in records and keys, and the names that reports derive from them."""
+"""Identities of agents, emulators, and evaluators in records and keys, and the names that reports derive from them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pytest_toolemu.formats.yaml_document import Record
 
 
 class ComponentName(Record):
-    """What reports call an agent, an emulator or an evaluator: ``judged openai:gpt-4o safety #1a2b3c4d``.
+    """What reports call an agent, an emulator, or an evaluator: ``judged openai:gpt-4o safety #1a2b3c4d``.
 
-    The hash covers the whole identity: model, parameters, prompt texts and reply schema. Equal names mean comparable
+    The hash covers the whole identity: model, parameters, prompt texts, and reply schema. Equal names mean comparable
     results.
     """
 
@@ -42,7 +42,7 @@ def component_name(identity: dict[str, Any]) -> ComponentName:
 
 
 def identity_of(component: Any) -> dict[str, Any]:
-    """Return the ``identity`` of an agent, emulator or evaluator; for a plain function, see ``own_identity``."""
+    """Return the ``identity`` of an agent, emulator, or evaluator; for a plain function, see ``own_identity``."""
     identity = getattr(component, "identity", None)
     return own_identity(component, name_of(component)) if identity is None else dict(identity)
 

@@ -123,7 +123,7 @@ class Model(Protocol):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The provider, name, base URL and parameters that distinguish models in records; never a credential."""
+        """The provider, name, base URL, and parameters that distinguish models in records; never a credential."""
         ...
 
     async def complete(self, request: ModelRequest) -> Reply:

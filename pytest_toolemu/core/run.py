@@ -1,4 +1,4 @@
-"""The record of one run of a case: what reports, gates and resumed sessions read."""
+"""The record of one run of a case: what reports, gates, and resumed sessions read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ErrorInfo(Record):
 
 
 class Identity(Record):
-    """What the agent, the emulator and the evaluators of a run consist of."""
+    """What the agent, the emulator, and the evaluators of a run consist of."""
 
     agent: dict[str, Any] = Field(description="What the agent consists of: kind, model, parameters, hashes of prompts")
     emulator: dict[str, Any] = Field(description="What the emulator consists of")
@@ -76,7 +76,7 @@ class Rechecked(Record):
 
 
 class RunFields(Record):
-    """Everything in the record of a run except its case, toolkits and dataset."""
+    """Everything in the record of a run except its case, toolkits, and dataset."""
 
     version: int = Field(default=RECORD_VERSION, description="Version of the record format")
     key: RunKey = Field(description="SHA-256 of everything that can change the result; equal for a repetition")
@@ -159,7 +159,7 @@ class Run(RunFields):
 
 
 class RunRecord(RunFields):
-    """A run in a session's folder. Case, toolkits and dataset are files of their own, which runs share.
+    """A run in a session's folder. Case, toolkits, and dataset are files of their own, which runs share.
 
     Each is named by the SHA-256 of its content: `parts/<hash>.json` in the session's folder.
     """
@@ -177,7 +177,7 @@ class RunRecord(RunFields):
 
 
 def source_of(calls: Iterable[ModelCall]) -> RunSource:
-    """Return whether all, some or none of these replies come from a cassette."""
+    """Return whether all, some, or none of these replies come from a cassette."""
     kinds = {bool(call.replayed) for call in calls if call.reply is not None}
     return "live" if True not in kinds else "replayed" if kinds == {True} else "partly replayed"
 

@@ -1,4 +1,4 @@
-"""Read the file of a run, and the files of the case, toolkits and dataset that it refers to."""
+"""Read the file of a run, and the files of the case, toolkits, and dataset that it refers to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_RUN_BYTES: Final = 256 * 1024 * 1024
 """The largest record of a run that is read."""
 
 PARTS: Final = "parts"
-"""Folder in a session's folder: cases, toolkits and datasets of its runs, each in a file named by its hash."""
+"""Folder in a session's folder: cases, toolkits, and datasets of its runs, each in a file named by its hash."""
 
 # Where records of format version 2 keep ``rejudged_from``: among the versions.
 _REJUDGED_FROM: Final = "judged again from"

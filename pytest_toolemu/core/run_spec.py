@@ -1,4 +1,4 @@
-"""What one run consists of. Built once for each run; execution, resume and the cost estimate all read it."""
+"""What one run consists of. Built once for each run; execution, resume, and the cost estimate all read it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A case with the components that run it, the scores it needs, its limits, trial number and seed.
+    """A case with the components that run it, the scores it needs, its limits, trial number, and seed.
 
     ``thresholds`` are the lowest scores, from 0 to 3, that pass; a metric without one is not required. ``trial`` counts
     from 1.
@@ -47,7 +47,7 @@ class RunSpec:
 
     @cached_property
     def identity(self) -> Identity:
-        """The identities of agent, emulator and evaluators; that of a plain function is its module and name."""
+        """The identities of agent, emulator, and evaluators; that of a plain function is its module and name."""
         return Identity(
             agent=identity_of(self.agent),
             emulator=identity_of(self.emulator),

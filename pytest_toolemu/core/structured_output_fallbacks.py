@@ -16,7 +16,7 @@ Fallback = tuple[str, str, int]
 
 
 def fallbacks_of(calls: Iterable[ModelCall]) -> tuple[Fallback, ...]:
-    """Count the replies whose schema was not sent, by schema, model and reason."""
+    """Count the replies whose schema was not sent, by schema, model, and reason."""
     counts = Counter(
         (f"{call.schema_name} from {_label(call.model)}", call.reply.schema_fallback)
         for call in calls

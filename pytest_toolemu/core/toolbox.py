@@ -29,7 +29,7 @@ Agent = Callable[["Task", "Toolbox"], Awaitable[str]]
 
 
 class Task(str):
-    """The instruction, as a string with the user, the current time and the locale as attributes.
+    """The instruction, as a string with the user, the current time, and the locale as attributes.
 
     This is everything that an agent learns about a case, besides its tools.
     """
@@ -224,7 +224,7 @@ def describe(tool: Tool) -> str:
 
 
 def set_signature(function: Any, name: str, tool: Tool) -> None:
-    """Set the name, docstring and signature of a tool on a function, for frameworks that read them."""
+    """Set the name, docstring, and signature of a tool on a function, for frameworks that read them."""
     required = set(tool.parameters.get("required", ()))
     properties = [str(key) for key in tool.parameters.get("properties", {})]
     names = [key for key in properties if key.isidentifier() and not iskeyword(key)]

@@ -44,7 +44,7 @@ class Finding(Record):
 
     @property
     def score(self) -> int:
-        """The rubric's score: likely severe 0, possible severe and likely mild 1, possible mild 2."""
+        """The rubric's score: likely severe 0, possible severe, and likely mild 1, possible mild 2."""
         return SAFETY_LABELS[self.label]
 
     @property

@@ -1,4 +1,4 @@
-"""Escapes control, invisible and direction characters, so that a reader sees everything that a text contains."""
+"""Escapes control, invisible, and direction characters, so that a reader sees everything that a text contains."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 
 @functools.lru_cache(512)
 def escape(char: str) -> str:
-    r"""Return a character as ``\xhh``, ``\uhhhh`` or ``\Uhhhhhhhh``."""
+    r"""Return a character as ``\xhh``, ``\uhhhh``, or ``\Uhhhhhhhh``."""
     code = ord(char)
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-# C0 except newline and tab, DEL and C1; lone surrogates, which UTF-8 cannot encode; line and paragraph separators;
+# C0 except newline and tab, DEL, and C1; lone surrogates, which UTF-8 cannot encode; line and paragraph separators;
 # everything that Unicode lists as Default_Ignorable_Code_Point except variation selectors and joiners; characters that
 # look blank but are not spaces.
 _INVISIBLE: Final = (

@@ -182,7 +182,7 @@ def in_log(text: str) -> str:
 
 
 def quoted(value: Any) -> str:
-    """Return a value as one line of JSON; control, formatting and other invisible characters are escaped."""
+    """Return a value as one line of JSON; control, formatting, and other invisible characters are escaped."""
     text = dumps(value, ensure_ascii=False)
     if text.isprintable():
         return text

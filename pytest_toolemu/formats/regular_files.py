@@ -11,7 +11,7 @@ from pathlib import Path
 def read_regular(path: Path, limit: int) -> bytes:
     """Return the content of a regular file of at most ``limit`` bytes. Raise OSError with the reason for anything else.
 
-    This never blocks: a FIFO, a device or a socket in place of a file is refused before it is read.
+    This never blocks: a FIFO, a device, or a socket in place of a file is refused before it is read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

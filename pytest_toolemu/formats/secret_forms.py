@@ -15,7 +15,7 @@ from typing import Final, Literal
 Rule = Literal["anywhere", "token", "context"]
 """Where a secret is replaced: anywhere, also inside words; as a whole token; or only after a word such as "key"."""
 
-# Characters that JSON, HTML, URLs and repr() do not escape.
+# Characters that JSON, HTML, URLs, and repr() do not escape.
 _SAFE: Final = re.compile(r"[A-Za-z0-9_.~-]+")
 # Text may be escaped several times, for example for JSON, then for HTML, then for a URL.
 _BACKSLASHES: Final = r"(?:\\{1,8}|(?:%(?:25){0,3}5[cC]){1,8})"
@@ -75,7 +75,7 @@ def _runs(value: str) -> Iterator[tuple[str, str]]:
 
 
 def _escapes(char: str) -> Iterator[str]:
-    """Yield the forms of one character: raw, and as escaped once or twice in JSON, Python, HTML and URLs."""
+    """Yield the forms of one character: raw, and as escaped once or twice in JSON, Python, HTML, and URLs."""
     code = ord(char)
     yield f"{_BACKSLASHES}{re.escape(char)}"
     hexadecimal = [f"u{code:04x}", rf"u\{{{code:x}\}}", f"U{code:08x}"]

@@ -1,4 +1,4 @@
-"""The values that count as secrets: credentials in the environment, and those in options, URLs and headers."""
+"""The values that count as secrets: credentials in the environment, and those in options, URLs, and headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads JSON files that a session, a command or a person has written: strictly, of bounded size, with clear errors."""
+"""Reads JSON files that a session, a command, or a person has written: strictly, of bounded size, with clear errors."""
 
 from __future__ import annotations
 

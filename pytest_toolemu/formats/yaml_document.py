@@ -32,7 +32,7 @@ MAX_DEPTH: Final = 60
 
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-# Text that YAML 1.1 readers take for booleans, octal, hexadecimal, binary, grouped or base-60 numbers, dates, or
+# Text that YAML 1.1 readers take for booleans, octal, hexadecimal, binary, grouped, or base-60 numbers, dates, or
 # special values. YAML 1.2 readers take most of it for strings.
 _AMBIGUOUS = re.compile(
     r"(?i:yes|no|on|off|=|<<"
@@ -51,7 +51,7 @@ class Record(BaseModel):
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a YAML file. Raise DocumentError if it is missing, too large or not UTF-8."""
+    """Return the text of a YAML file. Raise DocumentError if it is missing, too large, or not UTF-8."""
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:

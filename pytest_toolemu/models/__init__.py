@@ -49,9 +49,9 @@ def open_model(
     environ: Mapping[str, str] | None = None,
     served: ServedEndpoint | None = None,
 ) -> RemoteModel:
-    """Open a model without sending a request. UsageError if its SDK, key or URL is missing.
+    """Open a model without sending a request. UsageError if its SDK, key, or URL is missing.
 
-    ``OPENAI_BASE_URL``, ``ANTHROPIC_BASE_URL`` and ``VLLM_BASE_URL`` apply if the spec has no ``@base_url``.
+    ``OPENAI_BASE_URL``, ``ANTHROPIC_BASE_URL``, and ``VLLM_BASE_URL`` apply if the spec has no ``@base_url``.
     ``served`` says where the session serves the model itself.
     """
     variables = dict(os.environ if environ is None else environ)
@@ -73,7 +73,7 @@ def open_model(
 
 
 def named_model(spec: ModelSpec, parameters: Parameters, environ: Mapping[str, str] | None = None) -> Endpoint:
-    """Return a model that can only be replayed: no SDK, key or running server is needed."""
+    """Return a model that can only be replayed: no SDK, key, or running server is needed."""
     try:
         base_url = _base_url(spec, os.environ if environ is None else environ)
     except UsageError:

@@ -1,6 +1,6 @@
 """Learn from refusals which parameters an endpoint does not support, and send requests without them.
 
-There is no list of the many OpenAI- and Anthropic-compatible endpoints that support a temperature, a seed or a reply
+There is no list of the many OpenAI- and Anthropic-compatible endpoints that support a temperature, a seed, or a reply
 schema. So the first request has all parameters, and those that a refusal names are left out from then on.
 """
 

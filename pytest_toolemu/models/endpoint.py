@@ -51,7 +51,7 @@ class Endpoint(Model, Protocol):
     async def probe(self) -> None:
         """Send an empty completion request, which costs no tokens.
 
-        ModelError of status 404, 405 or 200 if the URL has no such route, and of another status if it has.
+        ModelError of status 404, 405, or 200 if the URL has no such route, and of another status if it has.
         """
         ...
 

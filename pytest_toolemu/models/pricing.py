@@ -65,7 +65,7 @@ class PriceList(Record):
     )
 
     def price(self, identity: Mapping[str, Any]) -> Price | None:
-        """Return the price of a model, by the provider, name and base URL of its identity."""
+        """Return the price of a model, by the provider, name, and base URL of its identity."""
         name, url = str(identity.get("name", "")), str(identity.get("base_url") or "")
         if identity.get("provider") != self.provider:
             return None

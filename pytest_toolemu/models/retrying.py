@@ -38,7 +38,7 @@ _LONGEST_DELAY: Final = 60.0
 # Too many requests, and Anthropic's status for the same.
 _BUSY: Final = (429, 529)
 
-# Failures that would meet any other request too: no response, no reply in it, a refused credential, model or route.
+# Failures that would meet any other request too: no response, no reply in it, a refused credential, model, or route.
 # They count towards the circuit breaker; failures that depend on the request, such as a too long prompt, do not.
 _UNUSABLE: Final = (None, 200, 401, 402, 403, 404, 408, 429)
 

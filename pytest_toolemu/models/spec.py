@@ -67,7 +67,7 @@ class Parameters(Record):
 
 
 def model_identity(spec: ModelSpec, base_url: str | None, parameters: Parameters) -> dict[str, Any]:
-    """Return provider, name, base URL and the parameters that are sent. Needs no SDK, because replaying needs none."""
+    """Return provider, name, base URL, and the parameters that are sent. Needs no SDK, because replaying needs none."""
     temperature, max_tokens = parameters.temperature, parameters.max_tokens
     if spec.provider == "anthropic":
         temperature, max_tokens = None, max_tokens or ANTHROPIC_MAX_TOKENS

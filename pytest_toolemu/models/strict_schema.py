@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pytest_toolemu.formats.json_schema import violations
 
-# Keywords of OpenAI's strict mode, from its guide to structured outputs; minLength, allOf and oneOf are not supported.
+# Keywords of OpenAI's strict mode, from its guide to structured outputs; minLength, allOf, and oneOf are not supported.
 _VALUE_KEYWORDS: Final = frozenset(
     {"type", "description", "enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
     | {"multipleOf", "minItems", "maxItems"}
@@ -123,7 +123,7 @@ def without_nulls(schema: Any, value: Any) -> Any:
 def without_type_lists(schema: Any) -> Any:
     """Rewrite each list of types as an ``anyOf`` of single types, the only form that every provider accepts.
 
-    If ``enum``, ``const`` or a combination of schemas narrows the value as well, the list is dropped instead, which
+    If ``enum``, ``const``, or a combination of schemas narrows the value as well, the list is dropped instead, which
     only widens the schema.
     """
     if isinstance(schema, list):

@@ -1,7 +1,7 @@
 """The hooks of the plugin. Each makes one decision and one call.
 
 This module is loaded in every pytest run of an environment. What only sessions with cases need is imported where it is
-used: nothing here imports yaml, pydantic, asyncio or an SDK.
+used: nothing here imports yaml, pydantic, asyncio, or an SDK.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile |
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Create an item for each agent, prompt and trial, and for each case if a Python test asks for several."""
+    """Create an item for each agent, prompt, and trial, and for each case if a Python test asks for several."""
     if "toolemu_case" in metafunc.fixturenames:
         from pytest_toolemu.plugin.collection.parametrize import parametrize
 

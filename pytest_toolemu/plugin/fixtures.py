@@ -99,7 +99,7 @@ def toolemu_run(
     toolemu_safety_evaluator: Any,
     toolemu_helpfulness_evaluator: Any,
 ) -> Run:
-    """Run, judge and store the case. Raise CaseError if it has no verdict, so that a test sees only runs with one."""
+    """Run, judge, and store the case. Raise CaseError if it has no verdict, so that a test sees only runs with one."""
     from pytest_toolemu.plugin.execution.item_spec import as_agent, run_spec
     from pytest_toolemu.plugin.execution.run_item import run_item
 

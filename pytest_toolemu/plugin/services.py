@@ -1,4 +1,4 @@
-"""Builds what a session works with: its components, servers, budget, scheduler and coordinator.
+"""Builds what a session works with: its components, servers, budget, scheduler, and coordinator.
 
 Each service is built on first use, and its modules are imported then: a pytest run without cases pays for none of them.
 Functions that need one or two services take those; hooks and jobs, which need many, take a ``Services``.
@@ -205,7 +205,7 @@ class Services:
         )
 
     def close(self, *, finish_running: bool) -> None:
-        """Close models, scheduler and coordinator.
+        """Close models, scheduler, and coordinator.
 
         With ``finish_running``, a worker completes the cases that it runs for other processes; else they are canceled.
         """

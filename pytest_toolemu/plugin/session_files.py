@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SessionFiles:
-    """Opens the records, cassettes, prices, calibrations and datasets of one session."""
+    """Opens the records, cassettes, prices, calibrations, and datasets of one session."""
 
     def __init__(self, session: ToolemuSession) -> None:
         self._session = session

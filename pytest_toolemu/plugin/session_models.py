@@ -42,7 +42,7 @@ class SessionModels:
         self._are_servers_started = False
 
     def open_components(self) -> Components:
-        """Return the agents, emulators and evaluators that the settings name.
+        """Return the agents, emulators, and evaluators that the settings name.
 
         The first call appends the project's root to ``sys.path``, as custom agents are modules of the project, and
         loads credentials from ``.env`` beside the ini file.
@@ -67,7 +67,7 @@ class SessionModels:
 
     @functools.cached_property
     def servers(self) -> ServerFleet | None:
-        """The vLLM servers that this session needs, started or not; None for none. Raise UsageError if it cannot."""
+        """The vLLM servers that this session needs, started, or not; None for none. Raise UsageError if it cannot."""
         settings = self._session.settings
         names = (*settings.agent, settings.emulator or "", *settings.evaluator)
         if self._session.is_worker or not any(provider_of(name) == "vllm" for name in names):

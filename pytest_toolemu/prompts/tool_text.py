@@ -1,4 +1,4 @@
-"""Describe toolkits and times for prompts, in the same way for agents, emulators and evaluators."""
+"""Describe toolkits and times for prompts, in the same way for agents, emulators, and evaluators."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _once(function: Callable[[P], str]) -> Callable[[P], str]:
 
 @_once
 def outline(toolkit: Toolkit) -> str:
-    """Outline a toolkit: the purpose, arguments, results and errors of each tool."""
+    """Outline a toolkit: the purpose, arguments, results, and errors of each tool."""
     return _lines(toolkit, toolkit.description, _tool_outline)
 
 

@@ -51,7 +51,7 @@ def report_page(report: ReportData) -> str:
 def render(
     name: str, title: str, runs: Sequence[RunView], prefixes: Mapping[int, str] | None = None, **values: Any
 ) -> str:
-    """Render a page with its transcripts, styles and script; the browser runs only the script with the given hash.
+    """Render a page with its transcripts, styles, and script; the browser runs only the script with the given hash.
 
     ``prefixes`` are texts before the agent's name, by the number of the run.
     """

@@ -1,4 +1,4 @@
-"""The view model of reports: metrics and components, prepared for HTML, Markdown and JSON."""
+"""The view model of reports: metrics and components, prepared for HTML, Markdown, and JSON."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class ComponentView:
 
 
 def component_views(report: ReportData) -> list[ComponentView]:
-    """Return the agents, emulators, judges with their calibration, datasets and servers of the runs."""
+    """Return the agents, emulators, judges with their calibration, datasets, and servers of the runs."""
     components = [
         _component("agent", run.made_by, run.summary.agent + f", prompt {run.prompt}" * bool(run.prompt))
         for run in report.runs

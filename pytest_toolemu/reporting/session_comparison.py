@@ -32,7 +32,7 @@ COMPARED_METRICS: Final[tuple[MetricName, ...]] = (
 class MetricChange:
     """The change of one metric over the cases that both sides judged, after minus before.
 
-    ``worse``, ``better`` and ``lost`` count cases; ``p_worse`` is the one-sided p-value of the test that gates use.
+    ``worse``, ``better``, and ``lost`` count cases; ``p_worse`` is the one-sided p-value of the test that gates use.
     """
 
     metric: MetricName
@@ -121,7 +121,7 @@ def first_divergence(before: Run, after: Run) -> FirstDivergence | None:
 
 
 def divergence_keys(run: Run) -> tuple[str, ...]:
-    """Return hashes of each call, each result and the answer, in order; the page compares transcripts by them.
+    """Return hashes of each call, each result, and the answer, in order; the page compares transcripts by them.
 
     The first position at which the keys of two runs differ is where ``first_divergence`` finds them to differ.
     """

@@ -45,7 +45,7 @@ def estimate_values(estimate: Estimate | None) -> dict[str, Any] | None:
 
 
 def summary_metrics(summary: AgentSummary) -> dict[str, Any]:
-    """Return the number of runs, missing verdicts, all metrics with intervals, score distributions and costs."""
+    """Return the number of runs, missing verdicts, all metrics with intervals, score distributions, and costs."""
     low, high = summary.incidence.bounds
     return {
         "runs": summary.n,
@@ -126,7 +126,7 @@ def _costs(role: Role, cost: Cost) -> dict[str, Any]:
 
 
 def _known_counts(cost: Cost) -> dict[str, float | None]:
-    """Return requests, tokens and USD. All are None if no request was recorded although there were some."""
+    """Return requests, tokens, and USD. All are None if no request was recorded although there were some."""
     names = ("calls", "input", "cached", "output")
     nothing_known = cost.unseen and not cost.calls
     return {**{name: None if nothing_known else getattr(cost, name) for name in names}, "usd": cost.known_usd}

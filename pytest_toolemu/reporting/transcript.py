@@ -1,4 +1,4 @@
-"""The transcript of a run as HTML: instruction, calls with results, answer and verdicts.
+"""The transcript of a run as HTML: instruction, calls with results, answer, and verdicts.
 
 The HTML is a fragment that every report uses; ``transcript_page`` makes a file of it. Control and bidirectional
 characters are made visible, and the templates escape all text.
@@ -46,7 +46,7 @@ _MIN_SECONDS: Final = 0.05
 
 @dataclass(frozen=True)
 class ShownStep:
-    """A tool call with its result, findings, stress test and thought."""
+    """A tool call with its result, findings, stress test, and thought."""
 
     number: int
     step: Step
@@ -78,7 +78,7 @@ class ShownStep:
 
     @property
     def changes(self) -> list[ShownChange]:
-        """The rows that the call added, changed or removed."""
+        """The rows that the call added, changed, or removed."""
         return shown_changes(self.step.changes)
 
     @property
@@ -129,7 +129,7 @@ def transcript_page(run: Run) -> str:
 
 
 def case_html(case: Case) -> str:
-    """Return the description of a case as an HTML fragment: instruction, gaps and risks."""
+    """Return the description of a case as an HTML fragment: instruction, gaps, and risks."""
     template = _environment().get_template("case.html.j2")
     return template.render(case=case, longest=MAX_TEXT, secrets=secrets())
 

@@ -27,7 +27,7 @@ _TOLERATED_SHARE: Final = 1 / 16
 # If answers take this many times longer than in the quickest round, the endpoint queues requests; more would only wait.
 _SLOWDOWN: Final = 2.0
 # Up to 90 % of the value at which it was last halved, the limit grows by half per round, as that much was fine before.
-# From there it grows by 1, 2, 4 and so on, to approach the endpoint's capacity slowly.
+# From there it grows by 1, 2, 4, and so on, to approach the endpoint's capacity slowly.
 _FAST_GROWTH_UNTIL: Final = 0.9
 # No header can pause requests for longer, in seconds: a wrong one would stop the session.
 _LONGEST_PAUSE: Final = 300.0

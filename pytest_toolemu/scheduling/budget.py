@@ -1,4 +1,4 @@
-"""What a session may still spend, in USD, tokens and time.
+"""What a session may still spend, in USD, tokens, and time.
 
 When it is spent, no more requests are sent. Requests in flight are completed, as they are paid for.
 """

@@ -1,6 +1,6 @@
 """Which case runs where and when: one coordinator per session, in the process that leads it.
 
-The coordinator is a state machine without threads, clocks or processes: a worker's message goes in, orders to workers
+The coordinator is a state machine without threads, clocks, or processes: a worker's message goes in, orders to workers
 come out (see ``coordinator_messages``). Times are seconds of any monotonic clock. ``transport.Transport`` gives it
 messages from any thread, one at a time, and delivers its orders.
 

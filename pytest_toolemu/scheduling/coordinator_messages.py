@@ -2,7 +2,7 @@
 
 A *worker* is a process that runs cases. A case is identified by its ``index`` among the session's items, which is the
 same in all workers. ``attempt`` counts how often a case was started, so that a late message about an earlier attempt
-can be ignored. A ``key`` names what a circuit breaker watches: a rate-limit key (provider, model, address and API key
+can be ignored. A ``key`` names what a circuit breaker watches: a rate-limit key (provider, model, address, and API key
 of a client), or an agent that calls a provider with a client of its own.
 
 ``transport.encode`` and ``transport.decode`` convert messages for a channel between two processes; within a process
@@ -131,7 +131,7 @@ class CaseDeferred:
 
 @dataclass(frozen=True, slots=True)
 class PermitRequested:
-    """A model wants to send a request. Answered by ``PermitGranted``, ``PermitRefused`` or ``EndpointLost``."""
+    """A model wants to send a request. Answered by ``PermitGranted``, ``PermitRefused``, or ``EndpointLost``."""
 
     key: str
     ticket: int

@@ -218,7 +218,7 @@ def _deferred_interrupt() -> Iterator[Callable[[], None]]:
     raise_if_interrupted()
 
 
-# Installed packages, the standard library and this one.
+# Installed packages, the standard library, and this one.
 _FOREIGN_FOLDERS: Final = (
     Path(__file__).parents[1],
     Path(asyncio.__file__).parents[1],

@@ -1,6 +1,6 @@
 """A case as the scheduler sees it: a coroutine function to run, and a typed result that can travel between processes.
 
-The scheduler knows no case, no agent and no pytest. The plugin builds a job for each item and interprets its result.
+The scheduler knows no case, no agent, and no pytest. The plugin builds a job for each item and interprets its result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 class CaseRun:
     """The case was run, or an earlier session's run was resumed; its record can be read at ``path``.
 
-    ``sections`` holds what the case printed and logged, by the names ``stdout``, ``stderr`` and ``log``.
+    ``sections`` holds what the case printed and logged, by the names ``stdout``, ``stderr``, and ``log``.
     """
 
     path: str
@@ -33,7 +33,7 @@ class CaseNotRun:
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """The evaluation harness failed. ``is_usage_error``: the user can fix it by an option, a key or a file."""
+    """The evaluation harness failed. ``is_usage_error``: the user can fix it by an option, a key, or a file."""
 
     message: str
     is_usage_error: bool = False
@@ -47,7 +47,7 @@ JobResult = WrittenResult | JobError
 
 @dataclass(frozen=True, slots=True)
 class FinishedJob:
-    """A job whose agent, emulator and evaluators have finished, and whose record is still to be written.
+    """A job whose agent, emulator, and evaluators have finished, and whose record is still to be written.
 
     ``failed``: the item will fail. ``write`` writes the record; the next case may start meanwhile.
     """

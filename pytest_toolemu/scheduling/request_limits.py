@@ -1,7 +1,7 @@
 """Which request may be sent: the part of the coordinator that grants permits, for the requests of all workers.
 
 There is one adaptive limit per rate-limit key, one circuit breaker, and one budget for the session. Like the rest of
-the coordinator this is a pure state machine: it knows no clock, thread or process, and returns orders.
+the coordinator this is a pure state machine: it knows no clock, thread, or process, and returns orders.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class PlannedCase(Record):
 
 
 class Manifest(Record):
-    """The session as a whole: what reports, gates, merges and a resumed session need to know of it."""
+    """The session as a whole: what reports, gates, merges, and a resumed session need to know of it."""
 
     session: FolderName = Field(default="", description="Name of the session, which is the name of its folder")
     settings: dict[str, tuple[Setting, str]] = Field(

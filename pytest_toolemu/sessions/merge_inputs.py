@@ -16,7 +16,7 @@ from pytest_toolemu.sessions.reader import sessions_below
 from pytest_toolemu.sessions.resume import RESUMED, SAME
 from pytest_toolemu.sessions.store import RUNS, RunStore, mark_of
 
-# Settings that all sessions must share, because they change runs, verdicts or decisions.
+# Settings that all sessions must share, because they change runs, verdicts, or decisions.
 _SHARED: Final = (
     *(name for name in SAME if name not in ("shard", "replay")),
     "min-safety", "min-helpfulness", "trials", "sample", "gate", "calibration",
@@ -43,7 +43,7 @@ class MergeInput:
 
     @cached_property
     def files(self) -> dict[str, Path]:
-        """The records of its runs by file name, which states case, key and item."""
+        """The records of its runs by file name, which states case, key, and item."""
         return {path.name: path for path in self.folder.glob(RUNS)}
 
     def resumes(self, other: MergeInput) -> bool:

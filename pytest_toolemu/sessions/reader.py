@@ -59,7 +59,7 @@ def read_runs(folders: Iterable[Path]) -> Iterator[tuple[Path, Run]]:
 def run_files(folders: Iterable[Path]) -> list[Path]:
     """Return the files of all runs, sorted by name; UsageError for a folder without runs.
 
-    A file's name states case, key and item, so files of the same name in two folders are repetitions of one run: the
+    A file's name states case, key, and item, so files of the same name in two folders are repetitions of one run: the
     last folder counts.
     """
     files: dict[str, Path] = {}

@@ -79,7 +79,7 @@ class RunStore:
         return path
 
     def _put_part(self, part: Record) -> str:
-        """Write a case, toolkit or dataset unless it is there; return its hash.
+        """Write a case, toolkit, or dataset unless it is there; return its hash.
 
         Other processes may write the same part at the same time: all of them write the same content, and a file appears
         by a rename.
@@ -94,7 +94,7 @@ class RunStore:
         return name
 
     def put_manifest(self, content: dict[str, Any]) -> None:
-        """Write settings, versions and everything else that describes the session as a whole."""
+        """Write settings, versions, and everything else that describes the session as a whole."""
         self._write(self.folder / MANIFEST, content)
 
     def put_shard_manifest(self, manifest: ShardManifest) -> None:

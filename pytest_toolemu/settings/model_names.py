@@ -1,4 +1,4 @@
-"""The names of agents, emulators and evaluators in options: models, built-in components, and custom agents."""
+"""The names of agents, emulators, and evaluators in options: models, built-in components, and custom agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of the plugin, declared once: the command line, environment variables, ini keys, documentation and the
+"""The options of the plugin, declared once: the command line, environment variables, ini keys, documentation, and the
 typed ``Settings`` are all derived from this table.
 
 This module is imported in every pytest run of an environment, so it imports nothing heavy.

@@ -1,6 +1,6 @@
 """The blind transcript of a run for a person who labels it.
 
-It shows what a judge sees, but no judge's verdict, check result or other label.
+It shows what a judge sees, but no judge's verdict, check result, or other label.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENDINGS: Final = {
 def blind_lines(run: Run) -> Iterator[str]:
     """Yield the case and the transcript.
 
-    Text of a user, model or tool follows a bar, so that it cannot imitate the lines of this program.
+    Text of a user, model, or tool follows a bar, so that it cannot imitate the lines of this program.
     """
     case = run.case
     yield "The user asks:"

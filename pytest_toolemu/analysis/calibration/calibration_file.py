@@ -17,7 +17,7 @@ from pytest_toolemu.formats.stored_json import read_record
 from pytest_toolemu.formats.yaml_document import Record
 
 Calibrations = Mapping[str, JudgeCalibration]
-"""Calibrations by the judge's name, which ends with a hash of model, parameters, prompts and reply schema."""
+"""Calibrations by the judge's name, which ends with a hash of model, parameters, prompts, and reply schema."""
 
 
 class CalibrationFile(Record):

@@ -45,7 +45,7 @@ class CostLine:
     most: Usage = field(default_factory=Usage)
 
     def usd(self, prices: Prices) -> tuple[float, float, float] | None:
-        """Return the expected, least and greatest cost in USD; None without a known price.
+        """Return the expected, least, and greatest cost in USD; None without a known price.
 
         The greatest cost assumes that no prompt is cached.
         """

@@ -1,6 +1,6 @@
 """Rehearses a case without any model: builds the requests that a run would send, and sends none.
 
-Prompts, toolkits and conversations are real. Replies are filler text with the median length of the replies in recorded
+Prompts, toolkits, and conversations are real. Replies are filler text with the median length of the replies in recorded
 runs of ToolEmu (80 published trajectories of 25 agents).
 """
 

@@ -1,4 +1,4 @@
-"""Agreement between raters: agreement rate, Cohen's kappa and Krippendorff's alpha, with intervals."""
+"""Agreement between raters: agreement rate, Cohen's kappa, and Krippendorff's alpha, with intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptive statistics: means, standard deviations and counts."""
+"""Descriptive statistics: means, standard deviations, and counts."""
 
 from __future__ import annotations
 

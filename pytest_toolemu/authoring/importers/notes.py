@@ -1,4 +1,4 @@
-"""Notes on what an import left out, changed or filled in, counted by kind."""
+"""Notes on what an import left out, changed, or filled in, counted by kind."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Converts recorded trajectories and their evaluations to runs, so that every command can read them.
 
-Imported runs have no messages, usage or times, as the files contain none.
+Imported runs have no messages, usage, or times, as the files contain none.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ _READ: Final = {
 
 @dataclass
 class ImportedFiles:
-    """Counts of the written files, and notes on what was left out, changed or filled in.
+    """Counts of the written files, and notes on what was left out, changed, or filled in.
 
     ``inferred`` counts the guesses, which the written files list in the member of that name.
     """
@@ -111,7 +111,7 @@ def _note_blanks(notes: Notes, original: Any, location: str) -> None:
 
 
 def toolkit_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    """Return a toolkit in this project's format; ``notes`` receives what was left out, changed or filled in."""
+    """Return a toolkit in this project's format; ``notes`` receives what was left out, changed, or filled in."""
     name = original["toolkit"]
     note_unread(notes, "toolkit", original, _READ["toolkit"], name)
     _note_blanks(notes, {key: value for key, value in original.items() if key in _READ["toolkit"]}, name)
@@ -132,7 +132,7 @@ def toolkit_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
 
 
 def tool_of(original: dict[str, Any], name: str, notes: Notes) -> dict[str, Any]:
-    """Return a tool in this project's format; ``notes`` receives what was left out, changed or filled in."""
+    """Return a tool in this project's format; ``notes`` receives what was left out, changed, or filled in."""
     note_unread(notes, "tool", original, _READ["tool"], name)
     inferred = ["effect"]
     parameters, returns = {}, {}
@@ -179,7 +179,7 @@ def _property(original: dict[str, Any], kind: str, tool: str, notes: Notes, infe
 
 
 def case_of(original: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    """Return a case in this project's format; ``notes`` receives what was left out, changed or filled in."""
+    """Return a case in this project's format; ``notes`` receives what was left out, changed, or filled in."""
     name = str(original.get("name", "a case without a name"))
     note_unread(notes, "case", original, _READ["case"], name)
     _note_blanks(notes, original, name)

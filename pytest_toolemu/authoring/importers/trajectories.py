@@ -174,7 +174,7 @@ def _action(action: Any, index: int) -> _Action:
 
 
 def _texts(observation: Any, index: int) -> tuple[str, str, str | None]:
-    """Return observation, summary and log. The log is None in old files, which contain only the observation."""
+    """Return observation, summary, and log. The log is None in old files, which contain only the observation."""
     match observation:
         case str(text):
             return text, "", None

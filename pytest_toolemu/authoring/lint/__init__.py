@@ -62,7 +62,7 @@ class LintResult:
 
 
 def lint_paths(paths: Iterable[Path]) -> LintResult:
-    """Check every toolkit, case and dataset below the paths. Raise UsageError for a path that does not exist."""
+    """Check every toolkit, case, and dataset below the paths. Raise UsageError for a path that does not exist."""
     files, result = find(paths), LintResult()
     result.read = len(files.toolkits) + len(files.cases)
     remarks: defaultdict[Path, list[LintRemark]] = defaultdict(list)

@@ -19,7 +19,7 @@ _BETWEEN: Final = re.compile(r"\W+")
 def near_duplicates(texts: Sequence[str], least: float) -> Iterator[tuple[int, int, float]]:
     """Yield each text that is similar to an earlier one: its index, the index of the earlier one, and the similarity.
 
-    The similarity is the Jaccard index of the sets of four-letter pieces; letter case, punctuation and the values of
+    The similarity is the Jaccard index of the sets of four-letter pieces; letter case, punctuation, and the values of
     numbers are ignored. ``least`` is the lowest similarity to report. All similar texts are found although few pairs
     are compared: a text of n pieces shares at least ``least * n`` pieces with a similar text, hence some of its rarest
     ones. A reported text is not compared with later ones, so a thousand copies take no longer than other texts.

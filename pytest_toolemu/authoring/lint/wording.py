@@ -182,5 +182,5 @@ def _letters(loc: Loc, text: str) -> Iterator[LintRemark]:
 
 
 def _is_invisible(char: str) -> bool:
-    # Joiners are regular parts of Persian, of Indic scripts and of emoji.
+    # Joiners are regular parts of Persian, of Indic scripts, and of emoji.
     return char not in "\n\t\u200c\u200d" and unicodedata.category(char) in ("Cc", "Cf", "Co", "Cn", "Zl", "Zp")

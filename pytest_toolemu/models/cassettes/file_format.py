@@ -1,7 +1,7 @@
 """The cassette of one item: the JSON file of its model calls, which people can read and compare line by line.
 
 Text is stored as a list of lines, and text that is JSON as a JSON value. A request has only its new messages and refers
-to an earlier call for those before. The file has no times, ids or addresses, so it changes only when a conversation
+to an earlier call for those before. The file has no times, ids, or addresses, so it changes only when a conversation
 changes. The keys of the file keep the word "exchange" for a model call.
 """
 
@@ -47,7 +47,7 @@ class Beginning(Record):
 
 
 class StoredCall(Record):
-    """One model call in a file; ``model``, ``tools`` and ``schema`` are positions in the file's lists."""
+    """One model call in a file; ``model``, ``tools``, and ``schema`` are positions in the file's lists."""
 
     number: int
     role: Role

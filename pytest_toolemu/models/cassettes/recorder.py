@@ -125,7 +125,7 @@ class CassetteRecorder:
         return bool(self._added_count) or ends
 
     def _is_stale(self, index: int) -> bool:
-        """Return whether this run called the entry's role, but never with the entry's model, prompt and tools."""
+        """Return whether this run called the entry's role, but never with the entry's model, prompt, and tools."""
         assert self._old is not None
         request = self._old.entries[index].request
         roles = {role for role, _ in self._constants}

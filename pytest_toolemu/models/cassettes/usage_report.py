@@ -18,7 +18,7 @@ from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 class CassetteReport:
     """Model calls of the items that were run, and files of the other items.
 
-    ``unused`` lists calls that were not sent this time; ``stale``, calls whose model, prompt or tools are no longer in
+    ``unused`` lists calls that were not sent this time; ``stale``, calls whose model, prompt, or tools are no longer in
     use; ``gone``, files whose case is no longer at its location; ``not_run``, files of items that were not run.
     """
 

@@ -84,7 +84,7 @@ class ServerFleet:
             server.stop()
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return model, command, version and log of each server, for the session's manifest."""
+        """Return model, command, version, and log of each server, for the session's manifest."""
         return [
             {
                 "model": server.plan.model,

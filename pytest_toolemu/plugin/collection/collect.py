@@ -1,7 +1,7 @@
 """YAML files as pytest modules, and their cases as ordinary function items.
 
 pytest itself creates the items, from a function object that is passed to its own hook. So fixtures of every scope,
-overrides in conftest files, marks, selection, xdist and other plugins work as they do for any Python test.
+overrides in conftest files, marks, selection, xdist, and other plugins work as they do for any Python test.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class CaseFile(pytest.Module):
             raise self.CollectError(plain(str(error))) from None
 
     def _marks(self, case: Case) -> list[pytest.MarkDecorator]:
-        """Return toolkits, risk types, severity, split and tags as marks for ``-m``; register those that are new."""
+        """Return toolkits, risk types, severity, split, and tags as marks for ``-m``; register those that are new."""
         descriptions: dict[str, str] = dict.fromkeys(case.toolkits, "cases with this toolkit")
         descriptions |= {kind: RISK_TYPES[kind] for kind in case.risks.types}
         descriptions |= {case.severity: "severity of the worst outcome", case.split: "part of the benchmark"}

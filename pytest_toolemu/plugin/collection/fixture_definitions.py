@@ -27,7 +27,7 @@ def is_plugin_fixture(item: Any, name: str) -> bool:
 
 
 def is_external(item: Any, name: str) -> bool:
-    """Return whether the fixture is the plugin's, pytest's or an installed package's: none of the project's code."""
+    """Return whether the fixture is the plugin's, pytest's, or an installed package's: none of the project's code."""
     if name == "request":
         return bool(_definitions(item))
     definition = definition_of(item, name)

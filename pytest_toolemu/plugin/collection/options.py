@@ -88,7 +88,7 @@ def without_workers(config: pytest.Config) -> None:
 
 
 def mark_cases(items: list[pytest.Item]) -> None:
-    """Mark Python tests over cases as cases, for the preflight, the sample and the order."""
+    """Mark Python tests over cases as cases, for the preflight, the sample, and the order."""
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         if RESOLVED_CASE not in item.stash and "toolemu_case" in params:

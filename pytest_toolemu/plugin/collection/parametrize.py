@@ -1,4 +1,4 @@
-"""Turns one test into the items that the settings ask for: one for each agent, prompt and trial, and for each case."""
+"""Turns one test into the items that the settings ask for: one for each agent, prompt, and trial, and for each case."""
 
 from __future__ import annotations
 

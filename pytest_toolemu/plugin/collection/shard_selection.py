@@ -23,7 +23,7 @@ from pytest_toolemu.settings import Settings
 def select_shard(config: pytest.Config, settings: Settings, items: list[pytest.Item]) -> ShardManifest | None:
     """Keep the items of this shard, and return its manifest; None if the session is not a shard.
 
-    A case is kept with all its agents, prompts and trials, any other test by itself. Raise UsageError if the file of
+    A case is kept with all its agents, prompts, and trials, any other test by itself. Raise UsageError if the file of
     durations cannot be read.
     """
     shard = shard_of(settings)

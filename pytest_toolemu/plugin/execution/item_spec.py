@@ -135,7 +135,7 @@ def _with_checks(settings: Settings, metric: Metric, evaluators: Evaluators) -> 
 def _project_params(item: pytest.Item) -> str:
     """Return ``[ID]`` of the project's own parameters, as a parametrized fixture creates agents of the same name.
 
-    The case, the trial and a configured agent are left out: they do not make another agent.
+    The case, the trial, and a configured agent are left out: they do not make another agent.
     """
     params = params_of(item)
     plugin_ids = {

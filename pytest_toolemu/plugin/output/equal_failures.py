@@ -28,7 +28,7 @@ def outcome_of(run: RunSummary) -> str:
 
 
 def alike(runs: Iterable[RunSummary]) -> dict[tuple[str, ...], list[RunSummary]]:
-    """Group runs by outcome, agent and reason, in their order."""
+    """Group runs by outcome, agent, and reason, in their order."""
     groups: dict[tuple[str, ...], list[RunSummary]] = {}
     for run in runs:
         groups.setdefault((outcome_of(run), run.agent, _pattern(run.reason, run.case)), []).append(run)

@@ -47,7 +47,7 @@ def is_brief(config: pytest.Config) -> bool:
 def failure_text(run: Run, path: Path | None, *, brief: bool = False) -> str:
     """Describe a failed case: what was asked, scores against thresholds, risky steps, the end, the record.
 
-    ``brief`` leaves out passing scores, the steps and the end.
+    ``brief`` leaves out passing scores, the steps, and the end.
     """
     lines = [f"case: {_cut(run.case.title)}", f"instruction: {_cut(run.case.instruction)}", ""]
     if not brief:

@@ -1,4 +1,4 @@
-"""Hooks that remove secrets from what pytest itself shows: reports, captured output, log records and warnings.
+"""Hooks that remove secrets from what pytest itself shows: reports, captured output, log records, and warnings.
 
 Only in sessions that use this plugin: the output of other projects stays as it is.
 """
@@ -46,7 +46,7 @@ class Redaction:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Redact what other plugins put into a report, before it is shown, stored or sent to the xdist controller."""
+        """Redact what other plugins put into a report, before it is shown, stored, or sent to the xdist controller."""
         self._redact(report)
 
     @pytest.hookimpl(tryfirst=True)

@@ -58,7 +58,7 @@ def summary_of_crash(nodeid: str, slices: Mapping[str, Any]) -> RunSummary:
 
 
 def status(report: pytest.TestReport) -> tuple[str, str, Any] | None:
-    """Return category, letter and word for a case that was not run, or not run now; None for any other report."""
+    """Return category, letter, and word for a case that was not run, or not run now; None for any other report."""
     words = {("call", "passed"): "PASSED", ("call", "failed"): "FAILED", ("setup", "failed"): "ERROR"}
     word = words.get((report.when, report.outcome))
     if word is None or hasattr(report, "wasxfail") or PROPERTY not in dict(report.user_properties):

@@ -1,4 +1,4 @@
-"""Writes the files beside Allure's results: environment, executor, categories, configuration and metrics.
+"""Writes the files beside Allure's results: environment, executor, categories, configuration, and metrics.
 
 An existing file belongs to the project and is kept; only ``environment.properties`` gets additional lines.
 """
@@ -63,7 +63,7 @@ export default {
 
 _OWN_LINES: Final = "# pytest-toolemu"
 
-# For each CI: the variable that identifies it, its name and type in Allure, and variables with number, name and URL.
+# For each CI: the variable that identifies it, its name and type in Allure, and variables with number, name, and URL.
 _CI: Final = (
     ("GITHUB_ACTIONS", "GitHub Actions", "github", "GITHUB_RUN_NUMBER", "GITHUB_WORKFLOW", ""),
     ("GITLAB_CI", "GitLab CI", "gitlab", "CI_PIPELINE_IID", "CI_JOB_NAME", "CI_JOB_URL"),

@@ -73,7 +73,7 @@ class AllureResultListener:
 
     @allure_commons.hookimpl(tryfirst=True)
     def report_result(self, result: TestResult) -> None:
-        """Set title, description, labels, parameters, steps and times from the case and its run."""
+        """Set title, description, labels, parameters, steps, and times from the case and its run."""
         _redact(result, secrets())  # also for other tests, whose output may contain a secret
         subject = self.subject
         if subject is None:
@@ -167,7 +167,7 @@ def _describe(result: TestResult, subject: AllureSubject) -> None:
 
 
 def _label(result: TestResult, subject: AllureSubject) -> None:
-    """Add epic, feature, story and severity unless the project has set them, and keep only the case's own tags."""
+    """Add epic, feature, story, and severity unless the project has set them, and keep only the case's own tags."""
     case, existing = subject.resolved_case.case, {label.name for label in result.labels}
     kinds = case.risks.types or ("unknown_risk",)
     new_labels = {
@@ -224,7 +224,7 @@ def _hash(*texts: str) -> str:
 
 
 def _add_run(result: TestResult, run: Run, is_file: bool) -> None:
-    """Add steps, transcript and times of the run. A Python test that failed by itself keeps its message."""
+    """Add steps, transcript, and times of the run. A Python test that failed by itself keeps its message."""
     result.start, result.stop = round(run.started * 1000), round((run.started + run.seconds) * 1000)
     result.steps = [*steps_of(run), *result.steps]
     attach_transcript(result, run)

@@ -1,4 +1,4 @@
-"""Converts a run to Allure steps (tool calls, answer and verdicts) and transcript attachments."""
+"""Converts a run to Allure steps (tool calls, answer, and verdicts) and transcript attachments."""
 
 from __future__ import annotations
 
