@@ -202,21 +202,15 @@ def _member_schema(tool: Tool, members: list[str]) -> Json | None:
 
 
 def _name_problems(entity: Entity, fields: Mapping[str, Json], loc: Loc, toolkit: Toolkit) -> Iterator[tuple[Loc, str]]:
-    def unknown(name: str) -> str:
-        return f"the entity has no field {name!r}{closest(name, fields)}"
-
-    if entity.key not in fields:
-        yield (*loc, "key"), unknown(entity.key)
-    for index, name in enumerate(entity.required):
+    named: dict[Loc, str] = {("key",): entity.key}
+    named |= {("required", index): name for index, name in enumerate(entity.required)}
+    named |= {("refs", name, KEY): name for name in entity.refs}
+    for index, unique in enumerate(entity.unique):
+        named |= {("unique", index, name): name for name in ([unique] if isinstance(unique, str) else unique)}
+    for place, name in named.items():
         if name not in fields:
-            yield (*loc, "required", index), unknown(name)
-    for index, names in enumerate(entity.unique):
-        for name in [names] if isinstance(names, str) else names:
-            if name not in fields:
-                yield (*loc, "unique", index), unknown(name)
+            yield (*loc, *place), f"the entity has no field {name!r}{closest(name, fields)}"
     for name, target in entity.refs.items():
-        if name not in fields:
-            yield (*loc, "refs", name, KEY), unknown(name)
         if target not in toolkit.entities:
             hint = closest(target, toolkit.entities)
             yield (*loc, "refs", name), f"the toolkit has no entity {target!r}{hint}"
