@@ -15,7 +15,7 @@ from pytest_toolemu.core.case import SUFFIX, SUFFIXES, CallPattern, Case, Pin, R
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.toolkit_files import resolve_toolkits
 from pytest_toolemu.core.world.case_rows import row_problems
-from pytest_toolemu.core.world.state_history import query_problem
+from pytest_toolemu.core.world.state_history import query_problems
 from pytest_toolemu.formats.identifiers import case_id_problem
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, closest, show
@@ -92,9 +92,11 @@ def _patterns(case: Case) -> Iterator[tuple[Loc, CallPattern]]:
 
 
 def _query_problems(resolved_case: ResolvedCase) -> Iterator[tuple[Loc, str]]:
-    for loc, pattern in _patterns(resolved_case.case):
-        if pattern.state is not None and (problem := query_problem(resolved_case, pattern.state)):
-            yield (*loc, "state"), problem
+    queries = {loc: pattern.state for loc, pattern in _patterns(resolved_case.case) if pattern.state is not None}
+    if queries:
+        for loc, problem in zip(queries, query_problems(resolved_case, queries.values()), strict=True):
+            if problem is not None:
+                yield (*loc, "state"), problem
 
 
 def _tool_names(case: Case) -> Iterator[tuple[Loc, str]]:

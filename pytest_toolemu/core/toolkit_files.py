@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import NAME, SUFFIX, Toolkit, benchmark_folder
 from pytest_toolemu.core.world.database import require_sqlite
-from pytest_toolemu.core.world.toolkit_plan import plan_toolkit
+from pytest_toolemu.core.world.toolkit_plan import planned
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.json_schema_keywords import unknown_keywords
 from pytest_toolemu.formats.yaml_document import Document, Loc, closest, show
@@ -37,7 +37,7 @@ def _load(path: Path, _modified: int, _size: int) -> Toolkit:
     problems = list(_unknown_keywords(toolkit))
     if toolkit.is_declared:
         require_sqlite()
-        problems += plan_toolkit(toolkit)[1]
+        problems += planned(toolkit)[1]
     if problems:
         raise document.error(problems)
     return toolkit

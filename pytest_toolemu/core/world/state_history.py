@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_toolemu.core.case import ResolvedCase
@@ -37,7 +37,8 @@ class StateHistory:
         return apply_changes(self._initial, (change for step in self._changes[:calls] for change in step), self._keys)
 
 
-def query_problem(resolved_case: ResolvedCase, query: str) -> str | None:
-    """Return why a query of a case's state is not valid; None if it is."""
+def query_problems(resolved_case: ResolvedCase, queries: Iterable[str]) -> list[str | None]:
+    """Return why each query of a case's state is not valid; None if it is."""
     world = World.of(resolved_case)
-    return StateDatabase(world.plans, world.rows()).problem(query)
+    database = StateDatabase(world.plans, {})
+    return [database.problem(query) for query in queries]

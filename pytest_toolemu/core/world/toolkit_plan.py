@@ -44,6 +44,21 @@ class ToolkitPlan:
         return database
 
 
+_MAX_PLANS: Final = 1024
+# Toolkits contain dictionaries, so they are not hashable. The toolkit is kept, so that its id stays its own.
+_plans: Final[dict[int, tuple[Toolkit, ToolkitPlan, list[Problem]]]] = {}
+
+
+def planned(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:
+    """Return what ``plan_toolkit`` returns, which is made once for each toolkit."""
+    cached = _plans.get(id(toolkit))
+    if cached is None or cached[0] is not toolkit:
+        if len(_plans) >= _MAX_PLANS:
+            _plans.clear()
+        cached = _plans[id(toolkit)] = (toolkit, *plan_toolkit(toolkit))
+    return cached[1:]
+
+
 def plan_toolkit(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:
     """Return the plans of a toolkit, and every problem of its declarations with its location in the toolkit's file."""
     tables, problems = entity_tables(toolkit)

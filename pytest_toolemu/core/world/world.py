@@ -16,7 +16,7 @@ from pytest_toolemu.core.world.database import Database, cell, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.state_changes import Rows, StateChange, StateEdit, changes_between
-from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, conflict_error, plan_toolkit
+from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, conflict_error, planned
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.yaml_document import closest
 
@@ -26,8 +26,6 @@ MINUTES_PER_CALL: Final = 1
 """Time that passes in the emulated world from one call to the next, in minutes."""
 
 _LETTERS: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-_MAX_PLANS: Final = 1024
-_plans: dict[int, tuple[Toolkit, ToolkitPlan]] = {}
 
 
 class World:
@@ -200,15 +198,9 @@ class World:
 
 def plan_of(toolkit: Toolkit) -> ToolkitPlan:
     """Return the plan of a toolkit, which is made once. Raise WorldError if its declarations are not valid."""
-    kept = _plans.get(id(toolkit))
-    if kept is not None and kept[0] is toolkit:
-        return kept[1]
-    plan, problems = plan_toolkit(toolkit)
+    plan, problems = planned(toolkit)
     if problems:
         raise WorldError(f"{toolkit.name}: {problems[0][1]}")
-    if len(_plans) >= _MAX_PLANS:
-        _plans.clear()
-    _plans[id(toolkit)] = (toolkit, plan)
     return plan
 
 
