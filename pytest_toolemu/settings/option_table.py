@@ -162,7 +162,7 @@ class Settings:
         "case",
         metavar="NAME",
     )
-    worlds: tuple[str, int] | None = _option(
+    worlds: str | None = _option(
         "folder of worlds that 'toolemu worlds build' wrote, and the number of worlds of each case: trial 1 meets the "
         "first world, trial 2 the second, and so on; default number: 1",
         counted_folder,

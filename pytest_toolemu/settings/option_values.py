@@ -41,14 +41,18 @@ def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
     return parse
 
 
-def counted_folder(text: str) -> tuple[str, int]:
-    """Parse a folder and a number after a colon, which is 1 if it is absent."""
-    folder, colon, number = text.strip().rpartition(":")
-    if not colon or not number.isdecimal():
-        folder, number = text.strip(), "1"
-    if not folder or not 1 <= int(number) <= 99:
+def counted_folder(text: str) -> str:
+    """Parse a folder, or a folder and a number after a colon."""
+    folder, count = folder_and_count(text.strip())
+    if not folder or not 1 <= count <= 99:
         raise ValueError("a folder, or a folder, a colon, and a number from 1 to 99")
-    return folder, int(number)
+    return text.strip()
+
+
+def folder_and_count(text: str) -> tuple[str, int]:
+    """Return the folder and the number in ``FOLDER:NUMBER``; the number is 1 if it is absent."""
+    folder, _, number = text.rpartition(":")
+    return (folder, int(number)) if number.isdecimal() and folder else (text, 1)
 
 
 def _above_zero(expected: str) -> Callable[[str], float]:

@@ -8,6 +8,7 @@ from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.world.built_world import in_built_world, per_call, read_world, world_path
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.settings import Settings
+from pytest_toolemu.settings.option_values import folder_and_count
 
 
 def in_world(resolved_case: ResolvedCase, settings: Settings, trial: int) -> ResolvedCase:
@@ -26,7 +27,7 @@ def in_world(resolved_case: ResolvedCase, settings: Settings, trial: int) -> Res
             "--toolemu-world=built needs worlds; build them with 'toolemu worlds build' and name their folder with "
             "--toolemu-worlds=DIR"
         )
-    folder, count = settings.worlds
+    folder, count = folder_and_count(settings.worlds)
     variant = 1 + (trial - 1) % count
     key = builder_key(resolved_case, variant)
     path = world_path(Path(folder), resolved_case.case.id, key, variant)
