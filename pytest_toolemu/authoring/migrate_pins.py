@@ -92,7 +92,7 @@ def _differences(before: ResolvedCase, after: ResolvedCase, migrated: set[int]) 
 
 
 def _pin_of(resolved_case: ResolvedCase, step: Step) -> int:
-    """Return the number of the pin that answered a call; -1 if none did. Pins with ``nth`` are told by their result."""
+    """Return the number of the pin that answered a call, also of pins with ``nth``; -1 if none did."""
     for index, pin in enumerate(resolved_case.case.pins):
         if step.observation.source != "pinned" or step.call.tool is None:
             break
@@ -106,7 +106,7 @@ def _compare(resolved_case: ResolvedCase, pin: Pin) -> str:
     """Return how the rows answer the call that a pin describes differently; empty if they answer it equally."""
     tool = resolved_case.tools_in_files[pin.tool]
     if form_of(pin.arguments, tool.parameters) != "plain" or not conforms(tool.parameters, pin.arguments):
-        return "no reference makes such a call, and the pin does not say all of its arguments"
+        return "no reference makes such a call, and the pin does not give all arguments, so it was not compared"
     content = World.of(resolved_case).call(pin.tool, pin.arguments, 0)
     expected = {"error": pin.error} if pin.error is not None else pin.returns
     return (

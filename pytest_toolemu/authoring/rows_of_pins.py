@@ -1,4 +1,4 @@
-"""The rows that the pins of a case tell of."""
+"""Derives the rows of a case from the results of its pins."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RowsOfPins:
     """Members of results that no field holds, such as the first words of a text, by toolkit, entity and key."""
 
     def put(self, kit: str, table: EntityTable, values: Json, others: Json) -> None:
-        """Add what a pin says about a row. The first pin that tells a field wins."""
+        """Add what a pin says about a row. The first pin with a value of a field wins."""
         key = values.get(table.key)
         if key is None or key in self.ids.get(f"{kit}.{table.name}", ()):
             return
@@ -48,7 +48,7 @@ class RowsOfPins:
                 row[name] = value
 
     def complete(self, case: Case) -> None:
-        """Add rows that others refer to, and fill required fields that no pin tells."""
+        """Add rows that others refer to, and fill required fields that no pin gives a value."""
         for kit, tables in list(self.tables.items()):
             for name in list(tables):
                 self._add_referenced(kit, self.plans[kit].tables[name])
@@ -62,7 +62,9 @@ class RowsOfPins:
                             value = _value_of(others, missing, table.fields[missing])
                             row[missing] = _invented(table, missing, row, case) if value is None else value
                             where = f"{kit}.{name} {row[table.key]}: {missing}"
-                            self.notes.append(f"{where}: no pin tells it; filled with {shortened_json(row[missing])}")
+                            self.notes.append(
+                                f"{where}: no pin gives a value; filled with {shortened_json(row[missing])}"
+                            )
 
     def _add_referenced(self, kit: str, table: EntityTable) -> None:
         for name, target in table.entity.refs.items():
@@ -92,7 +94,7 @@ def plan_of_tool(plans: Mapping[str, ToolkitPlan], tool: str) -> Plan | None:
 
 
 def rows_of_pins(case: Case, plans: Mapping[str, ToolkitPlan]) -> RowsOfPins:
-    """Return the rows that exist before the first call, as far as the pins tell them, and the keys of created rows."""
+    """Return the rows that exist before the first call, as far as the pins show them, and the keys of created rows."""
     rows = RowsOfPins(plans)
     for pin in case.pins:  # first the keys of rows that do not exist at the beginning
         plan = plan_of_tool(plans, pin.tool)
@@ -111,13 +113,13 @@ def rows_of_pins(case: Case, plans: Mapping[str, ToolkitPlan]) -> RowsOfPins:
         if plan is not None and pin.returns is not None:
             kit = pin.tool.partition(".")[0]
             arguments = _plain_arguments(pin, plan)
-            for table, values, others in _told(plan, pin.returns, arguments):
+            for table, values, others in _rows_in_result(plan, pin.returns, arguments):
                 rows.put(kit, table, values, others)
     return rows
 
 
-def _told(plan: Plan, returns: Json, arguments: Json) -> Iterator[tuple[EntityTable, Json, Json]]:
-    """Yield what the result of a call tells about rows that exist before it: fields, and members without a field."""
+def _rows_in_result(plan: Plan, returns: Json, arguments: Json) -> Iterator[tuple[EntityTable, Json, Json]]:
+    """Yield the rows that exist before a call, as its result shows them: fields, and members without a field."""
     table = plan.table
     for lookup in plan.lookups:
         value = arguments.get(lookup.argument)
@@ -146,7 +148,7 @@ def _stored(plan: Plan, table: EntityTable, members: Json) -> Json:
 
 
 def _created_key(plan: Plan, table: EntityTable, returns: Json) -> Any:
-    """Return the key of the created row, as the result tells it; None if it does not."""
+    """Return the key of the created row, as the result shows it; None if it does not."""
     names = [name for name, expression in plan.shown.items() if expression in (":id", f"new.{table.key}")]
     return next((returns[name] for name in (table.key, *names) if name in returns), None)
 
@@ -157,8 +159,8 @@ def _listed_keys(plans: Mapping[str, ToolkitPlan], pins: Iterable[Pin], table: E
     for pin in pins:
         plan = plan_of_tool(plans, pin.tool)
         if plan is not None and plan.table is table and plan.operation.verb in ("search", "get"):
-            told = _told(plan, pin.returns or {}, {})
-            keys |= {repr(values.get(table.key)) for _, values, _ in told}
+            rows = _rows_in_result(plan, pin.returns or {}, {})
+            keys |= {repr(values.get(table.key)) for _, values, _ in rows}
     return keys
 
 
@@ -168,9 +170,9 @@ def _plain_arguments(pin: Pin, plan: Plan) -> Json:
 
 
 def _value_of(others: Json, name: str, schema: Any) -> Any:
-    """Return the value of a field that other members of a result tell: ``email`` for ``emails``, an excerpt for a text.
+    """Return the value of a field that follows from other members: ``email`` for ``emails``, an excerpt for a text.
 
-    None if they do not.
+    None if it does not.
     """
     single = others.get(name.removesuffix("s"))
     if single is not None and conforms(schema, [single]):

@@ -232,6 +232,20 @@ def test_a_pin_of_the_nth_call_does_not_shadow_later_pins(office: Office, pins: 
     assert bool(problems) is shadowed
 
 
+def test_an_operation_whose_result_is_not_what_the_tool_declares_is_reported(office: Office) -> None:
+    entity = "entities: {letter: {key: letter_id, fields: {letter_id: {type: string}, to: {type: string}}}}\ntools:"
+    operation = "{create: letter, unused: [kind, copies], show: {sent: \"'perhaps'\"}}"
+    toolkit = TOOLKIT.replace("tools:", entity).replace("irreversible\n", f"irreversible\n    operation: {operation}\n")
+    office.write("toolkits/Post.toolkit.yaml", toolkit)
+    pin = "  - {tool: Post.Send, returns: {sent: true}}\n"
+    assert pin in CASE
+    office.case("ann", CASE.replace(pin, "").replace("pins:\n", "world: {Post: {letter: []}}\npins:\n"))
+    assert office.problems("cases") == [
+        "ann.toolemu.yaml:30:3: error: a reference cannot be played: Post.Send does not return what it declares: sent: "
+        '"perhaps" is not of type "boolean"; correct its operation [operation]'
+    ]
+
+
 def test_near_duplicate_cases_are_reported(office: Office) -> None:
     office.case("aunt", CASE.replace("Ann for the cake", "Liv for the cake").replace("Jorunn Aas", "Sakari Lehto"))
     first = f"{office.folder}/cases/ann.toolemu.yaml".replace(f"{office.folder}/", "")
