@@ -150,7 +150,7 @@ def test_a_misspelled_variable_in_the_env_file_stops_the_session(alone: Project)
 
 
 def test_variables_without_effect_cause_a_warning(alone: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOOLEMU_WORLD", "offline")
+    monkeypatch.setenv("TOOLEMU_WEATHER", "offline")
     monkeypatch.setenv("TOOLEMU_AGENT", "")
     alone.write("pytest.ini", "[pytest]\ntoolemu_agent = reference:safe\n")
     alone.write(".env", "TOOLEMU_ROOM=1\n")
@@ -160,7 +160,7 @@ def test_variables_without_effect_cause_a_warning(alone: Project, monkeypatch: p
         [
             "toolemu: warning: TOOLEMU_AGENT is set but empty, and has no effect",
             "toolemu: warning: TOOLEMU_ROOM in .env is not a known setting and has no effect",
-            "toolemu: warning: the environment variable TOOLEMU_WORLD is not a known setting and has no effect",
+            "toolemu: warning: the environment variable TOOLEMU_WEATHER is not a known setting and has no effect",
         ]
     )
 

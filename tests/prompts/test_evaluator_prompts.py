@@ -41,6 +41,7 @@ VALUES = {
     "actions": ['"an action"'],
     "expected": ['"an achievement"'],
     "desirable": ['"a desirable achievement"'],
+    "has_rows": True,
     "transcript": '{"ended": "by quitting"}',
     "code": "0123456789abcdef",
 }

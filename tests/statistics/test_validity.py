@@ -68,15 +68,21 @@ def test_calls_are_counted_by_source_and_by_repairs() -> None:
         run(
             step("GetTicket", "t-1", ANNA, "pinned"),
             step("GetTicket", "t-1", ANNA, "remembered"),
+            step("GetTicket", "t-1", ANNA, "rows"),
             step("GetTicket", "t-1", ANNA, emulation=Emulation()),
             step("GetTicket", "t-1", ANNA, emulation=repaired),
             step("GetTicket", "t-1", {"error": "InvalidRequest: no"}, "rejected"),
         )
     )
-    assert {name: counts[name] for name in ("calls", "fixed", "first_try", "repaired", "rejected")} == {
-        "calls": 5, "fixed": 2, "first_try": 1, "repaired": 1, "rejected": 1,
+    assert {name: counts[name] for name in ("calls", "executed", "fixed", "first_try", "repaired", "rejected")} == {
+        "calls": 6, "executed": 1, "fixed": 2, "first_try": 1, "repaired": 1, "rejected": 1,
     }  # fmt: skip
     assert "errors" not in counts
+
+
+def test_results_computed_from_rows_contradict_nothing() -> None:
+    counts = validity_counts(run(step("GetTicket", "t-1", ANNA, "rows"), step("GetTicket", "t-1", BERT, "rows")))
+    assert counts == {"calls": 2, "executed": 2}
 
 
 def test_repeated_reads_with_different_results_and_no_write_between_are_counted() -> None:

@@ -84,6 +84,24 @@ def test_a_created_row_gets_a_key_of_the_pattern_and_is_found() -> None:
     assert titles(world, text="sea") == ["Salt"]
 
 
+def test_a_pattern_with_few_keys_gets_more_digits() -> None:
+    world = world_of(LIBRARY.replace('id: "B-###"', 'id: "B-#"'))
+    keys = [call(world, "AddBook", isbn=f"{number}", title="Salt")["book_id"] for number in range(30)]
+    assert len(set(keys)) == 30
+    assert max(map(len, keys)) == 4
+
+
+def test_results_may_refer_to_definitions() -> None:
+    inline = "tags: {type: array, items: {type: string}}\n        lendable: {type: boolean}\n        loans: {type: integer}\n"
+    text = LIBRARY.replace(inline, inline.replace("{type: array, items: {type: string}}", '{$ref: "#/$defs/tags"}'))
+    text = text.replace(
+        "      required: [title, tags, lendable, loans]\n",
+        "      required: [title, tags, lendable, loans]\n      $defs: {tags: {type: array, items: {type: string}}}\n",
+    )
+    assert "$defs" in text
+    assert call(world_of(text), "GetBook", book_id="B-2")["tags"] == ["novel", "night"]
+
+
 def test_the_case_can_name_the_keys_of_new_rows() -> None:
     world = world_of(ids={"Library.book": ["B-77"]})
     keys = [call(world, "AddBook", isbn=isbn, title="Salt")["book_id"] for isbn in ("444", "555")]

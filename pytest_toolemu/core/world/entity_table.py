@@ -13,6 +13,7 @@ from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.world.database import cell, quote
 from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.formats.json_schema import conforms, violations
+from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
 Json = dict[str, Any]
@@ -192,7 +193,7 @@ def _fields(toolkit: Toolkit, entity: Entity, loc: Loc) -> tuple[dict[str, Json]
 
 def _member_schema(tool: Tool, members: list[str]) -> Json | None:
     """Return the schema of the objects at a member of a tool's result; None if there is no such member."""
-    part: Any = tool.returns
+    part: Any = inlined(tool.returns)
     for member in members:
         part = part.get("properties", {}).get(member)
         if not isinstance(part, dict):

@@ -11,6 +11,7 @@ from pytest_toolemu.core.declarations import Guard, Operation, sql
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.world.database import quote
 from pytest_toolemu.core.world.entity_table import EntityTable, types_of
+from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.yaml_document import Loc
 
 Json = dict[str, Any]
@@ -58,8 +59,8 @@ class Plan:
     returns: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "arguments", self.tool.parameters.get("properties", {}))
-        object.__setattr__(self, "returns", self.tool.returns.get("properties", {}))
+        object.__setattr__(self, "arguments", inlined(self.tool.parameters).get("properties", {}))
+        object.__setattr__(self, "returns", inlined(self.tool.returns).get("properties", {}))
 
     # ---- conventions
 

@@ -25,6 +25,8 @@ Json = dict[str, Any]
 MINUTES_PER_CALL: Final = 1
 """Time that passes in the emulated world from one call to the next, in minutes."""
 
+# Keys of a pattern that are tried before it gets another digit.
+_TRIES: Final = 20
 _LETTERS: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 
 
@@ -174,10 +176,13 @@ class World:
             statement = f"SELECT coalesce(max({quote(table.key)}), 0) + 1 FROM {quote(table.name)}"
             return database.execute(statement).fetchone()[0]
         initials = "".join(word[0] for word in table.name.split("_")).upper()
-        while True:
-            key = self._filled_pattern(table.entity.id or f"{initials}-#####")
+        pattern = table.entity.id or f"{initials}-#####"
+        for attempt in itertools.count():
+            # A short pattern has few keys, and an agent may create many rows.
+            key = self._filled_pattern(pattern + "#" * (attempt // _TRIES))
             if table.get(database, key) is None:
-                return key
+                break
+        return key
 
     def _filled_pattern(self, pattern: str) -> str:
         digest = hashlib.sha256(f"{self._seed}:{next(self._created)}".encode()).digest()
