@@ -25,8 +25,8 @@ def with_world(
     lines = document.text.splitlines(keepends=True)
     pins = document.value.get("pins") or []
     start, end = _section(document, "pins", lines)
-    kept = list(_kept_pins(document, lines, remove, end)) if len(remove) < len(pins) else []
-    pins_text = [lines[start], *kept] if kept else []
+    pin_lines = list(_kept_pins(document, lines, remove, end)) if len(remove) < len(pins) else []
+    pins_text = [lines[start], *pin_lines] if pin_lines else []
     added = [*_world_lines(document, world, lines), *_ids_lines(document, ids)]
     if "world" in document.value:
         _, world_end = _section(document, "world", lines)

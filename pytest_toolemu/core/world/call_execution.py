@@ -27,11 +27,11 @@ class CallError(Exception):
 
 def execute(plan: Plan, database: Database, arguments: Json, values: Json, new_key: NewKey) -> Json:
     """Return the result of a call within the current transaction. Raise CallError, to be rolled back, if it fails."""
-    given = {
+    argument_cells = {
         name: cell(arguments.get(name, schema.get("default") if isinstance(schema, dict) else None))
         for name, schema in plan.arguments.items()
     }
-    bound = {"id": None, "count": None, "more": None, "total": None, "replaced": 0, **values, **given}
+    bound = {"id": None, "count": None, "more": None, "total": None, "replaced": 0, **values, **argument_cells}
     key = plan.key_argument
     keys = arguments.get(key) if key else None
     if not isinstance(keys, list):
@@ -39,7 +39,7 @@ def execute(plan: Plan, database: Database, arguments: Json, values: Json, new_k
     # A list of keys: the same happens to each row, or nothing to any.
     content: Json = {}
     for value in dict.fromkeys(map(cell, keys)):
-        one = {**bound, str(key): value, **({} if "count" in given else {"count": len(set(map(cell, keys)))})}
+        one = {**bound, str(key): value, **({} if "count" in argument_cells else {"count": len(set(map(cell, keys)))})}
         content = _Execution(plan, database, arguments, one, new_key).run()
     return content
 

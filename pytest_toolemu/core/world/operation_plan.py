@@ -194,12 +194,12 @@ class Plan:
         if self.table is None:
             return ""
         where = {name: sql(value) for name, value in self.operation.where.items()}
-        taken = {*where, self.limit, self.offset, *self.operation.unused}
+        not_compared = {*where, self.limit, self.offset, *self.operation.unused}
         is_change = self.operation.verb == "update"
         equal = {
             name: f"{quote(name)} = :{name}"
             for name in self.arguments
-            if name in self.table.fields and name not in taken and not is_change
+            if name in self.table.fields and name not in not_compared and not is_change
         }
         conditions = [
             f"(:{name} IS NULL OR ({condition}))" if name in self.arguments else f"({condition})"

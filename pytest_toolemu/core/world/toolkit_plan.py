@@ -95,7 +95,9 @@ def _plan(tool: Tool, operation: Operation, tables: Mapping[str, EntityTable]) -
         elif name not in tables:
             problems.append((("find", argument), f"the toolkit has no entity {name!r}{closest(name, tables)}"))
         elif alias and not _ALIAS.fullmatch(alias):
-            problems.append((("find", argument), f"{alias!r} is no alias; use lowercase letters, digits and _"))
+            problems.append(
+                (("find", argument), f"the alias {alias!r} is not valid; use lowercase letters, digits, and _")
+            )
         else:
             is_list = "array" in types_of(arguments[argument]) and argument != key
             lookups.append(Lookup(alias or name, tables[name], argument, is_list))
@@ -162,7 +164,7 @@ def _request_error(tool: Tool) -> str | None:
 
 
 def _statement_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]:
-    """Yield statements that SQLite refuses, results that nothing fills, and arguments without an effect."""
+    """Yield statements that SQLite refuses, results without a value, and arguments without an effect."""
     database = Database()
     for name, table in kit.tables.items():
         try:
@@ -212,13 +214,13 @@ def _explained(
 
 
 def _coverage_problems(plan: Plan) -> Iterator[Problem]:
-    """Yield members of the result that nothing fills, fields of created rows, and arguments without an effect."""
+    """Yield members of results and fields of created rows without a value, and arguments without an effect."""
     fields = plan.table.fields if plan.table is not None and plan.operation.verb != "search" else {}
     constant = {name for name, schema in plan.returns.items() if is_constant(schema)}
     sources = {*plan.shown, *constant, *plan.arguments, *fields, plan.list_member, *_FILLED, "success"}
     for name in plan.tool.returns.get("required", ()):
         if name not in sources:
-            yield ("show",), f"nothing fills the member {name!r} of the result; add it to 'show'"
+            yield ("show",), f"the member {name!r} of the result has no value; add it to 'show'"
         elif plan.table is not None and name in fields and name not in {*plan.shown, *constant, *plan.assigned}:
             yield from _field_problems(plan.table, name, f"the member {name!r} of the result")
     if plan.list_member and plan.table is not None and plan.items_are_objects:
@@ -237,20 +239,20 @@ def _coverage_problems(plan: Plan) -> Iterator[Problem]:
 def _field_problems(table: EntityTable, name: str, member: str) -> Iterator[Problem]:
     """Yield that no field fills a member of each result, because rows do not have it, or need not have it."""
     if name not in table.fields:
-        yield ("show",), f"nothing fills {member}; add it to 'show'"
+        yield ("show",), f"{member} has no value; add it to 'show'"
     elif name not in table.required and "default" not in table.fields[name]:
-        reason = f"rows of {table.name} need not have the field {name!r}, which fills {member}"
+        reason = f"rows of {table.name} need not have the field {name!r}, the value of {member}"
         yield ("show",), f"{reason}; add it to 'required' of the entity, give it a default, or add it to 'show'"
 
 
 def _creation_problems(plan: Plan, table: EntityTable) -> Iterator[Problem]:
-    given = set(plan.tool.parameters.get("required", ()))
-    given |= {name for name, schema in plan.arguments.items() if "default" in schema}
+    present = set(plan.tool.parameters.get("required", ()))
+    present |= {name for name, schema in plan.arguments.items() if "default" in schema}
     for name in sorted(table.required - {table.key}):
         is_set = name in plan.operation.set or "default" in table.fields[name]
         if not is_set and name not in plan.arguments:
             yield ("set",), f"created rows have no {name!r}, which every {table.name} has; add it to 'set'"
-        elif not is_set and name not in given:
+        elif not is_set and name not in present:
             fix = f"set: {{{name}: \"coalesce(:{name}, '')\"}}"
             yield ("set",), f"created rows have no {name!r} if the argument is absent; write, for example, {fix}"
 
