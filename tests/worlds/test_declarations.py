@@ -66,6 +66,14 @@ def test_a_mistake_is_reported_with_the_nearest_name(tmp_path: Path, old: str, n
     assert message in problem(tmp_path, old, new)
 
 
+def test_a_tool_that_finds_open_entities_needs_no_error_for_unknown_keys(tmp_path: Path) -> None:
+    without_error = LIBRARY.replace("errors: {NotFound: The book is unknown.}\n    effect: read", "effect: read", 1)
+    assert without_error != LIBRARY
+    path = tmp_path / "Library.toolkit.yaml"
+    path.write_text(without_error.replace("    order: title\n", "    order: title\n    open: true\n"), encoding="utf-8")
+    assert load_toolkit(path).entities["book"].open
+
+
 @pytest.mark.parametrize(
     "statement",
     [
