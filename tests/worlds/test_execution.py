@@ -40,6 +40,13 @@ def test_a_text_search_ignores_case_and_accents_and_finds_all_words_in_any_field
     assert len(titles(world_of(), text=text)) == expected.get(text, 1)
 
 
+def test_a_text_search_finds_letters_that_are_no_accented_letters_by_the_nearest_plain_one() -> None:
+    world = world_of()
+    title = "Y\N{LATIN SMALL LETTER DOTLESS I}ld\N{LATIN SMALL LETTER DOTLESS I}z, Łódź og Sørensen"
+    call(world, "AddBook", title=title, language="tr")
+    assert titles(world, text="yildiz lodz sorensen") == [title]
+
+
 def test_a_search_finds_nothing_if_one_word_is_missing() -> None:
     assert titles(world_of(), text="night zebra") == []
 

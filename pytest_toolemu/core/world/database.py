@@ -31,6 +31,20 @@ _DENIED: Final = frozenset(
     | {"current_time", "current_date", "current_timestamp"}
 )
 _TABLES_OF_SQLITE: Final = frozenset({"json_each", "json_tree"})
+# Letters that Unicode does not decompose into a plain letter and an accent.
+_PLAIN_LETTERS: Final = str.maketrans(
+    {
+        "\N{LATIN SMALL LETTER DOTLESS I}": "i",
+        "ł": "l",
+        "ø": "o",
+        "đ": "d",
+        "ð": "d",
+        "ħ": "h",
+        "þ": "th",
+        "æ": "ae",
+        "œ": "oe",
+    }
+)
 _CLOCKS: Final = ("date", "time", "datetime", "julianday", "unixepoch", "strftime")
 
 
@@ -109,7 +123,7 @@ def fold(text: str) -> str:
     """Return the text without case and accents, as most search fields compare it."""
     if text.isascii():
         return text.casefold()
-    parts = unicodedata.normalize("NFKD", text.casefold())
+    parts = unicodedata.normalize("NFKD", text.casefold()).translate(_PLAIN_LETTERS)
     return "".join(character for character in parts if not unicodedata.combining(character))
 
 
