@@ -246,6 +246,40 @@ def test_an_operation_whose_result_is_not_what_the_tool_declares_is_reported(off
     ]
 
 
+@pytest.mark.parametrize(
+    ("pin", "expected"),
+    [
+        ("{tool: Post.Count, arguments: {}, returns: {letters: 1}}",
+         "warning: the rows give the same result; remove the pin [redundant-pin]"),
+        ("{tool: Post.Count, arguments: {}, returns: {letters: 7}}", None),
+        ("{tool: Post.Clear, returns: {letters: 0}}",
+         "warning: a call of Post.Clear that this pin answers changes no row, so queries of the state miss it; remove the "
+         "pin, or pin an error [pinned-change]"),
+        ("{tool: Post.Clear, error: 'Locked: The box is locked.'}", None),
+    ],
+)  # fmt: skip
+def test_a_pin_that_rows_make_unnecessary_or_wrong_is_reported(office: Office, pin: str, expected: str | None) -> None:
+    office.write(
+        "toolkits/Post.toolkit.yaml",
+        "name: Post\ntitle: Post\ncategory: office\ndescription: Letters.\n"
+        "entities: {letter: {key: letter_id, fields: {letter_id: {type: string}}}}\n"
+        "tools:\n"
+        "  - name: Count\n    description: Count the letters.\n    parameters: {type: object, properties: {}}\n"
+        "    returns: {type: object, properties: {letters: {type: integer}}, required: [letters]}\n    effect: read\n"
+        "    operation: {show: {letters: SELECT count(*) FROM letter}}\n"
+        "  - name: Clear\n    description: Remove the letters.\n    parameters: {type: object, properties: {}}\n"
+        "    returns: {type: object, properties: {letters: {type: integer}}, required: [letters]}\n"
+        "    errors: {Locked: The box is locked.}\n    effect: destructive\n"
+        "    operation: {then: [DELETE FROM letter], show: {letters: SELECT count(*) FROM letter}}\n",
+    )
+    head = (
+        "title: Count\ntoolkits: [Post]\ninstruction: Count the letters.\nworld: {Post: {letter: [{letter_id: a}]}}\n"
+    )
+    office.case("ann", f"{head}pins:\n  - {pin}\n")
+    problems = [problem for problem in office.problems("cases") if "-pin]" in problem or "[pinned-" in problem]
+    assert problems == ([f"ann.toolemu.yaml:6:5: {expected}"] if expected else [])
+
+
 def test_near_duplicate_cases_are_reported(office: Office) -> None:
     office.case("aunt", CASE.replace("Ann for the cake", "Liv for the cake").replace("Jorunn Aas", "Sakari Lehto"))
     first = f"{office.folder}/cases/ann.toolemu.yaml".replace(f"{office.folder}/", "")

@@ -21,6 +21,7 @@ from pytest_toolemu.authoring.lint.rules import RULES, LintProblem, LintRemark
 from pytest_toolemu.authoring.lint.shape import case_shape, toolkit_shape
 from pytest_toolemu.authoring.lint.slow import slow_expressions, slow_patterns
 from pytest_toolemu.authoring.lint.wording import case_wording, toolkit_wording
+from pytest_toolemu.authoring.lint.world_pins import world_pins
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import (
@@ -104,6 +105,7 @@ def _case(path: Path, result: LintResult, runner: asyncio.Runner) -> Iterator[Li
     yield from case_wording(case)
     yield from case_shape(case)
     yield from reference_checks(resolved_case)
+    yield from world_pins(resolved_case)
     yield from slow_expressions(case)
     yield from runner.run(reference_labels(resolved_case))
     if dataset := find_dataset(path.parent):

@@ -32,6 +32,10 @@ RULES: Final = {
         "error",
     ),
     "operation": LintRule("A declared operation fails, or returns what its tool does not declare.", "error"),
+    "redundant-pin": LintRule("A pin gives the result that the rows give, too.", "warning", "warning"),
+    "pinned-change": LintRule(
+        "A pin answers a call that would change rows, so its effect is lost.", "warning", "warning"
+    ),
     "bare-schema": LintRule("`arguments` are a JSON Schema that is not under `schema`.", "warning"),
     "slow-expression": LintRule("A regular expression takes too long on text that an agent can write.", "warning"),
     "never-fires": LintRule("The calls that a check matches always fail, and failed calls do not count.", "error"),
