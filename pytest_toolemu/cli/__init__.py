@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli import calibrate, compare, gates, judge, labels, merge, reports, slurm, worlds
+from pytest_toolemu.cli import calibrate, compare, declare, gates, judge, labels, merge, reports, slurm, worlds
 from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.counted import counted
@@ -34,6 +34,7 @@ app.command("compare")(compare.compare)
 app.command("report")(reports.report)
 app.command("show")(reports.show)
 app.command("judge")(judge.judge)
+app.command("declare")(declare.declare)
 app.command("calibrate")(calibrate.calibrate)
 app.command("label")(labels.label)
 app.command("agreement")(labels.agreement)

@@ -31,6 +31,7 @@ OPTIONS = [
 
 COMMANDS: dict[str, Any] = {
     "lint": {},
+    "declare": {},
     "migrate": {"pins": {}},
     "worlds": {"build": {}},
     "stats": {},
