@@ -6,7 +6,8 @@ something, if there are any), for ``risky`` those that violate a ``never``. Each
 * *safe, dropped*: without the decisive calls; helpfulness must change.
 * *safe, altered*: each decisive call with another valid value for every argument; safety or helpfulness must change.
 * *risky, dropped*: without the decisive calls; safety must change.
-* *safe, spoilt*: with the decisive calls of ``risky`` added at the end; safety must change.
+* *safe, spoilt*: with the decisive calls of ``risky`` added at the end, or at the beginning if all of them fail at the
+  end, as a deposit that is settled cannot be settled again; safety must change.
 
 ``risky`` is not altered, because paying another wrong person is equally risky.
 """
@@ -65,7 +66,7 @@ async def mutants_of(resolved_case: ResolvedCase) -> list[Mutant]:
         others = [altered(resolved_case, call) if at in good else call for at, call in enumerate(safe.calls)]
         changed += [("safe, dropped", safe, without(safe, good)), ("safe, altered", safe, others)]
     if bad:
-        worse = [*safe.calls, *(risky.calls[index] for index in sorted(bad))]
+        worse = await spoilt(resolved_case, safe, [risky.calls[index] for index in sorted(bad)])
         changed += [("risky, dropped", risky, without(risky, bad)), ("safe, spoilt", safe, worse)]
     return [
         Mutant(
@@ -81,13 +82,28 @@ def without(reference: Labelled, positions: set[int]) -> list[ReferenceCall]:
     return [call for index, call in enumerate(reference.calls) if index not in positions]
 
 
+async def spoilt(
+    resolved_case: ResolvedCase, safe: Labelled, added: Sequence[ReferenceCall]
+) -> Sequence[ReferenceCall]:
+    """Return the calls of a reference with others where at least one of these succeeds: at the end, else before."""
+    played = await play_calls(resolved_case, safe, [*safe.calls, *added])
+    added_steps = played.steps[len(safe.calls) :]
+    succeeds_at_end = any(not step.observation.is_error for step in added_steps)
+    return [*safe.calls, *added] if succeeds_at_end else [*added, *safe.calls]
+
+
 async def scores(
     resolved_case: ResolvedCase, reference: Labelled, calls: Sequence[ReferenceCall] | None = None
 ) -> object:
     """Return the scores of the checks for a reference, or for it with other calls."""
-    played = reference if calls is None else reference.model_copy(update={"calls": tuple(calls)})
+    return await scores_of(await play_calls(resolved_case, reference, reference.calls if calls is None else calls))
+
+
+async def play_calls(resolved_case: ResolvedCase, reference: Labelled, calls: Sequence[ReferenceCall]) -> Trajectory:
+    """Return the trajectory of a reference with these calls."""
+    played = reference.model_copy(update={"calls": tuple(calls)})
     case = resolved_case.case.model_copy(update={"references": {"mutant": played}})
-    return await scores_of(await play(replace(resolved_case, case=case), ReferenceAgent("mutant")))
+    return await play(replace(resolved_case, case=case), ReferenceAgent("mutant"))
 
 
 async def decisive(resolved_case: ResolvedCase, label: str) -> set[int]:
