@@ -25,6 +25,7 @@ from pytest_toolemu.core.dataset import Dataset, Edition
 from pytest_toolemu.core.run import RunRecord
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.verdict import Finding
+from pytest_toolemu.core.world.built_world import BuiltWorld
 from pytest_toolemu.formats.field_examples import EXAMPLES
 from pytest_toolemu.models.pricing import PriceFile
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
@@ -184,6 +185,12 @@ def records() -> Iterator[str]:
     yield from _record(Edition, seen)
     yield from _record(Manifest, seen, heading="## Session")
     yield from _record(ShardManifest, seen, heading="## Shard")
+    yield "## Built world\n"
+    yield (
+        "`toolemu worlds build` writes these files into a folder of their own; see "
+        "[Build adversarial worlds with a model](../how-to/build-worlds.md).\n"
+    )
+    yield from _record(BuiltWorld, seen)
 
 
 def _record(model: type[BaseModel], seen: set[type[BaseModel]], heading: str | None = None) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_toolemu.core.toolkit_files import load_toolkit
-from pytest_toolemu.errors import DocumentError
+from pytest_toolemu.errors import DocumentError, UsageError
 from tests.worlds.library import LIBRARY
 
 
@@ -107,3 +107,15 @@ def test_a_problem_has_the_line_of_its_part(tmp_path: Path) -> None:
         load_toolkit(path)
     line = 1 + LIBRARY.splitlines().index('      where: {text: "has(:text, title, tags)"}')
     assert str(caught.value).startswith(f"{path}:{line}:14: SearchBooks: SQL: no such column: titel")
+
+
+def test_an_sqlite_that_is_too_old_is_reported_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "Library.toolkit.yaml"
+    path.write_text(LIBRARY, encoding="utf-8")
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 37, 2))
+    monkeypatch.setattr("sqlite3.sqlite_version", "3.37.2")
+    with pytest.raises(UsageError) as caught:
+        load_toolkit(path)
+    assert str(caught.value) == (
+        "Python was built with SQLite 3.37.2, and toolkits with entities need 3.38 or newer; use a newer build of Python"
+    )

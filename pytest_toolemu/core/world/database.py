@@ -98,7 +98,7 @@ def require_sqlite() -> None:
         needed = ".".join(map(str, MIN_VERSION))
         raise UsageError(
             f"Python was built with SQLite {sqlite3.sqlite_version}, and toolkits with entities need {needed} or "
-            "newer; use a newer build of Python, or --toolemu-world=calls"
+            "newer; use a newer build of Python"
         )
 
 
