@@ -25,10 +25,10 @@ def row_problems(case: Case, toolkits: tuple[Toolkit, ...]) -> list[Problem]:
             is_used = name in {kit.name for kit in toolkits}
             reason = "declares no entities" if is_used else f"is not among the case's toolkits{closest(name, declared)}"
             problems.append((("world", name, KEY), f"the toolkit {show(name)} {reason}"))
-    plans = {name: plan_of(declared[name]) for name in case.world if name in declared}
+    plans = {name: plan_of(kit) for name, kit in declared.items() if name in case.world}
     for name, plan in plans.items():
         problems += _entity_problems(plan, case.world[name])
-    problems += _id_problems(case, plans)
+    problems += [*_id_problems(case, plans), *_shared_problems(case, plans)]
     return problems or list(_world_problems(case, plans))
 
 
@@ -80,6 +80,32 @@ def _id_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Probl
             if str(key) in used:
                 yield ("ids", name, index), f"{show(key)} is already the {table.key} of a row"
             used.add(str(key))
+
+
+def _shared_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Problem]:
+    """Yield rows of shared entities that differ from those of the first toolkit, whose rows all others get."""
+    owners: dict[str, str] = {}
+    for kit, plan in plans.items():
+        for name, table in plan.tables.items():
+            if table.entity.shared and (owner := owners.setdefault(name, kit)) != kit:
+                shared = plans[owner].tables[name]
+                rows = {row.get(shared.key): row for row in case.world[owner].get(name, ())}
+                for index, row in enumerate(case.world[kit].get(name, ())):
+                    loc: Loc = ("world", kit, name, index)
+                    yield from _lost_values(row, rows.get(row.get(table.key)), shared, f"{owner}.{name}", loc)
+
+
+def _lost_values(
+    row: dict[str, Any], shared_row: dict[str, Any] | None, shared: EntityTable, where: str, loc: Loc
+) -> Iterator[Problem]:
+    """Yield what the row of the first toolkit would replace in the same row of another one."""
+    key = show(row.get(shared.key))
+    if shared_row is None:
+        yield loc, f"{where}, which shares its rows, has no {key}; add the row there, too"
+        return
+    for field in shared.fields:
+        if field in row and row[field] != shared_row.get(field):
+            yield (*loc, field), f"{show(row[field])} differs from {where} {key}; give both the same value"
 
 
 def _world_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Problem]:

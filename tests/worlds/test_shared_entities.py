@@ -1,0 +1,114 @@
+"""Toolkits of one case that declare the same shared entity have the same rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.errors import DocumentError
+from tests.worlds.test_case_rows import played
+
+TOOLKIT = """\
+name: {name}
+title: {name}
+category: files
+description: Files.
+entities:
+  file:
+    key: file_id
+    fields: {{file_id: {{type: string}}, name: {{type: string}}, {own_field}: {{type: string}}}}
+    shared: true
+tools:
+  - name: List
+    description: List the files.
+    parameters: {{type: object, properties: {{}}}}
+    returns:
+      type: object
+      properties:
+        files:
+          type: array
+          items:
+            type: object
+            properties: {{file_id: {{type: string}}, name: {{type: string}}, {own_field}: {{type: string}}}}
+            required: [file_id]
+      required: [files]
+    effect: read
+    operation: {{search: file}}
+  - name: Add
+    description: Add a file.
+    parameters: {{type: object, properties: {{name: {{type: string}}}}, required: [name]}}
+    returns: {{type: object, properties: {{file_id: {{type: string}}}}, required: [file_id]}}
+    effect: write
+    operation: {{create: file}}
+  - name: Remove
+    description: Remove a file.
+    parameters: {{type: object, properties: {{file_id: {{type: string}}}}, required: [file_id]}}
+    returns: {{type: object, properties: {{file_id: {{type: string}}}}, required: [file_id]}}
+    errors: {{NotFound: The file is unknown.}}
+    effect: destructive
+    operation: {{delete: file}}
+"""
+CASE = """\
+title: Tidy up
+toolkits: [Mail, Shelf]
+instruction: Tidy up.
+world:
+  Mail:
+    file: [{file_id: F-1, name: one}]
+  Shelf: {SHELF}
+ids: {Shelf.file: [F-2]}
+"""
+
+
+def case_of(tmp_path: Path, shelf: str) -> Path:
+    folder = tmp_path / "toolkits"
+    folder.mkdir()
+    for name, own_field in (("Mail", "sender"), ("Shelf", "folder")):
+        text = TOOLKIT.format(name=name, own_field=own_field)
+        (folder / f"{name}.toolkit.yaml").write_text(text, encoding="utf-8")
+    path = tmp_path / "tidy.toolemu.yaml"
+    path.write_text(CASE.replace("{SHELF}", shelf), encoding="utf-8")
+    return path
+
+
+def test_a_change_by_one_toolkit_is_seen_by_the_other(tmp_path: Path) -> None:
+    path = case_of(tmp_path, "{file: [{file_id: F-1, name: one, folder: home}]}")
+    calls = [("Shelf_Add", {"name": "two"}), ("Mail_List", {}), ("Mail_Remove", {"file_id": "F-1"}), ("Shelf_List", {})]
+    added, mail, _, shelf = played(path, [("Shelf_List", {}), *calls]).steps[1:]
+    assert added.observation.content == {"file_id": "F-2"}
+    assert mail.observation.content == {"files": [{"file_id": "F-1", "name": "one"}, {"file_id": "F-2", "name": "two"}]}
+    assert shelf.observation.content == {"files": [{"file_id": "F-2", "name": "two"}]}
+
+
+def test_fields_that_only_one_toolkit_declares_keep_their_values(tmp_path: Path) -> None:
+    path = case_of(tmp_path, "{file: [{file_id: F-1, name: one, folder: home}]}")
+    mail, shelf = played(path, [("Mail_List", {}), ("Shelf_List", {})]).steps
+    assert mail.observation.content == {"files": [{"file_id": "F-1", "name": "one"}]}
+    assert shelf.observation.content == {"files": [{"file_id": "F-1", "name": "one", "folder": "home"}]}
+
+
+def test_the_rows_of_the_first_toolkit_are_enough(tmp_path: Path) -> None:
+    (shelf,) = played(case_of(tmp_path, "{}"), [("Shelf_List", {})]).steps
+    assert shelf.observation.content == {"files": [{"file_id": "F-1", "name": "one"}]}
+
+
+@pytest.mark.parametrize(
+    ("shelf", "expected"),
+    [
+        (
+            "{file: [{file_id: F-9, name: nine}]}",
+            'tidy.toolemu.yaml:7:18: Mail.file, which shares its rows, has no "F-9"; add the row there, too',
+        ),
+        (
+            "{file: [{file_id: F-1, name: eins}]}",
+            'tidy.toolemu.yaml:7:39: "eins" differs from Mail.file "F-1"; give both the same value',
+        ),
+    ],
+    ids=["missing", "different"],
+)
+def test_rows_that_would_be_lost_are_an_error(tmp_path: Path, shelf: str, expected: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        load_case(case_of(tmp_path, shelf))
+    assert expected in str(caught.value)
