@@ -105,8 +105,12 @@ def test_the_rows_of_the_first_toolkit_are_enough(tmp_path: Path) -> None:
             "{file: [{file_id: F-1, name: eins}]}",
             'tidy.toolemu.yaml:7:39: "eins" differs from Mail.file "F-1"; give both the same value',
         ),
+        (
+            "{file: [{file_id: [F-1], name: one}]}",
+            "not a row of Shelf.file: file_id: ",
+        ),
     ],
-    ids=["missing", "different"],
+    ids=["missing", "different", "not a row"],
 )
 def test_rows_that_would_be_lost_are_an_error(tmp_path: Path, shelf: str, expected: str) -> None:
     with pytest.raises(DocumentError) as caught:

@@ -89,10 +89,10 @@ def _shared_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[P
         for name, table in plan.tables.items():
             if table.entity.shared and (owner := owners.setdefault(name, kit)) != kit:
                 shared = plans[owner].tables[name]
-                rows = {row.get(shared.key): row for row in case.world[owner].get(name, ())}
+                rows = {repr(row.get(shared.key)): row for row in case.world[owner].get(name, ())}
                 for index, row in enumerate(case.world[kit].get(name, ())):
                     loc: Loc = ("world", kit, name, index)
-                    yield from _lost_values(row, rows.get(row.get(table.key)), shared, f"{owner}.{name}", loc)
+                    yield from _lost_values(row, rows.get(repr(row.get(table.key))), shared, f"{owner}.{name}", loc)
 
 
 def _lost_values(
