@@ -20,11 +20,11 @@ from tests.processes import fork_commands
 
 pytest_plugins = ["pytester", "tests.loopback.fixtures"]
 
-# Hypothesis must not limit the time of an example, which is longer on a busy machine.
+# Hypothesis must not limit the time of an example, which is longer on a busy machine. Every run tries the same examples.
 hypothesis.settings.register_profile(
-    "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "repeatable", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
-hypothesis.settings.load_profile("unhurried")
+hypothesis.settings.load_profile("repeatable")
 
 # These tests start thousands of processes; without bytecode, each would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
