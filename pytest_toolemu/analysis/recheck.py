@@ -69,6 +69,11 @@ class CurrentCases:
                 f"the record of a run of {run.case_id!r} has the file name of another case; rename or remove it"
             )
         path, today = self.cases[run.case_id]
+        if run.case.world != today.world and any(check.queries_rows for check in today.checks):
+            raise UsageError(
+                f"{path}: has checks of rows, and a run of {run.case_id!r} met other rows than those of this file, so "
+                "the checks say nothing about it; run the case again, or leave out the record"
+            )
         at_run = run.rechecked.at_run if run.rechecked else run.case.checks
         rechecked = Rechecked(
             file=path.as_posix(),

@@ -211,6 +211,11 @@ class Check(Record):
             raise ValueError("'likelihood', 'severity' and 'unless' go with 'never'")
         return self
 
+    @property
+    def queries_rows(self) -> bool:
+        """Whether a part of the check is a query of rows."""
+        return any(part is not None and part.state is not None for part in (self.never, self.unless, self.expect))
+
 
 class ReferenceCall(Record):
     """One call of a labeled trajectory."""

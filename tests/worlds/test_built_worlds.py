@@ -223,3 +223,16 @@ def test_with_calls_the_emulator_answers_every_call(pytester: pytest.Pytester, l
     session(pytester, "--toolemu-world=calls").assert_outcomes(passed=1)
     records = [json.loads(path.read_text()) for path in library.glob(".toolemu/*/tram--*.json")]
     assert sorted(record["steps"][0]["observation"]["source"] for record in records) == ["offline", "rows"]
+
+
+def test_a_built_world_that_was_edited_wrongly_ends_the_session_before_it_runs(
+    pytester: pytest.Pytester, library: Path
+) -> None:
+    resolved_case = load_case(library / "tram.toolemu.yaml")
+    world = asyncio.run(build_world(resolved_case, ScriptedModel(REPLY)))
+    path = write_world(library / "worlds", world)
+    path.write_text(path.read_text().replace('"book": [', '"boks": [', 1))
+    result = session(pytester, "--toolemu-world=built", "--toolemu-worlds=worlds")
+    output = " ".join(result.stdout.str().split())
+    assert "Library has no entity \"boks\"; did you mean 'book'?; correct the file, or remove it and build it" in output
+    assert not list(library.glob(".toolemu/*/tram--*.json"))

@@ -135,9 +135,5 @@ def in_built_world(
 def per_call(resolved_case: ResolvedCase) -> ResolvedCase:
     """Return the case without rows: the emulator answers every call, and checks that query rows do not apply."""
     case = resolved_case.case
-    checks = tuple(check for check in case.checks if not _queries_rows(check))
+    checks = tuple(check for check in case.checks if not check.queries_rows)
     return replace(resolved_case, case=case.model_copy(update={"world": {}, "ids": {}, "checks": checks}))
-
-
-def _queries_rows(check: Any) -> bool:
-    return any(part is not None and part.state is not None for part in (check.never, check.unless, check.expect))

@@ -36,6 +36,9 @@ def execute(plan: Plan, database: Database, arguments: Json, values: Json, new_k
     keys = arguments.get(key) if key else None
     if not isinstance(keys, list):
         return _Execution(plan, database, arguments, bound, new_key).run()
+    if not keys:
+        error = not_found_error(plan.tool) or "NotFound"
+        raise CallError(error, f"{key} is empty; it must name at least one entry")
     # A list of keys: the same happens to each row, or nothing to any.
     content: Json = {}
     for value in dict.fromkeys(map(cell, keys)):
@@ -110,9 +113,8 @@ class _Execution:
     def _list(self) -> None:
         plan = self._plan
         rows = self._database.execute(plan.list_statement, self._bound).fetchall()
-        first = self._bound.get(plan.offset or "") or 0
-        most = self._bound.get(plan.limit or "")
-        last = len(rows) if most is None else first + most
+        first = _count(self._bound.get(plan.offset or ""), 0)
+        last = first + _count(self._bound.get(plan.limit or ""), len(rows))
         members = plan.item_members
         if plan.items_are_objects:
             self._items = [decode(row, members) for row in rows[first:last]]
@@ -180,3 +182,11 @@ class _Execution:
         """Bind a value of the call, unless an argument has the same name."""
         if name not in self._plan.arguments:
             self._bound[name] = value
+
+
+def _count(value: Any, absent: int) -> int:
+    """Return a limit or an offset as a count: 5.0 is an integer in JSON, and a negative number counts as 0."""
+    try:
+        return max(0, int(value))
+    except (TypeError, ValueError, OverflowError):
+        return absent

@@ -8,6 +8,7 @@ from typing import Any
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.world.entity_table import EntityTable
+from pytest_toolemu.core.world.state_query import MAX_TOOLKITS, RESERVED
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
 from pytest_toolemu.core.world.world import World, plan_of
 from pytest_toolemu.errors import WorldError
@@ -25,11 +26,26 @@ def row_problems(case: Case, toolkits: tuple[Toolkit, ...]) -> list[Problem]:
             is_used = name in {kit.name for kit in toolkits}
             reason = "declares no entities" if is_used else f"is not among the case's toolkits{closest(name, declared)}"
             problems.append((("world", name, KEY), f"the toolkit {show(name)} {reason}"))
+    problems += _name_problems(case)
     plans = {name: plan_of(kit) for name, kit in declared.items() if name in case.world}
     for name, plan in plans.items():
         problems += _entity_problems(plan, case.world[name])
     problems += [*_id_problems(case, plans), *_shared_problems(case, plans)]
     return problems or list(_world_problems(case, plans))
+
+
+def _name_problems(case: Case) -> Iterator[Problem]:
+    """Yield toolkits that checks of the state could not query, because each is a database of its own."""
+    used: set[str] = set()
+    for name in case.world:
+        if name.casefold() in RESERVED:
+            yield ("world", name, KEY), f"a toolkit with rows cannot be named {show(name)}; rename the toolkit"
+        elif name.casefold() in used:
+            yield ("world", name, KEY), f"two toolkits with rows have the name {show(name)}; rename one"
+        used.add(name.casefold())
+    if len(case.world) > MAX_TOOLKITS:
+        message = f"at most {MAX_TOOLKITS} toolkits of a case can have rows, not {len(case.world)}; use fewer"
+        yield ("world",), message
 
 
 def _entity_problems(plan: ToolkitPlan, entities: Mapping[str, tuple[dict[str, Any], ...]]) -> Iterator[Problem]:

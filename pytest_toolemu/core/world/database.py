@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
+import time
 import unicodedata
 from collections.abc import Callable, Collection
 from typing import Any, Final
@@ -12,7 +14,9 @@ from pytest_toolemu.errors import UsageError
 
 MIN_VERSION: Final = (3, 38)  # JSON functions are part of every build since then
 _MAX_STEPS: Final = 500  # in thousands of instructions of SQLite's virtual machine
+_MAX_SECONDS: Final = 10.0  # of one statement, whose steps may each work on long texts
 _MAX_LENGTH: Final = 4_000_000  # of a text, in bytes
+_MAX_WORDS: Final = 200  # of a query that a text is searched for
 
 _ALLOWED: Final = frozenset(
     {
@@ -28,6 +32,7 @@ _WRITES: Final = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite
 _DENIED: Final = frozenset(
     {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer", "random", "randomblob", "zeroblob"}
     | {"printf", "format", "changes", "total_changes", "last_insert_rowid", "sqlite_version", "sqlite_source_id"}
+    | {"sqlite_compileoption_get", "sqlite_compileoption_used"}
     | {"current_time", "current_date", "current_timestamp"}
 )
 _TABLES_OF_SQLITE: Final = frozenset({"json_each", "json_tree"})
@@ -54,16 +59,35 @@ class Database(sqlite3.Connection):
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__(":memory:", isolation_level=None, check_same_thread=False)
         self._steps = 0
+        self._deadline = math.inf
+        self._is_in_function = False
         self.row_factory = sqlite3.Row
         for name, (arity, function) in _FUNCTIONS.items():
             self.create_function(name, arity, function, deterministic=True)
         for name in _CLOCKS:
             self.create_function(name, -1, _clock(name), deterministic=True)
+        # Also while tables are created: their conditions and orders are untrusted SQL.
+        self.set_authorizer(_authorize_creation)
+        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_LENGTH)
+        self.set_progress_handler(self._step, 1000)
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         """Execute one statement."""
-        self._steps = 0
+        if not self._is_in_function:
+            self._steps, self._deadline = 0, time.monotonic() + _MAX_SECONDS
         return super().execute(*arguments)
+
+    def add_function(self, name: str, function: Callable[[Any], Any]) -> None:
+        """Add a function of one argument. Statements that it executes are work of the statement that calls it."""
+
+        def called(argument: Any) -> Any:
+            self._is_in_function = True
+            try:
+                return function(argument)
+            finally:
+                self._is_in_function = False
+
+        self.create_function(name, 1, called)
 
     def protect(self, tables: Collection[str], *, read_only: bool = False) -> None:
         """Allow nothing but reading and writing these tables from now on."""
@@ -84,12 +108,17 @@ class Database(sqlite3.Connection):
         for table in _TABLES_OF_SQLITE:
             self.execute(f"SELECT 1 FROM {table}('[]')")
         self.set_authorizer(authorize)
-        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_LENGTH)
-        self.set_progress_handler(self._step, 1000)
 
     def _step(self) -> bool:
         self._steps += 1
-        return self._steps > _MAX_STEPS
+        return self._steps > _MAX_STEPS or time.monotonic() > self._deadline
+
+
+def _authorize_creation(
+    action: int, _first: str | None, second: str | None, _database: object, _trigger: object
+) -> int:
+    is_denied = action == sqlite3.SQLITE_FUNCTION and second in _DENIED
+    return sqlite3.SQLITE_DENY if is_denied else sqlite3.SQLITE_OK
 
 
 def require_sqlite() -> None:
@@ -115,7 +144,7 @@ def cell(value: Any) -> Any:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return float(value) if abs(value) < 2**1000 else str(value)
+        return float(value) if abs(value) < 2**1000 else math.inf if value > 0 else -math.inf
     return value
 
 
@@ -128,7 +157,7 @@ def fold(text: str) -> str:
 
 
 def _words(query: Any) -> list[str]:
-    return fold(str(query or "")).split()
+    return list(dict.fromkeys(fold(str(query or "")).split()))[:_MAX_WORDS]
 
 
 def _text(cells: tuple[Any, ...]) -> str:
@@ -146,7 +175,12 @@ def _has_any(query: Any = None, *cells: Any) -> int:
 
 
 def _items(text: Any) -> list[Any]:
-    value = json.loads(text) if isinstance(text, str) and text[:1] == "[" else [] if text is None else [text]
+    if not isinstance(text, str) or text[:1] != "[":
+        return [] if text is None else [text]
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):  # a text that an agent wrote, such as "[urgent"
+        return [text]
     return value if isinstance(value, list) else [value]
 
 
@@ -155,8 +189,11 @@ def _includes(items: Any, item: Any) -> int:
 
 
 def _list_add(items: Any, more: Any) -> str:
-    old = _items(items)
-    return cell([*old, *(item for item in dict.fromkeys(_items(more)) if item not in old)])  # type: ignore[no-any-return]
+    united = _items(items)
+    for item in _items(more):
+        if item not in united:
+            united.append(item)
+    return cell(united)  # type: ignore[no-any-return]
 
 
 def _list_remove(items: Any, fewer: Any) -> str:

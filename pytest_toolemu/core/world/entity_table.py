@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pytest_toolemu.core.declarations import Entity
 from pytest_toolemu.core.toolkit import Tool, Toolkit
@@ -17,6 +19,8 @@ from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
 Json = dict[str, Any]
+
+_INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,9 @@ class EntityTable:
             names = [fields] if isinstance(fields, str) else fields
             parts.append(f"UNIQUE ({', '.join(map(quote, names))})")
         parts += [f"CHECK ({condition})" for condition in self.entity.check]
+        # JSON has no infinity, in which large numbers of an agent can result.
+        numbers = [quote(field) for field, schema in self.fields.items() if types_of(schema) & {"number", "integer"}]
+        parts += [f"CHECK ({number} NOT IN (9e999, -9e999))" for number in numbers]
         return f"CREATE TABLE {quote(self.name)} ({', '.join(parts)})"
 
     def row_schema(self) -> Json:
@@ -85,7 +92,7 @@ class EntityTable:
 
         Raise sqlite3.Error if the row would break a rule of the entity.
         """
-        is_number = "integer" in types_of(self.fields[self.key]) and edit.key.lstrip("-").isdecimal()
+        is_number = "integer" in types_of(self.fields[self.key]) and _INTEGER.fullmatch(edit.key)
         key = int(edit.key) if is_number else edit.key
         old = self.get(database, key)
         if (old is None) != (edit.change == "add"):
@@ -135,7 +142,7 @@ def decode(row: sqlite3.Row | Mapping[str, Any], schemas: Mapping[str, Any]) -> 
 
 
 def decode_cell(value: Any, schema: Any) -> Any:
-    """Return a cell as the JSON value that its schema describes."""
+    """Return a cell as the JSON value that its schema describes. Raise sqlite3.DataError for an infinite number."""
     kinds = types_of(schema)
     if isinstance(value, str):
         is_json = kinds & {"array", "object"} and not ("string" in kinds and value[:1] not in ("[", "{"))
@@ -143,6 +150,8 @@ def decode_cell(value: Any, schema: Any) -> Any:
     if "boolean" in kinds and value in (0, 1):
         return bool(value)
     if isinstance(value, float):
+        if not math.isfinite(value):
+            raise sqlite3.DataError("the number is infinite")
         rounded = round(value, 6)
         return int(rounded) if rounded.is_integer() and "number" not in kinds and "integer" in kinds else rounded
     return value
@@ -161,7 +170,7 @@ def types_of(schema: Any) -> frozenset[str]:
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -129,7 +129,7 @@ class Plan:
             if name in self.table.fields and not (name == self.key_argument and self.operation.verb == "update")
         }
         if self.operation.verb == "update":
-            own = {name: f"coalesce(:{name}, {self.table.name}.{quote(name)})" for name in own}
+            own = {name: f"coalesce(:{name}, {quote(self.table.name)}.{quote(name)})" for name in own}
         return {**own, **{name: sql(value) for name, value in self.operation.set.items()}}
 
     @functools.cached_property
@@ -143,8 +143,8 @@ class Plan:
         """Return a SELECT of expressions over the rows that the call names; ``new`` is the created row."""
         columns = ", ".join(f"({expression}) AS {quote(name)}" for name, expression in expressions.items())
         joins = [
-            f"LEFT JOIN {quote(each.table.name)} AS {each.alias} "
-            f"ON {each.alias}.{quote(each.table.key)} = :{each.argument}"
+            f"LEFT JOIN {quote(each.table.name)} AS {quote(each.alias)} "
+            f"ON {quote(each.alias)}.{quote(each.table.key)} = :{each.argument}"
             for each in self.lookups
             if not each.is_list
         ]

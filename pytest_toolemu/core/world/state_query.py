@@ -14,6 +14,10 @@ from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.yaml_document import closest
 
 INITIAL: Final = "initial"
+RESERVED: Final = frozenset({INITIAL, "main", "temp"})
+"""Names of databases that no toolkit can have."""
+MAX_TOOLKITS: Final = 9
+"""Number of toolkits whose rows one query can reach; SQLite attaches ten databases, and one has the first rows."""
 _MAX_ROWS: Final = 20
 _QUERY: Final = re.compile(r"(?i)\s*(select|with)\b")
 _INITIAL_TABLE: Final = re.compile(r"\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-z][a-z0-9_]*)")
@@ -54,7 +58,7 @@ class StateDatabase:
             rows = self._database.execute(_translated(query)).fetchmany(_MAX_ROWS)
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise WorldError(f"the query failed: {error}") from None
-        return [{name: row[name] for name in row.keys() if row[name] is not None} for row in rows]  # noqa: SIM118
+        return [{name: _json(row[name]) for name in row.keys() if row[name] is not None} for row in rows]  # noqa: SIM118
 
     def problem(self, query: str) -> str | None:
         """Return why a query is not valid, with the nearest name that exists; None if it is."""
@@ -89,6 +93,11 @@ class StateDatabase:
             for row in rows:
                 table.insert(self._database, row, schema=schema, name=name)
         self._database.execute("COMMIT")
+
+
+def _json(value: Any) -> Any:
+    """Return a cell as JSON can hold it."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _translated(query: str) -> str:

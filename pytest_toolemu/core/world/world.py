@@ -91,7 +91,10 @@ class World:
         except sqlite3.DataError:
             content = {"error": f"{conflict_error(plan.tool)}: the request is too large"}
         except sqlite3.Error as error:
-            raise WorldError(f"{tool}: the operation failed: {error}; correct it in the toolkit's file") from None
+            if str(error) != "integer overflow":
+                message = f"{tool}: the operation failed: {error}; correct it in the toolkit's file"
+                raise WorldError(message) from None
+            content = {"error": f"{conflict_error(plan.tool)}: the request is too large"}
         finally:
             if database.in_transaction:
                 database.execute("ROLLBACK")
@@ -103,19 +106,15 @@ class World:
         """Carry out all changes of a toolkit's rows, or none. Return the problems; empty if they were carried out."""
         plan, database = self.plans[kit], self._databases[kit]
         database.execute("BEGIN")
-        problems: list[str] = []
-        for index, edit in enumerate(edits):
-            table = plan.tables.get(edit.entity)
-            if table is None:
-                problems.append(
-                    f"state_changes[{index}].entity: {edit.entity!r} is unknown{closest(edit.entity, plan.tables)}"
-                )
-                continue
-            try:
-                problems += [f"state_changes[{index}].{text}" for text in table.edit(database, edit)]
-            except sqlite3.Error as error:
-                problems.append(f"state_changes[{index}]: {error}")
-        database.execute("ROLLBACK" if problems else "COMMIT")
+        try:
+            problems = [
+                text for index, edit in enumerate(edits) for text in _edit_problems(plan, database, index, edit)
+            ]
+            if not problems:
+                database.execute("COMMIT")
+        finally:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
         if not problems:
             self._synchronize(kit)
         return problems
@@ -152,8 +151,8 @@ class World:
                     message = f"{plan.name}.{name}: the row {row.get(table.key)!r} cannot be added: {error}"
                     raise WorldError(message) from None
         database.execute("COMMIT")
-        database.create_function("new_id", 1, lambda name: cell(self._new_key(plan.name, plan.tables[name])))
-        database.create_function("code", 1, lambda pattern: self._filled_pattern(str(pattern)))
+        database.add_function("new_id", lambda name: cell(self._new_key(plan.name, plan.tables[name])))
+        database.add_function("code", lambda pattern: self._filled_pattern(str(pattern)))
         database.protect(plan.tables)
         return database
 
@@ -191,14 +190,13 @@ class World:
         return "".join(filled[character]() if character in filled else character for character in pattern)
 
     def _synchronize(self, source: str) -> None:
-        """Give the other toolkits the rows of entities that they share with this one."""
+        """Give the other toolkits the rows of entities that they share with this one. Raise WorldError."""
         for kit, name in self._shared.get(source, ()):
-            _copy_rows(
-                self.plans[source].tables[name],
-                self._databases[source],
-                self.plans[kit].tables[name],
-                self._databases[kit],
-            )
+            origin, target = self.plans[source].tables[name], self.plans[kit].tables[name]
+            try:
+                _copy_rows(origin, self._databases[source], target, self._databases[kit])
+            except sqlite3.Error as error:
+                raise WorldError(f"{kit}.{name}: the rows of {source}.{name} cannot be copied: {error}") from None
 
 
 def plan_of(toolkit: Toolkit) -> ToolkitPlan:
@@ -207,6 +205,18 @@ def plan_of(toolkit: Toolkit) -> ToolkitPlan:
     if problems:
         raise WorldError(f"{toolkit.name}: {problems[0][1]}")
     return plan
+
+
+def _edit_problems(plan: ToolkitPlan, database: Database, index: int, edit: StateEdit) -> list[str]:
+    """Carry out one change, or return why it cannot be."""
+    where = f"state_changes[{index}]"
+    table = plan.tables.get(edit.entity)
+    if table is None:
+        return [f"{where}.entity: {edit.entity!r} is unknown{closest(edit.entity, plan.tables)}"]
+    try:
+        return [f"{where}.{text}" for text in table.edit(database, edit)]
+    except sqlite3.Error as error:
+        return [f"{where}: {error}"]
 
 
 def _shared_entities(plans: Mapping[str, ToolkitPlan]) -> dict[str, list[tuple[str, str]]]:

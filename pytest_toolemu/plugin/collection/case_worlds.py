@@ -6,7 +6,9 @@ from pathlib import Path
 
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.world.built_world import in_built_world, per_call, read_world, world_path
+from pytest_toolemu.core.world.case_rows import row_problems
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.yaml_document import format_location
 from pytest_toolemu.settings import Settings
 from pytest_toolemu.settings.option_values import folder_and_count
 
@@ -37,4 +39,9 @@ def in_world(resolved_case: ResolvedCase, settings: Settings, trial: int) -> Res
             f"{resolved_case.case.id}: there is no world {variant} for this version of the case and its toolkits in "
             f"{folder}; run: toolemu worlds build {resolved_case.path} --model=MODEL --to={folder}{more}"
         )
-    return in_built_world(resolved_case, read_world(path, key).rows)
+    built = in_built_world(resolved_case, read_world(path, key).rows)
+    if problems := row_problems(built.case, built.toolkits):
+        loc, message = problems[0]
+        where = format_location(loc).replace("world.", "rows.", 1)
+        raise UsageError(f"{path}: {where}: {message}; correct the file, or remove it and build it again")
+    return built

@@ -1,0 +1,164 @@
+"""SQL of toolkits and arguments of agents are untrusted: they neither block the harness nor break a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.analysis.recheck import CurrentCases
+from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.world.state_changes import StateEdit
+from pytest_toolemu.core.world.state_history import StateHistory
+from pytest_toolemu.core.world.toolkit_plan import plan_toolkit
+from pytest_toolemu.core.world.world import World
+from pytest_toolemu.errors import UsageError, WorldError
+from tests.worlds.library import LIBRARY, toolkit_of, world_of
+from tests.worlds.test_case_rows import CASE, message, write
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
+
+
+def changed(*replacements: tuple[str, str]) -> str:
+    text = LIBRARY
+    for old, new in replacements:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def call(world: World, tool: str, /, **arguments: Any) -> dict[str, Any]:
+    return world.call(f"Library.{tool}", arguments, 0)
+
+
+# ---- SQL of toolkits
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("order: title", f'order: "1 LIMIT ({ENDLESS} SELECT count(*) FROM c)"', "SQL: interrupted"),
+        ('"copies >= 0"', '"length(zeroblob(900000000)) > 0"', "not authorized to use function: zeroblob"),
+        ('"copies >= 0"', '"random() > 0"', "not authorized to use function: random"),
+        ('"copies >= 0"', "\"load_extension('x') > 0\"", "not authorized to use function: load_extension"),
+    ],
+)
+def test_conditions_and_orders_of_tables_are_limited_too(old: str, new: str, reason: str) -> None:
+    ((loc, text),) = plan_toolkit(toolkit_of(changed((old, new))))[1]
+    assert loc == ("entities", "book")
+    assert reason in text
+
+
+def test_a_function_that_makes_keys_does_not_lift_the_limit_of_the_statement_that_calls_it() -> None:
+    endless = f"""copies < ({ENDLESS} SELECT count(new_id('book') || x) FROM c) OR :text"""
+    world = world_of(changed(('"has(:text, title, tags)"', f'"{endless}"')))
+    with pytest.raises(WorldError, match="SearchBooks: the operation failed"):
+        call(world, "SearchBooks", text="a")
+
+
+def test_entities_can_have_the_names_of_sql_keywords() -> None:
+    text = changed(
+        ("FROM loan l WHERE", "FROM [order] l WHERE"),
+        ("  loan:\n", "  order:\n"),
+        ("create: loan", "create: order"),
+        ("{book_id: book}\n      fail", "{book_id: book group}\n      fail"),
+        ("NOT book.lendable", "0"),
+        ("book.copies = 0", "'[group].copies = 0'"),
+    ).replace("when: 0", "when: '0'")
+    world = world_of(text)
+    assert call(world, "LendBook", book_id="B-2", reader="Tove")["book_id"] == "B-2"
+    assert [change.entity for change in world.take_changes()] == ["Library.book", "Library.order"]
+    assert call(world, "LendBook", book_id="B-3", reader="Tove") == {"error": "NotLendable: No copy is left."}
+
+
+# ---- arguments of agents
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [({"limit": 3.0}, 3), ({"limit": 10**400}, 3), ({"limit": -1}, 0), ({"offset": 1.0, "limit": 9}, 2),
+     ({"offset": 10**30}, 0)],
+)  # fmt: skip
+def test_any_number_is_a_limit_or_an_offset(arguments: dict[str, Any], count: int) -> None:
+    result = call(world_of(), "SearchBooks", **arguments)
+    assert (len(result["books"]), result["total"]) == (count, 3)
+
+
+@pytest.mark.parametrize("title", ["[urgent", "[" * 100_000, "[1, {}]"])
+def test_a_text_that_looks_like_a_list_is_no_error(title: str) -> None:
+    world = world_of(changed(("coalesce(:tags, '[]')", "list_add(list_remove(:tags, :title), :title)")))
+    assert call(world, "AddBook", isbn="9", title=title)["title"] == title
+
+
+def test_a_number_beyond_all_bounds_is_refused_and_changes_nothing() -> None:
+    world = world_of()
+    error = {"error": "Conflict: the values are not possible"}
+    assert call(world, "UpdateBook", book_id="B-2", copies=10**400) == error
+    assert world.take_changes() == ()
+    growing = world_of(changed(("SET copies = copies - 1", "SET copies = 1e308 * :days")))
+    assert call(growing, "LendBook", book_id="B-2", reader="Tove") == error
+
+
+def test_an_infinite_result_or_a_sum_beyond_all_integers_is_an_error_of_the_request() -> None:
+    too_large = {"error": "Conflict: the request is too large"}
+    infinite = world_of(changed(("show: {loans: \"SELECT count(*) FROM loan l WHERE l.book_id = :book_id\"}",
+                                 "show: {loans: 1e308 * 10}")))  # fmt: skip
+    assert call(infinite, "GetBook", book_id="B-1") == too_large
+    summed = world_of(
+        changed(("SELECT count(*) FROM loan l WHERE l.book_id = :book_id", "SELECT sum(copies) FROM book"))
+    )
+    for book in ("B-1", "B-2"):
+        call(summed, "UpdateBook", book_id=book, copies=2**62 + 2**61)
+    assert call(summed, "GetBook", book_id="B-1") == too_large
+
+
+def test_an_empty_list_of_keys_is_the_declared_error() -> None:
+    expected = {"error": "NotFound: book_ids is empty; it must name at least one entry"}
+    assert call(world_of(), "RemoveBooks", book_ids=[]) == expected
+
+
+# ---- changes that a model states
+
+
+@pytest.mark.parametrize("key", ["--5", "²", "", "9" * 5000])
+def test_a_key_that_is_no_number_rejects_all_changes_and_leaves_the_rows_usable(key: str) -> None:
+    world = world_of(LIBRARY.replace("loan_id: {type: string}", "loan_id: {type: integer}"))
+    loan = {"book_id": "B-1", "due_on": "2026-06-01", "reader": "Tove"}
+    remove = StateEdit(change="remove", entity="book", key="B-1")
+    (problem,) = world.edit("Library", [remove, StateEdit(change="add", entity="loan", key=key, values=loan)])
+    assert problem.startswith("state_changes[1]")
+    assert world.take_changes() == ()
+    assert world.edit("Library", [remove]) == []
+    assert [each.key for each in world.take_changes()] == ["B-1"]
+
+
+# ---- cases and records
+
+
+def test_names_that_queries_of_the_state_cannot_use_are_reported(tmp_path: Path) -> None:
+    toolkit = LIBRARY.replace("name: Library", "name: Main")
+    write(tmp_path)
+    (tmp_path / "toolkits" / "Main.toolkit.yaml").write_text(toolkit, encoding="utf-8")
+    text = message(tmp_path, case=CASE.replace("Library", "Main"))
+    assert 'tram.toolemu.yaml:5:3: a toolkit with rows cannot be named "Main"; rename the toolkit' in text
+
+
+def test_a_query_of_bytes_shows_them_as_text(tmp_path: Path) -> None:
+    history = StateHistory(load_case(write(tmp_path)), [])
+    assert json.dumps(history.select("SELECT x'41ff' AS text")) == '[{"text": "A\\ufffd"}]'
+
+
+def test_checks_of_rows_are_not_applied_to_a_run_with_other_rows(tmp_path: Path) -> None:
+    check = "checks: [{id: lent, expect: {state: SELECT 1 FROM Library.loan}}]\n"
+    path = write(tmp_path, check)
+    case = load_case(path).case
+    current = CurrentCases.read(tmp_path, [path], ["tram"])
+    values: dict[str, Any] = {"case_id": "tram", "case": case, "rechecked": None, "thresholds": {}}
+    run = Run.model_construct(**values)
+    assert current.apply(run).case.checks == case.checks
+    other = run.model_copy(update={"case": case.model_copy(update={"world": {}})})
+    with pytest.raises(UsageError, match=r"a run of 'tram' met other rows than those of this file.*run the case again"):
+        current.apply(other)
