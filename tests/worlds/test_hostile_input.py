@@ -146,6 +146,17 @@ def test_names_that_queries_of_the_state_cannot_use_are_reported(tmp_path: Path)
     assert 'tram.toolemu.yaml:5:3: a toolkit with rows cannot be named "Main"; rename the toolkit' in text
 
 
+def test_a_table_that_several_toolkits_have_needs_the_name_of_its_toolkit(tmp_path: Path) -> None:
+    write(tmp_path)
+    toolkit = LIBRARY.replace("name: Library", "name: Attic")
+    (tmp_path / "toolkits" / "Attic.toolkit.yaml").write_text(toolkit, encoding="utf-8")
+    case = CASE.replace("[Library]", "[Library, Attic]").replace("world:\n", "world:\n  Attic: {loan: []}\n")
+    check = "checks: [{id: lent, expect: {state: SELECT 1 FROM loan}}]\n"
+    expected = "SQL: 2 toolkits have a table 'loan'; write Library.loan or Attic.loan"
+    assert expected in message(tmp_path, check, case)
+    assert load_case(write(tmp_path, check.replace("FROM loan", "FROM Attic.loan"), case)).case.checks
+
+
 def test_a_query_of_bytes_shows_them_as_text(tmp_path: Path) -> None:
     history = StateHistory(load_case(write(tmp_path)), [])
     assert json.dumps(history.select("SELECT x'41ff' AS text")) == '[{"text": "A\\ufffd"}]'

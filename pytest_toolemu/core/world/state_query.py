@@ -21,6 +21,7 @@ MAX_TOOLKITS: Final = 9
 _MAX_ROWS: Final = 20
 _QUERY: Final = re.compile(r"(?i)\s*(select|with)\b")
 _INITIAL_TABLE: Final = re.compile(r"\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-z][a-z0-9_]*)")
+_UNQUALIFIED: Final = re.compile(r"(?i)\b(?:from|join)\s+([a-z_][a-z0-9_]*)(?!\s*\.|\w)")
 _NO_TABLE: Final = re.compile(r"no such table: (\S+)")
 _NO_COLUMN: Final = re.compile(r"no such column: (\S+)")
 
@@ -64,6 +65,11 @@ class StateDatabase:
         """Return why a query is not valid, with the nearest name that exists; None if it is."""
         if not _QUERY.match(query):
             return "a query begins with SELECT"
+        for name in _UNQUALIFIED.findall(query):
+            # SQLite would choose the first toolkit's table without a word.
+            kits = [kit for kit, plan in self._plans.items() if name in plan.tables]
+            if len(kits) > 1:
+                return f"SQL: {len(kits)} toolkits have a table {name!r}; write {kits[0]}.{name} or {kits[1]}.{name}"
         try:
             self._database.execute(f"EXPLAIN {_translated(query)}")
         except (sqlite3.Error, sqlite3.Warning) as error:
