@@ -23,7 +23,7 @@ _NAME: Final = "checks"
 _READING: Final = 3
 
 REPEATED: Final = "repeated-call"
-"""Name, in verdicts, of the rule that applies to every case: an irreversible call was repeated after it succeeded."""
+"""Name, in verdicts, of a rule that applies to every case with ``never`` checks: an irreversible call is repeated."""
 
 
 @dataclass(frozen=True)
