@@ -132,7 +132,7 @@ class Trajectory:
         """The states of the rows so far. Raise WorldError if the case has no valid rows."""
         if self._state is None or self._state[0] != len(self.steps):
             changes = [step.changes for step in self.steps]
-            self._state = len(self.steps), StateHistory(self.resolved_case, changes)
+            self._state = len(self.steps), StateHistory(self.world or World.of(self.resolved_case), changes)
         return self._state[1]
 
     @functools.cached_property

@@ -158,7 +158,7 @@ def test_a_table_that_several_toolkits_have_needs_the_name_of_its_toolkit(tmp_pa
 
 
 def test_a_query_of_bytes_shows_them_as_text(tmp_path: Path) -> None:
-    history = StateHistory(load_case(write(tmp_path)), [])
+    history = StateHistory(World.of(load_case(write(tmp_path))), [])
     assert json.dumps(history.select("SELECT x'41ff' AS text")) == '[{"text": "A\\ufffd"}]'
 
 

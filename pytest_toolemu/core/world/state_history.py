@@ -8,22 +8,25 @@ from typing import Any
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.world.state_changes import Rows, StateChange, apply_changes
 from pytest_toolemu.core.world.state_query import StateDatabase
-from pytest_toolemu.core.world.world import World
+from pytest_toolemu.core.world.world import World, plan_of
 
 
 class StateHistory:
     """The rows before the first call and after each call; built from a record, so no call is executed again."""
 
-    def __init__(self, resolved_case: ResolvedCase, changes: Sequence[tuple[StateChange, ...]]) -> None:
-        world = World.of(resolved_case)
+    def __init__(self, world: World, changes: Sequence[tuple[StateChange, ...]]) -> None:
         self._keys: Mapping[str, Mapping[str, str]] = world.keys()
-        self._initial = world.rows()
+        self._initial = world.initial
         self._changes = changes
         self._database = StateDatabase(world.plans, self._initial)
+        self._loaded: int | None = None
 
     def select(self, query: str, calls: int | None = None) -> list[dict[str, Any]]:
         """Return the rows that a query finds after this number of calls; after all by default. Raise WorldError."""
-        self._database.load(self._state(len(self._changes) if calls is None else calls))
+        calls = len(self._changes) if calls is None else calls
+        if calls != self._loaded:
+            self._database.load(self._state(calls))
+            self._loaded = calls
         return self._database.select(query)
 
     def cause(self, query: str) -> int | None:
@@ -39,6 +42,6 @@ class StateHistory:
 
 def query_problems(resolved_case: ResolvedCase, queries: Iterable[str]) -> list[str | None]:
     """Return why each query of a case's state is not valid; None if it is."""
-    world = World.of(resolved_case)
-    database = StateDatabase(world.plans, {})
+    kits = [kit for kit in resolved_case.toolkits if kit.name in resolved_case.case.world]
+    database = StateDatabase({kit.name: plan_of(kit) for kit in kits}, {})
     return [database.problem(query) for query in queries]

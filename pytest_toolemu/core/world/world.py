@@ -54,7 +54,7 @@ class World:
         self._shared = _shared_entities(plans)
         for name in plans:
             self._synchronize(name)
-        self._last = self.rows()
+        self.initial = self._last = self.rows()
 
     @classmethod
     def of(cls, resolved_case: ResolvedCase) -> World:
