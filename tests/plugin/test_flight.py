@@ -195,11 +195,13 @@ def test_a_fixture_of_any_scope_is_up_as_long_as_its_cases_run(
 
 
 # P4 ends its worker for the first time while another case is in flight there, and the other cases wait for that.
+# xdist fails with an internal error if a worker dies before its first items are sent, so the agent waits for an item.
 DIES = """
-import asyncio, os
-in_flight = set()
+import asyncio, os, threading
+in_flight, item_started = set(), threading.Event()
 async def agent(task, toolbox):
     in_flight.add(task)
+    assert await asyncio.to_thread(item_started.wait, 60)
     while not os.path.exists("died"):
         if "P4" in task and len(in_flight) > 1:
             open("died", "w").close()
@@ -213,6 +215,7 @@ async def agent(task, toolbox):
 
 def test_a_case_that_ends_its_worker_is_abandoned_and_the_others_run_in_another_worker(crowd: Project) -> None:
     crowd.write("agents.py", DIES)
+    crowd.write("conftest.py", "import agents\ndef pytest_runtest_logstart(): agents.item_started.set()\n")
     result = run(crowd, "-rA", "-n", "2", "--toolemu-helpfulness=none", "--max-worker-restart=4")
     outcomes = result.parseoutcomes()
     # xdist reports the items at which a worker died as crashed; every other case has its verdict.
