@@ -9,16 +9,14 @@ from typing import Any
 
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.authoring.play_references import play
-from pytest_toolemu.authoring.rows_of_pins import plan_of_tool, rows_of_pins, shortened_json
+from pytest_toolemu.authoring.rows_of_pins import answer_of_rows, plan_of_tool, rows_of_pins, shortened_json
 from pytest_toolemu.authoring.world_text import with_world
-from pytest_toolemu.core.call_patterns import form_of
 from pytest_toolemu.core.case import Pin, ResolvedCase
 from pytest_toolemu.core.case_loading import build_case, load_case
 from pytest_toolemu.core.trajectory import Step
-from pytest_toolemu.core.world.world import World, plan_of
+from pytest_toolemu.core.world.world import plan_of
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
-from pytest_toolemu.formats.json_schema import conforms
 from pytest_toolemu.formats.yaml_document import Document
 
 Json = dict[str, Any]
@@ -96,21 +94,16 @@ def _pin_of(resolved_case: ResolvedCase, step: Step) -> int:
     for index, pin in enumerate(resolved_case.case.pins):
         if step.observation.source != "pinned" or step.call.tool is None:
             break
-        content = {"error": pin.error} if pin.error is not None else pin.returns
-        if content == step.observation.content and resolved_case.matches(pin, step.call.tool, step.call.arguments):
+        if pin.content == step.observation.content and resolved_case.matches(pin, step.call.tool, step.call.arguments):
             return index
     return -1
 
 
 def _compare(resolved_case: ResolvedCase, pin: Pin) -> str:
     """Return how the rows answer the call that a pin describes differently; empty if they answer it equally."""
-    tool = resolved_case.tools_in_files[pin.tool]
-    if form_of(pin.arguments, tool.parameters) != "plain" or not conforms(tool.parameters, pin.arguments):
+    content = answer_of_rows(resolved_case, pin)
+    if content is None:
         return "no reference makes such a call, and the pin does not give all arguments, so it was not compared"
-    content = World.of(resolved_case).call(pin.tool, pin.arguments, 0)
-    expected = {"error": pin.error} if pin.error is not None else pin.returns
-    return (
-        ""
-        if content == expected
-        else f"rows return {shortened_json(content)}, and the pin returns {shortened_json(expected)}"
-    )
+    if content == pin.content:
+        return ""
+    return f"rows return {shortened_json(content)}, and the pin returns {shortened_json(pin.content)}"

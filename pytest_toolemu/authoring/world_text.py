@@ -27,12 +27,10 @@ def with_world(
     start, end = _section(document, "pins", lines)
     pin_lines = list(_kept_pins(document, lines, remove, end)) if len(remove) < len(pins) else []
     pins_text = [lines[start], *pin_lines] if pin_lines else []
-    added = [*_world_lines(document, world, lines), *_ids_lines(document, ids)]
+    added = [*_world_lines(document, world), *_ids_lines(document, ids)]
     if "world" in document.value:
         _, world_end = _section(document, "world", lines)
-        insert = world_end
-        before = [*lines[:insert], *added]
-        return "".join([*before, *lines[insert:start], *pins_text, *lines[end:]])
+        return "".join([*lines[:world_end], *added, *lines[world_end:start], *pins_text, *lines[end:]])
     return "".join([*lines[:start], *added, *pins_text, *lines[end:]])
 
 
@@ -44,8 +42,7 @@ def _kept_pins(document: Document, lines: list[str], remove: Collection[int], en
             yield from lines[starts[index] : starts[index + 1]]
 
 
-def _world_lines(document: Document, world: Mapping[str, Mapping[str, list[Json]]], lines: list[str]) -> Iterator[str]:
-    del lines
+def _world_lines(document: Document, world: Mapping[str, Mapping[str, list[Json]]]) -> Iterator[str]:
     if world and "world" not in document.value:
         yield "world:\n"
     for kit, entities in world.items():

@@ -46,7 +46,10 @@ def declare(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json_text(path, dump(declared))
     without = [tool["name"] for tool in declared["tools"] if "operation" not in tool]
-    count = len(declared["tools"]) - len(without)
-    out.print(f"{path}: {len(declared['entities'])} entities, {count} of {len(declared['tools'])} tools", markup=False)
+    total = len(declared["tools"])
+    count = total - len(without)
+    out.print(
+        f"{path}: entities: {len(declared['entities'])}; tools with an operation: {count} of {total}", markup=False
+    )
     if without:
         out.print(f"without an operation, so the emulator answers them: {', '.join(without)}", markup=False)

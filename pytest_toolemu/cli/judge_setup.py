@@ -14,12 +14,15 @@ from pytest_toolemu.cli.consoles import err
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.recheck import CurrentCases
+    from pytest_toolemu.components import Components
     from pytest_toolemu.core.case import Metric
     from pytest_toolemu.core.protocols import Evaluator
+    from pytest_toolemu.models.endpoint import Endpoint
     from pytest_toolemu.sessions.store import RunStore
     from pytest_toolemu.settings import Settings
 
 T = TypeVar("T")
+C = TypeVar("C")
 Job = Callable[[], Awaitable[T]]
 Judges = list[tuple["Metric", "Evaluator"]]
 
@@ -45,21 +48,15 @@ def judge_settings(
 
     Variables are also read from ``.env`` in the current folder. UsageError if no evaluator is named.
     """
-    from pytest_toolemu.core.environment import load_env, toolemu_variables
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.settings import resolve, unknown_variables
 
-    env_file = Path(".env")
-    load_env(env_file)
-    for variable in unknown_variables(os.environ, toolemu_variables(env_file)):
-        err.print(f"warning: {variable} is not a known setting and has no effect", markup=False)
     options: dict[str, Any] = {
         "toolemu_evaluator": evaluator,
         "toolemu_helpfulness": helpfulness,
         "toolemu_concurrency": concurrency,
         "toolemu_checks": checks,
     }
-    settings = resolve(options.get, lambda _: None, os.environ)
+    settings = _settings(options)
     if not settings.evaluator:
         raise UsageError(
             "no evaluator is given; name a model, such as --evaluator=claude-sonnet-5-5, or use --evaluator=checks"
@@ -118,10 +115,31 @@ def new_store(
 
 def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T:
     """Create the judges, check each endpoint without using tokens, run ``work``, and close the connections."""
+    from pytest_toolemu.errors import UsageError
+
+    def create(components: Components) -> Judges:
+        metrics: tuple[Metric, ...] = ("safety", "helpfulness")
+        return [(metric, judge) for metric in metrics for judge in components.evaluators(None, metric)]
+
+    try:
+        return _with_components(settings, create, work)
+    except OSError as error:  # writing a record failed
+        raise UsageError(
+            f"a record cannot be written ({error.strerror}), so no further request was sent; free "
+            "disk space or restore the folder, and run the same command again"
+        ) from None
+
+
+def with_model(settings: Settings, name: str, work: Callable[[Endpoint], Awaitable[T]]) -> T:
+    """Create a model, check its endpoint without using tokens, run ``work``, and close the connection."""
+    return _with_components(settings, lambda components: components.model(name), work)
+
+
+def _with_components(settings: Settings, create: Callable[[Components], C], work: Callable[[C], Awaitable[T]]) -> T:
+    """Run ``work`` with what ``create`` builds, under the budget of the settings."""
     import asyncio
 
     from pytest_toolemu.components import Components
-    from pytest_toolemu.errors import UsageError
     from pytest_toolemu.models.pricing import Prices
     from pytest_toolemu.scheduling.budget import Budget
 
@@ -131,57 +149,32 @@ def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T
         return Prices.read(Path(settings.prices) if settings.prices else None)
 
     async def main() -> T:
-        roles = Components(settings, budget=Budget(usd, tokens), prices=prices if usd is not None else None)
+        components = Components(settings, budget=Budget(usd, tokens), prices=prices if usd is not None else None)
         try:
-            metrics: tuple[Metric, ...] = ("safety", "helpfulness")
-            judges = [(metric, judge) for metric in metrics for judge in roles.evaluators(None, metric)]
-            await roles.preflight(())
-            return await work(judges)
-        except OSError as error:  # writing a record failed
-            raise UsageError(
-                f"a record cannot be written ({error.strerror}), so no further request was sent; free "
-                "disk space or restore the folder, and run the same command again"
-            ) from None
+            created = create(components)
+            await components.preflight(())
+            return await work(created)
         finally:
-            await roles.close()
+            await components.close()
 
     return asyncio.run(main())
 
 
 def model_settings(concurrency: int | None) -> Settings:
     """Return the settings of a command that asks one model, from ``TOOLEMU_*`` variables and the defaults."""
-    from pytest_toolemu.core.environment import load_env
-    from pytest_toolemu.settings import resolve
+    return _settings({"toolemu_concurrency": concurrency})
 
-    load_env(Path(".env"))
-    options: dict[str, Any] = {"toolemu_concurrency": concurrency}
+
+def _settings(options: dict[str, Any]) -> Settings:
+    """Return the settings from these options, the environment, and ``.env``; warn of unknown variables."""
+    from pytest_toolemu.core.environment import load_env, toolemu_variables
+    from pytest_toolemu.settings import resolve, unknown_variables
+
+    env_file = Path(".env")
+    load_env(env_file)
+    for variable in unknown_variables(os.environ, toolemu_variables(env_file)):
+        err.print(f"warning: {variable} is not a known setting and has no effect", markup=False)
     return resolve(options.get, lambda _: None, os.environ)
-
-
-def with_model(settings: Settings, name: str, work: Callable[[Any], Awaitable[T]]) -> T:
-    """Create a model, check its endpoint without using tokens, run ``work``, and close the connection."""
-    import asyncio
-
-    from pytest_toolemu.components import Components
-    from pytest_toolemu.models.pricing import Prices
-    from pytest_toolemu.scheduling.budget import Budget
-
-    usd = settings.budget_usd
-
-    def prices() -> Prices:
-        return Prices.read(Path(settings.prices) if settings.prices else None)
-
-    async def main() -> T:
-        budget = Budget(usd, settings.budget_tokens)
-        components = Components(settings, budget=budget, prices=prices if usd is not None else None)
-        try:
-            model = components.model(name)
-            await components.preflight(())
-            return await work(model)
-        finally:
-            await components.close()
-
-    return asyncio.run(main())
 
 
 async def run_concurrently(jobs: Sequence[Job[T]], limit: int, title: str = "judging") -> list[T]:

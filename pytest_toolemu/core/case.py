@@ -115,6 +115,11 @@ class Pin(Record):
         default=None, description="An error as 'Name: message'; the name is one of the tool's 'errors'"
     )
 
+    @property
+    def content(self) -> dict[str, Any]:
+        """The observation: the result, or an object with the error."""
+        return {"error": self.error} if self.error is not None else self.returns or {}
+
     @model_validator(mode="after")
     def _one_answer(self) -> Pin:
         if (self.returns is None) == (self.error is None):

@@ -8,7 +8,7 @@ from typing import Any
 from pytest_toolemu.core.case import Pin
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.toolbox import Emulator
-from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, failure
+from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PinnedEmulator:
             if _matches(pin, call, trajectory) and (
                 pin.nth is None or pin.nth == 1 + _earlier_matches(pin, trajectory)
             ):
-                return _pinned_result(pin)
+                return Observation(content=pin.content, source="pinned")
         return await self.next(call, trajectory)
 
 
@@ -39,9 +39,3 @@ def _matches(pin: Pin, call: Call, trajectory: Trajectory) -> bool:
 def _earlier_matches(pin: Pin, trajectory: Trajectory) -> int:
     """Count the earlier calls that the pin matches."""
     return sum(_matches(pin, step.call, trajectory) for step in trajectory.steps)
-
-
-def _pinned_result(pin: Pin) -> Observation:
-    if pin.error is not None:
-        return failure(pin.error, "pinned")
-    return Observation(content=pin.returns or {}, source="pinned")

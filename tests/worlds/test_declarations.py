@@ -92,7 +92,7 @@ def test_a_tool_that_finds_open_entities_needs_no_error_for_unknown_keys(tmp_pat
 def test_statements_reach_nothing_but_the_tables_of_the_toolkit(tmp_path: Path, statement: str) -> None:
     then = 'then: ["UPDATE book SET copies = copies - 1 WHERE book_id = :book_id"]'
     text = problem(tmp_path, then, f'then: ["{statement}"]')
-    assert "SQL: " in text or "a statement begins with INSERT, UPDATE or DELETE" in text
+    assert "SQL: " in text or "a statement begins with INSERT, UPDATE, or DELETE" in text
 
 
 def test_a_statement_is_one_statement(tmp_path: Path) -> None:

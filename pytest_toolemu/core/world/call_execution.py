@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
-from pytest_toolemu.core.world.database import Database, cell, quote
+from pytest_toolemu.core.world.database import Database, cell
 from pytest_toolemu.core.world.entity_table import EntityTable, decode, decode_cell
 from pytest_toolemu.core.world.operation_plan import Lookup, Plan
 from pytest_toolemu.core.world.toolkit_plan import is_constant, not_found_error
@@ -41,9 +41,11 @@ def execute(plan: Plan, database: Database, arguments: Json, values: Json, new_k
         raise CallError(error, f"{key} is empty; it must name at least one entry")
     # A list of keys: the same happens to each row, or nothing to any.
     content: Json = {}
-    for value in dict.fromkeys(map(cell, keys)):
-        one = {**bound, str(key): value, **({} if "count" in argument_cells else {"count": len(set(map(cell, keys)))})}
-        content = _Execution(plan, database, arguments, one, new_key).run()
+    distinct = dict.fromkeys(map(cell, keys))
+    if "count" not in argument_cells:
+        bound["count"] = len(distinct)
+    for value in distinct:
+        content = _Execution(plan, database, arguments, {**bound, str(key): value}, new_key).run()
     return content
 
 
@@ -126,9 +128,8 @@ class _Execution:
     def _change(self, table: EntityTable, key: Any) -> Any:
         """Create, update or delete the row; return its key."""
         plan, database, verb = self._plan, self._database, self._plan.operation.verb
-        where = f"WHERE {quote(table.key)} = ?"
         if verb == "delete":
-            database.execute(f"DELETE FROM {quote(table.name)} {where}", (key,))
+            table.delete(database, key)
             return key
         assigned = database.execute(plan.assignment, self._bound).fetchone() if plan.assigned else None
         values = {name: assigned[name] for name in plan.assigned} if assigned is not None else {}
@@ -137,14 +138,11 @@ class _Execution:
                 values[table.key] = cell(self._new_key(table))
             self._bind("id", values[table.key])
             if plan.operation.replace:
-                replaced = database.execute(f"DELETE FROM {quote(table.name)} {where}", (values[table.key],))
-                self._bind("replaced", replaced.rowcount)
+                self._bind("replaced", table.delete(database, values[table.key]))
             table.insert(database, table.complete({name: value for name, value in values.items() if value is not None}))
             return values[table.key]
         self._bind("id", key)
-        if values:
-            assignments = ", ".join(f"{quote(name)} = ?" for name in values)
-            database.execute(f"UPDATE {quote(table.name)} SET {assignments} {where}", (*values.values(), key))
+        table.update(database, key, values)
         return values.get(table.key, key)
 
     def _shown(self) -> Json:

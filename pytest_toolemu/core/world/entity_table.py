@@ -98,7 +98,7 @@ class EntityTable:
         if (old is None) != (edit.change == "add"):
             return [f"key: {self.name} {edit.key!r} {'does not exist' if old is None else 'exists already'}"]
         if edit.change == "remove":
-            database.execute(f"DELETE FROM {quote(self.name)} WHERE {quote(self.key)} = ?", (key,))
+            self.delete(database, key)
             return []
         values = {field: value for field, value in edit.values.items() if field != self.key}
         row = {**(decode(old, self.fields) if old is not None else {}), **values, self.key: key}
@@ -107,11 +107,20 @@ class EntityTable:
             return [f"values: {problem}" for problem in problems]
         if old is None:
             self.insert(database, row)
-        elif values:
+        else:
+            self.update(database, key, values)
+        return []
+
+    def update(self, database: sqlite3.Connection, key: Any, values: Mapping[str, Any]) -> None:
+        """Set fields of the row with this key to cells or JSON values."""
+        if values:
             assignments = ", ".join(f"{quote(field)} = ?" for field in values)
             statement = f"UPDATE {quote(self.name)} SET {assignments} WHERE {quote(self.key)} = ?"
             database.execute(statement, (*map(cell, values.values()), key))
-        return []
+
+    def delete(self, database: sqlite3.Connection, key: Any) -> int:
+        """Remove the row with this key, and return the number of removed rows."""
+        return database.execute(f"DELETE FROM {quote(self.name)} WHERE {quote(self.key)} = ?", (key,)).rowcount
 
     def get(self, database: sqlite3.Connection, key: Any) -> sqlite3.Row | None:
         """Return the row with this key."""

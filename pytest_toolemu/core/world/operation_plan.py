@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pytest_toolemu.core.declarations import Guard, Operation, sql
+from pytest_toolemu.core.declarations import Operation, sql
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.world.database import quote
 from pytest_toolemu.core.world.entity_table import EntityTable, types_of
@@ -152,19 +152,24 @@ class Plan:
             joins.append(f"LEFT JOIN {quote(self.table.name)} AS new ON new.{quote(self.table.key)} = :id")
         return " ".join([f"SELECT {columns or '1'} FROM (SELECT 1)", *joins])
 
-    def guards(self) -> Iterator[GuardStatement]:
-        """Yield the conditions of ``fail`` in order."""
+    @functools.cached_property
+    def guard_statements(self) -> tuple[GuardStatement, ...]:
+        """The conditions of ``fail``, in order."""
+        return tuple(self._guards())
+
+    def _guards(self) -> Iterator[GuardStatement]:
         for error, conditions in self.operation.fail.items():
-            declared = self.tool.errors.get(error, "")
-            several = isinstance(conditions, tuple)
-            only = Guard(when="0" if isinstance(conditions, tuple) else sql(conditions), say=declared or error)
-            guards = conditions if isinstance(conditions, tuple) else (only,)
-            for index, guard in enumerate(guards):
-                loc: Loc = ("fail", error, index, "when") if several else ("fail", error)
+            if not isinstance(conditions, tuple):
+                message = self.tool.errors.get(error) or error
+                yield GuardStatement(error, message, self.over({"fails": sql(conditions)}), ("fail", error))
+                continue
+            for index, guard in enumerate(conditions):
+                loc: Loc = ("fail", error, index, "when")
                 yield GuardStatement(error, guard.say, self.over({"fails": guard.when}), loc)
 
-    def listed(self) -> str:
-        """Return the SELECT of the listed rows, without the limit."""
+    @functools.cached_property
+    def list_statement(self) -> str:
+        """The SELECT of the listed rows, without the limit."""
         if self.table is None:
             return ""
         fields, show = self.table.fields, self.operation.show
@@ -212,16 +217,6 @@ class Plan:
         return f"{order}, rowid" if order else "rowid"
 
     @functools.cached_property
-    def guard_statements(self) -> tuple[GuardStatement, ...]:
-        """The conditions under which the call fails, in order."""
-        return tuple(self.guards())
-
-    @functools.cached_property
-    def list_statement(self) -> str:
-        """The SELECT of the listed rows."""
-        return self.listed()
-
-    @functools.cached_property
     def assignment(self) -> str:
         """The SELECT of the values of the fields that the call sets."""
         return self.over(self.assigned)
@@ -235,10 +230,10 @@ class Plan:
         """Yield every statement that a call can execute, with the part of the operation that it comes from."""
         verb = self.operation.verb or "then"
         if self.list_member:
-            yield (("where",) if self.operation.where else (verb,)), self.listed()
+            yield (("where",) if self.operation.where else (verb,)), self.list_statement
         if self.selects_by_condition:
             yield (("where",) if self.operation.where else (verb,)), self.selected_key()
-        for guard in self.guards():
+        for guard in self.guard_statements:
             yield guard.loc, guard.statement
         for name, expression in self.assigned.items():
             yield ("set", name), self.over({name: expression})

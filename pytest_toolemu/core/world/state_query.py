@@ -42,16 +42,15 @@ class StateDatabase:
         self._write(
             {(INITIAL, f"{kit}.{name}"): rows for kit, tables in initial.items() for name, rows in tables.items()}
         )
-        tables = {name for plan in plans.values() for name in plan.tables}
         self._names = {f"{kit}.{name}" for kit, plan in plans.items() for name in plan.tables}
-        database.protect(tables | self._names, read_only=True)
+        self._tables = self._names | {name for plan in plans.values() for name in plan.tables}
+        database.protect(self._tables, read_only=True)
 
     def load(self, rows: Rows) -> None:
         """Set the rows that the tables ``Toolkit.entity`` contain."""
         self._database.set_authorizer(None)
         self._write({(kit, name): entries for kit, tables in rows.items() for name, entries in tables.items()})
-        tables = {name for plan in self._plans.values() for name in plan.tables}
-        self._database.protect(tables | self._names, read_only=True)
+        self._database.protect(self._tables, read_only=True)
 
     def select(self, query: str) -> list[dict[str, Any]]:
         """Return the first 20 rows of a query. Raise WorldError if it cannot be executed."""
@@ -66,7 +65,7 @@ class StateDatabase:
         if not _QUERY.match(query):
             return "a query begins with SELECT"
         for name in _UNQUALIFIED.findall(query):
-            # SQLite would choose the first toolkit's table without a word.
+            # SQLite would silently choose the first toolkit's table.
             kits = [kit for kit, plan in self._plans.items() if name in plan.tables]
             if len(kits) > 1:
                 return f"SQL: {len(kits)} toolkits have a table {name!r}; write {kits[0]}.{name} or {kits[1]}.{name}"

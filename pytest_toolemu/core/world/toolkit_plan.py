@@ -37,7 +37,7 @@ class ToolkitPlan:
     plans: Mapping[str, Plan]
 
     def new_database(self) -> Database:
-        """Return a database with the toolkit's empty tables. Nothing limits it yet."""
+        """Return a database with the toolkit's empty tables, to be filled and then protected."""
         database = Database()
         for table in self.tables.values():
             database.execute(table.create_sql())
@@ -50,7 +50,7 @@ _plans: Final[dict[int, tuple[Toolkit, ToolkitPlan, list[Problem]]]] = {}
 
 
 def planned(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:
-    """Return what ``plan_toolkit`` returns, which is made once for each toolkit."""
+    """Return the result of ``plan_toolkit``, which is computed once for each toolkit."""
     cached = _plans.get(id(toolkit))
     if cached is None or cached[0] is not toolkit:
         if len(_plans) >= _MAX_PLANS:
@@ -132,7 +132,7 @@ def _reference_problems(plan: Plan) -> Iterator[Problem]:
         yield (verb,), "a key may be unknown, and the tool declares no error for that; add NotFound to its errors"
     for index, statement in enumerate(operation.then):
         if not _CHANGE.match(statement):
-            yield ("then", index), "a statement begins with INSERT, UPDATE or DELETE"
+            yield ("then", index), "a statement begins with INSERT, UPDATE, or DELETE"
     yield from _set_problems(plan)
 
 

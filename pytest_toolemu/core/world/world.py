@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -55,6 +55,7 @@ class World:
         for name in plans:
             self._synchronize(name)
         self.initial = self._last = self.rows()
+        self._may_differ = False
 
     @classmethod
     def of(cls, resolved_case: ResolvedCase) -> World:
@@ -99,6 +100,7 @@ class World:
             if database.in_transaction:
                 database.execute("ROLLBACK")
         if plan.writes:
+            self._may_differ = True
             self._synchronize(kit)
         return content
 
@@ -116,6 +118,7 @@ class World:
             if database.in_transaction:
                 database.execute("ROLLBACK")
         if not problems:
+            self._may_differ = True
             self._synchronize(kit)
         return problems
 
@@ -130,6 +133,9 @@ class World:
 
     def take_changes(self) -> tuple[StateChange, ...]:
         """Return how the rows have changed since the last call of this method."""
+        if not self._may_differ:
+            return ()
+        self._may_differ = False
         before, self._last = self._last, self.rows()
         return changes_between(before, self._last, self.keys())
 
@@ -200,7 +206,7 @@ class World:
 
 
 def plan_of(toolkit: Toolkit) -> ToolkitPlan:
-    """Return the plan of a toolkit, which is made once. Raise WorldError if its declarations are not valid."""
+    """Return the plan of a toolkit. Raise WorldError if its declarations are not valid."""
     plan, problems = planned(toolkit)
     if problems:
         raise WorldError(f"{toolkit.name}: {problems[0][1]}")
@@ -234,14 +240,12 @@ def _copy_rows(source: EntityTable, origin: Database, target: EntityTable, desti
     common = [field for field in source.fields if field in target.fields and field != source.key]
     own = {row[target.key] for row in destination.execute(f"SELECT {quote(target.key)} FROM {quote(target.name)}")}
     for key in own - rows.keys():
-        destination.execute(f"DELETE FROM {quote(target.name)} WHERE {quote(target.key)} = ?", (key,))
+        target.delete(destination, key)
     for key, row in rows.items():
         if key not in own:
             target.insert(destination, {target.key: key, **{field: row[field] for field in common}})
-        elif common:
-            assignments = ", ".join(f"{quote(field)} = ?" for field in common)
-            statement = f"UPDATE {quote(target.name)} SET {assignments} WHERE {quote(target.key)} = ?"
-            destination.execute(statement, (*(row[field] for field in common), key))
+        else:
+            target.update(destination, key, {field: row[field] for field in common})
 
 
 def _conflict_message(error: sqlite3.IntegrityError) -> str:
@@ -249,13 +253,3 @@ def _conflict_message(error: sqlite3.IntegrityError) -> str:
     kind, _, names = str(error).partition(": ")
     fields = ", ".join(name.rpartition(".")[2] for name in names.split(", "))
     return f"another entry has the same {fields}" if kind.startswith("UNIQUE") else "the values are not possible"
-
-
-def initial_rows(
-    plans: Mapping[str, ToolkitPlan], resolved_case: ResolvedCase
-) -> Iterator[tuple[str, EntityTable, Json]]:
-    """Yield each row of a case with its toolkit and table."""
-    for kit, entities in resolved_case.case.world.items():
-        for name, rows in entities.items():
-            for row in rows:
-                yield kit, plans[kit].tables[name], row
