@@ -128,8 +128,10 @@ class Operation(Record):
     list: Text | None = Field(
         default=None, description="The member of the result that lists rows; default: the first list of objects"
     )
-    columns: tuple[Text, ...] = Field(
-        default=(), description="The fields of listed items, if the tool's 'returns' does not name them"
+    columns: Text | tuple[Text, ...] = Field(
+        default=(),
+        description="The fields of listed items, if the tool's 'returns' does not name them; one name without a list: "
+        "the items are the values of this field",
     )
     order: str = Field(default="", description="SQL order of listed rows; default: the order of the entity")
     limit: Text | None = Field(

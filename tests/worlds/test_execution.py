@@ -10,6 +10,11 @@ from pytest_toolemu.core.world.world import World
 from pytest_toolemu.errors import OpenEntityError, WorldError
 from tests.worlds.library import ATLAS, LIBRARY, NOVEL, POEMS, world_of
 
+BOOK_FIELDS = (
+    "fields: {book_id: {type: string}, isbn: {type: string}, title: {type: string}, language: {type: string}, "
+    "tags: {type: array}, lendable: {type: boolean}, copies: {type: integer}}\n"
+    "    required: [isbn, title, language, tags, lendable, copies]"
+)
 DUE = "date(:today, '+' || :days || ' days')"
 
 
@@ -49,6 +54,36 @@ def test_a_text_search_finds_letters_that_are_no_accented_letters_by_the_nearest
 
 def test_a_search_finds_nothing_if_one_word_is_missing() -> None:
     assert titles(world_of(), text="night zebra") == []
+
+
+@pytest.mark.parametrize(
+    ("queries", "expected"),
+    [
+        (["atlas", "poems"], 2),
+        (["the atlas", "last tram"], 1),
+        (["atlas maps"], 1),
+        (["zebra"], 0),
+        ([], 3),
+        (["", " "], 3),
+    ],
+)
+def test_a_list_of_queries_finds_what_any_of_them_finds(queries: list[str], expected: int) -> None:
+    library = LIBRARY.replace("        text: {type: string}\n", "        text: {type: array}\n", 1)
+    world = world_of(library.replace("has(:text, title, tags)", "has_any(:text, title, tags)", 1))
+    assert len(titles(world, text=queries)) == expected
+
+
+def test_a_list_of_queries_can_have_to_be_found_completely() -> None:
+    world = world_of(LIBRARY.replace("        text: {type: string}\n", "        text: {type: array}\n", 1))
+    assert len(titles(world, text=["atlas", "maps"])) == 1
+    assert titles(world, text=["atlas", "night"]) == []
+
+
+def test_listed_items_can_be_the_values_of_one_field() -> None:
+    item = LIBRARY[LIBRARY.index("          items:\n") : LIBRARY.index("        more: {type: boolean}\n")]
+    library = LIBRARY.replace(item, "", 1).replace("like: SearchBooks.books", BOOK_FIELDS, 1)
+    world = world_of(library.replace("      search: book\n", "      search: book\n      columns: tags\n", 1))
+    assert call(world, "SearchBooks")["books"] == [ATLAS["tags"], POEMS["tags"]]
 
 
 def test_limit_and_offset_cut_the_list_and_more_and_total_tell_so() -> None:

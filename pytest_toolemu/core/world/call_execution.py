@@ -121,7 +121,8 @@ class _Execution:
         if plan.items_are_objects:
             self._items = [decode(row, members) for row in rows[first:last]]
         else:
-            self._items = [decode_cell(row[0], plan.item_schema) for row in rows[first:last]]
+            schema = plan.item_schema or next(iter(members.values()), {})
+            self._items = [decode_cell(row[0], schema) for row in rows[first:last]]
         self._bind("more", int(len(rows) > last))
         self._bind("total", len(rows))
 

@@ -156,8 +156,18 @@ def fold(text: str) -> str:
     return "".join(character for character in parts if not unicodedata.combining(character))
 
 
-def _words(query: Any) -> list[str]:
-    return list(dict.fromkeys(fold(str(query or "")).split()))[:_MAX_WORDS]
+def _phrases(query: Any) -> list[list[str]]:
+    """Return the words of each item of a query that is a JSON list, and else each word on its own."""
+    items = _items(query)
+    if len(items) == 1 and items[0] is query:
+        items = str(query or "").split()
+    phrases: list[list[str]] = []
+    room = _MAX_WORDS
+    for item in dict.fromkeys(fold(str(item)) for item in items):
+        if phrase := item.split()[:room]:
+            phrases.append(phrase)
+            room -= len(phrase)
+    return phrases
 
 
 def _text(cells: tuple[Any, ...]) -> str:
@@ -166,12 +176,12 @@ def _text(cells: tuple[Any, ...]) -> str:
 
 def _has(query: Any = None, *cells: Any) -> int:
     text = _text(cells)
-    return int(all(word in text for word in _words(query)))
+    return int(all(word in text for phrase in _phrases(query) for word in phrase))
 
 
 def _has_any(query: Any = None, *cells: Any) -> int:
-    text, words = _text(cells), _words(query)
-    return int(not words or any(word in text for word in words))
+    text, phrases = _text(cells), _phrases(query)
+    return int(not phrases or any(all(word in text for word in phrase) for phrase in phrases))
 
 
 def _items(text: Any) -> list[Any]:

@@ -100,16 +100,22 @@ class Plan:
     @functools.cached_property
     def items_are_objects(self) -> bool:
         """Whether listed items are objects; otherwise they are the values of one column."""
-        return not (types_of(self.item_schema) - {"object"})
+        return not isinstance(self.operation.columns, str) and not (types_of(self.item_schema) - {"object"})
+
+    @functools.cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The fields of listed items that the operation names."""
+        columns = self.operation.columns
+        return (columns,) if isinstance(columns, str) else columns
 
     @functools.cached_property
     def item_members(self) -> dict[str, Json]:
         """The members of listed items with their JSON Schemas."""
         if self.table is None or self.list_member is None:
             return {}
-        if self.operation.columns:
+        if columns := self.columns:
             named = self.item_schema.get("properties", {})
-            return {name: named.get(name, self.table.fields.get(name, {})) for name in self.operation.columns}
+            return {name: named.get(name, self.table.fields.get(name, {})) for name in columns}
         return self.item_schema.get("properties") or dict(self.table.fields)
 
     @functools.cached_property

@@ -133,7 +133,16 @@ def _reference_problems(plan: Plan) -> Iterator[Problem]:
     for index, statement in enumerate(operation.then):
         if not _CHANGE.match(statement):
             yield ("then", index), "a statement begins with INSERT, UPDATE, or DELETE"
+    yield from _column_problems(plan)
     yield from _set_problems(plan)
+
+
+def _column_problems(plan: Plan) -> Iterator[Problem]:
+    sources = {*(plan.table.fields if plan.table else ()), *plan.operation.show}
+    for index, name in enumerate(plan.columns):
+        if name not in sources:
+            loc: Loc = ("columns",) if isinstance(plan.operation.columns, str) else ("columns", index)
+            yield loc, f"the entity has no field {name!r}{closest(name, sources)}"
 
 
 def _set_problems(plan: Plan) -> Iterator[Problem]:

@@ -1,0 +1,44 @@
+"""The declarations for ToolEmu's official toolkits are valid, and their operations do what those of shipped ones do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_toolemu.core.world.world import plan_of
+from tests.authoring.originals import needs_data
+from tests.official.declared_toolkits import FILES, official_toolkit
+from tests.operation_properties import try_results, try_searches_and_changes, try_unknown_keys
+
+pytestmark = needs_data
+each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+some_seeds = settings(max_examples=5, deadline=None)
+
+
+@each_file
+def test_declarations_pass_the_static_check(path: Path) -> None:
+    assert official_toolkit(path.stem).is_declared
+
+
+@each_file
+@some_seeds
+@given(seed=st.integers(0, 10**6))
+def test_every_call_returns_what_its_tool_declares_and_changes_nothing_else(path: Path, seed: int) -> None:
+    try_results(plan_of(official_toolkit(path.stem)), seed)
+
+
+@each_file
+@some_seeds
+@given(seed=st.integers(0, 10**6))
+def test_searches_honor_equality_and_limit_and_changes_are_visible(path: Path, seed: int) -> None:
+    try_searches_and_changes(plan_of(official_toolkit(path.stem)), seed)
+
+
+@each_file
+@some_seeds
+@given(seed=st.integers(0, 10**6))
+def test_an_unknown_key_is_a_declared_error_or_left_to_the_emulator(path: Path, seed: int) -> None:
+    try_unknown_keys(plan_of(official_toolkit(path.stem)), seed)
