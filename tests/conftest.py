@@ -38,9 +38,11 @@ os.fsync = lambda fd: None  # noqa: ARG005 - the parameter has this name
 # Each use of the runner would build the commands again, which takes longer than most commands run.
 typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ignore[attr-defined]
 
-# A shell that starts pytest in the background makes it ignore Ctrl-C, which child processes would inherit.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that starts pytest in the background makes it ignore Ctrl-C, and nohup makes it ignore a closed terminal, which
+# child processes would inherit.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 @pytest.fixture
