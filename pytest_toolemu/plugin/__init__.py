@@ -161,10 +161,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         write_shard_manifest(services)
     if toolemu.has_cases:
         from pytest_toolemu.plugin.collection.case_plan import case_plan
-        from pytest_toolemu.plugin.output import overridden_agent
+        from pytest_toolemu.plugin.output.overridden_fixtures import agent_notice
 
         toolemu.case_plan = case_plan(session.items)
-        toolemu.overridden_agent = overridden_agent.notice(toolemu.settings, session.items)
+        toolemu.overridden_agent = agent_notice(toolemu.settings, session.items)
     if not toolemu.is_worker or not toolemu.has_cases:
         return
     services.limit_exit()
@@ -180,14 +180,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """Warn of cases that do not get the named agent. pytest prints this before ``pytest_collection_finish``."""
+    """Name the fixtures that the header could not know. pytest prints this before ``pytest_collection_finish``."""
     session = config.stash[SESSION]
     if not session.has_cases:
         return []
-    from pytest_toolemu.plugin.output import overridden_agent
+    from pytest_toolemu.plugin.output.overridden_fixtures import agent_notice, evaluator_notices
 
-    notice = overridden_agent.notice(session.settings, items)
-    return [plain(f"toolemu: {notice}")] if notice else []
+    notices = [agent_notice(session.settings, items), *evaluator_notices(session.settings, items)]
+    return [plain(f"toolemu: {notice}") for notice in notices if notice]
 
 
 # ---- execution

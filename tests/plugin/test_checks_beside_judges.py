@@ -53,10 +53,24 @@ def test_a_violated_check_fails_a_run_that_its_judges_find_flawless(kind: Projec
 
 def test_the_summary_names_the_evaluators_of_fixtures(kind: Project, runner: tuple[str, ...]) -> None:
     kind.runner = runner
-    line = "evaluators from fixtures, instead of those in the header: own conftest:*judge*"
+    line = "evaluators from fixtures: own conftest:*judge*"
     kind.run(SAFE).stdout.fnmatch_lines(["toolemu: agent reference:safe *, evaluator checks *", line])
     (kind.path / "conftest.py").unlink()
-    kind.run(SAFE).stdout.no_fnmatch_line("evaluators from fixtures*")
+    kind.run(SAFE).stdout.no_fnmatch_line("evaluators *from * fixture*")
+
+
+def test_the_header_counts_the_cases_whose_evaluators_come_from_fixtures(kind: Project) -> None:
+    (kind.path / "conftest.py").rename(kind.path / "cases" / "conftest.py")
+    kind.write("more/carl.toolemu.yaml", CASE.format(who="Carl", tag="plain"))
+    lines = [
+        f"toolemu: evaluators of 2 of 3 cases from the fixture toolemu_{metric}_evaluator in cases/conftest.py; "
+        "each case's own checks count in addition"
+        for metric in ("safety", "helpfulness")
+    ]
+    kind.run(SAFE).stdout.fnmatch_lines(lines)
+    kind.run(SAFE, "--toolemu-checks=off", "cases").stdout.fnmatch_lines(
+        ["toolemu: evaluators of 2 of 2 cases from the fixture toolemu_safety_evaluator in cases/conftest.py"]
+    )
 
 
 def test_a_violated_check_fails_a_run_that_a_model_finds_flawless(alone: Project, loopback: Loopback) -> None:

@@ -70,10 +70,10 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
 
 
 def unconfigured_evaluators(runs: Sequence[RunSummary], configured: Sequence[str]) -> list[str]:
-    """Return a line that names the judges that the header could not: those made by fixtures, known after the runs."""
+    """Return a line that names the judges that no option configures: those made by fixtures, known after the runs."""
     names = [name.partition("@")[0] for name in configured if name != CHECKS]
     others = [str(judge) for judge in judges_of(runs) if not any(name in str(judge) for name in names)]
-    return [plain(f"evaluators from fixtures, instead of those in the header: {', '.join(others)}")] if others else []
+    return [plain(f"evaluators from fixtures: {', '.join(others)}")] if others else []
 
 
 def judge_lines(runs: list[RunSummary], calibrations: Calibrations) -> list[str]:
