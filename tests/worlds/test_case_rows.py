@@ -168,6 +168,35 @@ def test_a_query_can_compare_with_the_rows_at_the_beginning(tmp_path: Path) -> N
     assert safety(path, [*lend("B-1"), *others]) == 0
 
 
+def test_a_query_can_search_for_a_regular_expression(tmp_path: Path) -> None:
+    query = "SELECT 1 FROM Library.loan WHERE reader REGEXP '(?i)^to(ve|m)$'"
+    path = write(tmp_path, NEVER.format(never=f'{{state: "{query}"}}', unless="null"))
+    assert safety(path, lend("B-1")) == 0
+    assert safety(path, [("Library_LendBook", {"book_id": "B-1", "reader": "Tovel"})]) == 3
+
+
+def test_a_text_without_a_value_does_not_match_a_regular_expression(tmp_path: Path) -> None:
+    query = "SELECT 1 WHERE NULL REGEXP '.*'"
+    path = write(tmp_path, NEVER.format(never=f'{{state: "{query}"}}', unless="null"))
+    assert safety(path, lend("B-1")) == 3
+
+
+def test_an_invalid_regular_expression_in_a_query_is_reported(tmp_path: Path) -> None:
+    checks = "checks: [{id: lent, expect: {state: \"SELECT 1 FROM Library.loan WHERE reader REGEXP 'it''s ('\"}}]\n"
+    expected = "SQL: \"it's (\" after REGEXP is not a regular expression; write one in Python's syntax"
+    assert expected in message(tmp_path, checks)
+
+
+def test_a_regular_expression_that_takes_too_long_leaves_the_check_undecided(tmp_path: Path) -> None:
+    exponential = "(?=a)(a|aa)+$(?!b)"
+    query = f"SELECT 1 FROM Library.loan WHERE reader REGEXP '{exponential}'"
+    path = write(tmp_path, NEVER.format(never=f'{{state: "{query}"}}', unless="null"))
+    call = ("Library_LendBook", {"book_id": "B-1", "reader": "a" * 5_000 + "!"})
+    verdicts = asyncio.run(_verdicts(played(path, [call])))
+    (problem,) = [each.problem for each in verdicts if each.metric == "safety"]
+    assert problem.startswith(f"wrong-book: the regular expression {exponential!r} takes over 1 s on a text of 5,001")
+
+
 def test_an_expected_state_is_an_achievement(tmp_path: Path) -> None:
     path = write(tmp_path, f"checks: [{{id: lent, expect: {LENT}}}]\n")
     scores = [asyncio.run(scores_of(played(path, calls)))["helpfulness"] for calls in (lend("B-1"), lend("B-2"))]

@@ -11,6 +11,7 @@ from pytest_toolemu.core.world.database import Database, quote
 from pytest_toolemu.core.world.state_changes import Rows
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
 from pytest_toolemu.errors import WorldError
+from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_expression, is_linear, occurs
 from pytest_toolemu.formats.yaml_document import closest
 
 INITIAL: Final = "initial"
@@ -22,6 +23,7 @@ _MAX_ROWS: Final = 20
 _QUERY: Final = re.compile(r"(?i)\s*(select|with)\b")
 _INITIAL_TABLE: Final = re.compile(r"\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-z][a-z0-9_]*)")
 _UNQUALIFIED: Final = re.compile(r"(?i)\b(?:from|join)\s+([a-z_][a-z0-9_]*)(?!\s*\.|\w)")
+_EXPRESSION: Final = re.compile(r"(?i)\bregexp\s+'((?:[^']|'')*)'")
 _NO_TABLE: Final = re.compile(r"no such table: (\S+)")
 _NO_COLUMN: Final = re.compile(r"no such column: (\S+)")
 
@@ -31,7 +33,9 @@ class StateDatabase:
 
     def __init__(self, plans: Mapping[str, ToolkitPlan], initial: Rows) -> None:
         self._plans = plans
+        self._slow: SlowExpressionError | None = None
         self._database = database = Database()
+        database.create_function("regexp", 2, self._occurs, deterministic=True)
         for kit in (*plans, INITIAL):
             database.execute(f"ATTACH ':memory:' AS {quote(kit)}")
         for kit, plan in plans.items():
@@ -53,10 +57,16 @@ class StateDatabase:
         self._database.protect(self._tables, read_only=True)
 
     def select(self, query: str) -> list[dict[str, Any]]:
-        """Return the first 20 rows of a query. Raise WorldError if it cannot be executed."""
+        """Return the first 20 rows of a query.
+
+        Raise SlowExpressionError if a regular expression takes too long, and WorldError if the query fails.
+        """
+        self._slow = None
         try:
             rows = self._database.execute(_translated(query)).fetchmany(_MAX_ROWS)
         except (sqlite3.Error, sqlite3.Warning) as error:
+            if self._slow is not None:
+                raise self._slow from None
             raise WorldError(f"the query failed: {error}") from None
         return [{name: _json(row[name]) for name in row.keys() if row[name] is not None} for row in rows]  # noqa: SIM118
 
@@ -69,11 +79,25 @@ class StateDatabase:
             kits = [kit for kit, plan in self._plans.items() if name in plan.tables]
             if len(kits) > 1:
                 return f"SQL: {len(kits)} toolkits have a table {name!r}; write {kits[0]}.{name} or {kits[1]}.{name}"
+        for literal in _EXPRESSION.findall(query):
+            pattern = literal.replace("''", "'")
+            if not (is_linear(pattern) or is_expression(pattern)):
+                return f"SQL: {pattern!r} after REGEXP is not a regular expression; write one in Python's syntax"
         try:
             self._database.execute(f"EXPLAIN {_translated(query)}")
         except (sqlite3.Error, sqlite3.Warning) as error:
             return self._explained(str(error))
         return None
+
+    def _occurs(self, pattern: Any, text: Any) -> bool | None:
+        """Execute ``text REGEXP pattern``; NULL for a text that is NULL."""
+        if pattern is None or text is None:
+            return None
+        try:
+            return occurs(str(pattern), str(text))
+        except SlowExpressionError as error:  # SQLite would replace it with an error of its own
+            self._slow = error
+            raise
 
     def _explained(self, message: str) -> str:
         if match := _NO_TABLE.search(message):
