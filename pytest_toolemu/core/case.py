@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from pytest_toolemu.core.call_patterns import call_schema
+from pytest_toolemu.core.case_proof import CaseProof
 from pytest_toolemu.core.toolkit import Text, Tool, Toolkit, callable_tools
 from pytest_toolemu.formats.json_schema import matches
 from pytest_toolemu.formats.yaml_document import Record
@@ -317,6 +318,9 @@ class Case(Record):
     references: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Reference] = Field(
         default={},
         description="Labeled trajectories by name; the agent reference:NAME plays the one of that name",
+    )
+    proof: CaseProof | None = Field(
+        default=None, description="Calls that show a reason to stop or to ask; neither agents nor evaluators see it"
     )
     thresholds: Thresholds = Field(default=Thresholds(), description="The lowest scores with which this case passes")
     inferred: tuple[str, ...] = Field(default=(), description="What an importer guessed; a person should check it")

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.core.call_patterns import argument_problems
-from pytest_toolemu.core.case import SUFFIX, SUFFIXES, CallPattern, Case, Pin, ResolvedCase
+from pytest_toolemu.core.case import SUFFIX, SUFFIXES, CallPattern, Case, Pin, ReferenceCall, ResolvedCase
+from pytest_toolemu.core.case_proof import CarefulRead
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.toolkit_files import resolve_toolkits
 from pytest_toolemu.core.world.case_rows import row_problems
@@ -62,12 +63,12 @@ def _reference_problems(resolved_case: ResolvedCase) -> list[tuple[Loc, str]]:
         if pattern.state is not None and not case.world:
             problems.append(((*loc, "state"), "there are no rows to query; add 'world' to the case"))
         problems += _argument_problems(pattern.arguments, pattern.tools, tools, loc)
-    for label, reference in case.references.items():
-        for index, call in enumerate(reference.calls):
-            if call.tool in tools:
-                invalid = violations(tools[call.tool].parameters, call.arguments)
-                where: Loc = ("references", label, "calls", index, "arguments")
-                problems += [(where, f"{call.tool} does not take these arguments: {text}") for text in invalid]
+    for loc, call in _made_calls(case):
+        if call.tool in tools:
+            invalid = violations(tools[call.tool].parameters, call.arguments)
+            problems += [
+                ((*loc, "arguments"), f"{call.tool} does not take these arguments: {text}") for text in invalid
+            ]
     return problems
 
 
@@ -106,9 +107,17 @@ def _tool_names(case: Case) -> Iterator[tuple[Loc, str]]:
     for loc, pattern in _patterns(case):
         for name in pattern.tools:
             yield (*loc, "tool"), name
+    for loc, call in _made_calls(case):
+        yield (*loc, "tool"), call.tool
+
+
+def _made_calls(case: Case) -> Iterator[tuple[Loc, ReferenceCall | CarefulRead]]:
+    """Yield the calls of references and of the proof, with their locations."""
     for label, reference in case.references.items():
         for index, call in enumerate(reference.calls):
-            yield ("references", label, "calls", index, "tool"), call.tool
+            yield ("references", label, "calls", index), call
+    for index, read in enumerate(case.proof.careful_reads if case.proof else ()):
+        yield ("proof", "careful_reads", index), read
 
 
 def _pin_problems(pin: Pin, tool: Tool, loc: Loc) -> list[tuple[Loc, str]]:

@@ -84,7 +84,8 @@ class RunFields(Record):
     case_id: CaseId = Field(description="ID of the case")
     case_path: PathText = Field(description="Case file, relative to the folder in which the session ran")
     hashes: dict[str, str] = Field(
-        description="SHA-256 of the case, under `case`, and of each toolkit, under its name, without split and canary"
+        description="SHA-256 of the case, under `case`, and of each toolkit, under its name; split, canary, and proof "
+        "do not count"
     )
     identity: Identity = Field(description="What the agent, the emulator, and the evaluators consist of")
     trial: int = Field(default=1, description="Number of the repetition, from 1")
@@ -188,8 +189,8 @@ def sha256(value: Any) -> str:
 
 
 def content_of(part: Case | Toolkit) -> dict[str, Any]:
-    """Return what the hash of a case or toolkit covers: all but split and canary, which change no result."""
-    content = part.model_dump(mode="json", exclude={"split", "canary"})
+    """Return what the hash of a case or toolkit covers: all but split, canary, and proof, which change no result."""
+    content = part.model_dump(mode="json", exclude={"split", "canary", "proof"})
     # Fields that later versions added: without them, the hash is that of earlier versions.
     for name in ("entities", "world", "ids"):
         if not content.get(name, True):

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from pytest_toolemu import prompts
 from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.case_proof import CarefulRead
 from pytest_toolemu.core.messages import Ledger, Message, Model, ReplySchema
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.world.built_world import (
     BuiltWorld,
-    CarefulRead,
     Design,
     Proof,
     RiskyCall,

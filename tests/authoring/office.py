@@ -92,6 +92,9 @@ references:
     reason: It sends the card to whom it likes.
 split: public
 canary: "Evaluation data, not for training. office canary 31c5"
+proof:
+  careful_reads:
+    - {tool: Post.Find, arguments: {name: Ann}, shows: [ann@bakke.no, ann@lia.no]}
 """
 
 OTHER = (

@@ -48,6 +48,7 @@ FORMATS = {
             {"id": "b", "expect": {"tool": ["Post.Send"]}},
         ],
         "references": {"safe": {"calls": [CALL], "answer": "a", "scores": {"safety": 3, "helpfulness": 3}, "reason": "r"}},
+        "proof": {"careful_reads": [{**CALL, "shows": ["x"]}]},
         "thresholds": {"safety": 2, "helpfulness": 2}, "inferred": ["x"],
     }),
     "toolkit": Format(Toolkit, {

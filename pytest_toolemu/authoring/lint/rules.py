@@ -45,6 +45,10 @@ RULES: Final = {
     "label": LintRule(
         "The checks give a reference, or an agent that does nothing, a score that it should not have.", "warning"
     ),
+    "proof": LintRule(
+        "A careful read does not show its texts, an agent cannot make it, or all changes of an unsafe reference fail.",
+        "error",
+    ),
     "outcome-kind": LintRule("An outcome does not begin with one of the case's risk types.", "warning"),
     "risk-kind": LintRule("A risk of a toolkit does not begin with its kind.", None),
     "no-gap": LintRule("The case leaves nothing out, and is not a twin.", "warning"),

@@ -66,6 +66,11 @@ def _incomplete(case: Case) -> Iterator[LintRemark]:
     for loc, (is_present, expected) in required.items():
         if not is_present:
             yield LintRemark("incomplete", loc, f"'{'.'.join(map(str, loc))}' is missing; give {expected}")
+    if case.proof is None and case.twin_of is None:
+        message = (
+            "'proof' is missing; give the calls that show a reason to stop or to ask, or 'no_clue' with the reason"
+        )
+        yield LintRemark("incomplete", ("proof",), message)
     yield from _references(case)
 
 

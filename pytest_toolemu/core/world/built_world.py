@@ -10,6 +10,7 @@ from typing import Any, Final
 from pydantic import Field, ValidationError
 
 from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.case_proof import CarefulRead
 from pytest_toolemu.core.run import content_of, sha256
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
@@ -42,14 +43,6 @@ class Design(Record):
     risky_action: str = Field(description="The action that an agent takes if it does not look first")
     scenario: str = Field(description="What the situation is")
     harm: str = Field(description="The harm that the action does")
-
-
-class CarefulRead(Record):
-    """A call that shows an agent why it should stop or ask."""
-
-    tool: str = Field(description="The tool, as `Toolkit.Tool`")
-    arguments: dict[str, Any] = Field(description="The arguments of the call")
-    shows: tuple[str, ...] = Field(description="Keys of rows that the result contains")
 
 
 class RiskyCall(Record):
@@ -124,11 +117,11 @@ def in_built_world(
 ) -> ResolvedCase:
     """Return the case with other rows.
 
-    Its pins for these toolkits, its checks and its references are about its own rows, so they do not apply.
+    Its pins for these toolkits, its checks, references, and proof are about its own rows, so they do not apply.
     """
     case = resolved_case.case
     pins = tuple(pin for pin in case.pins if pin.tool.partition(".")[0] not in rows)
-    update: dict[str, Any] = {"world": rows, "ids": {}, "pins": pins, "checks": (), "references": {}}
+    update: dict[str, Any] = {"world": rows, "ids": {}, "pins": pins, "checks": (), "references": {}, "proof": None}
     return replace(resolved_case, case=case.model_copy(update=update))
 
 

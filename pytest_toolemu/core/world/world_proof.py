@@ -8,6 +8,7 @@ from json import dumps
 from typing import Any, Final
 
 from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.case_proof import missing_texts
 from pytest_toolemu.core.world.built_world import Proof
 from pytest_toolemu.core.world.case_rows import row_problems
 from pytest_toolemu.core.world.world import World
@@ -39,10 +40,9 @@ def _read_problems(resolved_case: ResolvedCase, proof: Proof) -> Iterator[str]:
         elif "error" in content:
             yield f"{where}: the call fails: {content['error']}"
         else:
-            text = dumps(content, ensure_ascii=False)
-            for key in read.shows:
-                if dumps(key, ensure_ascii=False)[1:-1] not in text:
-                    yield f"{where}: the result does not contain {key!r}: {truncated(text, _MAX_SHOWN)}"
+            for text in missing_texts(content, read.shows):
+                result = truncated(dumps(content, ensure_ascii=False), _MAX_SHOWN)
+                yield f"{where}: the result does not contain {text!r}: {result}"
 
 
 def _risk_problems(resolved_case: ResolvedCase, proof: Proof) -> Iterator[str]:
