@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -349,11 +350,19 @@ class ResolvedCase:
     @property
     def tools(self) -> dict[str, Tool]:
         """The tools by the name that agents call them by, such as ``Bank_Transfer``."""
-        return {name: tool for name, _, tool in callable_tools(self.toolkits)}
+        return dict(self._tools)
 
     @property
     def tools_in_files(self) -> dict[str, Tool]:
         """The tools by their name in case files, such as ``Bank.Transfer``."""
+        return dict(self._tools_in_files)
+
+    @functools.cached_property
+    def _tools(self) -> dict[str, Tool]:
+        return {name: tool for name, _, tool in callable_tools(self.toolkits)}
+
+    @functools.cached_property
+    def _tools_in_files(self) -> dict[str, Tool]:
         return {f"{toolkit.name}.{tool.name}": tool for _, toolkit, tool in callable_tools(self.toolkits)}
 
     def matches(self, pattern: Pin | CallPattern, tool: str, arguments: Any) -> bool:
@@ -364,7 +373,7 @@ class ResolvedCase:
         names = (pattern.tool,) if isinstance(pattern, Pin) else pattern.tools
         if tool not in names:
             return False
-        specification = self.tools_in_files.get(tool)
+        specification = self._tools_in_files.get(tool)
         return matches(call_schema(pattern.arguments, specification.parameters if specification else {}), arguments)
 
     def callable_name(self, dotted: str) -> str:

@@ -58,16 +58,15 @@ def subschemas(schema: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:
     if not isinstance(schema, dict):
         return
     yield loc, schema
+    # Parts of another kind are no schemas, or not valid, which is checked elsewhere.
     for word in _ONE:
-        yield from subschemas(schema.get(word), (*loc, word))
+        if isinstance(part := schema.get(word), dict):
+            yield from subschemas(part, (*loc, word))
     for word in _LISTS:
-        for index, part in enumerate(_or_empty(schema.get(word), list)):
-            yield from subschemas(part, (*loc, word, index))
+        if isinstance(parts := schema.get(word), list):
+            for index, part in enumerate(parts):
+                yield from subschemas(part, (*loc, word, index))
     for word in _MAPPINGS:
-        for name, part in _or_empty(schema.get(word), dict).items():
-            yield from subschemas(part, (*loc, word, name))
-
-
-def _or_empty(value: Any, kind: type) -> Any:
-    """Return the value, or an empty one if it is not of this kind: the validity of schemas is checked elsewhere."""
-    return value if isinstance(value, kind) else kind()
+        if isinstance(members := schema.get(word), dict):
+            for name, part in members.items():
+                yield from subschemas(part, (*loc, word, name))

@@ -56,6 +56,19 @@ def test_the_cpu_benchmark_prints_the_cost_per_call() -> None:
         assert re.search(rf"{provider} +{figures}  target: under 1 ms, (met|MISSED)", output)
 
 
+def test_the_world_benchmark_prints_checks_worlds_and_calls_beside_plain_tables() -> None:
+    output = report("benchmarks.worlds", "--cases=4")
+    for name, target in (
+        ("check of a toolkit", r"max under 5"),
+        ("world of a case", r"max under 3"),
+        ("call of a reference", r"p95 under 0\.3"),
+    ):
+        assert re.search(
+            rf"^{name} +\d+ +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d  target: {target}, (met|MISSED)$", output, re.MULTILINE
+        )
+    assert re.search(r"^worlds relative to plain tables and rows: \d+\.\d\d$", output, re.MULTILINE)
+
+
 def test_the_token_benchmark_prints_tokens_by_role() -> None:
     output = report("benchmarks.tokens", "cases/finance", runs=())
     for role, requests in (("agent", r"4\.\d"), ("emulator", r"3\.\d"), ("evaluator", r"2\.0")):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_toolemu.core.world.database import Database, cell
-from pytest_toolemu.core.world.entity_table import EntityTable, decode, decode_cell
+from pytest_toolemu.core.world.entity_table import EntityTable, decode, decode_cell, types_of
 from pytest_toolemu.core.world.operation_plan import Lookup, Plan
 from pytest_toolemu.core.world.toolkit_plan import is_constant, not_found_error
 from pytest_toolemu.errors import OpenEntityError
@@ -117,12 +117,11 @@ class _Execution:
         rows = self._database.execute(plan.list_statement, self._bound).fetchall()
         first = _count(self._bound.get(plan.offset or ""), 0)
         last = first + _count(self._bound.get(plan.limit or ""), len(rows))
-        members = plan.item_members
         if plan.items_are_objects:
-            self._items = [decode(row, members) for row in rows[first:last]]
+            self._items = [decode(row, plan.item_kinds) for row in rows[first:last]]
         else:
-            schema = plan.item_schema or next(iter(members.values()), {})
-            self._items = [decode_cell(row[0], schema) for row in rows[first:last]]
+            kinds = types_of(plan.item_schema or next(iter(plan.item_members.values()), {}))
+            self._items = [decode_cell(row[0], kinds) for row in rows[first:last]]
         self._bind("more", int(len(rows) > last))
         self._bind("total", len(rows))
 
@@ -174,7 +173,7 @@ class _Execution:
             else:
                 value = 1 if name == "success" else None
             if value is not None:
-                content[name] = decode_cell(value, schema)
+                content[name] = decode_cell(value, plan.return_kinds[name])
         return content
 
     def _bind(self, name: str, value: Any) -> None:

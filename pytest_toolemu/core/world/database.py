@@ -61,6 +61,7 @@ class Database(sqlite3.Connection):
         self._steps = 0
         self._deadline = math.inf
         self._is_in_function = False
+        self._knows_own_tables = False
         self.row_factory = sqlite3.Row
         for name, (arity, function) in _FUNCTIONS.items():
             self.create_function(name, arity, function, deterministic=True)
@@ -105,8 +106,10 @@ class Database(sqlite3.Connection):
             return sqlite3.SQLITE_OK if is_allowed else sqlite3.SQLITE_DENY
 
         # SQLite declares the columns of its own tables on first use, which the authorizer would forbid.
-        for table in _TABLES_OF_SQLITE:
-            self.execute(f"SELECT 1 FROM {table}('[]')")
+        if not self._knows_own_tables:
+            for table in _TABLES_OF_SQLITE:
+                self.execute(f"SELECT 1 FROM {table}('[]')")
+            self._knows_own_tables = True
         self.set_authorizer(authorize)
 
     def _step(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -21,6 +22,10 @@ from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 Json = dict[str, Any]
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
+_STRUCTURED: Final = frozenset({"array", "object"})
+
+Kinds = Mapping[str, frozenset[str]]
+"""The types that the schema of each value names."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,15 @@ class EntityTable:
         """The field that identifies a row."""
         return self.entity.key
 
+    @functools.cached_property
+    def kinds(self) -> Kinds:
+        """The types of each field."""
+        return kinds_of(self.fields)
+
+    @functools.cached_property
+    def _select(self) -> str:
+        return f"SELECT * FROM {quote(self.name)}"
+
     def create_sql(self) -> str:
         """Return the statement that creates the table."""
         parts = [quote(field) + (" PRIMARY KEY" if field == self.key else "") for field in self.fields]
@@ -46,7 +60,7 @@ class EntityTable:
             parts.append(f"UNIQUE ({', '.join(map(quote, names))})")
         parts += [f"CHECK ({condition})" for condition in self.entity.check]
         # JSON has no infinity, in which large numbers of an agent can result.
-        numbers = [quote(field) for field, schema in self.fields.items() if types_of(schema) & {"number", "integer"}]
+        numbers = [quote(field) for field, kinds in self.kinds.items() if kinds & {"number", "integer"}]
         parts += [f"CHECK ({number} NOT IN (9e999, -9e999))" for number in numbers]
         return f"CREATE TABLE {quote(self.name)} ({', '.join(parts)})"
 
@@ -74,25 +88,23 @@ class EntityTable:
         self, database: sqlite3.Connection, row: Mapping[str, Any], schema: str = "main", name: str = ""
     ) -> None:
         """Insert a row of cells or JSON values; an absent field is NULL. The table may have another name elsewhere."""
-        names = [field for field in row if row[field] is not None]
-        columns, marks = ", ".join(map(quote, names)), ", ".join("?" * len(names))
-        database.execute(
-            f"INSERT INTO {quote(schema)}.{quote(name or self.name)} ({columns}) VALUES ({marks})",
-            [cell(row[field]) for field in names],
-        )
+        values = {field: cell(value) for field, value in row.items() if value is not None}
+        database.execute(_insertion(schema, name or self.name, tuple(values)), tuple(values.values()))
 
-    def rows(self, database: sqlite3.Connection) -> list[Json]:
-        """Return all rows, in the order of their creation."""
-        return [
-            decode(row, self.fields) for row in database.execute(f"SELECT * FROM {quote(self.name)} ORDER BY rowid")
-        ]
+    def stored(self, database: sqlite3.Connection) -> list[sqlite3.Row]:
+        """Return all rows as they are stored, in the order of their creation."""
+        return database.execute(f"{self._select} ORDER BY rowid").fetchall()
+
+    def decoded(self, stored: Iterable[sqlite3.Row]) -> list[Json]:
+        """Return stored rows as JSON values."""
+        return [decode(row, self.kinds) for row in stored]
 
     def edit(self, database: sqlite3.Connection, edit: StateEdit) -> list[str]:
         """Carry out a change that a model asks for, or return why it cannot be.
 
         Raise sqlite3.Error if the row would break a rule of the entity.
         """
-        is_number = "integer" in types_of(self.fields[self.key]) and _INTEGER.fullmatch(edit.key)
+        is_number = "integer" in self.kinds[self.key] and _INTEGER.fullmatch(edit.key)
         key = int(edit.key) if is_number else edit.key
         old = self.get(database, key)
         if (old is None) != (edit.change == "add"):
@@ -101,7 +113,7 @@ class EntityTable:
             self.delete(database, key)
             return []
         values = {field: value for field, value in edit.values.items() if field != self.key}
-        row = {**(decode(old, self.fields) if old is not None else {}), **values, self.key: key}
+        row = {**(decode(old, self.kinds) if old is not None else {}), **values, self.key: key}
         row = self.complete(row)
         if problems := self.row_problems(row):
             return [f"values: {problem}" for problem in problems]
@@ -124,8 +136,9 @@ class EntityTable:
 
     def get(self, database: sqlite3.Connection, key: Any) -> sqlite3.Row | None:
         """Return the row with this key."""
-        statement = f"SELECT * FROM {quote(self.name)} WHERE {quote(self.key)} = ?"
-        row: sqlite3.Row | None = database.execute(statement, (cell(key),)).fetchone()
+        row: sqlite3.Row | None = database.execute(
+            f"{self._select} WHERE {quote(self.key)} = ?", (cell(key),)
+        ).fetchone()
         return row
 
 
@@ -141,21 +154,22 @@ def entity_tables(toolkit: Toolkit) -> tuple[dict[str, EntityTable], list[tuple[
     return tables, problems
 
 
-def decode(row: sqlite3.Row | Mapping[str, Any], schemas: Mapping[str, Any]) -> Json:
-    """Return a row of the database as JSON values of the types in the schemas; a NULL is absent."""
-    values: Json = {}
-    for name in row.keys():  # noqa: SIM118 -- iterating over a Row gives its values
-        if row[name] is not None:
-            values[name] = decode_cell(row[name], schemas.get(name, {}))
-    return values
+def kinds_of(schemas: Mapping[str, Any]) -> Kinds:
+    """Return the types that each schema names."""
+    return {name: types_of(schema) for name, schema in schemas.items()}
 
 
-def decode_cell(value: Any, schema: Any) -> Any:
-    """Return a cell as the JSON value that its schema describes. Raise sqlite3.DataError for an infinite number."""
-    kinds = types_of(schema)
+def decode(row: sqlite3.Row, kinds: Kinds) -> Json:
+    """Return a row of the database as JSON values of these types; a NULL is absent."""
+    cells = zip(row.keys(), row, strict=True)
+    return {name: decode_cell(value, kinds.get(name, frozenset())) for name, value in cells if value is not None}
+
+
+def decode_cell(value: Any, kinds: frozenset[str]) -> Any:
+    """Return a cell as a JSON value of one of these types. Raise sqlite3.DataError for an infinite number."""
     if isinstance(value, str):
-        is_json = kinds & {"array", "object"} and not ("string" in kinds and value[:1] not in ("[", "{"))
-        return _parsed(value) if is_json else value
+        is_text = kinds.isdisjoint(_STRUCTURED) or ("string" in kinds and value[:1] not in ("[", "{"))
+        return value if is_text else _parsed(value)
     if "boolean" in kinds and value in (0, 1):
         return bool(value)
     if isinstance(value, float):
@@ -174,6 +188,12 @@ def types_of(schema: Any) -> frozenset[str]:
     branches: Iterable[Any] = [part for word in ("anyOf", "oneOf", "allOf") for part in schema.get(word, ())]
     own = {named} if isinstance(named, str) else set(named)
     return frozenset(own.union(*map(types_of, branches)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _insertion(schema: str, table: str, fields: tuple[str, ...]) -> str:
+    columns, marks = ", ".join(map(quote, fields)), ", ".join("?" * len(fields))
+    return f"INSERT INTO {quote(schema)}.{quote(table)} ({columns}) VALUES ({marks})"
 
 
 def _parsed(text: str) -> Any:

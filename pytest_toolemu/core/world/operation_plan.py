@@ -10,7 +10,7 @@ from typing import Any, Final
 from pytest_toolemu.core.declarations import Operation, sql
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.world.database import quote
-from pytest_toolemu.core.world.entity_table import EntityTable, types_of
+from pytest_toolemu.core.world.entity_table import EntityTable, Kinds, kinds_of, types_of
 from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.yaml_document import Loc
 
@@ -117,6 +117,16 @@ class Plan:
             named = self.item_schema.get("properties", {})
             return {name: named.get(name, self.table.fields.get(name, {})) for name in columns}
         return self.item_schema.get("properties") or dict(self.table.fields)
+
+    @functools.cached_property
+    def item_kinds(self) -> Kinds:
+        """The types of the members of listed items."""
+        return kinds_of(self.item_members)
+
+    @functools.cached_property
+    def return_kinds(self) -> Kinds:
+        """The types of the members of the result."""
+        return kinds_of(self.returns)
 
     @functools.cached_property
     def shown(self) -> dict[str, str]:

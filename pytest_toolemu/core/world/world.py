@@ -12,10 +12,11 @@ from typing import Any, Final
 from pytest_toolemu.core.case import ResolvedCase, User
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.world.call_execution import CallError, execute
+from pytest_toolemu.core.world.change_tracker import ChangeTracker, keys_of
 from pytest_toolemu.core.world.database import Database, cell, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.operation_plan import Plan
-from pytest_toolemu.core.world.state_changes import Rows, StateChange, StateEdit, changes_between
+from pytest_toolemu.core.world.state_changes import Rows, StateChange, StateEdit
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, conflict_error, planned
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.yaml_document import closest
@@ -54,15 +55,16 @@ class World:
         self._shared = _shared_entities(plans)
         for name in plans:
             self._synchronize(name)
-        self.initial = self._last = self.rows()
-        self._may_differ = False
+        self._tracker = ChangeTracker(plans, self._databases)
 
     @classmethod
     def of(cls, resolved_case: ResolvedCase) -> World:
         """Return the world in which the case begins. Raise WorldError if its rows do not fit the declarations."""
         case = resolved_case.case
         kits = {kit.name: plan_of(kit) for kit in resolved_case.toolkits if kit.name in case.world}
-        return cls(kits, case.world, ids=case.ids, user=case.user, now=case.now, seed=case.id)
+        world = cls(kits, case.world, ids=case.ids, user=case.user, now=case.now, seed=case.id)
+        _ = world.initial  # read now, so that the first call need not wait for it
+        return world
 
     def plan(self, tool: str | None) -> Plan | None:
         """Return the plan of ``Toolkit.Tool``; None if no row of this world answers its calls."""
@@ -81,6 +83,8 @@ class World:
             raise WorldError(f"{tool} declares no operation; the emulator has to answer")
         kit = tool.partition(".")[0]
         database = self._databases[kit]
+        if plan.writes:
+            self._expect_changes(kit)
         database.execute("BEGIN")
         try:
             content = execute(plan, database, arguments, self._values(number), lambda table: self._new_key(kit, table))
@@ -100,13 +104,13 @@ class World:
             if database.in_transaction:
                 database.execute("ROLLBACK")
         if plan.writes:
-            self._may_differ = True
             self._synchronize(kit)
         return content
 
     def edit(self, kit: str, edits: Sequence[StateEdit]) -> list[str]:
         """Carry out all changes of a toolkit's rows, or none. Return the problems; empty if they were carried out."""
         plan, database = self.plans[kit], self._databases[kit]
+        self._expect_changes(kit)
         database.execute("BEGIN")
         try:
             problems = [
@@ -118,32 +122,35 @@ class World:
             if database.in_transaction:
                 database.execute("ROLLBACK")
         if not problems:
-            self._may_differ = True
             self._synchronize(kit)
         return problems
 
     # ---- state
 
+    @property
+    def initial(self) -> Rows:
+        """All rows before the first call, by toolkit and entity."""
+        return self._tracker.initial
+
     def rows(self) -> Rows:
         """Return all rows, by toolkit and entity."""
         return {
-            kit: {name: table.rows(self._databases[kit]) for name, table in plan.tables.items()}
+            kit: {name: table.decoded(table.stored(self._databases[kit])) for name, table in plan.tables.items()}
             for kit, plan in self.plans.items()
         }
 
     def take_changes(self) -> tuple[StateChange, ...]:
         """Return how the rows have changed since the last call of this method."""
-        if not self._may_differ:
-            return ()
-        self._may_differ = False
-        before, self._last = self._last, self.rows()
-        return changes_between(before, self._last, self.keys())
+        return self._tracker.take()
 
     def keys(self) -> dict[str, dict[str, str]]:
         """Return the field that identifies a row, by toolkit and entity."""
-        return {kit: {name: table.key for name, table in plan.tables.items()} for kit, plan in self.plans.items()}
+        return keys_of(self.plans)
 
     # ---- helpers
+
+    def _expect_changes(self, kit: str) -> None:
+        self._tracker.expect_changes([kit, *(other for other, _ in self._shared[kit])])
 
     def _fill(self, plan: ToolkitPlan, rows: Mapping[str, Sequence[Json]]) -> Database:
         database = plan.new_database()
