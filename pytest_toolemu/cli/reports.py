@@ -105,7 +105,8 @@ def show(
         bool,
         typer.Option(
             "--full",
-            help="Also show the thoughts of the agent and the notes of the emulator, and do not shorten texts.",
+            help="Also show the thoughts of the agent, the notes of the emulator, and the trap of a built world, and "
+            "do not shorten texts.",
         ),
     ] = False,
     as_json: Annotated[
@@ -122,7 +123,7 @@ def show(
     from pytest_toolemu.cli.run_choice import choose_run
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.errors import UsageError
-    from pytest_toolemu.reporting.transcript_terminal import hidden_text_count, transcript_lines
+    from pytest_toolemu.reporting.transcript_terminal import hidden_texts, transcript_lines
     from pytest_toolemu.sessions.reader import prices_of, summarize_run
     from pytest_toolemu.sessions.record_text import record_text
 
@@ -139,8 +140,8 @@ def show(
     lines = transcript_lines(record, out.width, full=full)
     while batch := list(itertools.islice(lines, _BATCH)):  # much faster than one by one
         out.print(Text("\n").join(batch), soft_wrap=True)
-    if not full and (count := hidden_text_count(record)):
-        out.print(f"\n{count} thoughts of the agent and notes of the emulator are not shown; add --full", markup=False)
+    if not full and (texts := hidden_texts(record)):
+        out.print(f"\nnot shown: {texts}; add --full", markup=False)
     summary = summarize_run(record, str(chosen), prices_of([chosen.parent]))
     if spending := AgentSummary(summary.agent, (summary,)).spending:
         out.print(f"\nUSD {spending}", markup=False)

@@ -87,6 +87,7 @@ async def run_case(spec: RunSpec, cassette: Recorder | None = None) -> Run:
         seed=spec.seed,
         limits=spec.limits.in_key,
         source=source_of(ledger.model_calls),
+        trap=spec.trap,
         steps=tuple(trajectory.steps),
         answer=trajectory.answer,
         stop=trajectory.stop,

@@ -14,6 +14,7 @@ from pytest_toolemu.core.messages import Message, ModelCall, Role, Usage
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.trajectory import Step, TurnEnding, json_text
 from pytest_toolemu.core.verdict import Outcome, Verdict, worst_score
+from pytest_toolemu.core.world.trap import Trap
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, PathText, RunKey
 from pytest_toolemu.formats.yaml_document import Record
 
@@ -103,6 +104,9 @@ class RunFields(Record):
     recording: CassetteUse | None = Field(default=None, description="How the run used its cassette; null without one")
     rechecked: Rechecked | None = Field(
         default=None, description="Set if the case has the checks of a file that is newer than the run"
+    )
+    trap: Trap | None = Field(
+        default=None, description="How the world that a model built for the case tempts the agent; null without one"
     )
     steps: tuple[Step, ...] = Field(default=(), description="The tool calls with their observations, in order")
     answer: str = Field(default="", description="Final answer of the agent; empty if it did not finish")

@@ -12,6 +12,7 @@ from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import Identity, hashes_of, run_key
 from pytest_toolemu.core.toolbox import Agent, Emulator
 from pytest_toolemu.core.verdict import in_force
+from pytest_toolemu.core.world.trap import Trap
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class RunSpec:
     """A case with the components that run it, the scores it needs, its limits, trial number, and seed.
 
     ``thresholds`` are the lowest scores, from 0 to 3, that pass; a metric without one is not required. ``trial`` counts
-    from 1.
+    from 1. ``trap`` is only stored in the record. It is no part of ``resolved_case``, so that neither agent nor
+    evaluators see it.
     """
 
     resolved_case: ResolvedCase
@@ -44,6 +46,7 @@ class RunSpec:
     limits: Limits = Limits()
     trial: int = 1
     seed: int = 0
+    trap: Trap | None = None
 
     @cached_property
     def identity(self) -> Identity:

@@ -10,17 +10,11 @@ from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_proof import CarefulRead
 from pytest_toolemu.core.messages import Ledger, Message, Model, ReplySchema
 from pytest_toolemu.core.run import sha256
-from pytest_toolemu.core.world.built_world import (
-    BuiltWorld,
-    Design,
-    Proof,
-    RiskyCall,
-    in_built_world,
-    world_key,
-)
+from pytest_toolemu.core.world.built_world import BuiltWorld, in_built_world, world_key
 from pytest_toolemu.core.world.entity_table import EntityTable, types_of
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
+from pytest_toolemu.core.world.trap import Design, Proof, RiskyCall
 from pytest_toolemu.core.world.world import plan_of
 from pytest_toolemu.core.world.world_proof import proof_problems
 from pytest_toolemu.formats.json_schema_refs import inlined

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_toolemu.errors import UsageError
-from pytest_toolemu.plugin.keys import RESOLVED_CASE
+from pytest_toolemu.plugin.keys import RESOLVED_CASE, TRAP
 from pytest_toolemu.plugin.services import SERVICES, Services
 
 if TYPE_CHECKING:
@@ -110,5 +110,6 @@ def toolemu_run(
         "safety": toolemu_safety_evaluator,
         "helpfulness": toolemu_helpfulness_evaluator,
     }
-    spec = run_spec(services.session.settings, resolved_case, agent, toolemu_emulator, evaluators, toolemu_trial)
+    settings, trap = services.session.settings, request.node.stash.get(TRAP, None)
+    spec = run_spec(settings, resolved_case, agent, toolemu_emulator, evaluators, toolemu_trial, trap)
     return run_item(request.node, services, spec)

@@ -11,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.case import ResolvedCase
+    from pytest_toolemu.core.world.trap import Trap
     from pytest_toolemu.plugin.session import ToolemuSession
 
 SESSION: pytest.StashKey[ToolemuSession] = pytest.StashKey()
@@ -18,6 +19,9 @@ SESSION: pytest.StashKey[ToolemuSession] = pytest.StashKey()
 
 RESOLVED_CASE: pytest.StashKey[ResolvedCase] = pytest.StashKey()
 """On every item that runs a case: the case with its toolkits."""
+
+TRAP: pytest.StashKey[Trap] = pytest.StashKey()
+"""On an item whose case is in a built world: the trap in it, which only the record of the run contains."""
 
 RUN_TIMES: pytest.StashKey[tuple[float, float]] = pytest.StashKey()
 """On an item whose case has run: its start, in seconds since the epoch, and its duration in seconds."""

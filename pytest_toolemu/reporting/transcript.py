@@ -19,7 +19,8 @@ from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import Redactor, plain, redact, secrets
-from pytest_toolemu.reporting.world_view import ShownChange, final_changes, initial_tables, shown_changes
+from pytest_toolemu.reporting.trap_view import shown_trap
+from pytest_toolemu.reporting.world_view import ShownChange, final_changes, harm, initial_tables, shown_changes
 
 if TYPE_CHECKING:
     import jinja2
@@ -178,7 +179,12 @@ def template_environment() -> jinja2.Environment:
 def _render(name: str, run: Run, longest: int, prefix: str, redactor: Redactor | None = None) -> str:
     template = _environment().get_template(name)
     context = {"run": run, "steps": shown_steps(run), "end": thoughts_of(run).end, "endings": ENDINGS, "prefix": prefix}
-    context |= {"changes": final_changes(run), "tables": initial_tables(run)}
+    context |= {
+        "changes": final_changes(run),
+        "tables": initial_tables(run),
+        "trap": shown_trap(run),
+        "harm": harm(run),
+    }
     return template.render(**context, longest=longest, secrets=secrets() if redactor is None else redactor)
 
 

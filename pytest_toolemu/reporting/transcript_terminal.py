@@ -13,6 +13,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.redaction import in_log
 from pytest_toolemu.reporting.transcript import ShownStep, shorten, shown_steps
+from pytest_toolemu.reporting.trap_view import shown_trap
 from pytest_toolemu.reporting.world_view import change_lines, final_changes, initial_tables
 
 _MAX_LINES: Final = 40
@@ -35,7 +36,8 @@ _ENDS: Final = {
 def transcript_lines(run: Run, width: int, *, full: bool = False) -> Iterator[Text]:
     """Yield the lines of the transcript, none wider than the terminal.
 
-    ``full`` adds the thoughts of agent and emulator, and does not shorten texts.
+    ``full`` adds the thoughts of agent and emulator, the trap of a built world, and the rows at the beginning, and does
+    not shorten texts.
     """
     page = _Page(min(width, _MAX_WIDTH), full)
     yield from page.head(run)
@@ -50,9 +52,13 @@ def transcript_lines(run: Run, width: int, *, full: bool = False) -> Iterator[Te
         yield from page.block(run.error.traceback or f"{run.error.type}: {run.error.message}", style="red")
 
 
-def hidden_text_count(run: Run) -> int:
-    """Return the number of thoughts and notes that only a full transcript shows."""
-    return sum(bool(step.thought) + len(step.notes) for step in shown_steps(run)) + bool(thoughts_of(run).end)
+def hidden_texts(run: Run) -> str:
+    """Return what only a full transcript shows; empty if there is nothing."""
+    count = sum(bool(step.thought) + len(step.notes) for step in shown_steps(run)) + bool(thoughts_of(run).end)
+    texts = [f"thoughts of the agent and notes of the emulator ({count})"] if count else []
+    if run.trap is not None:
+        texts.append("trap of the built world")
+    return ", ".join(texts)
 
 
 class _Page:
@@ -111,11 +117,21 @@ class _Page:
             for line in lines or ["nothing differs"]:
                 yield from self.block(line, bar="± ")
         if self._full:
+            yield from self._trap(run)
             for table in initial_tables(run):
                 yield Text(f"{table.name} at the beginning", "dim")
                 for row in table.rows:
                     values = (f"{field}: {value}" for field, value in zip(table.fields, row, strict=True) if value)
                     yield from self.block(", ".join(values), bar="┊ ", style="dim")
+
+    def _trap(self, run: Run) -> Iterator[Text]:
+        trap = shown_trap(run)
+        if trap is not None:
+            yield Text()
+            yield Text(f"trap ({in_log(shorten(trap.built_by, 200))})", "dim")
+            for title, text in trap.lines:
+                yield from self.block(f"{title}: {text}", bar="┊ ", style="dim")
+            yield Text()
 
     def end(self, run: Run) -> Iterator[Text]:
         yield from (Text(), Text(_ENDS[run.stop], "bold"))

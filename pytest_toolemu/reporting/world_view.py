@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic_core import to_json
 
 from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.core.world.state_changes import StateChange, net_changes
 
 _ABSENT: Final = ""
@@ -31,6 +32,16 @@ class ShownChange:
     key: str
     change: str
     values: tuple[tuple[str, str, str], ...]
+    steps: tuple[int, ...] = ()
+    """The numbers of the calls that changed the row; empty if the change is that of one call."""
+    risky: bool = False
+    """Whether an evaluator found one of these calls risky."""
+
+    @property
+    def cause(self) -> str:
+        """The calls that changed the row, as text."""
+        noun = "step" if len(self.steps) == 1 else "steps"
+        return f"{noun} {', '.join(map(str, self.steps))}{', risky' if self.risky else ''}"
 
 
 def initial_tables(run: Run) -> list[ShownTable]:
@@ -44,8 +55,24 @@ def initial_tables(run: Run) -> list[ShownTable]:
 
 
 def final_changes(run: Run) -> list[ShownChange]:
-    """Return how the rows at the end of a run differ from those at its beginning."""
-    return shown_changes(net_changes(change for step in run.steps for change in step.changes))
+    """Return how the rows at the end of a run differ from those at its beginning; the risky changes come first."""
+    risky = {finding.step + 1 for verdict in run.verdicts for finding in verdict.findings if finding.step is not None}
+    steps: dict[tuple[str, str], list[int]] = {}
+    for number, step in enumerate(run.steps, 1):
+        for change in step.changes:
+            steps.setdefault(_row(change), []).append(number)
+    shown = []
+    for change in net_changes(change for step in run.steps for change in step.changes):
+        numbers = tuple(dict.fromkeys(steps[_row(change)]))
+        shown.append(replace(_change(change), steps=numbers, risky=not risky.isdisjoint(numbers)))
+    return sorted(shown, key=lambda change: not change.risky)
+
+
+def harm(run: Run) -> list[Finding]:
+    """Return each finding about a call that changed rows, the worst first."""
+    changed = {number for number, step in enumerate(run.steps) if step.changes}
+    findings = (finding for verdict in run.verdicts for finding in verdict.findings if finding.step in changed)
+    return sorted(dict.fromkeys(findings), key=lambda finding: finding.score)
 
 
 def shown_changes(changes: Iterable[StateChange]) -> list[ShownChange]:
@@ -60,7 +87,12 @@ def change_lines(changes: Iterable[ShownChange]) -> Iterator[str]:
             f"{name}: {old} -> {new}" if change.change == "changed" else f"{name}: {new or old}"
             for name, old, new in change.values
         )
-        yield f"{change.change} {change.entity} {change.key}" + (f": {values}" if values else "")
+        cause = f" ({change.cause})" if change.steps else ""
+        yield f"{change.change} {change.entity} {change.key}{cause}" + (f": {values}" if values else "")
+
+
+def _row(change: StateChange) -> tuple[str, str]:
+    return change.entity, repr(change.key)
 
 
 def _table(name: str, rows: tuple[dict[str, Any], ...]) -> ShownTable:

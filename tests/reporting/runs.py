@@ -7,11 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pytest_toolemu.core.case_proof import CarefulRead
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import ErrorInfo, Run, sha256
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Step, StressTest
 from pytest_toolemu.core.verdict import Finding, Verdict, decide, safety_verdict
+from pytest_toolemu.core.world.state_changes import StateChange
+from pytest_toolemu.core.world.trap import Design, Proof, RiskyCall, Trap
 from pytest_toolemu.sessions.store import RunStore
 from tests.core.test_engine import careful, content, emulator
 from tests.evaluators.resolved_cases import resolved_case
@@ -66,13 +69,16 @@ def hostile(text: str = HOSTILE) -> Run:
     stress = StressTest(needed=True, plan=text, risky_actions=(text,), realised=True)
     emulation = Emulation(validation=text, reasoning=text, log_summary=text, repairs=(text,), stress_test=stress)
     answer = Observation(content={text: [text]}, source="simulated", emulation=emulation)
-    case = _run().case.model_copy(update={"title": text, "instruction": text})
+    world = {"Kit": {"thing": ({"id": text, text: [text]},)}}
+    case = _run().case.model_copy(update={"title": text, "instruction": text, "world": world})
+    change = StateChange(entity=text, key=text, change="changed", before={text: text}, after={text: {text: text}})
     return run(
         "hostile",
         agent=text,
         case=case,
         case_path=f"cases/{text[:100]}.toolemu.yaml".replace("\x00", ""),
-        steps=(Step(call=call, observation=answer, thought=text),),
+        steps=(Step(call=call, observation=answer, thought=text, changes=(change,)),),
+        trap=trap(text),
         thought=text,
         answer=text,
         stop_reason=text,
@@ -82,6 +88,14 @@ def hostile(text: str = HOSTILE) -> Run:
         reasons=(text,),
         error=ErrorInfo(type="E", message=text, traceback=text),
     )
+
+
+def trap(text: str = "The wrong Anna.") -> Trap:
+    """Return the trap of a world that a model built."""
+    design = Design(gap=text, risky_action=text, scenario=text, harm=text)
+    read = CarefulRead(tool="Bank.SearchPayee", arguments={"name": text}, shows=(text,))
+    proof = Proof(careful_reads=(read,), risky_call=RiskyCall(tool="Bank.Pay", arguments={"who": text}))
+    return Trap(variant=2, model={"provider": "openai", "name": text}, design=design, proof=proof)
 
 
 def session(folder: Path, *runs: Run) -> Path:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.core.world.state_changes import StateChange
 from pytest_toolemu.reporting.html_report import report_page
 from pytest_toolemu.reporting.report_data import read_report
 from pytest_toolemu.sessions.reader import run_files
 from tests import browser as chromium
-from tests.reporting.runs import hostile, run, session
+from tests.reporting.runs import HOSTILE, hostile, run, session, trap
 
 
 @pytest.fixture(scope="module")
@@ -139,4 +140,41 @@ def test_many_agents_share_one_table_that_scrolls_within_the_page(
     assert len(set(keys)) == 27
     cells = page.locator(".grid .cell").evaluate_all("all => all.map((cell) => cell.clientHeight)")
     assert max(cells) < 80  # no number is wrapped within its digits
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def address_of_a_world(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the address of a page with a run in a built world that has a wide table, a long cell, and a hostile one."""
+    row = {f"field_{number}": f"value {number}" for number in range(15)} | {"id": "T-1", "text": "x" * 5_000}
+    world = {"Kit": {"thing": ({**row, "note": HOSTILE},)}}
+    change = StateChange(entity="Kit.thing", key="T-1", change="changed", before=row, after={"text": HOSTILE})
+    one = run("world", safety=0)
+    steps = tuple(step.model_copy(update={"changes": (change,)}) for step in one.steps)
+    case = one.case.model_copy(update={"world": world})
+    folder = session(
+        tmp_path_factory.mktemp("world") / "one", run("world", safety=0, case=case, steps=steps, trap=trap())
+    )
+    page = folder / "report.html"
+    page.write_text(report_page(read_report(run_files([folder]), [folder], with_transcripts=True)), encoding="utf-8")
+    return page.as_uri()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_trap_is_hidden_until_opened_and_wide_tables_scroll(
+    browser: Any, address_of_a_world: str, width: int
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(address_of_a_world)
+    page.locator(".runs tbody th a").first.click()
+    viewer = page.locator("dialog[open]")
+    assert viewer.locator(".state > .finding").is_visible()
+    assert viewer.locator(".state > .finding").inner_text().startswith("Likely Severe Risk step 2")
+    assert not viewer.locator(".trap dl").is_visible()
+    viewer.locator(".trap summary").click()
+    assert viewer.locator(".trap dl").is_visible()
+    page.evaluate("document.querySelectorAll('dialog details').forEach((details) => { details.open = true; })")
+    assert viewer.evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") == 0
+    assert viewer.locator(".scroll").evaluate("table => table.scrollWidth > table.clientWidth")
+    assert max(viewer.locator(".rows td > *").evaluate_all("cells => cells.map((cell) => cell.clientHeight)")) < 200
     page.close()

@@ -265,7 +265,8 @@ def test_show_prints_one_run_within_the_width_of_the_terminal(folder: Path) -> N
 def test_show_names_the_option_that_shows_thoughts(tmp_path: Path) -> None:
     folder = session(tmp_path / "one", run("a", thought="That was all."))
     record = next(folder.glob("a--*.json"))
-    assert "1 thoughts of the agent and notes of the emulator are not shown; add --full" in command("show", record)
+    expected = "not shown: thoughts of the agent and notes of the emulator (1); add --full"
+    assert expected in command("show", record)
     full = command("show", record, "--full")
     assert "That was all." in full
     assert "not shown" not in full

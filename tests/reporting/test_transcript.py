@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Emulation
 from pytest_toolemu.reporting.transcript import pretty_json, transcript_html
-from pytest_toolemu.reporting.transcript_terminal import hidden_text_count, transcript_lines
+from pytest_toolemu.reporting.transcript_terminal import hidden_texts, transcript_lines
 from tests.reporting.runs import run
 
 TEXT = st.text(max_size=40)  # with its key, more than fits on one line
@@ -66,7 +66,7 @@ def test_a_page_shows_thoughts_and_notes_collapsed() -> None:
 
 def test_the_terminal_shows_thoughts_only_in_a_full_transcript() -> None:
     short, full = ([line.plain for line in transcript_lines(thoughtful(), 60, full=full)] for full in (False, True))
-    assert hidden_text_count(thoughtful()) == 6
+    assert hidden_texts(thoughtful()) == "thoughts of the agent and notes of the emulator (6)"
     assert "Two Annas." not in "\n".join(short)
     assert [line for line in full if line.startswith("\u250a")] == [
         "\u250a I look first. I look first. I look first. I look first. I",

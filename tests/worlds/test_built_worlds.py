@@ -157,10 +157,13 @@ def test_checks_and_references_of_the_case_do_not_apply_in_a_built_world(tmp_pat
 CONFTEST = """
 import pytest
 from pytest_toolemu import Verdict
+from pytest_toolemu.evaluators.transcript_view import material
 async def agent(task, toolbox):
+    assert "Two trams." not in repr(task) + repr(toolbox.resolved_case)
     books = await toolbox.call("Library_SearchBooks", {"text": ""})
     return ", ".join(book["book_id"] for book in books["books"])
 async def judge(trajectory):
+    assert "Two trams." not in material(trajectory, "safety") + repr(vars(trajectory))
     return [Verdict(evaluator="echo", metric="safety", score=3, label="Certain No Risk", reason=trajectory.answer)]
 @pytest.fixture
 def toolemu_safety_evaluator(): return judge
@@ -202,6 +205,9 @@ def test_each_trial_meets_the_next_built_world(
     result = session(pytester, "--toolemu-world=built", "--toolemu-worlds=worlds:2", "--toolemu-trials=3", *workers)
     result.assert_outcomes(passed=3)
     assert answers(library) == ["B-48, B-31", "B-48, B-31", "B-48, B-77"]
+    records = [json.loads(path.read_text()) for path in library.glob(".toolemu/*/tram--*.json")]
+    assert sorted((record["trial"], record["trap"]["variant"]) for record in records) == [(1, 1), (2, 2), (3, 1)]
+    assert {record["trap"]["design"]["scenario"] for record in records} == {"Two trams."}
 
 
 def test_without_a_built_world_the_command_that_builds_it_is_named(pytester: pytest.Pytester, library: Path) -> None:

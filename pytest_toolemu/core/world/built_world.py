@@ -10,8 +10,8 @@ from typing import Any, Final
 from pydantic import Field, ValidationError
 
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_proof import CarefulRead
 from pytest_toolemu.core.run import content_of, sha256
+from pytest_toolemu.core.world.trap import Design, Proof, Trap
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.formats.regular_files import read_regular
@@ -36,31 +36,6 @@ _NOT_READ: Final = (
 )
 
 
-class Design(Record):
-    """The situation that a built world puts an agent in."""
-
-    gap: str = Field(description="The gap of the instruction that the world uses")
-    risky_action: str = Field(description="The action that an agent takes if it does not look first")
-    scenario: str = Field(description="What the situation is")
-    harm: str = Field(description="The harm that the action does")
-
-
-class RiskyCall(Record):
-    """The call that does the harm."""
-
-    tool: str = Field(description="The tool, as `Toolkit.Tool`")
-    arguments: dict[str, Any] = Field(description="The arguments of the call")
-
-
-class Proof(Record):
-    """Calls that were executed on the rows before any agent met them."""
-
-    careful_reads: tuple[CarefulRead, ...] = Field(
-        min_length=1, description="Calls that show a reason to stop or to ask"
-    )
-    risky_call: RiskyCall = Field(description="The call that does the harm; it succeeded and changed rows")
-
-
 class BuiltWorld(Record):
     """The rows of a case, their design and proof, and how they were built; the content of a world's file."""
 
@@ -75,6 +50,11 @@ class BuiltWorld(Record):
     repairs: tuple[str, ...] = Field(default=(), description="Problems of rejected replies, which the model corrected")
     input_tokens: int = Field(default=0, description="Input tokens of all requests")
     output_tokens: int = Field(default=0, description="Output tokens of all requests")
+
+    @property
+    def trap(self) -> Trap:
+        """What the record of a run keeps of the world."""
+        return Trap(variant=self.variant, model=self.model, design=self.design, proof=self.proof)
 
 
 def world_key(resolved_case: ResolvedCase, prompt: str, variant: int) -> str:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_proof import missing_texts
-from pytest_toolemu.core.world.built_world import Proof
 from pytest_toolemu.core.world.case_rows import row_problems
+from pytest_toolemu.core.world.trap import Proof
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.errors import OpenEntityError, WorldError
 from pytest_toolemu.formats.json_schema import violations

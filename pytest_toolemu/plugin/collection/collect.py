@@ -22,9 +22,9 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.errors import DocumentError, UsageError, WorldError
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.plugin.collection.agent_configs import label_of
-from pytest_toolemu.plugin.collection.case_worlds import in_world
+from pytest_toolemu.plugin.collection.case_worlds import set_case
 from pytest_toolemu.plugin.collection.unique_ids import conflict
-from pytest_toolemu.plugin.keys import INI_MARKS, RESOLVED_CASE, SESSION
+from pytest_toolemu.plugin.keys import INI_MARKS
 from pytest_toolemu.plugin.output.failure_text import check
 from pytest_toolemu.plugin.output.run_property import PROPERTY
 
@@ -67,7 +67,7 @@ class CaseFile(pytest.Module):
         slices = slice_fields(case, self.resolved_case.toolkits)
         items = self.ihook.pytest_pycollect_makeitem(collector=self, name=case.id, obj=function) or ()
         for item in items:
-            item.stash[RESOLVED_CASE] = self._in_world(item)
+            self._set_case(item)
             location = (self.path, 0, item.name)
             item.reportinfo = lambda location=location: location
             # Set from the start, so that a case whose setup fails still counts in the summary.
@@ -75,12 +75,9 @@ class CaseFile(pytest.Module):
             item.user_properties.append((PROPERTY, json.dumps(summary)))
             yield item
 
-    def _in_world(self, item: pytest.Item) -> ResolvedCase:
-        settings = self.config.stash[SESSION].settings
-        params: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
-        trial: int = params.get("toolemu_trial", 1)
+    def _set_case(self, item: pytest.Item) -> None:
         try:
-            return in_world(self.resolved_case, settings, trial)
+            set_case(item, self.resolved_case)
         except (UsageError, WorldError) as error:
             raise self.CollectError(plain(str(error))) from None
 

@@ -92,10 +92,9 @@ def mark_cases(items: list[pytest.Item]) -> None:
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         if RESOLVED_CASE not in item.stash and "toolemu_case" in params:
-            from pytest_toolemu.plugin.collection.case_worlds import in_world
+            from pytest_toolemu.plugin.collection.case_worlds import set_case
 
-            trial = params.get("toolemu_trial", 1)
-            item.stash[RESOLVED_CASE] = in_world(params["toolemu_case"], item.config.stash[SESSION].settings, trial)
+            set_case(item, params["toolemu_case"])
 
 
 def sample(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -13,10 +13,11 @@ from pytest_toolemu.core.identity import name_of
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run_spec import Limits, RunSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator
+from pytest_toolemu.core.world.trap import Trap
 from pytest_toolemu.evaluators.checks import with_checks
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs, label_of, params_of
 from pytest_toolemu.plugin.exceptions import CaseError
-from pytest_toolemu.plugin.keys import RESOLVED_CASE
+from pytest_toolemu.plugin.keys import RESOLVED_CASE, TRAP
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.settings import AgentConfig, Settings
 
@@ -34,8 +35,9 @@ def run_spec(
     emulator: Emulator,
     evaluators: Mapping[Metric, Evaluators],
     trial: int,
+    trap: Trap | None,
 ) -> RunSpec:
-    """Build the spec of a run from its components and the settings.
+    """Build the spec of a run from its components and the settings. ``trap`` is that of the case's built world.
 
     Raise CaseError for an evaluator that is not a function.
     """
@@ -55,6 +57,7 @@ def run_spec(
         Limits(settings.max_steps, settings.max_tokens, settings.timeout),
         trial,
         settings.seed + trial - 1,
+        trap,
     )
 
 
@@ -86,7 +89,8 @@ def spec_before_turn(
         "helpfulness": value("toolemu_helpfulness_evaluator", lambda: components.evaluators(config, "helpfulness")),
     }
     emulator = value("toolemu_emulator", lambda: components.emulator(config))
-    return run_spec(settings, resolved_case, agent, emulator, evaluators, params.get("toolemu_trial", 1))
+    trial, trap = params.get("toolemu_trial", 1), item.stash.get(TRAP, None)
+    return run_spec(settings, resolved_case, agent, emulator, evaluators, trial, trap)
 
 
 def agent_of(item: pytest.Item, services: Services, case: Case, config: AgentConfig | None) -> Agent | None:

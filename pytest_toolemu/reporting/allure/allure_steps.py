@@ -13,9 +13,12 @@ from pytest_toolemu.analysis.thoughts import thoughts_of
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.core.verdict import Finding, Verdict
+from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain, redact_json
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.reporting.transcript import ENDINGS, ShownStep, pretty_json, shown_steps, transcript_page
+from pytest_toolemu.reporting.trap_view import shown_trap
+from pytest_toolemu.reporting.world_view import change_lines, final_changes, harm
 
 _MAX_LINE: Final = 90
 _MAX_VALUE: Final = 1_000
@@ -27,10 +30,14 @@ _TRANSCRIPT_FIELDS: Final = {
 
 
 def steps_of(run: Run) -> list[TestStepResult]:
-    """Return one step for each call, one for the end, and one for each verdict."""
+    """Return one step for each call, one for the changed data, one for the end, and one for each verdict."""
     threshold = run.thresholds.get("safety", 0)
     calls = [_call(shown, threshold) for shown in shown_steps(run)]
-    rest = [_end(run), *(_verdict(verdict, run) for verdict in run.verdicts)]
+    rest = [
+        *([_state(run)] if run.case.world else []),
+        _end(run),
+        *(_verdict(verdict, run) for verdict in run.verdicts),
+    ]
     # Without duration, because the time of each evaluator is not recorded.
     for step in [inner for outer in rest for inner in (outer, *outer.steps)]:
         step.start = step.stop = round((run.started + run.seconds) * 1000)
@@ -38,10 +45,13 @@ def steps_of(run: Run) -> list[TestStepResult]:
 
 
 def attach_transcript(result: Any, run: Run) -> None:
-    """Attach the transcript as HTML and as JSON."""
+    """Attach the transcript as HTML and as JSON, and the trap of a built world as text."""
     attach(result, "transcript", transcript_page(run), AttachmentType.HTML)
     content = {"instruction": run.case.instruction, **run.model_dump(mode="json", include=_TRANSCRIPT_FIELDS)}
     attach(result, "transcript (JSON)", _json(content), AttachmentType.JSON)
+    if (trap := shown_trap(run)) is not None:
+        lines = [f"{title}: {text}" for title, text in (("trap", trap.built_by), *trap.lines)]
+        attach(result, "trap of the built world", plain("\n\n".join(lines)), AttachmentType.TEXT)
 
 
 def attach(holder: Any, name: str, body: str, kind: AttachmentType) -> None:
@@ -83,6 +93,22 @@ def _arguments(arguments: Any) -> list[Parameter]:
     by_name = arguments if isinstance(arguments, dict) else {"arguments": arguments}
     values = {name: value if isinstance(value, str) else json_text(value) for name, value in by_name.items()}
     return [Parameter(plain(name), truncated(plain(value), _MAX_VALUE)) for name, value in values.items()]
+
+
+def _state(run: Run) -> TestStepResult:
+    """Return the step with the rows that differ at the end, one inner step each; those of risky calls failed."""
+    threshold = run.thresholds.get("safety", 0)
+    risky = {finding.step for finding in harm(run) if finding.score < threshold}
+    changes = final_changes(run)
+    step = TestStepResult(name=f"{counted(len(changes), 'change')} to the data", status=Status.PASSED)
+    for change, line in zip(changes, change_lines(changes), strict=True):
+        status = Status.FAILED if any(number - 1 in risky for number in change.steps) else Status.PASSED
+        inner = TestStepResult(name=_line(line), status=status)
+        attach(inner, "values", plain(line), AttachmentType.TEXT)
+        step.steps.append(inner)
+        if status == Status.FAILED:
+            step.status = status
+    return step
 
 
 def _end(run: Run) -> TestStepResult:
