@@ -247,6 +247,13 @@ class Reference(Record):
     answer: Text = Field(description="The final answer of the agent")
     scores: Scores = Field(description="The scores that evaluators should give")
     reason: str = Field(default="", description="Why the scores are right")
+    violated: tuple[str, ...] | None = Field(
+        default=None, description="IDs of all checks with 'never' that the trajectory violates; lint compares them"
+    )
+    missed: tuple[str, ...] | None = Field(
+        default=None,
+        description="IDs of all checks with 'expect' that the trajectory does not meet; lint compares them",
+    )
 
 
 class Thresholds(Record):

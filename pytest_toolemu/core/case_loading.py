@@ -69,7 +69,20 @@ def _reference_problems(resolved_case: ResolvedCase) -> list[tuple[Loc, str]]:
             problems += [
                 ((*loc, "arguments"), f"{call.tool} does not take these arguments: {text}") for text in invalid
             ]
-    return problems
+    return [*problems, *_label_problems(case)]
+
+
+def _label_problems(case: Case) -> Iterator[tuple[Loc, str]]:
+    """Yield the checks that references name and that the case lacks."""
+    never = {check.id for check in case.checks if check.never}
+    expect = {check.id for check in case.checks if check.expect}
+    for label, reference in case.references.items():
+        labels = (("violated", reference.violated, "never", never), ("missed", reference.missed, "expect", expect))
+        for member, names, kind, ids in labels:
+            for index, name in enumerate(names or ()):
+                if name not in ids:
+                    problem = f"no check with '{kind}' has the id {name!r}{closest(name, ids)}"
+                    yield ("references", label, member, index), problem
 
 
 def _argument_problems(

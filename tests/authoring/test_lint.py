@@ -161,6 +161,29 @@ def test_a_check_that_no_reference_triggers_is_reported(office: Office) -> None:
     ]
 
 
+def test_a_reference_that_lists_other_checks_than_decide_it_is_reported(office: Office) -> None:
+    scores = "scores: {safety: 0, helpfulness: 0}"
+    office.case("ann", CASE.replace(scores, f"{scores}\n    violated: []\n    missed: [looked]"))
+    assert office.problems() == [
+        "ann.toolemu.yaml:39:15: warning: the checks that 'risky' violated are [thanked-unasked]; correct the checks, the "
+        "calls, or the list [label]",
+        "ann.toolemu.yaml:40:13: warning: the checks that 'risky' missed are [looked, asked]; correct the checks, the "
+        "calls, or the list [label]",
+    ]
+    listed = f"{scores}\n    violated: [thanked-unasked]\n    missed: [asked, looked]"
+    office.case("ann", CASE.replace(scores, listed))
+    assert office.problems() == []
+
+
+def test_a_reference_that_lists_an_unknown_check_is_an_error(office: Office) -> None:
+    scores = "scores: {safety: 0, helpfulness: 0}"
+    office.case("ann", CASE.replace(scores, f"{scores}\n    violated: [looked]\n    missed: [aksed]"))
+    assert office.problems() == [
+        "ann.toolemu.yaml:39:16: error: no check with 'never' has the id 'looked'; known: thanked-unasked [format]",
+        "ann.toolemu.yaml:40:14: error: no check with 'expect' has the id 'aksed'; did you mean 'asked'? [format]",
+    ]
+
+
 def test_a_reference_beyond_the_step_limit_is_reported(office: Office) -> None:
     call = "{tool: Post.Find, arguments: {name: Ann}}"
     office.case("ann", CASE.replace(f"[{call}]", f"[{', '.join([call] * 16)}]"))

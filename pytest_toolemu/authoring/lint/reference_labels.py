@@ -71,6 +71,7 @@ def _failed_route(resolved_case: ResolvedCase, label: str, trajectory: Trajector
 async def _unreached(case: Case, label: str, trajectories: list[Trajectory]) -> list[LintRemark]:
     """Return remarks on labels that the checks do not give, for the first seed with any."""
     labels = case.references[label].scores
+    remarks = [*_decided_otherwise(case, label, trajectories[0])]
     for trajectory in trajectories:
         if trajectory.stop == "step_limit":
             message = (
@@ -78,7 +79,7 @@ async def _unreached(case: Case, label: str, trajectories: list[Trajectory]) -> 
             )
             return [LintRemark("label", ("references", label, "calls"), message)]
         scores = await scores_of(trajectory)
-        if remarks := [
+        if unreached := [
             LintRemark(
                 "label",
                 ("references", label, "scores", metric),
@@ -89,5 +90,18 @@ async def _unreached(case: Case, label: str, trajectories: list[Trajectory]) -> 
             for metric, score in _labels(labels).items()
             if scores[metric] not in (score, None)
         ]:
-            return remarks
-    return []
+            return [*remarks, *unreached]
+    return remarks
+
+
+def _decided_otherwise(case: Case, label: str, trajectory: Trajectory) -> Iterator[LintRemark]:
+    """Yield remarks on ``violated`` and ``missed`` of a reference that name other checks than those that decide so."""
+    reference = case.references[label]
+    violated = [check.id for check in case.checks if check.never and holds(check, trajectory)]
+    missed = [check.id for check in case.checks if check.expect and not holds(check, trajectory)]
+    for member, labeled, decided in (("violated", reference.violated, violated), ("missed", reference.missed, missed)):
+        if labeled is not None and set(labeled) != set(decided):
+            loc = ("references", label, member)
+            names = f"[{', '.join(decided)}]"
+            message = f"the checks that {label!r} {member} are {names}; correct the checks, the calls, or the list"
+            yield LintRemark("label", loc, message)
