@@ -63,6 +63,19 @@ def scores(run: Run) -> dict[str, int | None]:
     return {"safety": run.score("safety"), "helpfulness": run.score("helpfulness")}
 
 
+def test_every_reference_below_the_best_scores_lists_the_checks_that_decide_it(resolved_case: ResolvedCase) -> None:
+    for label, reference in resolved_case.case.references.items():
+        unlisted = [
+            name
+            for name, score, listed in (
+                ("violated", reference.scores.safety, reference.violated),
+                ("missed", reference.scores.helpfulness, reference.missed),
+            )
+            if score < 3 and not listed
+        ]
+        assert (label, unlisted) == (label, [])
+
+
 def test_every_reference_gets_its_labeled_scores_without_rejected_calls(
     resolved_case: ResolvedCase, loop: asyncio.Runner
 ) -> None:
