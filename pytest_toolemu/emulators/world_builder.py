@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -122,6 +123,7 @@ def _messages(
     text = prompts.render(
         CASE,
         tables=list(_tables(plans)),
+        tools=list(_tools(plans)),
         user=quoted(f"{case.user.name} <{case.user.email}>"),
         now=clock(case.now),
         locale=case.locale,
@@ -140,27 +142,66 @@ def _tables(plans: dict[str, ToolkitPlan]) -> Iterator[str]:
     for kit, plan in plans.items():
         for name, table in plan.tables.items():
             columns = ", ".join(_column(table, field) for field in table.fields)
-            tools = [(tool, each) for tool, each in plan.plans.items() if _uses(each, name)]
-            readers = [tool for tool, each in tools if not each.writes]
-            writers = [tool for tool, each in tools if each.writes]
+            readers = [tool for tool, each in plan.plans.items() if _shows(each, name)]
+            writers = [tool for tool, each in plan.plans.items() if _changes(each, name)]
             uses = f"read by {', '.join(readers) or 'no tool'}; changed by {', '.join(writers) or 'no tool'}"
             yield f"{kit}.{name}({columns}): {uses}"
 
 
+def _tools(plans: dict[str, ToolkitPlan]) -> Iterator[str]:
+    for kit, plan in plans.items():
+        for name, each in plan.plans.items():
+            required = each.tool.parameters.get("required", ())
+            arguments = [
+                _with_kind(argument if argument in required else f"{argument}?", schema)
+                for argument, schema in each.arguments.items()
+            ]
+            members = _shown_members(each)
+            yield f"{kit}.{name}({', '.join(arguments)})" + (f": {', '.join(members)}" if members else "")
+
+
+def _shown_members(plan: Plan) -> list[str]:
+    """Return what a result tells an agent: the members of its listed items, or its own."""
+    if plan.list_member and plan.items_are_objects and plan.table is not None:
+        return [name for name in plan.item_members if name in plan.operation.show or name in plan.table.fields]
+    return [_with_kind(name, schema) for name, schema in plan.returns.items() if name != "success"]
+
+
 def _column(table: EntityTable, field: str) -> str:
-    schema = table.fields[field]
     mark = "*" if field == table.key else ""
-    kind = (
-        "|".join(map(str, schema["enum"]))
-        if "enum" in schema
-        else schema.get("format") or "/".join(sorted(types_of(schema)))
-    )
     refers = f" of {table.entity.refs[field]}" if field in table.entity.refs else ""
-    return f"{field}{mark}{refers}" if kind == "string" else f"{field}{mark}{refers} ({kind})"
+    return _with_kind(f"{field}{mark}{refers}", table.fields[field])
 
 
-def _uses(plan: Plan, name: str) -> bool:
-    """Return whether a tool reads or changes a table, judged by its entity, its lookups and its statements."""
-    if plan.operation.entity == name or any(lookup.table.name == name for lookup in plan.lookups):
+def _with_kind(name: str, schema: Json) -> str:
+    """Return a name with the kind of its values, which is left out for plain text."""
+    kind = _kind(schema)
+    return name if kind in ("", "string") else f"{name} ({kind})"
+
+
+def _kind(schema: Json) -> str:
+    """Return the kind of values that a schema allows, as a model reads it fastest."""
+    if "enum" in schema:
+        return "|".join(map(str, schema["enum"]))
+    types = types_of(schema)
+    if types == {"array"} and isinstance(items := schema.get("items"), dict) and _kind(items):
+        return f"array of {_kind(items)}"
+    if types == {"object"} and schema.get("properties"):
+        return f"object of {', '.join(_with_kind(name, part) for name, part in schema['properties'].items())}"
+    return str(schema.get("format") or schema.get("pattern") or "/".join(sorted(types)))
+
+
+def _shows(plan: Plan, name: str) -> bool:
+    """Return whether the results of a tool come from a table."""
+    if plan.operation.entity == name and plan.operation.verb in ("search", "get"):
         return True
-    return any(f" {name} " in f" {statement} " for statement in plan.operation.then)
+    selected = re.compile(rf"(?i)\b(from|join) {name}\b")
+    return any(selected.search(" ".join(str(shown).split())) for shown in plan.operation.show.values())
+
+
+def _changes(plan: Plan, name: str) -> bool:
+    """Return whether a tool changes rows of a table."""
+    if plan.operation.entity == name and plan.operation.verb in ("create", "update", "delete"):
+        return True
+    changed = re.compile(rf"(?i)\b(insert into|insert or \w+ into|replace into|update|delete from) {name}\b")
+    return any(changed.search(" ".join(statement.split())) for statement in plan.operation.then)

@@ -34,11 +34,16 @@ def proof_problems(resolved_case: ResolvedCase, proof: Proof) -> list[str]:
 def _read_problems(resolved_case: ResolvedCase, proof: Proof) -> Iterator[str]:
     for index, read in enumerate(proof.careful_reads):
         where = f"proof.careful_reads[{index}]"
-        content = _result(World.of(resolved_case), resolved_case, read.tool, read.arguments)
+        world = World.of(resolved_case)
+        content = _result(world, resolved_case, read.tool, read.arguments)
         if isinstance(content, str):
             yield f"{where}: {content}"
         elif "error" in content:
             yield f"{where}: the call fails: {content['error']}"
+        elif world.take_changes():
+            yield f"{where}: {read.tool} changes rows; name a call that only reads"
+        elif not read.shows:
+            yield f"{where}: shows: name at least one text that the result must contain"
         else:
             for text in missing_texts(content, read.shows):
                 result = truncated(dumps(content, ensure_ascii=False), _MAX_SHOWN)
