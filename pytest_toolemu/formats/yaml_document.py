@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -150,24 +150,22 @@ class _Composer:
     """One pass over the events of a document. Unlike in PyYAML's composer, MAX_DEPTH bounds the recursion."""
 
     def __init__(self, text: str, path: Path, marks: dict[Loc, tuple[int, int]] | None = None) -> None:
+        self.text = text
         self.path = path
         self.marks = marks
-        # PyYAML's wheels include libyaml. Without it, the pure Python loader is correct too, but ten times slower.
-        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        self.events: Iterator[Any] = iter(yaml.parse(text, Loader=loader))
 
     def compose(self) -> Any:
         """Return the value of the only document in the text."""
         try:
-            self._next(), self._next()  # stream start, document start
-            first = self._next()
-            if isinstance(first, yaml.StreamEndEvent):
-                raise self._error(first, "the file is empty; write keys and values")
-            value = self._value(first, ())
+            # PyYAML's wheels include libyaml. Without it, the pure Python loader is correct too, but ten times slower.
+            # Its method is called directly: the generator yaml.parse takes as long as the parser itself.
+            self._next = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(self.text).get_event
+            self._next()  # stream start
+            if isinstance(self._next(), yaml.StreamEndEvent):  # otherwise document start
+                raise DocumentError(self.path, [(1, 1, "the file is empty; write keys and values")])
+            value = self._value(self._next(), ())
             self._next()  # document end
             after = self._next()
-        except StopIteration:
-            raise DocumentError(self.path, [(1, 1, "the file is empty; write keys and values")]) from None
         except yaml.MarkedYAMLError as error:
             mark: Any = error.problem_mark
             if mark is None:
@@ -180,37 +178,36 @@ class _Composer:
             raise self._error(after, "a second document starts here; a file holds one")
         return value
 
-    def _next(self) -> Any:
-        return next(self.events)
-
     def _error(self, event: Any, message: str) -> DocumentError:
         return DocumentError(self.path, [(*_start(event), message)])
 
     def _value(self, event: Any, loc: Loc) -> Any:
         if self.marks is not None:
             self.marks[loc] = _start(event)
-        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+        # The class is compared first because a file has thousands of values; events have no subclasses.
+        kind = type(event)
+        if kind is yaml.AliasEvent or event.anchor is not None:
             raise self._error(event, "anchors and aliases (&name, *name) are not supported; repeat the value")
         if event.tag is not None:
             raise self._error(event, f"the tag {event.tag!r} is not supported; remove it")
-        if isinstance(event, yaml.ScalarEvent):
+        if kind is yaml.ScalarEvent:
             return self._scalar(event)
         if len(loc) >= MAX_DEPTH:
             raise self._error(event, f"nested deeper than {MAX_DEPTH} levels")
-        if isinstance(event, yaml.SequenceStartEvent):
+        if kind is yaml.SequenceStartEvent:
             return self._sequence(loc)
         return self._mapping(loc)
 
     def _sequence(self, loc: Loc) -> list[Any]:
         values: list[Any] = []
-        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+        while type(event := self._next()) is not yaml.SequenceEndEvent:
             values.append(self._value(event, (*loc, len(values))))
         return values
 
     def _mapping(self, loc: Loc) -> dict[str, Any]:
         values: dict[str, Any] = {}
-        while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            if not isinstance(event, yaml.ScalarEvent):
+        while type(event := self._next()) is not yaml.MappingEndEvent:
+            if type(event) is not yaml.ScalarEvent:
                 raise self._error(event, "a key must be plain text")
             key = self._key(event)
             if key in values:
@@ -223,13 +220,13 @@ class _Composer:
     def _key(self, event: Any) -> str:
         if event.anchor is not None or event.tag is not None:
             raise self._error(event, "a key must be plain text")
-        if event.implicit[0] and _AMBIGUOUS.fullmatch(event.value):
+        if event.implicit[0] and _is_ambiguous(event.value):
             raise self._error(event, _ambiguous(event.value))
         return str(event.value)
 
     def _scalar(self, event: Any) -> Any:
         text = event.value
-        if not event.implicit[0]:  # quoted or block text
+        if not event.implicit[0] or _is_word(text):  # quoted or block text, or plain text
             return text
         if text.casefold() in _WORDS:
             return _WORDS[text.casefold()]
@@ -245,6 +242,18 @@ class _Composer:
 
     def _long_number(self, event: Any) -> Any:
         raise self._error(event, f"the number {show(event.value, 40)} is too large; put it in quotes if it is text")
+
+
+# Both are cached because the keys and words of schemas occur thousands of times.
+@functools.lru_cache(maxsize=4096)
+def _is_ambiguous(text: str) -> bool:
+    return _AMBIGUOUS.fullmatch(text) is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_word(text: str) -> bool:
+    """Return whether a plain scalar is text in every version of YAML."""
+    return text.casefold() not in _WORDS and not any(form.fullmatch(text) for form in (_INT, _AMBIGUOUS, _FLOAT))
 
 
 def _start(event: Any) -> tuple[int, int]:

@@ -215,6 +215,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
         services.limit_exit()
         preflight(services)
+        gc.freeze()  # as in workers
         services.open_transport()
     return None
 

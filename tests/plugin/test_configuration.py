@@ -269,10 +269,13 @@ def pytest_sessionfinish(session):
 
 
 @pytest.mark.new_interpreter
-def test_objects_are_excluded_from_garbage_collection_only_if_there_are_cases(alone: Project) -> None:
+@pytest.mark.parametrize("runner", [("-p", "no:xdist"), ("-n", "1")], ids=["alone", "workers"])
+def test_objects_are_excluded_from_garbage_collection_only_if_there_are_cases(
+    alone: Project, runner: tuple[str, ...]
+) -> None:
     alone.pytester.makeconftest(FROZEN)
     alone.pytester.makepyfile(test_a="def test_a(): pass")
-    alone.runner = ("-n", "1", "-s", "--toolemu-agent=noact", "--toolemu-min-helpfulness=0")
+    alone.runner = (*runner, "-s", "--toolemu-agent=noact", "--toolemu-min-helpfulness=0")
     alone.run("test_a.py").stdout.fnmatch_lines(["*FROZEN False"])
     alone.run("cases").stdout.fnmatch_lines(["*FROZEN True"])
 
