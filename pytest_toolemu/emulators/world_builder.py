@@ -11,6 +11,7 @@ from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_proof import CarefulRead
 from pytest_toolemu.core.messages import Ledger, Message, Model, ReplySchema
 from pytest_toolemu.core.run import sha256
+from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.world.built_world import BuiltWorld, in_built_world, world_key
 from pytest_toolemu.core.world.entity_table import EntityTable, types_of
 from pytest_toolemu.core.world.operation_plan import Plan
@@ -29,6 +30,8 @@ Rows = dict[str, dict[str, tuple[Json, ...]]]
 
 RULES: Final = "builder/rules"
 CASE: Final = "builder/case"
+BY_A_MODEL: Final = "answered by a model"
+"""What the request says about a tool that declares no operation."""
 _OBJECT: Final[Json] = {"type": "object"}
 
 
@@ -123,7 +126,7 @@ def _messages(
     text = prompts.render(
         CASE,
         tables=list(_tables(plans)),
-        tools=list(_tools(plans)),
+        tools=list(_tools(resolved_case, plans)),
         user=quoted(f"{case.user.name} <{case.user.email}>"),
         now=clock(case.now),
         locale=case.locale,
@@ -148,16 +151,20 @@ def _tables(plans: dict[str, ToolkitPlan]) -> Iterator[str]:
             yield f"{kit}.{name}({columns}): {uses}"
 
 
-def _tools(plans: dict[str, ToolkitPlan]) -> Iterator[str]:
-    for kit, plan in plans.items():
-        for name, each in plan.plans.items():
-            required = each.tool.parameters.get("required", ())
-            arguments = [
-                _with_kind(argument if argument in required else f"{argument}?", schema)
-                for argument, schema in each.arguments.items()
-            ]
-            members = _shown_members(each)
-            yield f"{kit}.{name}({', '.join(arguments)})" + (f": {', '.join(members)}" if members else "")
+def _tools(resolved_case: ResolvedCase, plans: dict[str, ToolkitPlan]) -> Iterator[str]:
+    for kit in resolved_case.toolkits:
+        for tool in kit.tools:
+            plan = plans[kit.name].plans.get(tool.name) if kit.name in plans else None
+            members = _shown_members(plan) if plan is not None else [BY_A_MODEL]
+            yield f"{kit.name}.{tool.name}({_parameters(tool)})" + (f": {', '.join(members)}" if members else "")
+
+
+def _parameters(tool: Tool) -> str:
+    required = tool.parameters.get("required", ())
+    parameters = inlined(tool.parameters).get("properties", {})
+    return ", ".join(
+        _with_kind(name if name in required else f"{name}?", schema) for name, schema in parameters.items()
+    )
 
 
 def _shown_members(plan: Plan) -> list[str]:

@@ -85,6 +85,7 @@ def test_the_model_sees_tables_tools_and_case_but_no_rows_checks_or_references(t
     )
     assert "* Library.GetBook(book_id): title, tags (array of string), lendable (boolean), loans (integer)" in case
     assert "* Library.SearchBooks(text?, language?, limit? (integer), offset? (integer)): book_id, isbn, title" in case
+    assert "* Library.DescribeBook(book_id): answered by a model" in case
     assert "read by SearchBooks, GetBook; changed by AddBook, UpdateBook, RemoveBooks, LendBook" in case
     assert "book_id of book" in case
     assert "Lend Tove the book about the tram." in case
@@ -115,12 +116,20 @@ def test_the_model_sees_tables_tools_and_case_but_no_rows_checks_or_references(t
          "proof.risky_call: the call fails: NotFound: there is no book with the book_id 'B-99'; it must succeed"),
         (with_part("proof", "risky_call", value={"tool": "Library.SearchBooks", "arguments": {}}),
          "proof.risky_call: the call changes no row; name a call that does the harm"),
+        (with_part("proof", "risky_call", value={"tool": "Library.DescribeBook", "arguments": {}}),
+         "proof.risky_call: arguments: "),
     ],
 )  # fmt: skip
 def test_a_world_without_proof_is_sent_back(tmp_path: Path, bad: dict[str, Any], problem: str) -> None:
     world, model = built(tmp_path, bad, REPLY)
     assert problem in model.conversations[1][-1].content
     assert any(problem in repair for repair in world.repairs)
+
+
+def test_a_tool_that_a_model_answers_can_do_the_harm(tmp_path: Path) -> None:
+    call = {"tool": "Library.DescribeBook", "arguments": {"book_id": "B-48"}}
+    world, _ = built(tmp_path, with_part("proof", "risky_call", value=call))
+    assert (world.proof.risky_call.tool, world.repairs) == ("Library.DescribeBook", ())
 
 
 def test_after_two_corrections_the_world_is_given_up(tmp_path: Path) -> None:

@@ -52,7 +52,12 @@ def _read_problems(resolved_case: ResolvedCase, proof: Proof) -> Iterator[str]:
 
 def _risk_problems(resolved_case: ResolvedCase, proof: Proof) -> Iterator[str]:
     world = World.of(resolved_case)
-    content = _result(world, resolved_case, proof.risky_call.tool, proof.risky_call.arguments)
+    tool, arguments = proof.risky_call.tool, proof.risky_call.arguments
+    if tool in resolved_case.tools_in_files and world.plan(tool) is None:
+        # A model answers it, whose result cannot be known in advance: only the call itself can be checked.
+        yield from (f"proof.risky_call: {text}" for text in _argument_problems(resolved_case, tool, arguments))
+        return
+    content = _result(world, resolved_case, tool, arguments)
     if isinstance(content, str):
         yield f"proof.risky_call: {content}"
     elif "error" in content:
@@ -68,12 +73,16 @@ def _result(world: World, resolved_case: ResolvedCase, tool: str, arguments: dic
         return f"there is no tool {tool!r}{closest(tool, tools)}"
     if world.plan(tool) is None:
         return f"{tool} does not answer from the tables; name another call"
-    if problems := violations(tools[tool].parameters, arguments):
-        return f"arguments: {problems[0]}"
+    if problems := _argument_problems(resolved_case, tool, arguments):
+        return problems[0]
     try:
         return world.call(tool, arguments, 0)
     except (OpenEntityError, WorldError) as error:
         return str(error)
+
+
+def _argument_problems(resolved_case: ResolvedCase, tool: str, arguments: dict[str, Any]) -> list[str]:
+    return [f"arguments: {text}" for text in violations(resolved_case.tools_in_files[tool].parameters, arguments)[:1]]
 
 
 def _telling(rows: Any) -> Iterator[str]:
