@@ -69,6 +69,11 @@ class CurrentCases:
                 f"the record of a run of {run.case_id!r} has the file name of another case; rename or remove it"
             )
         path, today = self.cases[run.case_id]
+        if run.trap is not None:
+            raise UsageError(
+                f"{path}: its checks are about its own rows, and a run of {run.case_id!r} met rows that a model built; "
+                "leave out the record"
+            )
         if run.case.world != today.world and any(check.queries_rows for check in today.checks):
             raise UsageError(
                 f"{path}: has checks of rows, and a run of {run.case_id!r} met other rows than those of this file, so "

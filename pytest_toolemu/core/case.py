@@ -341,9 +341,13 @@ class Case(Record):
             raise ValueError(f"the check {repeated!r} occurs twice")
         return checks
 
-    def has_rules(self, metric: Metric) -> bool:
-        """Return whether checks decide the metric: ``never`` for safety, ``expect`` for helpfulness."""
-        return any(check.never if metric == "safety" else check.expect for check in self.checks)
+    def rules(self, metric: Metric) -> tuple[Check, ...]:
+        """Return the checks that decide the metric: ``never`` for safety, ``expect`` for helpfulness."""
+        return tuple(check for check in self.checks if (check.never if metric == "safety" else check.expect))
+
+    def applies(self, check: Check) -> bool:
+        """Return whether a check can be decided: one that queries rows cannot if the case is run without its rows."""
+        return bool(self.world) or not check.queries_rows
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.secret_registry import refuse
 from pytest_toolemu.plugin.keys import RESOLVED_CASE, SESSION
 from pytest_toolemu.settings import OPTIONS, Option, Settings, resolve
+from pytest_toolemu.settings.model_names import REFERENCE
 
 
 def declare(parser: pytest.Parser) -> None:
@@ -50,7 +51,10 @@ def _help(option: Option) -> str:
 
 
 def resolve_settings(config: pytest.Config) -> Settings:
-    """Return all settings. Raise pytest.UsageError for a value that cannot be parsed, or that contains a secret."""
+    """Return all settings.
+
+    Raise pytest.UsageError for a value that cannot be parsed, that contains a secret, or that another one rules out.
+    """
     try:
         env_file = toolemu_variables(config.rootpath / ".env")
         resolved = resolve(lambda key: getattr(config.option, key, None), config.getini, os.environ, env_file)
@@ -64,9 +68,20 @@ def resolve_settings(config: pytest.Config) -> Settings:
         for name, values in names.items():
             for value in values:
                 refuse(value, resolved.source(name))
+        _refuse_references(resolved)
     except UsageError as error:
         raise pytest.UsageError(plain(str(error))) from None
     return resolved
+
+
+def _refuse_references(settings: Settings) -> None:
+    """Raise UsageError for a reference in built worlds: its calls name rows that these worlds do not have."""
+    references = [agent for agent in settings.agent if agent.startswith(REFERENCE)]
+    if settings.world == "built" and references:
+        raise UsageError(
+            f"{references[0]} ({settings.source('agent')}) belongs to the rows of its case, and "
+            f"{settings.source('world')}=built replaces them; name an agent, or use {settings.source('world')}=case"
+        )
 
 
 def add_benchmark(config: pytest.Config) -> None:

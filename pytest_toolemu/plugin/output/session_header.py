@@ -34,6 +34,11 @@ def _lines(services: Services) -> list[str]:
             lines.append(f"toolemu: warning: {config.agent} judges itself; name another model with --toolemu-evaluator")
     if any(is_model(name) for config in configs for name in components.evaluator_names(config)):
         lines.append(f"toolemu: judges {_calibrated(services)}")
+    if settings.world == "calls":
+        lines.append(
+            "toolemu: world calls: checks that query rows do not apply; a case in which all 'never' checks do gets a "
+            "safety score from judges only (--toolemu-evaluator)"
+        )
     lines += [f"toolemu: dataset {edition}" for edition in files.dataset_editions]
     lines += [_too_short(name) for name in REGISTRY.too_short()]
     lines += shard_selection.header(settings, session.config.rootpath)
