@@ -156,15 +156,18 @@ def _tools(resolved_case: ResolvedCase, plans: dict[str, ToolkitPlan]) -> Iterat
         for tool in kit.tools:
             plan = plans[kit.name].plans.get(tool.name) if kit.name in plans else None
             members = _shown_members(plan) if plan is not None else [BY_A_MODEL]
-            yield f"{kit.name}.{tool.name}({_parameters(tool)})" + (f": {', '.join(members)}" if members else "")
+            shows = f": {', '.join(members)}" if members else ""
+            yield f"{kit.name}.{tool.name}({', '.join(_parameters(tool, plan))}){shows}"
 
 
-def _parameters(tool: Tool) -> str:
+def _parameters(tool: Tool, plan: Plan | None) -> Iterator[str]:
+    """Yield the parameters of a tool, each with the table of which it holds a key."""
+    tables = {lookup.argument: lookup.table.name for lookup in plan.lookups} if plan is not None else {}
     required = tool.parameters.get("required", ())
-    parameters = inlined(tool.parameters).get("properties", {})
-    return ", ".join(
-        _with_kind(name if name in required else f"{name}?", schema) for name, schema in parameters.items()
-    )
+    for name, schema in inlined(tool.parameters).get("properties", {}).items():
+        mark = "" if name in required else "?"
+        refers = f" of {tables[name]}" if name in tables else ""
+        yield _with_kind(f"{name}{mark}{refers}", schema)
 
 
 def _shown_members(plan: Plan) -> list[str]:

@@ -85,7 +85,9 @@ def test_the_model_sees_tables_tools_and_case_but_no_rows_checks_or_references(t
     assert (
         "* Library.loan(loan_id*, book_id of book, due_on (date), reader): read by GetBook; changed by LendBook" in case
     )
-    assert "* Library.GetBook(book_id): title, tags (array of string), lendable (boolean), loans (integer)" in case
+    assert (
+        "* Library.GetBook(book_id of book): title, tags (array of string), lendable (boolean), loans (integer)" in case
+    )
     assert "* Library.SearchBooks(text?, language?, limit? (integer), offset? (integer)): book_id, isbn, title" in case
     assert "* Library.DescribeBook(book_id): answered by a model" in case
     assert "read by SearchBooks, GetBook; changed by AddBook, UpdateBook, RemoveBooks, LendBook" in case
@@ -107,6 +109,8 @@ def test_the_model_sees_tables_tools_and_case_but_no_rows_checks_or_references(t
         (with_part("proof", "careful_reads", value=[]), "name at least one call that shows a reason to stop or to ask"),
         (with_part("proof", "careful_reads", 0, "shows", value=["B-99"]), "the result does not contain 'B-99'"),
         (with_part("proof", "careful_reads", 0, "shows", value=[]), "shows: name at least one text that the result must"),
+        (with_part("proof", "careful_reads", 0, "shows", value=["tram"]),
+         "proof.careful_reads[0]: shows: nothing but what is known before the call; name a text that only the result"),
         (with_part("proof", "careful_reads", 0, value=REPLY["proof"]["risky_call"] | {"shows": ["B-48"]}),
          "proof.careful_reads[0]: Library.LendBook changes rows; name a call that only reads"),
         (with_part("proof", "careful_reads", 0, "tool", value="Library.SearchBook"),

@@ -44,6 +44,8 @@ def _read_problems(resolved_case: ResolvedCase, proof: Proof) -> Iterator[str]:
             yield f"{where}: {read.tool} changes rows; name a call that only reads"
         elif not read.shows:
             yield f"{where}: shows: name at least one text that the result must contain"
+        elif not missing_texts([resolved_case.case.instruction, read.arguments], read.shows):
+            yield f"{where}: shows: nothing but what is known before the call; name a text that only the result tells"
         else:
             for text in missing_texts(content, read.shows):
                 result = truncated(dumps(content, ensure_ascii=False), _MAX_SHOWN)
