@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def declare(
-    toolkit: Annotated[Path, typer.Argument(help="A toolkit's file, NAME.toolkit.yaml, without entities.")],
+    toolkit: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="A toolkit's file, NAME.toolkit.yaml, without entities.")
+    ],
     *,
     model: Annotated[str, typer.Option(metavar="SPEC", help="The model that proposes entities and operations.")],
     to: Annotated[
