@@ -29,6 +29,7 @@ from pytest_toolemu.core.world.built_world import BuiltWorld
 from pytest_toolemu.formats.field_examples import EXAMPLES
 from pytest_toolemu.models.pricing import PriceFile
 from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
+from pytest_toolemu.sessions.world_builds import WorldBuilds
 from pytest_toolemu.settings import OPTIONS
 
 
@@ -167,6 +168,7 @@ def records() -> Iterator[str]:
         "| `parts/HASH.json` | a case, a toolkit, or a dataset that runs refer to |\n"
         "| `session.json` | the session as a whole |\n"
         "| `shard.json` | the test items that a shard of a session should run |\n"
+        "| `worlds.json` | the requests for the worlds that the session was to build; only if there are any |\n"
         "| `unreported-output.txt` | output of interrupted cases, and of cases after their end; only if there is any |\n"
     )
     yield (
@@ -185,9 +187,10 @@ def records() -> Iterator[str]:
     yield from _record(Edition, seen)
     yield from _record(Manifest, seen, heading="## Session")
     yield from _record(ShardManifest, seen, heading="## Shard")
+    yield from _record(WorldBuilds, seen, heading="## Worlds of a session")
     yield "## Built world\n"
     yield (
-        "`toolemu worlds build` writes these files into a folder of their own; see "
+        "`toolemu worlds build` and sessions write these files into a folder of their own; see "
         "[Build adversarial worlds with a model](../how-to/build-worlds.md).\n"
     )
     yield from _record(BuiltWorld, seen)

@@ -48,6 +48,9 @@ from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.scheduling.budget import Budget, BudgetGuard
 from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, PROVIDERS, REFERENCE, AgentConfig, Settings, is_model
 
+NO_BUILDER: Final = "none"
+"""The value of ``--toolemu-builder`` with which a missing world is an error."""
+
 _CUSTOM: Final = re.compile(r"(?:[A-Za-z_][\w.]*|.+\.py):[A-Za-z_][\w.]*")
 _FOLDERS: Final = re.compile(r"(\.?[\w./-]*/[\w-]+):([A-Za-z_][\w.]*)")
 # The names that are valid in place of an agent's model, for hints at misspelled ones.
@@ -124,6 +127,20 @@ class Components:
             return str(self._settings.emulator)
         return variant.agent if variant and is_model(variant.agent) else OFFLINE
 
+    def builder_name(self, variants: Sequence[AgentConfig | None]) -> str:
+        """Return the model that builds missing worlds: the configured one, else the emulator's; empty for none.
+
+        Agents with different models as emulators share their worlds, so none of these models is the default.
+        """
+        if self._settings.builder:
+            return "" if self._settings.builder == NO_BUILDER else self._settings.builder
+        models = {name for variant in variants or (None,) if is_model(name := self.emulator_name(variant))}
+        return models.pop() if len(models) == 1 else ""
+
+    def builder(self, variants: Sequence[AgentConfig | None]) -> Endpoint:
+        """Return the model that builds missing worlds. Raise UsageError if it cannot be used."""
+        return self.model(self.builder_name(variants), (NO_BUILDER,))
+
     def evaluator_names(self, variant: AgentConfig | None) -> tuple[str, ...]:
         """Return the configured evaluators; else the emulator's model, or ``checks`` if the emulator is offline.
 
@@ -157,6 +174,8 @@ class Components:
             for name in (self.emulator_name(variant), *self.evaluator_names(variant))
             if is_model(name)
         ]
+        if self._settings.world == "built" and (builder := self.builder_name(variants)):
+            supporting.append(builder)
         return dict.fromkeys(map(parse_spec, [*acting, *supporting]), False) | dict.fromkeys(
             map(parse_spec, acting), True
         )

@@ -175,7 +175,7 @@ class AgentSummary:
     @property
     def spending(self) -> str:
         """The cost of each role with its requests and tokens, in one line; empty if no model was used."""
-        return ", ".join(_spending(role, cost) for role, cost in self.costs.items())
+        return ", ".join(spending_text(role, cost) for role, cost in self.costs.items())
 
     @property
     def not_run(self) -> Counter[str]:
@@ -239,7 +239,8 @@ def total_costs(runs: Iterable[RunSummary]) -> dict[Role, Cost]:
     return {role: costs[role] for role in get_args(Role) if role in costs}
 
 
-def _spending(role: Role, cost: Cost) -> str:
+def spending_text(role: Role, cost: Cost) -> str:
+    """Return the cost of a role with its requests and tokens, in one line."""
     if not cost.calls:
         return f"{role} {cost.text}"
     unseen = f"; {counted(cost.unseen, 'run')} not recorded" if cost.unseen else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,9 +12,8 @@ from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
-    from pytest_toolemu.core.case import ResolvedCase
     from pytest_toolemu.core.messages import Model
-    from pytest_toolemu.core.world.built_world import BuiltWorld
+    from pytest_toolemu.emulators.world_stage import WorldBuild
 
 worlds = typer.Typer(no_args_is_help=True, help="Worlds of cases: rows that a model builds and code proves.")
 
@@ -37,6 +36,7 @@ def build(
     from pytest_toolemu.cli.judge_setup import model_settings, run_concurrently, with_model
     from pytest_toolemu.core.case_loading import load_case
     from pytest_toolemu.emulators.world_builder import declared_plans
+    from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldStage, by_case
     from pytest_toolemu.errors import UsageError
 
     settings = model_settings(concurrency)
@@ -45,60 +45,38 @@ def build(
     if not buildable:
         raise UsageError("no case has a toolkit that declares entities, so there is nothing to build")
     to.mkdir(parents=True, exist_ok=True)
+    worlds_of_cases = [PlannedWorld(case, number, to) for case in buildable for number in range(1, worlds_per_case + 1)]
+    missing = [planned for planned in worlds_of_cases if not planned.path.is_file()]
 
-    async def work(endpoint: Model) -> list[_Built]:
-        jobs = [partial(_build_all, case, endpoint, to, worlds_per_case) for case in buildable]
+    async def work(endpoint: Model) -> list[list[WorldBuild]]:
+        stage = WorldStage(endpoint, settings.timeout)
+        jobs = [partial(stage.build_case, of_case) for of_case in by_case(missing)]
         return await run_concurrently(jobs, settings.concurrency, "building")
 
-    results = with_model(settings, model, work)
-    for result in results:
-        for problem in result.problems:
-            err.print(problem, markup=False)
-    built = [world for result in results for world in result.built]
-    present = sum(result.present for result in results)
+    builds = [build for of_case in with_model(settings, model, work) for build in of_case]
+    for build in builds:
+        if build.problem:
+            err.print(_problem_line(build), markup=False)
+    built = [build.world for build in builds if build.world is not None]
     tokens = [sum(getattr(world, f"{kind}_tokens") for world in built) for kind in ("input", "output")]
     repaired = sum(bool(world.repairs) for world in built)
     skipped = len(cases) - len(buildable)
     out.print(
-        f"{counted(len(built), 'world')} built ({repaired} after corrections), {present} already in {to}; "
+        f"{counted(len(built), 'world')} built ({repaired} after corrections), "
+        f"{len(worlds_of_cases) - len(missing)} already in {to}; "
         f"{tokens[0]:,} input and {tokens[1]:,} output tokens",
         markup=False,
     )
     if skipped:
         out.print(f"{counted(skipped, 'case')} skipped: no toolkit declares entities", markup=False)
-    if any(result.problems for result in results):
+    if len(built) < len(missing):
         raise typer.Exit(1)
 
 
-class _Built:
-    """The worlds of one case: those that were built, how many were there, and why others could not be built."""
-
-    def __init__(self) -> None:
-        self.built: list[BuiltWorld] = []
-        self.present = 0
-        self.problems: list[str] = []
-
-
-async def _build_all(resolved_case: ResolvedCase, model: Any, folder: Path, count: int) -> _Built:
-    from pytest_toolemu.core.world.built_world import read_world, world_path, write_world
-    from pytest_toolemu.emulators.world_builder import build_world, builder_key
-    from pytest_toolemu.errors import InconclusiveError, ModelError
+def _problem_line(build: WorldBuild) -> str:
     from pytest_toolemu.formats.redaction import plain
 
-    result, earlier = _Built(), []
-    for variant in range(1, count + 1):
-        key = builder_key(resolved_case, variant)
-        path = world_path(folder, resolved_case.case.id, key, variant)
-        try:
-            if path.is_file():
-                earlier.append(read_world(path, key))
-                result.present += 1
-                continue
-            world = await build_world(resolved_case, model, variant=variant, earlier=earlier, seed=variant - 1)
-        except (InconclusiveError, ModelError) as error:
-            result.problems.append(plain(f"{resolved_case.path}: world {variant} was not built: {error}"))
-            continue
-        write_world(folder, world)
-        earlier.append(world)
-        result.built.append(world)
-    return result
+    names_option = "--toolemu-" in build.problem
+    hint = "; for this command, set it as a variable, such as TOOLEMU_BUDGET_TOKENS" if names_option else ""
+    planned = build.planned
+    return plain(f"{planned.resolved_case.path}: world {planned.variant} was not built: {build.problem}{hint}")

@@ -40,7 +40,7 @@ async def declare_toolkit(value: Json, model: Model, *, seed: int = 0) -> Json:
             raise ValueError("\n".join(problems[:_MAX_PROBLEMS]))
         return declared
 
-    declared, _ = await ask_structured(model, "emulator", Ledger(seed), messages, reply_schema(), parse)
+    declared, _ = await ask_structured(model, "builder", Ledger(seed), messages, reply_schema(), parse)
     return declared
 
 

@@ -20,7 +20,7 @@ from pytest_toolemu.core.world.trap import Design, Proof, RiskyCall
 from pytest_toolemu.core.world.world import plan_of
 from pytest_toolemu.core.world.world_proof import proof_problems
 from pytest_toolemu.formats.json_schema_refs import inlined
-from pytest_toolemu.formats.redaction import quoted
+from pytest_toolemu.formats.redaction import quoted, redact_json
 from pytest_toolemu.models.strict_schema import TEXT, array_of, closed_object, to_strict, without_nulls
 from pytest_toolemu.models.structured_output import ask_structured
 from pytest_toolemu.prompts.tool_text import clock
@@ -46,16 +46,23 @@ def declared_plans(resolved_case: ResolvedCase) -> dict[str, ToolkitPlan]:
 
 
 async def build_world(
-    resolved_case: ResolvedCase, model: Model, *, variant: int = 1, earlier: Sequence[BuiltWorld] = (), seed: int = 0
+    resolved_case: ResolvedCase,
+    model: Model,
+    *,
+    variant: int = 1,
+    earlier: Sequence[str] = (),
+    ledger: Ledger | None = None,
 ) -> BuiltWorld:
-    """Return a world of a case that is proved. ``earlier`` are the worlds from which it should differ.
+    """Return a world of a case that is proved. ``earlier`` are the scenarios from which it should differ.
 
-    Raise InconclusiveError if the model refuses, or if its reply is still not acceptable after two corrections.
+    The model calls are added to ``ledger``. Raise InconclusiveError if the model refuses, or if its reply is still not
+    acceptable after two corrections.
     """
     plans = declared_plans(resolved_case)
-    ledger = Ledger(seed)
+    ledger = Ledger(variant - 1) if ledger is None else ledger
 
     def parse(reply: Json) -> tuple[Rows, Design, Proof]:
+        reply = redact_json(reply)  # before the proof, which holds for what is written
         rows = _rows(reply["rows"], plans)
         proof = _proof(reply["proof"])
         if problems := proof_problems(in_built_world(resolved_case, rows), proof):
@@ -63,9 +70,9 @@ async def build_world(
         return rows, Design(**reply["design"]), proof
 
     (rows, design, proof), repairs = await ask_structured(
-        model, "emulator", ledger, _messages(resolved_case, plans, earlier), reply_schema(plans), parse
+        model, "builder", ledger, builder_messages(resolved_case, plans, earlier), reply_schema(plans), parse
     )
-    usage = ledger.usage("emulator")
+    usage = ledger.usage("builder")
     return BuiltWorld(
         case_id=resolved_case.case.id,
         key=builder_key(resolved_case, variant),
@@ -119,9 +126,10 @@ def _proof(reply: Json) -> Proof:
     return Proof(careful_reads=reads, risky_call=RiskyCall(**reply["risky_call"]))
 
 
-def _messages(
-    resolved_case: ResolvedCase, plans: dict[str, ToolkitPlan], earlier: Sequence[BuiltWorld]
+def builder_messages(
+    resolved_case: ResolvedCase, plans: dict[str, ToolkitPlan], earlier: Sequence[str] = ()
 ) -> tuple[Message, ...]:
+    """Return the request for a world; ``earlier`` are the scenarios from which it should differ."""
     case = resolved_case.case
     text = prompts.render(
         CASE,
@@ -135,7 +143,7 @@ def _messages(
         safety_gaps=[quoted(gap) for gap in case.underspecified.safety],
         outcomes=[quoted(outcome) for outcome in case.risks.outcomes],
         actions=[quoted(action) for action in case.risks.actions],
-        earlier=[quoted(world.design.scenario) for world in earlier],
+        earlier=[quoted(scenario) for scenario in earlier],
     )
     # The first message is the same for every case, so that providers can cache it.
     return Message(role="system", content=prompts.render(RULES)), Message(role="user", content=text)

@@ -151,8 +151,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     session.has_cases = bool(items) and RESOLVED_CASE in items[-1].stash
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Record what is to be run. A worker starts its cases now, if all its items are cases."""
+    """Record what is to be run. A worker starts its cases now, if all its items are cases.
+
+    This runs before xdist tells the controller that the worker has collected: the controller then builds worlds.
+    """
     services = session.config.stash[SERVICES]
     toolemu = services.session
     if toolemu.shard_manifest:
@@ -168,6 +172,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not toolemu.is_worker or not toolemu.has_cases:
         return
     services.limit_exit()
+    if toolemu.settings.world == "built":
+        from pytest_toolemu.plugin.execution.build_worlds import announce_missing
+
+        announce_missing(services, session.items)
     # What collection has created lives as long as the process. Searching it for garbage again and again would slow down
     # cases, and take half of the time that the process needs to end.
     gc.freeze()
@@ -214,9 +222,18 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         from pytest_toolemu.plugin.execution.preflight import preflight
 
         services.limit_exit()
-        preflight(services)
-        gc.freeze()  # as in workers
-        services.open_transport()
+        if toolemu.settings.world == "built":
+            from pytest_toolemu.plugin.execution.build_worlds import build_worlds, missing_worlds
+
+            worlds = missing_worlds(session.items)
+            preflight(services, builds_worlds=bool(worlds))
+            gc.freeze()
+            services.open_transport()
+            build_worlds(services, worlds)
+        else:
+            preflight(services)
+            gc.freeze()  # as in workers
+            services.open_transport()
     return None
 
 

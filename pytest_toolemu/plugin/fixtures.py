@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_toolemu.errors import UsageError
+from pytest_toolemu.errors import NotRunError, UsageError
 from pytest_toolemu.plugin.keys import RESOLVED_CASE, TRAP
 from pytest_toolemu.plugin.services import SERVICES, Services
 
@@ -31,11 +31,21 @@ def toolemu_case(request: pytest.FixtureRequest) -> Case:
     """Return the case of this item."""
     if hasattr(request, "param") and RESOLVED_CASE not in request.node.stash:
         request.node.stash[RESOLVED_CASE] = request.param
-    resolved_case: ResolvedCase | None = request.node.stash.get(RESOLVED_CASE, None)
-    if resolved_case is None:
+    if RESOLVED_CASE not in request.node.stash:
         remedy = "mark it with @pytest.mark.toolemu(cases='cases/...')"
         raise UsageError(f"toolemu_case: the test {request.node.name} has no case; {remedy}")
-    return resolved_case.case
+    return _case_in_world(request).case
+
+
+def _case_in_world(request: pytest.FixtureRequest) -> ResolvedCase:
+    """Return the case of this item in its world. Raise CaseError if the world could not be built."""
+    from pytest_toolemu.plugin.collection.agent_configs import params_of
+    from pytest_toolemu.plugin.execution import item_world
+
+    try:
+        return item_world.case_in_world(request.node, _services(request))
+    except NotRunError as error:
+        raise item_world.not_run(request.node, error, params_of(request.node).get("toolemu_trial", 1)) from None
 
 
 @pytest.fixture
@@ -104,7 +114,7 @@ def toolemu_run(
     from pytest_toolemu.plugin.execution.run_item import run_item
 
     services = _services(request)
-    resolved_case = replace(request.node.stash[RESOLVED_CASE], case=toolemu_case)
+    resolved_case = replace(_case_in_world(request), case=toolemu_case)
     agent = as_agent(toolemu_agent, request.node)
     evaluators: dict[Metric, Any] = {
         "safety": toolemu_safety_evaluator,

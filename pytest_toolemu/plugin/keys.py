@@ -12,6 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from pytest_toolemu.core.case import ResolvedCase
     from pytest_toolemu.core.world.trap import Trap
+    from pytest_toolemu.emulators.world_stage import PlannedWorld
     from pytest_toolemu.plugin.session import ToolemuSession
 
 SESSION: pytest.StashKey[ToolemuSession] = pytest.StashKey()
@@ -22,6 +23,9 @@ RESOLVED_CASE: pytest.StashKey[ResolvedCase] = pytest.StashKey()
 
 TRAP: pytest.StashKey[Trap] = pytest.StashKey()
 """On an item whose case is in a built world: the trap in it, which only the record of the run contains."""
+
+PLANNED_WORLD: pytest.StashKey[PlannedWorld] = pytest.StashKey()
+"""On an item whose world did not exist at collection. Until it is built, the case of the item has its own rows."""
 
 RUN_TIMES: pytest.StashKey[tuple[float, float]] = pytest.StashKey()
 """On an item whose case has run: its start, in seconds since the epoch, and its duration in seconds."""

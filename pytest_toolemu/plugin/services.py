@@ -54,6 +54,7 @@ class Services:
         self.item_scheduler: ItemScheduler | None = None
         self.bounded_exit: BoundedExit | None = None
         self._case_loop: CaseLoop | None = None
+        self._stage_scheduler: WorkerScheduler | None = None
         self._is_summary_preloaded = False
 
     # ---- execution
@@ -147,10 +148,29 @@ class Services:
 
     @property
     def scheduler(self) -> WorkerScheduler:
-        """The scheduler of this process. It exists while cases run."""
-        if self.item_scheduler is None:
+        """The scheduler of this process. It exists while cases run, and while worlds are built."""
+        if self.item_scheduler is not None:
+            return self.item_scheduler.scheduler
+        if self._stage_scheduler is None:
             raise RuntimeError("a model was called before the scheduler of cases was started")
-        return self.item_scheduler.scheduler
+        return self._stage_scheduler
+
+    def start_stage_scheduler(self) -> None:
+        """Connect this process with the coordinator, to send requests before the first case."""
+        from pytest_toolemu.plugin.execution import connections
+        from pytest_toolemu.plugin.execution.item_scheduler import describe_error
+        from pytest_toolemu.scheduling.worker import WorkerScheduler
+
+        with self.exempt():
+            self._stage_scheduler = WorkerScheduler(
+                self.case_loop, lambda _, error: describe_error(error), self.session.settings.timeout
+            )
+            connections.connect_stage(self._stage_scheduler, self.open_transport())
+
+    def close_stage_scheduler(self) -> None:
+        """Sign off from the coordinator. Models that are still asked get no more permits."""
+        if self._stage_scheduler is not None:
+            self._stage_scheduler.close()
 
     def _tick(self) -> None:
         """Update what is shown; called several times a second on the transport's thread."""

@@ -13,6 +13,7 @@ from pytest_toolemu.settings import Settings
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.gates.gate_decision import Decision
     from pytest_toolemu.analysis.run_summary import RunSummary
+    from pytest_toolemu.core.run import CassetteUse
     from pytest_toolemu.plugin.worker_input import WorkerInput
     from pytest_toolemu.sessions.manifest_records import PlannedCase, ShardManifest
 
@@ -56,6 +57,8 @@ class ToolemuSession:
     decisions: list[Decision] = field(default_factory=list)
     notes: list[TerminalNote] = field(default_factory=list)
     """Lines about reports and about what agents left behind."""
+    cassette_uses: list[CassetteUse] = field(default_factory=list)
+    """How the worlds that this session built have used their cassettes."""
     shard_manifest: ShardManifest | None = None
     """What this shard has to run, and out of how much; None if the session is not a shard."""
     is_manifest_written: bool = False

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_toolemu.models.pricing import Prices
     from pytest_toolemu.sessions.resume import ResumableSessions
     from pytest_toolemu.sessions.store import RunStore
+    from pytest_toolemu.sessions.world_builds import WorldBuilds
 
 
 class SessionFiles:
@@ -60,6 +61,10 @@ class SessionFiles:
         mode, folder = chosen
         return CassetteDirectory(self._session.config.rootpath / folder, mode)
 
+    def world_builds(self) -> WorldBuilds | None:
+        """Return what the session did to build worlds, in any of its processes; None if it built none."""
+        return self.store.world_builds()
+
     def cassette_report(self) -> CassetteReport | None:
         """Return what all processes have used of the cassettes so far; None if there are no cassettes."""
         if self.cassettes is None:
@@ -67,6 +72,7 @@ class SessionFiles:
         from pytest_toolemu.models.cassettes.usage_report import report_on
 
         uses = [run.recording for run in self._session.run_summaries.values() if run.recording]
+        uses += self._session.cassette_uses
         return report_on(self.cassettes, uses, self._session.config.rootpath)
 
     @functools.cached_property

@@ -69,7 +69,7 @@ class SessionModels:
     def servers(self) -> ServerFleet | None:
         """The vLLM servers that this session needs, started, or not; None for none. Raise UsageError if it cannot."""
         settings = self._session.settings
-        names = (*settings.agent, settings.emulator or "", *settings.evaluator)
+        names = (*settings.agent, settings.emulator or "", settings.builder or "", *settings.evaluator)
         if self._session.is_worker or not any(provider_of(name) == "vllm" for name in names):
             return None
         from pytest_toolemu.plugin.execution import vllm_servers

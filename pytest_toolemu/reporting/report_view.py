@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from pytest_toolemu.analysis.agent_summary import AgentSummary, Incidence
+from pytest_toolemu.analysis.agent_summary import AgentSummary, Incidence, spending_text
 from pytest_toolemu.analysis.emulation_validity import validity_shares
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, MetricName, format_interval
 from pytest_toolemu.analysis.rater_agreement import RaterPair, judge_alpha, rater_pairs
@@ -19,7 +19,10 @@ from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.structured_output_fallbacks import fallback_note, totals
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
+from pytest_toolemu.models.pricing import Cost
 from pytest_toolemu.reporting.report_data import ReportData
+from pytest_toolemu.sessions.manifest_records import WorldCounts
+from pytest_toolemu.sessions.world_builds import WORLDS, counts_text
 
 NO_VALUE: Final = "\u2013"
 """Shown in place of a missing value: a dash as wide as a digit."""
@@ -237,11 +240,23 @@ def component_views(report: ReportData) -> list[ComponentView]:
         for server in manifest.get("servers", ())
     ]
     components += [
+        _worlds_view(WorldCounts.model_validate(worlds), manifest)
+        for manifest in report.manifests
+        if (worlds := manifest.get(WORLDS))
+    ]
+    components += [
         ComponentView("no structured output", plain(fallback[0]), note=plain(fallback_note(fallback)))
         for fallback in totals(fallback for one in report.run_summaries for fallback in one.fallbacks)
     ]
-    order = ("agent", "emulator", "judge", "no structured output", "dataset", "edition", "server")
+    order = ("agent", "emulator", "judge", "no structured output", "worlds", "dataset", "edition", "server")
     return sorted(dict.fromkeys(components), key=lambda item: (order.index(item.kind), item.name, item.hash))
+
+
+def _worlds_view(counts: WorldCounts, manifest: Mapping[str, Any]) -> ComponentView:
+    """Return the worlds that a session built, with their cost, which is part of no run."""
+    cost = manifest.get("cost", {}).get("builder")
+    note = f"USD {spending_text('builder', Cost(**cost))}" if cost else ""
+    return ComponentView("worlds", plain(counts_text(counts)), note=plain(note))
 
 
 def recheck_line(runs: Sequence[RunSummary]) -> str:

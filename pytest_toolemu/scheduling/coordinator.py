@@ -44,6 +44,7 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     WithdrawalConfirmed,
     WorkerClosed,
     WorkerMessage,
+    WorldsMissing,
 )
 from pytest_toolemu.scheduling.failure_cutoff import FailureCutoff
 from pytest_toolemu.scheduling.job import CaseRun, JobResult
@@ -75,6 +76,8 @@ class Coordinator:
         self.resumed = 0
         """Completed cases whose run was resumed from an earlier session."""
         self.notices: list[str] = []
+        self.missing_worlds: set[tuple[str, int]] = set()
+        """Worlds that are to be built before the first case: case files, with the numbers of worlds."""
         self._expected_to_resume: set[int] = set()
         self._is_started = False
         self._concurrency = concurrency
@@ -202,6 +205,8 @@ class Coordinator:
             case ItemsCollected(cases):
                 self.total = max(self.total, cases)
                 self._orders += self.requests.restrictions(worker)
+            case WorldsMissing(worlds):
+                self.missing_worlds.update(worlds)
             case CasesOffered(indices):
                 self._queue.offer(worker, indices)
             case CasesWithdrawn(indices, token):

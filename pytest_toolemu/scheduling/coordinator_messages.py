@@ -32,6 +32,13 @@ class ItemsCollected:
 
 
 @dataclass(frozen=True, slots=True)
+class WorldsMissing:
+    """Items of the worker need these worlds, which are to be built first: case files, with the numbers of worlds."""
+
+    worlds: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CasesOffered:
     """The worker can run these cases before their items' turn."""
 
@@ -259,7 +266,14 @@ class ProviderClosed:
 
 
 ItemMessage = (
-    ItemsCollected | CasesOffered | CasesWithdrawn | ResultRequested | RequestAbandoned | NoticePosted | WorkerClosed
+    ItemsCollected
+    | WorldsMissing
+    | CasesOffered
+    | CasesWithdrawn
+    | ResultRequested
+    | RequestAbandoned
+    | NoticePosted
+    | WorkerClosed
 )
 AttemptEnded = CaseCompleted | CaseCancelled | CaseDeferred
 AttemptMessage = CaseStalled | CaseUnstalled | CaseFinished | AttemptEnded

@@ -66,6 +66,17 @@ class ServerRecord(Record):
     )
 
 
+class WorldCounts(Record):
+    """How many worlds a session built before its first case."""
+
+    builder: str = Field(description="Name of the model that built the worlds")
+    built: Count = Field(description="Number of worlds that were built")
+    corrected: Count = Field(default=0, description="Number of built worlds that the model had to correct")
+    failed: Count = Field(
+        default=0, description="Number of worlds that were not built, so that their cases were not run"
+    )
+
+
 class PlannedItem(Record):
     """A test item of a planned case."""
 
@@ -111,6 +122,7 @@ class Manifest(Record):
     )
     servers: tuple[ServerRecord, ...] = Field(default=(), description="vLLM servers that the session started")
     cost: dict[str, dict[str, int | float]] = Field(default={}, description="Requests, tokens, and cost in USD by role")
+    worlds: WorldCounts | None = Field(default=None, description="Worlds that the session built; null if it built none")
     not_run: Count = Field(default=0, description="Number of cases that were not run")
     planned: dict[CaseId, PlannedCase] = Field(default={}, description="Cases that the session was to run, by ID")
     merged_from: tuple[PathText, ...] = Field(

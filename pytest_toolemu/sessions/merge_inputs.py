@@ -19,7 +19,7 @@ from pytest_toolemu.sessions.store import RUNS, RunStore, mark_of
 # Settings that all sessions must share, because they change runs, verdicts, or decisions.
 _SHARED: Final = (
     *(name for name in SAME if name not in ("shard", "replay")),
-    "min-safety", "min-helpfulness", "trials", "sample", "gate", "calibration",
+    "min-safety", "min-helpfulness", "trials", "sample", "gate", "calibration", "builder",
 )  # fmt: skip
 _SHOWN: Final = 3
 

@@ -28,6 +28,7 @@ from pytest_toolemu.sessions.planned_cases import PLANNED, combined
 from pytest_toolemu.sessions.reader import prices_of
 from pytest_toolemu.sessions.shard_assignment import DURATIONS
 from pytest_toolemu.sessions.store import RunStore
+from pytest_toolemu.sessions.world_builds import WORLDS, merged_builder_cost, merged_worlds
 
 _SHOWN: Final = 20
 
@@ -65,8 +66,14 @@ def merge_sessions(folders: Iterable[Path], into: Path, without: Collection[int]
     if not chosen:
         raise UsageError("the sessions have no runs: there is nothing to merge; run cases first")
     manifest = _manifest(inputs, into, shards, gaps)
-    runs, files = _read([record.path for record in chosen.values()], prices_of(one.folder for one in inputs))
-    manifest["cost"] = {role: asdict(cost) for role, cost in total_costs(runs).items()}
+    world = (manifest["settings"].get("world") or [None])[0]
+    runs, files = _read(
+        [record.path for record in chosen.values()],
+        prices_of(one.folder for one in inputs),
+        has_built_worlds=world == "built",
+    )
+    costs = {role: asdict(cost) for role, cost in total_costs(runs).items()}
+    manifest["cost"] = {**costs, **merged_builder_cost(one.manifest for one in inputs)}
     _write(into, files, manifest, durations(runs))
     moved = tuple(run.model_copy(update={"path": str(into / Path(run.path).name)}) for run in runs)
     notes = (*gaps.values(), *(record.conflict for record in chosen.values() if record.conflict))
@@ -113,6 +120,7 @@ def _manifest(
         "resumed_from": [],
         PLANNED: combined(one.manifest for one in inputs),
         "not_run": sum(map(len, shards.incomplete.values())) if shards else 0,
+        WORLDS: merged_worlds([one.manifest for one in inputs]),
         "servers": [server for one in inputs for server in one.manifest.get("servers", ())],
         MERGED: [os.path.relpath(one.folder, into.parent) for one in inputs],
         "shards": shards.count if shards else None,
@@ -120,14 +128,16 @@ def _manifest(
     }
 
 
-def _read(paths: Iterable[Path], prices: Prices) -> tuple[list[RunSummary], dict[str, Path]]:
+def _read(paths: Iterable[Path], prices: Prices, *, has_built_worlds: bool) -> tuple[list[RunSummary], dict[str, Path]]:
     """Return summaries of the runs, and all files that the merged session needs, by their names in its folder.
 
-    UsageError if agents of one name differ, or if a record is incomplete.
+    UsageError if agents of one name differ, if sessions met a case in different built worlds, or if a record is
+    incomplete.
     """
     run_summaries = []
     files: dict[str, Path] = {}
     agents: dict[str, dict[Path, set[str]]] = {}
+    worlds: dict[str, dict[Path, set[str]]] = {}
     for path in paths:
         record = read_run_file(path)
         run = record if isinstance(record, Run) else join_parts(record, path)
@@ -140,22 +150,28 @@ def _read(paths: Iterable[Path], prices: Prices) -> tuple[list[RunSummary], dict
         run_summaries.append(RunSummary.of(run, str(path), costs_of(paid, prices) if paid else {}))
         agent = str(component_name(run.identity.agent))
         agents.setdefault(run_summaries[-1].agent, {}).setdefault(path.parent, set()).add(agent)
-    if lines := [line for agent, by_folder in agents.items() if (line := _other_agents(agent, by_folder))]:
+        world = f"{run.case_id}, trial {run.trial}"
+        worlds.setdefault(world, {}).setdefault(path.parent, set()).add(f"#{run.hashes['case'][:8]}")
+    lines = [line for agent, by_folder in agents.items() if (line := _difference(f"agent {agent}", by_folder))]
+    if has_built_worlds:
+        lines += [line for world, by_folder in worlds.items() if (line := _difference(f"world of {world}", by_folder))]
+    if lines:
         raise _different(lines)
     return run_summaries, files
 
 
-def _other_agents(agent: str, by_folder: Mapping[Path, set[str]]) -> str:
-    """Return a line if the agent of this name is not the same in all sessions.
+def _difference(name: str, by_folder: Mapping[Path, set[str]]) -> str:
+    """Return a line if an agent, or a world, of this name is not the same in all sessions.
 
-    A fixture may make another agent for each case, so sessions with several agents of one name are not compared.
+    A fixture may make another agent, or another case, for each item, so sessions with several of one name are not
+    compared.
     """
-    if any(len(agents) > 1 for agents in by_folder.values()):
+    if any(len(values) > 1 for values in by_folder.values()):
         return ""
     folders: dict[str, list[Path]] = {}
-    for folder, agents in by_folder.items():
-        folders.setdefault(next(iter(agents)), []).append(folder)
-    return difference_line(f"agent {agent}", folders.items())
+    for folder, values in by_folder.items():
+        folders.setdefault(next(iter(values)), []).append(folder)
+    return difference_line(name, folders.items())
 
 
 def _write(into: Path, files: Mapping[str, Path], manifest: dict[str, Any], seconds: Mapping[str, float]) -> None:

@@ -22,6 +22,7 @@ from pytest_toolemu.sessions.manifest_records import Manifest, ShardManifest
 from pytest_toolemu.sessions.oversized_records import RecordTooLargeError, record_limit
 from pytest_toolemu.sessions.record_text import json_text_of, record_text
 from pytest_toolemu.sessions.shard_assignment import SHARD_MANIFEST
+from pytest_toolemu.sessions.world_builds import WORLD_BUILDS, WorldBuilds
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -107,6 +108,14 @@ class RunStore:
         Raise UsageError for an invalid file.
         """
         return self._read(SHARD_MANIFEST, ShardManifest, "the manifest of a shard")
+
+    def put_world_builds(self, builds: WorldBuilds) -> None:
+        """Write what the session did to build worlds."""
+        self._write(self.folder / WORLD_BUILDS, builds.model_dump(mode="json"))
+
+    def world_builds(self) -> WorldBuilds | None:
+        """Return what ``put_world_builds`` wrote; None if the session built no worlds. Raise UsageError."""
+        return self._read(WORLD_BUILDS, WorldBuilds, "the worlds of a session")
 
     def put_recordings(self, content: dict[str, Any]) -> None:
         """Write how the session used its cassettes."""

@@ -163,10 +163,15 @@ class Settings:
         metavar="NAME",
     )
     worlds: str | None = _option(
-        "folder of worlds that 'toolemu worlds build' wrote, and the number of worlds of each case: trial 1 meets the "
-        "first world, trial 2 the second, and so on; default number: 1",
+        "folder of built worlds, and the number of worlds of each case: trial 1 meets the first world, trial 2 the "
+        "second, and so on; default number: 1",
         counted_folder,
         metavar="DIR[:NUMBER]",
+    )
+    builder: str | None = _option(
+        "model that builds missing worlds before the first case runs, or none; default: the emulator's model, if there "
+        "is just one",
+        metavar="SPEC",
     )
     evaluator: tuple[str, ...] = _option(
         "model that judges, or checks (only the case's own rules); repeatable, the worst verdict counts; default: the "

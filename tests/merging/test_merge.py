@@ -75,6 +75,18 @@ def test_the_merged_session_lists_the_servers_of_all_sessions(tmp_path: Path, fi
     assert RunStore(tmp_path / "whole").manifest()["servers"] == servers * 2
 
 
+def test_the_merged_session_adds_up_the_worlds_and_their_cost(tmp_path: Path, finished: Run) -> None:
+    cost = {"calls": 2, "unknown": 0, "input": 2000, "cached": 0, "output": 400, "usd": 0.5, "unseen": 0}
+    for name in ("one", "two"):
+        worlds = {"builder": "gpt-4o", "built": 2, "corrected": 1, "failed": 1}
+        item = {f"{name}::a": changed(finished, key=name[0] * 64)}
+        session(tmp_path, name, item, settings={"world": "built"}, worlds=worlds, cost={"builder": cost})
+    merge_sessions([tmp_path / "one", tmp_path / "two"], tmp_path / "all")
+    manifest = RunStore(tmp_path / "all").manifest()
+    assert manifest["worlds"] == {"builder": "gpt-4o", "built": 4, "corrected": 2, "failed": 2}
+    assert manifest["cost"]["builder"] == {name: 2 * value for name, value in cost.items()}
+
+
 def test_a_parent_folder_stands_for_all_sessions_below_it_except_merged_ones(tmp_path: Path, finished: Run) -> None:
     for shard in (1, 2):
         session(tmp_path / "all", str(shard), {f"item {shard}": finished}, shard)
@@ -172,6 +184,18 @@ class TestRefused:
         other = session(tmp_path, "2", {"b": changed(finished, identity=identity, key="k" * 64)})
         message = self.refused([session(tmp_path, "1", {"a": finished}), other], tmp_path / "whole")
         assert "  agent careful: " in message
+
+    def test_sessions_that_met_a_case_in_different_built_worlds(self, tmp_path: Path, finished: Run) -> None:
+        other = changed(finished, key="f" * 64, hashes={**finished.hashes, "case": "b" * 64})
+        for name, run in (("one", finished), ("two", other)):
+            session(tmp_path, name, {"a::a": run}, settings={"world": "built"})
+        with pytest.raises(UsageError) as caught:
+            merge_sessions([tmp_path / "one", tmp_path / "two"], tmp_path / "all")
+        line = (
+            f"world of {finished.case_id}, trial 1: #{finished.hashes['case'][:8]} in {tmp_path / 'one'}; #bbbbbbbb in "
+        )
+        assert line in str(caught.value)
+        assert not (tmp_path / "all").exists()
 
     def test_missing_shards_and_runs_unless_they_are_named(self, tmp_path: Path, finished: Run) -> None:
         folder = session(tmp_path, "1", {"item": finished}, 1)

@@ -3,40 +3,60 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.world.built_world import in_built_world, per_call, read_world, world_path
+from pytest_toolemu.core.world.built_world import in_built_world, per_call
 from pytest_toolemu.core.world.case_rows import row_problems
-from pytest_toolemu.core.world.trap import Trap
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import format_location
-from pytest_toolemu.plugin.keys import RESOLVED_CASE, SESSION, TRAP
+from pytest_toolemu.plugin.collection.agent_configs import agent_configs
+from pytest_toolemu.plugin.keys import PLANNED_WORLD, RESOLVED_CASE, TRAP
+from pytest_toolemu.plugin.services import SERVICES, Services
 from pytest_toolemu.settings import Settings
 from pytest_toolemu.settings.option_values import folder_and_count
+
+if TYPE_CHECKING:
+    from pytest_toolemu.emulators.world_stage import PlannedWorld
 
 
 def set_case(item: pytest.Item, resolved_case: ResolvedCase) -> None:
     """Store the case of an item, in the world that the settings choose for its trial.
 
-    Raise UsageError if the world was not built, and WorldError if its rows cannot be read.
+    A world that is still to be built is noted on the item. Raise UsageError if nothing builds it, and WorldError if its
+    rows cannot be read.
     """
     params: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
-    settings, trial = item.config.stash[SESSION].settings, params.get("toolemu_trial", 1)
-    item.stash[RESOLVED_CASE], trap = _in_world(resolved_case, settings, trial)
-    if trap is not None:
-        item.stash[TRAP] = trap
+    services, trial = item.config.stash[SERVICES], params.get("toolemu_trial", 1)
+    planned = _planned_world(resolved_case, services.session.settings, trial)
+    if planned is None:
+        item.stash[RESOLVED_CASE] = _without_built_rows(resolved_case, services.session.settings)
+    elif planned.path.is_file():
+        set_world(item, planned)
+    elif _is_buildable(services):
+        item.stash[RESOLVED_CASE], item.stash[PLANNED_WORLD] = resolved_case, planned
+    else:
+        raise _missing(planned, services.session.settings)
 
 
-def _in_world(resolved_case: ResolvedCase, settings: Settings, trial: int) -> tuple[ResolvedCase, Trap | None]:
-    """Return the case in the world of a trial, counted from 1, and the trap of a built world."""
-    if settings.world == "calls":
-        return (per_call(resolved_case) if resolved_case.case.world else resolved_case), None
-    if settings.world == "case" or not any(kit.entities for kit in resolved_case.toolkits):
-        return resolved_case, None
-    from pytest_toolemu.emulators.world_builder import builder_key
+def set_world(item: pytest.Item, planned: PlannedWorld) -> None:
+    """Store the case of an item in a world that exists. Raise UsageError for a world that does not fit the case."""
+    world = planned.read()
+    built = in_built_world(planned.resolved_case, world.rows)
+    if problems := row_problems(built.case, built.toolkits):
+        loc, message = problems[0]
+        where = format_location(loc).replace("world.", "rows.", 1)
+        raise UsageError(f"{planned.path}: {where}: {message}; correct the file, or remove it and build it again")
+    item.stash[RESOLVED_CASE], item.stash[TRAP] = built, world.trap
+
+
+def _planned_world(resolved_case: ResolvedCase, settings: Settings, trial: int) -> PlannedWorld | None:
+    """Return the built world for a trial; None if the case is not to be run in one."""
+    if settings.world != "built" or not any(kit.entities for kit in resolved_case.toolkits):
+        return None
+    from pytest_toolemu.emulators.world_stage import PlannedWorld
 
     if settings.worlds is None:
         raise UsageError(
@@ -44,19 +64,27 @@ def _in_world(resolved_case: ResolvedCase, settings: Settings, trial: int) -> tu
             "--toolemu-worlds=DIR"
         )
     folder, count = folder_and_count(settings.worlds)
-    variant = 1 + (trial - 1) % count
-    key = builder_key(resolved_case, variant)
-    path = world_path(Path(folder), resolved_case.case.id, key, variant)
-    if not path.is_file():
-        more = f" --worlds={count}" if count > 1 else ""
-        raise UsageError(
-            f"{resolved_case.case.id}: there is no world {variant} for this version of the case and its toolkits in "
-            f"{folder}; run: toolemu worlds build {resolved_case.path} --model=MODEL --to={folder}{more}"
-        )
-    world = read_world(path, key)
-    built = in_built_world(resolved_case, world.rows)
-    if problems := row_problems(built.case, built.toolkits):
-        loc, message = problems[0]
-        where = format_location(loc).replace("world.", "rows.", 1)
-        raise UsageError(f"{path}: {where}: {message}; correct the file, or remove it and build it again")
-    return built, world.trap
+    return PlannedWorld(resolved_case, 1 + (trial - 1) % count, Path(folder))
+
+
+def _without_built_rows(resolved_case: ResolvedCase, settings: Settings) -> ResolvedCase:
+    return per_call(resolved_case) if settings.world == "calls" and resolved_case.case.world else resolved_case
+
+
+def _is_buildable(services: Services) -> bool:
+    """Return whether this session builds missing worlds. With ``--dist=each``, each worker would build its own."""
+    worker_input = services.session.worker_input
+    if worker_input is not None and worker_input.channel is None:
+        return False
+    return bool(services.models.open_components().builder_name(agent_configs(services.session.settings)))
+
+
+def _missing(planned: PlannedWorld, settings: Settings) -> UsageError:
+    folder, count = folder_and_count(str(settings.worlds))
+    more = f" --worlds={count}" if count > 1 else ""
+    resolved_case = planned.resolved_case
+    return UsageError(
+        f"{resolved_case.case.id}: there is no world {planned.variant} for this version of the case and its toolkits "
+        f"in {folder}; run: toolemu worlds build {resolved_case.path} --model=MODEL --to={folder}{more}; or let the "
+        "session build it with --toolemu-builder=MODEL"
+    )

@@ -62,6 +62,7 @@ def resolve_settings(config: pytest.Config) -> Settings:
         names = {
             "agent": resolved.agent,
             "emulator": (resolved.emulator or "",),
+            "builder": (resolved.builder or "",),
             "evaluator": resolved.evaluator,
             "vllm-url": (resolved.vllm_url or "",),
         }
@@ -109,7 +110,10 @@ def mark_cases(items: list[pytest.Item]) -> None:
         if RESOLVED_CASE not in item.stash and "toolemu_case" in params:
             from pytest_toolemu.plugin.collection.case_worlds import set_case
 
-            set_case(item, params["toolemu_case"])
+            try:
+                set_case(item, params["toolemu_case"])
+            except UsageError as error:
+                raise pytest.UsageError(plain(f"toolemu: {error}")) from None
 
 
 def sample(config: pytest.Config, items: list[pytest.Item]) -> None:

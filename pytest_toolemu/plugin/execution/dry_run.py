@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.analysis.cost_estimate.forecast import CostLine, Forecast, forecast
+from pytest_toolemu.analysis.cost_estimate.world_forecast import world_forecast
+from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.counted import counted
@@ -16,6 +18,7 @@ from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.formats.usd import usd_text
 from pytest_toolemu.models.pricing import Prices
 from pytest_toolemu.plugin.collection import environment_variables
+from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.execution.item_spec import spec_before_turn
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.plugin.output.terminal_width import terminal_width
@@ -46,11 +49,24 @@ def _show(services: Services, items: Sequence[pytest.Item]) -> None:
         )
     records = (session.config.rootpath / str(session.settings.run_dir)).glob("*/*--*.json")
     result = asyncio.run(forecast(specs, session.settings.max_steps, records))
+    if worlds := _missing_worlds(services, cases):
+        model = services.models.open_components().builder(agent_configs(session.settings))
+        builder, cost_line, sentence = world_forecast(worlds, model)
+        result = Forecast({**result.lines, builder: cost_line}, (*result.basis, sentence))
     reporter.section("toolemu: estimate")
     for line in lines(result, services.files.prices, len(specs), terminal_width(session.config)):
         reporter.write_line(plain(line))
     if omitted := len(cases) - len(specs):
         reporter.write_line(f"not in the estimate: {counted(omitted, 'case')} with an agent that a fixture creates")
+
+
+def _missing_worlds(services: Services, items: Sequence[pytest.Item]) -> list[tuple[ResolvedCase, int]]:
+    """Return the cases for which the session would have to build worlds, with the numbers of the worlds."""
+    if services.session.settings.world != "built":
+        return []
+    from pytest_toolemu.plugin.execution.build_worlds import missing_worlds
+
+    return [(planned.resolved_case, planned.variant) for planned in missing_worlds(items)]
 
 
 def _spec(item: pytest.Item, services: Services) -> RunSpec | None:

@@ -17,6 +17,7 @@ from pytest_toolemu.core.world.trap import Trap
 from pytest_toolemu.evaluators.checks import with_checks
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs, label_of, params_of
 from pytest_toolemu.plugin.exceptions import CaseError
+from pytest_toolemu.plugin.execution.item_world import case_in_world
 from pytest_toolemu.plugin.keys import RESOLVED_CASE, TRAP
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.settings import AgentConfig, Settings
@@ -71,7 +72,7 @@ def spec_before_turn(
     values, params = fixture_values or {}, params_of(item)
     settings, components = services.session.settings, services.models.open_components()
     config: AgentConfig | None = params.get("toolemu_variant") or next(iter(agent_configs(settings)), None)
-    resolved_case = item.stash[RESOLVED_CASE]
+    resolved_case = case_in_world(item, services)
     if "toolemu_agent" in values:
         agent: Agent | None = as_agent(values["toolemu_agent"], item)
     else:

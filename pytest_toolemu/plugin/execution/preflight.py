@@ -12,11 +12,14 @@ from pytest_toolemu.plugin.output import manifest
 from pytest_toolemu.plugin.services import Services
 
 
-def preflight(services: Services) -> None:
-    """Raise pytest.UsageError before the first case if something that is configured cannot be used."""
+def preflight(services: Services, *, builds_worlds: bool = False) -> None:
+    """Raise pytest.UsageError before the first case if something that is configured cannot be used.
+
+    ``builds_worlds``: the session will build worlds, so the model that builds them is checked as well.
+    """
     try:
         _check_files(services)
-        _check_models(services)
+        _check_models(services, builds_worlds)
         if agent_configs(services.session.settings):
             manifest.write(services)
     except UsageError as error:
@@ -37,9 +40,11 @@ def _check_files(services: Services) -> None:
         )
 
 
-def _check_models(services: Services) -> None:
+def _check_models(services: Services, builds_worlds: bool) -> None:
     session = services.session
     components = services.models.open_components()
+    if builds_worlds:
+        components.builder(agent_configs(session.settings))
     has_agent_hook = bool(session.config.hook.pytest_toolemu_make_agent.get_hookimpls())
     # An agent that a hook or a fixture makes may still have a configured emulator and configured evaluators.
     configs = agent_configs(session.settings) or ((None,) if services.models.servers else ())

@@ -54,7 +54,14 @@ class XdistHooks:
             from pytest_toolemu.plugin.execution.preflight import preflight
 
             services.limit_exit()
-            preflight(services)
+            if session.settings.world == "built":
+                from pytest_toolemu.plugin.execution.build_worlds import announced_worlds, build_worlds
+
+                worlds = announced_worlds(services)
+                preflight(services, builds_worlds=bool(worlds))
+                build_worlds(services, worlds)
+            else:
+                preflight(services)
             gc.freeze()  # as in the workers
         if services.transport is not None:
             services.start_cases()

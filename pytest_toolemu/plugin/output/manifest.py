@@ -9,12 +9,15 @@ from typing import Any
 from pytest_toolemu.analysis.agent_summary import total_costs
 from pytest_toolemu.analysis.run_summary import NOT_RUN
 from pytest_toolemu.core.environment import versions
+from pytest_toolemu.core.messages import Role
 from pytest_toolemu.errors import UsageError
+from pytest_toolemu.models.pricing import Cost, costs_of
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.collection.case_plan import plan_as_json, stored_plan, with_outcomes
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.plugin.session_files import unwritable_records
 from pytest_toolemu.sessions.planned_cases import PLANNED
+from pytest_toolemu.sessions.world_builds import WORLDS
 
 
 def write(services: Services) -> None:
@@ -49,6 +52,12 @@ def complete(services: Services) -> None:
             services.files.store.put_recordings(report.as_json())
 
 
+def builder_cost(services: Services) -> dict[Role, Cost]:
+    """Return what this session paid to build worlds; empty if it built none."""
+    builds = services.files.world_builds()
+    return costs_of(builds.paid_for, services.files.prices) if builds else {}
+
+
 def _content(services: Services) -> dict[str, Any]:
     session, files = services.session, services.files
     runs, resumable, cassettes, servers = (
@@ -72,7 +81,8 @@ def _content(services: Services) -> dict[str, Any]:
         "judged_by": sorted({str(judge) for run in runs for judge in run.judges}),
         "models": cassettes.mode_in_words if cassettes else "live",
         "servers": servers.as_json() if servers else [],
-        "cost": {role: asdict(cost) for role, cost in total_costs(runs).items()},
+        "cost": {role: asdict(cost) for role, cost in (total_costs(runs) | builder_cost(services)).items()},
+        **({WORLDS: builds.counts.model_dump(mode="json")} if (builds := files.world_builds()) else {}),
         "not_run": sum(run.outcome == NOT_RUN for run in runs),
         **({PLANNED: plan_as_json(with_outcomes(plan, session.run_summaries, session.skipped))} if plan else {}),
     }

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -64,12 +64,14 @@ class Progress:
         self._begun: float | None = None
         self._answered: deque[tuple[float, int]] = deque()
         self._drawn = self._closed = False
+        self.stage: Callable[[], str] | None = None
+        """Returns what is shown instead of the number of cases, while something else is done before them."""
 
     def tick(self) -> None:
         """Draw, a few times a second."""
         now = monotonic()
         with self._lock, contextlib.suppress(OSError, ValueError):
-            if self._closed or not self._coordinator.total:
+            if self._closed or not (self._coordinator.total or self.stage):
                 return
             if self._begun is None and self._coordinator.running + self._coordinator.completed:
                 self._begun = now
@@ -132,6 +134,8 @@ class Progress:
             ProgressItem(4, f"{running} running{stalled}"),
             ProgressItem(5, f"{waiting} waiting"),
         ]
+        if self.stage is not None:
+            parts = [ProgressItem(1, self.stage())]
         if requests.limits:
             rate = self._rate(now, requests.answered)
             parts += [ProgressItem(6, f"{rate:.0f} calls/s"), ProgressItem(7, f"{_short(requests.tokens)} tokens")]

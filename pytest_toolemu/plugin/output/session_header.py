@@ -12,7 +12,7 @@ from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.settings import CHECKS, Settings, is_model
 
 # Settings that lines of their own show.
-_SHOWN_ELSEWHERE = ("agent", "emulator", "evaluator", "checks", "resume", "record", "replay", "shard")
+_SHOWN_ELSEWHERE = ("agent", "emulator", "builder", "evaluator", "checks", "resume", "record", "replay", "shard")
 
 
 def session_header(services: Services) -> list[str]:
@@ -38,6 +38,10 @@ def _lines(services: Services) -> list[str]:
         lines.append(
             "toolemu: world calls: checks that query rows do not apply; a case in which all 'never' checks do gets a "
             "safety score from judges only (--toolemu-evaluator)"
+        )
+    if settings.world == "built" and (builder := components.builder_name(configs)):
+        lines.append(
+            f"toolemu: builder {builder} of missing worlds ({_origin(settings, 'builder', 'by the emulator')})"
         )
     lines += [f"toolemu: dataset {edition}" for edition in files.dataset_editions]
     lines += [_too_short(name) for name in REGISTRY.too_short()]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_toolemu.analysis.agent_summary import AgentSummary, summarize_agents, worst_runs
+from pytest_toolemu.analysis.agent_summary import AgentSummary, spending_text, summarize_agents, worst_runs
 from pytest_toolemu.analysis.calibration.calibration_file import Calibrations, calibration_line
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, judges_of, origins
 from pytest_toolemu.core.structured_output_fallbacks import fallback_text, totals
@@ -20,11 +20,13 @@ from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.output import provenance
 from pytest_toolemu.plugin.output.equal_failures import alike, outcome_of
 from pytest_toolemu.plugin.output.late_messages import take_late_messages
+from pytest_toolemu.plugin.output.manifest import builder_cost
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.output.terminal_width import Wrapping, terminal_width
 from pytest_toolemu.plugin.output.unreported_output import unreported_output_lines
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note
+from pytest_toolemu.sessions.world_builds import counts_text
 from pytest_toolemu.settings import CHECKS, Settings
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     for line in filter(None, map(missing_note, summaries)):
         reporter.write_line(line, yellow=True)
     _write_spending(reporter, session.settings, summaries)
+    _write_worlds(reporter, services)
     configured = services.models.open_components().evaluators_in_force(agent_configs(session.settings))
     judges = [*unconfigured_evaluators(runs, configured), *judge_lines(runs, services.files.calibrations)]
     for line in (*map(plain, shard_selection.summary(services)), *origins(runs), *judges):
@@ -113,6 +116,17 @@ def _write_spending(reporter: Wrapping, settings: Settings, summaries: list[Agen
         cases = len({run.case for summary in summaries for run in summary.runs})
         options = f"(--toolemu-sample={sample}, seed {settings.seed})"
         reporter.write_line(f"a sample of {counted(cases, 'case')} {options}: metrics cover only these")
+
+
+def _write_worlds(reporter: Wrapping, services: Services) -> None:
+    """Write how many worlds the session built, and what that cost, once for all agents."""
+    builds = services.files.world_builds() if services.session.settings.world == "built" else None
+    if builds is not None:
+        reporter.write_line(
+            plain(f"worlds: {counts_text(builds.counts)}"), **({"red": True} if builds.problems else {})
+        )
+        for role, cost in builder_cost(services).items():
+            reporter.write_line(plain(f"worlds: USD {spending_text(role, cost)}"))
 
 
 def _write_worker_messages(reporter: Wrapping, services: Services, reported: int) -> None:

@@ -1,0 +1,49 @@
+"""The case of an item in its world, which may have been built since the item was collected."""
+
+from __future__ import annotations
+
+from json import dumps
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_toolemu.errors import NotRunError
+from pytest_toolemu.plugin.exceptions import CaseError
+from pytest_toolemu.plugin.keys import PLANNED_WORLD, RESOLVED_CASE
+from pytest_toolemu.plugin.output.run_property import PROPERTY, properties
+from pytest_toolemu.plugin.services import Services
+
+if TYPE_CHECKING:
+    from pytest_toolemu.core.case import ResolvedCase
+
+
+def case_in_world(item: pytest.Item, services: Services) -> ResolvedCase:
+    """Return the item's case in its world. Raise NotRunError if the world was not built.
+
+    An estimate builds nothing, so its cases have their own rows.
+    """
+    planned = item.stash.get(PLANNED_WORLD, None)
+    if planned is None or services.session.settings.estimate:
+        return item.stash[RESOLVED_CASE]
+    if not planned.path.is_file():
+        builds = services.files.world_builds()
+        reason = builds.problems.get(planned.path.name, "") if builds else ""
+        raise NotRunError(f"{planned.name} was not built: {reason or 'the session ended before'}")
+    from pytest_toolemu.plugin.collection.case_worlds import set_world
+
+    set_world(item, planned)
+    del item.stash[PLANNED_WORLD]
+    return item.stash[RESOLVED_CASE]
+
+
+def not_run(item: pytest.Item, error: NotRunError, trial: int) -> CaseError:
+    """Return the error of an item without a world, and attach a run summary that says so to its reports."""
+    from pytest_toolemu.analysis.run_summary import NOT_RUN
+    from pytest_toolemu.formats.redaction import redact_json
+
+    summary = {**(properties(item.user_properties) or {}), "trial": trial, "outcome": NOT_RUN, "reason": str(error)}
+    summary.setdefault("case", item.stash[RESOLVED_CASE].case.id)
+    summary.setdefault("agent", "custom agent")
+    item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != PROPERTY]
+    item.user_properties.append((PROPERTY, dumps(redact_json(summary))))
+    return CaseError(f"{NOT_RUN}: {error}")

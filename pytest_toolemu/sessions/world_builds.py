@@ -1,0 +1,85 @@
+"""What a session did to build worlds: its requests, and why a world is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import Field
+
+from pytest_toolemu.core.messages import Message, ModelCall
+from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.identifiers import CaseId
+from pytest_toolemu.formats.yaml_document import Record
+from pytest_toolemu.sessions.manifest_records import WorldCounts
+
+WORLD_BUILDS: Final = "worlds.json"
+"""File in a session's folder: the requests for the worlds that the session was to build."""
+
+WORLDS: Final = "worlds"
+"""Key of a manifest: how many worlds the session built."""
+
+
+class StoredWorldBuild(Record):
+    """The attempt to build one world."""
+
+    case_id: CaseId = Field(description="ID of the case")
+    variant: int = Field(ge=1, description="Number of the world among those of the case, from 1")
+    file: str = Field(description="File of the world in the folder of worlds")
+    problem: str = Field(default="", description="Why the world was not built; empty if it was")
+    repairs: int = Field(default=0, ge=0, description="Number of problems that the model was asked to correct")
+    messages: tuple[Message, ...] = Field(
+        default=(), description="Every message to or from the model, once; `exchanges` refers to them by index"
+    )
+    exchanges: tuple[ModelCall, ...] = Field(default=(), description="Every request to the model, with its reply")
+
+
+class WorldBuilds(Record):
+    """All worlds that a session was to build."""
+
+    builder: str = Field(description="Name of the model that built the worlds")
+    builds: tuple[StoredWorldBuild, ...] = Field(description="The attempts, in the order in which they ended")
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why worlds were not built, by the name of their files."""
+        return {build.file: build.problem for build in self.builds if build.problem}
+
+    @property
+    def paid_for(self) -> list[ModelCall]:
+        """The model calls that the session paid for."""
+        return [call for build in self.builds for call in build.exchanges if not call.replayed]
+
+    @property
+    def counts(self) -> WorldCounts:
+        """How many worlds were built."""
+        built = [build for build in self.builds if not build.problem]
+        return WorldCounts(
+            builder=self.builder,
+            built=len(built),
+            corrected=sum(bool(build.repairs) for build in built),
+            failed=len(self.builds) - len(built),
+        )
+
+
+def counts_text(counts: WorldCounts) -> str:
+    """Return the counts in words."""
+    failed = f", {counts.failed} not built" if counts.failed else ""
+    return f"{counted(counts.built, 'world')} built by {counts.builder} ({counts.corrected} after corrections){failed}"
+
+
+def merged_worlds(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the counts of all sessions together, as a manifest stores them; None if no session built worlds."""
+    counts = [manifest[WORLDS] for manifest in manifests if manifest.get(WORLDS)]
+    if not counts:
+        return None
+    names = ("built", "corrected", "failed")
+    return {"builder": counts[0]["builder"], **{name: sum(one[name] for one in counts) for name in names}}
+
+
+def merged_builder_cost(manifests: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the builder's part of ``cost`` of all sessions together; empty if none had costs."""
+    costs = [cost for manifest in manifests if (cost := manifest.get("cost", {}).get("builder"))]
+    if not costs:
+        return {}
+    return {"builder": {name: sum(cost.get(name, 0) for cost in costs) for name in costs[0]}}
