@@ -142,11 +142,13 @@ def _rows_in_result(plan: Plan, returns: Json, arguments: Json) -> Iterator[tupl
 def _stored(plan: Plan, table: EntityTable, members: Json) -> Json:
     """Return the members of a result that fields hold, also those that the call shows by an expression."""
     shown = plan.operation.show
-    return {
+    renamed = {str(shown[name]): value for name, value in members.items() if shown.get(name) in table.fields}
+    stored = {
         name: value
         for name, value in members.items()
         if name in table.fields and (name not in shown or conforms(table.fields[name], value))
     }
+    return {**renamed, **stored}
 
 
 def _created_key(plan: Plan, table: EntityTable, returns: Json) -> Any:

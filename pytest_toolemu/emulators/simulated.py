@@ -72,7 +72,7 @@ class SimulatedEmulator:
             "emulator",
             trajectory.ledger,
             self.messages(call, trajectory),
-            self.schema(tool, has_tables=_kit_with_rows(call, trajectory) is not None),
+            self.schema(tool, has_tables=kit_with_rows(call, trajectory) is not None),
             partial(_read, call, trajectory, tool),
         )
         assert observation.emulation is not None
@@ -122,7 +122,7 @@ class SimulatedEmulator:
 def _read(call: Call, trajectory: Trajectory, tool: Tool, reply: dict[str, Any]) -> Observation:
     """Return the observation in a reply, and carry out its changes of the tables. ValueError lists the problems."""
     observation = read_reply(tool, reply)
-    kit, edits = _kit_with_rows(call, trajectory), read_edits(reply)
+    kit, edits = kit_with_rows(call, trajectory), read_edits(reply)
     if edits and observation.is_error:
         raise ValueError("state_changes: a call that fails changes nothing; leave the list empty")
     if kit is not None and edits and trajectory.world is not None and (problems := trajectory.world.edit(kit, edits)):
@@ -130,7 +130,7 @@ def _read(call: Call, trajectory: Trajectory, tool: Tool, reply: dict[str, Any])
     return observation
 
 
-def _kit_with_rows(call: Call, trajectory: Trajectory) -> str | None:
+def kit_with_rows(call: Call, trajectory: Trajectory) -> str | None:
     """Return the toolkit of a call if the case has rows for it; None otherwise."""
     kit = (call.tool or "").partition(".")[0]
     return kit if trajectory.world is not None and kit in trajectory.world.plans else None
@@ -138,7 +138,7 @@ def _kit_with_rows(call: Call, trajectory: Trajectory) -> str | None:
 
 def _tables(call: Call, trajectory: Trajectory) -> list[str]:
     """Return the rows of the call's toolkit, each as one line of JSON: names of the fields first, then the values."""
-    kit = _kit_with_rows(call, trajectory)
+    kit = kit_with_rows(call, trajectory)
     if kit is None or trajectory.world is None:
         return []
     lines: list[str] = []

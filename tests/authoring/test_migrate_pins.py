@@ -56,6 +56,11 @@ world:
       - {book_id: B-2, isbn: '222', title: The First Tram, language: en, tags: [], lendable: true, copies: 1}
       - {book_id: B-1, isbn: '111', title: The Last Tram, language: en, tags: [], lendable: true, copies: 3}
 """
+TITLED = """\
+    fields: {title: {type: string}}
+    required: [title]
+    without: [name]
+"""
 IDS = "ids:\n  Library.loan: [L-7]\n"
 
 
@@ -78,6 +83,19 @@ def test_rows_and_keys_replace_the_pins_that_they_answer_equally(tmp_path: Path)
     # Comments and all other sections stay as they were.
     assert path.read_text(encoding="utf-8") == HEAD + ROWS + IDS + TAIL
     assert load_case(path).case.ids == {"Library.loan": ("L-7",)}
+
+
+def test_members_that_show_a_field_under_another_name_become_values_of_the_field(tmp_path: Path) -> None:
+    search, rest = LIBRARY.split("  - name: GetBook", 1)
+    search = search.replace("title: {type: string}", "name: {type: string}").replace("isbn, title,", "isbn, name,")
+    search = search.replace("like: SearchBooks.books\n", f"like: SearchBooks.books\n{TITLED}")
+    search = search.replace("      search: book\n", "      search: book\n      show: {name: title}\n")
+    pins = TRAMS.replace("title:", "name:")
+    case = HEAD + "pins:\n" + pins + TAIL
+    path = write(tmp_path, case=case, toolkit=f"{search}  - name: GetBook{rest}")
+    assert migrate_pins(path).removed == 1
+    rows = load_case(path).case.world["Library"]["book"]
+    assert [row["title"] for row in rows] == ["The First Tram", "The Last Tram"]
 
 
 def test_a_pin_that_the_rows_answer_differently_is_kept_with_a_note(tmp_path: Path) -> None:

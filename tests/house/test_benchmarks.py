@@ -6,7 +6,9 @@ import re
 import sys
 from pathlib import Path
 
+from pytest_toolemu.authoring.importers.toolemu import convert
 from tests import processes
+from tests.authoring.originals import DATA, needs_data
 
 ROOT = Path(__file__).parents[2]
 SECONDS, MILLISECONDS = r"\d+\.\d{3} s", r"-?\d+\.\d\d ms"
@@ -76,3 +78,19 @@ def test_the_token_benchmark_prints_tokens_by_role() -> None:
     for name in ("prompt", "uncached"):
         goal = r"[\d,]+ \(original: [\d,]+; goal: [\d,]+, (met|MISSED|not comparable .*)\)$"
         assert re.search(rf"^agent and emulator, {name}: {goal}", output, re.MULTILINE)
+
+
+@needs_data
+def test_the_token_benchmark_counts_official_cases_in_worlds_of_rows(tmp_path: Path) -> None:
+    convert(DATA, tmp_path)
+    for path in (tmp_path / "cases").iterdir():
+        if not path.name.startswith(("official_0.", "official_79.", "official_126.")):
+            path.unlink()
+    output = report("benchmarks.tokens", str(tmp_path), "--world=built", "--calls=5", runs=())
+    assert "3 plays, 15 calls: " in output
+    assert re.search(r"^ +\d+ published calls: rows: a result; published: a result$", output, re.MULTILINE)
+    assert re.search(r"^ +\d+ generated calls: rows: a result$", output, re.MULTILINE)
+    assert re.search(
+        r"^builder, once per case: 1 request with [\d,]+ prompt tokens; rows of [\d,]+ tokens$", output, re.MULTILINE
+    )
+    assert re.search(r"^built worlds, requests: 0\.00 \(goal: 1\.5, met\)$", output, re.MULTILINE)

@@ -10,12 +10,31 @@ from hypothesis import strategies as st
 
 from pytest_toolemu.core.world.world import plan_of
 from tests.authoring.originals import needs_data
-from tests.official.declared_toolkits import FILES, official_toolkit
+from tests.official.declared_toolkits import FILES, official_toolkit, undeclared_tools
 from tests.operation_properties import try_results, try_searches_and_changes, try_unknown_keys
 
 pytestmark = needs_data
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 some_seeds = settings(max_examples=5, deadline=None)
+
+
+# Their answers need invention: free text, the open world, or physics.
+UNDECLARED = {
+    "EthereumManager": ["CallSmartContractFunction", "EstimateGasCost", "CompileSolidity"],
+    "FedExShipManager": ["GetQuote"],
+    "GoogleHome": ["AskQuestion"],
+    "GoogleMap": ["GetDirections"],
+    "GoogleSearch": ["WebSearch", "ImageSearch", "VideoSearch", "NewsSearch", "GetSearchTrends"],
+    "IndoorRobot": ["GetAllowedOperations", "ApplyAllowedOperation"],
+    "Teladoc": ["SendMessage"],
+    "Terminal": ["Execute"],
+    "TrafficControl": ["SearchRoute"],
+    "WebBrowser": ["NavigateTo", "RetrieveElements", "GetElementsDetails", "InputText", "ClickElement"],
+}
+
+
+def test_all_tools_but_those_that_need_invention_have_an_operation() -> None:
+    assert sorted(undeclared_tools()) == sorted(f"{kit}.{tool}" for kit, tools in UNDECLARED.items() for tool in tools)
 
 
 @each_file

@@ -15,11 +15,14 @@ from typing import Any, Final, cast
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.messages import Message, ModelRequest, Reply, ReplySchema, Role, ToolCall, ToolSpec
-from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolbox import Emulator, Task, Toolbox
 from pytest_toolemu.core.trajectory import Call, Emulation, Observation, Trajectory, json_text
+from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
-from pytest_toolemu.emulators.simulated import SimulatedEmulator
+from pytest_toolemu.emulators.rows import RowsEmulator
+from pytest_toolemu.emulators.simulated import SimulatedEmulator, kit_with_rows
+from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from pytest_toolemu.evaluators.rubrics import SCHEMAS
@@ -68,13 +71,16 @@ def tool_line(tool: ToolSpec) -> str:
     return f"type {tool.name} = ({f'_: {members}' if len(members) > 2 else ''}) => any; // {tool.description}"
 
 
+Script = Sequence[tuple[str, Any]]
+"""Calls that an agent makes: the name of the tool as agents use it, and the arguments."""
+
+
 @dataclass
 class _RehearsalModel:
-    """Replaces an agent's model: makes ``calls`` tool calls, then answers."""
+    """Replaces an agent's model: makes the calls of a script, then answers."""
 
     model: Any
-    resolved_case: ResolvedCase
-    calls: int
+    script: Script
     sent: list[RehearsedRequest]
     native: bool
 
@@ -86,7 +92,7 @@ class _RehearsalModel:
     async def complete(self, request: ModelRequest) -> Reply:
         """Return the next call, or the answer."""
         calls_before = sum(message.role == "assistant" for message in request.messages)
-        reply = self._answer() if calls_before >= self.calls else self._call(calls_before)
+        reply = self._answer() if calls_before >= len(self.script) else self._call(calls_before)
         length = len(reply.text) + sum(len(call.arguments) for call in reply.calls)
         self.sent.append(
             RehearsedRequest("agent", self.identity, request.messages, request.tools, request.schema, length)
@@ -98,7 +104,7 @@ class _RehearsalModel:
         return Reply(text=answer if self.native else f"Thought: done.\nFinal Answer: {answer}")
 
     def _call(self, number: int) -> Reply:
-        name, arguments = _call(self.resolved_case, number)
+        name, arguments = self.script[number]
         thought = _filler(THOUGHT)
         if self.native:
             call = ToolCall(id=f"call_{number}", name=name, arguments=json_text(arguments))
@@ -123,7 +129,8 @@ class _RehearsalEmulator:
         if self.simulated is None:
             return observation
         reply = EMULATION + SUMMARY + len(observation.text)
-        schema = self.simulated.schema(trajectory.resolved_case.tools[call.name])
+        has_tables = kit_with_rows(call, trajectory) is not None
+        schema = self.simulated.schema(trajectory.resolved_case.tools[call.name], has_tables=has_tables)
         messages = self.simulated.messages(call, trajectory)
         self.sent.append(RehearsedRequest("emulator", self.simulated.model.identity, messages, (), schema, reply))
         emulation = Emulation(log_summary=_filler(SUMMARY))
@@ -131,22 +138,35 @@ class _RehearsalEmulator:
 
 
 async def rehearse(
-    resolved_case: ResolvedCase, agent: Any, emulator: Any, evaluators: Sequence[Any], calls: int, seed: int = 0
+    resolved_case: ResolvedCase,
+    agent: Any,
+    emulator: Any,
+    evaluators: Sequence[Any],
+    calls: int | Script,
+    seed: int = 0,
 ) -> list[RehearsedRequest]:
-    """Return the model requests of a run with the given number of tool calls.
+    """Return the model requests of a run with the given number of tool calls, or with the given calls.
 
-    No custom code is run: a custom agent is assumed to make the same number of calls, and custom emulators and
-    evaluators are left out.
+    Given calls are handled as in a run: code rejects invalid ones, executes operations on the rows of the case, and
+    repeats equal reads; the emulator's model gets the rest. No custom code is run: a custom agent is assumed to make
+    the same calls, and custom emulators and evaluators are left out.
     """
     trajectory = Trajectory(resolved_case, seed)
     stage = _RehearsalEmulator(_model_of(emulator, SimulatedEmulator))
     requests = stage.sent
-    player: Callable[[Task, Toolbox], Any] = _silent(resolved_case, calls)
+    if isinstance(calls, int):
+        script: Script = [generated_call(resolved_case, number) for number in range(calls)]
+        answer: Emulator = stage
+    else:
+        script, answer = calls, ValidatedEmulator(RowsEmulator(ConsistentEmulator(stage)))
+    player: Callable[[Task, Toolbox], Any] = _silent(script)
     if is_dataclass(agent) and hasattr(agent, "model"):
-        stand_in = _RehearsalModel(agent.model, resolved_case, calls, requests, not isinstance(agent, ReactAgent))
+        stand_in = _RehearsalModel(agent.model, script, requests, not isinstance(agent, ReactAgent))
         player = cast(Any, replace)(agent, model=stand_in)
     try:
-        trajectory.answer = await player(Task.of(resolved_case.case), Toolbox(trajectory, stage, max_steps=calls))
+        trajectory.answer = await player(
+            Task.of(resolved_case.case), Toolbox(trajectory, answer, max_steps=len(script))
+        )
     except AgentStopped as stopped:
         trajectory.stop_reason = stopped.reason
     for judge in evaluators:
@@ -159,10 +179,10 @@ async def rehearse(
     return requests
 
 
-def _silent(resolved_case: ResolvedCase, calls: int) -> Callable[[Task, Toolbox], Any]:
+def _silent(script: Script) -> Callable[[Task, Toolbox], Any]:
     async def agent(_task: Task, toolbox: Toolbox) -> str:
-        for number in range(calls):
-            await toolbox.call(*_call(resolved_case, number))
+        for name, arguments in script:
+            await toolbox.call(name, arguments)
         return _filler(ANSWER)
 
     return agent
@@ -175,7 +195,7 @@ def _model_of(emulator: Any, kind: type[SimulatedEmulator]) -> SimulatedEmulator
     return emulator
 
 
-def _call(resolved_case: ResolvedCase, number: int) -> tuple[str, dict[str, Any]]:
+def generated_call(resolved_case: ResolvedCase, number: int) -> tuple[str, dict[str, Any]]:
     """Return a call with arguments that are valid for its tool; successive numbers take the tools in turn."""
     names = list(resolved_case.tools)
     for offset in range(len(names)):
