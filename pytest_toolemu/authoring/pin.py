@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from pytest_toolemu.authoring.case_sections import AFTER_PINS, insertion_line, lines_of, section
 from pytest_toolemu.core.case import SUFFIX, SUFFIXES
 from pytest_toolemu.core.case_loading import build_case, case_id
 from pytest_toolemu.core.run import Run
@@ -16,12 +17,9 @@ from pytest_toolemu.core.toolkit_files import find_toolkit
 from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
-from pytest_toolemu.formats.yaml_document import KEY, Document, dump, show
+from pytest_toolemu.formats.yaml_document import Document, dump, show
 
 Json = dict[str, Any]
-
-# The keys before which pins are inserted, as in the documented order.
-_AFTER: Final = ("checks", "references", "thresholds", "inferred")
 
 # Files and folders that mark the root of a project.
 _ROOTS: Final = ("pyproject.toml", "pytest.ini", "tox.ini", "setup.cfg", ".git")
@@ -183,50 +181,28 @@ def _errors(toolkits: Iterable[Toolkit]) -> dict[str, set[str]]:
 
 def _inserted(document: Document, added: list[Json]) -> str | None:
     """Return the text with the pins inserted and everything else unchanged; None if the pins are in flow style."""
-    lines = document.text.splitlines(keepends=True)
+    lines = lines_of(document)
     if document.value.get("pins"):
         line, column = document.position(("pins",))
         if lines[line - 1][column - 1] != "-":
             return None
-        return _insert(lines, _last_line(lines, *_section(document, "pins")), dump(added), " " * (column - 1))
+        return _insert(lines, section(document, "pins")[1], dump(added), " " * (column - 1))
     if "pins" in document.value:
         return None
-    following = [document.position((key, KEY))[0] for key in _AFTER if key in document.value]
-    before = min(following, default=len(lines) + 1) - 1
-    while before > 0 and lines[before - 1].lstrip().startswith("#"):
-        before -= 1
-    return _insert(lines, before, dump({"pins": added}), "")
+    return _insert(lines, insertion_line(document, *AFTER_PINS), dump({"pins": added}), "")
 
 
 def _replaced(document: Document, pins: list[Json]) -> str | None:
     """Return the text with its section of pins rewritten; None if it has none."""
     if "pins" not in document.value:
         return None
-    lines = document.text.splitlines(keepends=True)
-    start, end = _section(document, "pins")
-    last = _last_line(lines, start, end)
-    return _insert([*lines[:start], *lines[last:]], start, dump({"pins": pins}), "")
-
-
-def _section(document: Document, key: str) -> tuple[int, int]:
-    """Return the first line of a top-level key, counted from 0, and the first line after its section."""
-    starts = sorted(document.position((other, KEY))[0] - 1 for other in document.value)
-    start = document.position((key, KEY))[0] - 1
-    return start, next((line for line in starts if line > start), len(document.text.splitlines()))
-
-
-def _last_line(lines: list[str], start: int, end: int) -> int:
-    """Return the end of a section, without the comments and empty lines before the next one."""
-    while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
-        end -= 1
-    return end
+    lines = lines_of(document)
+    start, end = section(document, "pins")
+    return _insert([*lines[:start], *lines[end:]], start, dump({"pins": pins}), "")
 
 
 def _insert(lines: list[str], index: int, text: str, indent: str) -> str:
-    before = lines[:index]
-    if before and not before[-1].endswith("\n"):
-        before[-1] += "\n"
-    return "".join([*before, *(f"{indent}{line}\n" for line in text.splitlines()), *lines[index:]])
+    return "".join([*lines[:index], *(f"{indent}{line}\n" for line in text.splitlines()), *lines[index:]])
 
 
 def _value(text: str, path: Path) -> Any:

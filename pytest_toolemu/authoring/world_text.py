@@ -8,9 +8,13 @@ from typing import Any, Final
 
 import yaml
 
-from pytest_toolemu.formats.yaml_document import KEY, Document, StrictDumper
+from pytest_toolemu.authoring.case_sections import AFTER_PINS, insertion_line, is_block, lines_of, section
+from pytest_toolemu.formats.yaml_document import Document, StrictDumper
 
 Json = dict[str, Any]
+Edit = tuple[int, int, list[str]]
+"""The first line that is replaced, the line after the last one, and the lines instead."""
+
 _WIDTH: Final = 140
 
 
@@ -22,42 +26,60 @@ def with_world(
     remove: Collection[int],
 ) -> str:
     """Return the text of a case file with these rows and keys added, and without the pins of these numbers."""
-    lines = document.text.splitlines(keepends=True)
+    lines = lines_of(document)
+    # Later lines first, so that the numbers of earlier ones stay. At the same line, the last edit comes first.
+    edits = [_pins_edit(document, lines, remove), _ids_edit(document, ids), _world_edit(document, world)]
+    for start, end, text in sorted(edits, key=lambda edit: edit[0], reverse=True):
+        lines[start:end] = text
+    return "".join(lines)
+
+
+def _pins_edit(document: Document, lines: list[str], remove: Collection[int]) -> Edit:
     pins = document.value.get("pins") or []
-    start, end = _section(document, "pins", lines)
-    pin_lines = list(_kept_pins(document, lines, remove, end)) if len(remove) < len(pins) else []
-    pins_text = [lines[start], *pin_lines] if pin_lines else []
-    added = [*_world_lines(document, world), *_ids_lines(document, ids)]
-    if "world" in document.value:
-        _, world_end = _section(document, "world", lines)
-        return "".join([*lines[:world_end], *added, *lines[world_end:start], *pins_text, *lines[end:]])
-    return "".join([*lines[:start], *added, *pins_text, *lines[end:]])
-
-
-def _kept_pins(document: Document, lines: list[str], remove: Collection[int], end: int) -> Iterator[str]:
-    pins = document.value["pins"]
+    if "pins" not in document.value:
+        return 0, 0, []
+    start, end = section(document, "pins")
     starts = [document.position(("pins", index))[0] - 1 for index in range(len(pins))] + [end]
-    for index in range(len(pins)):
-        if index not in remove:
-            yield from lines[starts[index] : starts[index + 1]]
+    kept = [
+        line for index in range(len(pins)) if index not in remove for line in lines[starts[index] : starts[index + 1]]
+    ]
+    return start, end, [lines[start], *kept] if kept else []
 
 
-def _world_lines(document: Document, world: Mapping[str, Mapping[str, list[Json]]]) -> Iterator[str]:
-    if world and "world" not in document.value:
-        yield "world:\n"
+def _world_edit(document: Document, world: Mapping[str, Mapping[str, list[Json]]]) -> Edit:
+    present = document.value.get("world") or {}
+    if "world" not in document.value:
+        place = insertion_line(document, "pins", *AFTER_PINS)
+        return place, place, ["world:\n", *_kit_lines(world)] if world else []
+    start, end = section(document, "world")
+    if is_block(document, "world"):
+        return end, end, list(_kit_lines(world))
+    return start, end, ["world:\n", *_kit_lines({**present, **world})]
+
+
+def _ids_edit(document: Document, ids: Mapping[str, list[Any]]) -> Edit:
+    if "ids" not in document.value:
+        in_file = "world" in document.value
+        place = section(document, "world")[1] if in_file else insertion_line(document, "pins", *AFTER_PINS)
+        return place, place, ["ids:\n", *_key_lines(ids)] if ids else []
+    start, end = section(document, "ids")
+    if is_block(document, "ids"):
+        return end, end, list(_key_lines(ids))
+    return start, end, ["ids:\n", *_key_lines({**document.value["ids"], **ids})]
+
+
+def _kit_lines(world: Mapping[str, Mapping[str, list[Json]]]) -> Iterator[str]:
     for kit, entities in world.items():
         yield f"  {kit}:\n" if entities else f"  {kit}: {{}}\n"
         for name, rows in entities.items():
-            yield f"    {name}:\n"
+            yield f"    {name}:\n" if rows else f"    {name}: []\n"
             for row in rows:
                 yield from row_lines(row, 6)
 
 
-def _ids_lines(document: Document, ids: Mapping[str, list[Any]]) -> Iterator[str]:
-    if ids and "ids" not in document.value:
-        yield "ids:\n"
-        for name, keys in ids.items():
-            yield f"  {name}: {_flow(keys)}\n"
+def _key_lines(ids: Mapping[str, list[Any]]) -> Iterator[str]:
+    for name, keys in ids.items():
+        yield f"  {name}: {_flow(keys)}\n"
 
 
 def row_lines(row: Json, indent: int) -> Iterator[str]:
@@ -115,17 +137,3 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
 
 
 _RowDumper.add_representer(str, _text)
-
-
-def _section(document: Document, key: str, lines: list[str]) -> tuple[int, int]:
-    """Return the first line of a top-level key and the line after its section; where to insert it if it is absent."""
-    starts = sorted(document.position((other, KEY))[0] - 1 for other in document.value)
-    if key not in document.value:
-        following = [name for name in ("checks", "references", "thresholds", "inferred") if name in document.value]
-        place = min((document.position((name, KEY))[0] - 1 for name in following), default=len(lines))
-        return place, place
-    start = document.position((key, KEY))[0] - 1
-    end = next((line for line in starts if line > start), len(lines))
-    while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
-        end -= 1
-    return start, end

@@ -98,6 +98,61 @@ def test_members_that_show_a_field_under_another_name_become_values_of_the_field
     assert [row["title"] for row in rows] == ["The First Tram", "The Last Tram"]
 
 
+OFFICE = """\
+name: Office
+title: Office
+category: office
+description: Letters.
+entities: {letter: {key: letter_id, fields: {letter_id: {type: string}, text: {type: string}}, required: [text]}}
+tools:
+  - name: Send
+    description: Send a letter.
+    parameters: {type: object, properties: {text: {type: string}}, required: [text]}
+    returns: {type: object, properties: {letter_id: {type: string}}, required: [letter_id]}
+    effect: write
+    operation: {create: letter}
+"""
+TWO_KITS = HEAD.replace("[Library] ", "[Library, Office] ")
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ("world:\n  Office:\n    letter: []\nids:\n  Office.letter: [le-7] # the first\n",
+         ROWS.replace("world:\n", "world:\n  Office:\n    letter: []\n") + "ids:\n  Office.letter: [le-7] # the first\n  Library.loan: [L-7]\n"),
+        ("world: {Office: {letter: []}}\nids: {Office.letter: [le-7]}\n",
+         ROWS.replace("world:\n", "world:\n  Office:\n    letter: []\n") + "ids:\n  Office.letter: [le-7]\n  Library.loan: [L-7]\n"),
+        ("world:\n  Office:\n    letter: []\n",
+         ROWS.replace("world:\n", "world:\n  Office:\n    letter: []\n") + IDS),
+    ],
+    ids=["blocks", "flow", "without ids"],
+)  # fmt: skip
+def test_rows_and_keys_of_a_second_toolkit_are_added_to_those_of_the_first(
+    tmp_path: Path, sections: str, expected: str
+) -> None:
+    write(tmp_path).with_name("toolkits").joinpath("Office.toolkit.yaml").write_text(OFFICE, encoding="utf-8")
+    path = write(tmp_path, case=f"{TWO_KITS}{sections}pins:\n{TRAMS}{LENT}{TAIL}")
+    migrate_pins(path)
+    assert path.read_text(encoding="utf-8") == TWO_KITS + expected + TAIL
+
+
+def test_pins_before_the_world_of_another_toolkit_are_migrated_too(tmp_path: Path) -> None:
+    write(tmp_path).with_name("toolkits").joinpath("Office.toolkit.yaml").write_text(OFFICE, encoding="utf-8")
+    world = "world:\n  Office:\n    letter: []\n"
+    path = write(tmp_path, case=f"{TWO_KITS}pins:\n{TRAMS}{LENT}{world}{TAIL}")
+    migrate_pins(path)
+    rows = ROWS.replace("world:\n", world)
+    assert path.read_text(encoding="utf-8") == TWO_KITS + rows + IDS + TAIL
+
+
+def test_a_comment_stays_with_its_key(tmp_path: Path) -> None:
+    other = LENT.replace("2026-06-01", "2026-05-11")
+    comment = "# what the shelf says\n"
+    path = write(tmp_path, case=f"{HEAD}{comment}pins:\n{TRAMS}{other}{TAIL}")
+    migrate_pins(path)
+    assert path.read_text(encoding="utf-8") == HEAD + ROWS + IDS + comment + "pins:\n" + other + TAIL
+
+
 def test_a_pin_that_the_rows_answer_differently_is_kept_with_a_note(tmp_path: Path) -> None:
     other = LENT.replace("2026-06-01", "2026-05-11")
     path = case_of(tmp_path, TRAMS, other)
