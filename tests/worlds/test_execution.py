@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -253,3 +255,12 @@ def test_changes_are_told_row_by_row() -> None:
         },
     ]
     assert world.take_changes() == ()
+
+
+def test_a_world_is_freed_after_its_run() -> None:
+    world = world_of()
+    references: list[weakref.ref[Any]] = [weakref.ref(each) for each in (world, *world._databases.values())]
+    world.call("Library.LendBook", {"book_id": "B-2", "reader": "Tove"}, 0)
+    del world
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]

@@ -7,6 +7,7 @@ import math
 import sqlite3
 import time
 import unicodedata
+import weakref
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -79,14 +80,18 @@ class Database(sqlite3.Connection):
         return super().execute(*arguments)
 
     def add_function(self, name: str, function: Callable[[Any], Any]) -> None:
-        """Add a function of one argument. Statements that it executes are work of the statement that calls it."""
+        """Add a function of one argument. Statements that it executes are work of the statement that calls it.
+
+        SQLite keeps the function, where the garbage collector finds no cycle: it must not refer to this database.
+        """
+        database: Any = weakref.proxy(self)
 
         def called(argument: Any) -> Any:
-            self._is_in_function = True
+            database._is_in_function = True
             try:
                 return function(argument)
             finally:
-                self._is_in_function = False
+                database._is_in_function = False
 
         self.create_function(name, 1, called)
 

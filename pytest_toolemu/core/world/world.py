@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import sqlite3
+import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -164,8 +165,9 @@ class World:
                     message = f"{plan.name}.{name}: the row {row.get(table.key)!r} cannot be added: {error}"
                     raise WorldError(message) from None
         database.execute("COMMIT")
-        database.add_function("new_id", lambda name: cell(self._new_key(plan.name, plan.tables[name])))
-        database.add_function("code", lambda pattern: self._filled_pattern(str(pattern)))
+        world: Any = weakref.proxy(self)  # a function in a database would keep the world forever
+        database.add_function("new_id", lambda name: cell(world._new_key(plan.name, plan.tables[name])))
+        database.add_function("code", lambda pattern: world._filled_pattern(str(pattern)))
         database.protect(plan.tables)
         return database
 
