@@ -115,6 +115,35 @@ def test_an_infinite_result_or_a_sum_beyond_all_integers_is_an_error_of_the_requ
     assert call(summed, "GetBook", book_id="B-1") == too_large
 
 
+@pytest.mark.parametrize("days", [10**9, -(10**9), 10**30])
+def test_a_date_that_does_not_exist_is_an_error_and_changes_nothing(days: int) -> None:
+    world = world_of()
+    content = call(world, "LendBook", book_id="B-2", reader="Tove", days=days)
+    assert content["error"].startswith(
+        "Conflict: there is no such date or time: 2026-05-04, +"[: -1 if days < 0 else None]
+    )
+    assert world.take_changes() == ()
+    assert call(world, "LendBook", book_id="B-2", reader="Tove", days=1)["due_on"] == "2026-05-05"
+
+
+def test_a_date_that_does_not_exist_is_an_error_if_only_the_row_lacks_it() -> None:
+    world = world_of(
+        changed(
+            ("        due_on: {type: string, format: date}\n      required: [loan_id, book_id, due_on]",
+             "      required: [loan_id, book_id]"),
+            ("fields: {reader: {type: string}}", "fields: {reader: {type: string}, due_on: {type: string}}\n    required: [due_on]"),
+        )
+    )  # fmt: skip
+    error = call(world, "LendBook", book_id="B-2", reader="Tove", days=10**9)["error"]
+    assert error.startswith("Conflict: there is no such date or time")
+    assert world.take_changes() == ()
+
+
+def test_a_date_that_does_not_exist_finds_nothing_in_a_search() -> None:
+    world = world_of(changed(('"has(:text, title, tags)"', '"date(:text) < :today"')))
+    assert call(world, "SearchBooks", text="2026-02-45")["books"] == []
+
+
 def test_an_empty_list_of_keys_is_the_declared_error() -> None:
     expected = {"error": "NotFound: book_ids is empty; it must name at least one entry"}
     assert call(world_of(), "RemoveBooks", book_ids=[]) == expected

@@ -9,8 +9,9 @@ from typing import Any
 from pytest_toolemu.core.world.database import Database, cell
 from pytest_toolemu.core.world.entity_table import EntityTable, decode, decode_cell, types_of
 from pytest_toolemu.core.world.operation_plan import Lookup, Plan
-from pytest_toolemu.core.world.toolkit_plan import is_constant, not_found_error
+from pytest_toolemu.core.world.toolkit_plan import is_constant, not_found_error, request_error
 from pytest_toolemu.errors import OpenEntityError
+from pytest_toolemu.formats.json_schema import conforms
 
 Json = dict[str, Any]
 NewKey = Callable[[EntityTable], Any]
@@ -26,7 +27,27 @@ class CallError(Exception):
 
 
 def execute(plan: Plan, database: Database, arguments: Json, values: Json, new_key: NewKey) -> Json:
-    """Return the result of a call within the current transaction. Raise CallError, to be rolled back, if it fails."""
+    """Return the result of a call within the current transaction. Raise CallError, to be rolled back, if it fails.
+
+    Arguments can lead to a date that does not exist, for which SQLite returns NULL. If the result or a row then lacks a
+    value, the call fails too.
+    """
+    database.impossible_dates.clear()
+    content = _executed(plan, database, arguments, values, new_key)
+    if database.impossible_dates and _lacks_value(plan, database, content):
+        raise CallError(request_error(plan.tool), f"there is no such date or time: {database.impossible_dates[0]}")
+    return content
+
+
+def _lacks_value(plan: Plan, database: Database, content: Json) -> bool:
+    """Return whether the result or a row breaks its schema."""
+    if not conforms(plan.tool.returns, content):
+        return True
+    tables = plan.tables.values() if plan.writes else ()
+    return any(table.row_problems(row) for table in tables for row in table.decoded(table.stored(database)))
+
+
+def _executed(plan: Plan, database: Database, arguments: Json, values: Json, new_key: NewKey) -> Json:
     argument_cells = {
         name: cell(arguments.get(name, schema.get("default") if isinstance(schema, dict) else None))
         for name, schema in plan.arguments.items()

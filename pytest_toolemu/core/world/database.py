@@ -17,6 +17,7 @@ MIN_VERSION: Final = (3, 38)  # JSON functions are part of every build since the
 _MAX_STEPS: Final = 500  # in thousands of instructions of SQLite's virtual machine
 _MAX_SECONDS: Final = 10.0  # of one statement, whose steps may each work on long texts
 _MAX_LENGTH: Final = 4_000_000  # of a text, in bytes
+_MAX_SHOWN: Final = 100  # characters of an impossible date
 _MAX_WORDS: Final = 200  # of a query that a text is searched for
 
 _ALLOWED: Final = frozenset(
@@ -62,12 +63,13 @@ class Database(sqlite3.Connection):
         self._steps = 0
         self._deadline = math.inf
         self._is_in_function = False
+        self.impossible_dates: list[str] = []
         self._knows_own_tables = False
         self.row_factory = sqlite3.Row
         for name, (arity, function) in _FUNCTIONS.items():
             self.create_function(name, arity, function, deterministic=True)
         for name in _CLOCKS:
-            self.create_function(name, -1, _clock(name), deterministic=True)
+            self.create_function(name, -1, _clock(name, self.impossible_dates), deterministic=True)
         # Also while tables are created: their conditions and orders are untrusted SQL.
         self.set_authorizer(_authorize_creation)
         self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_LENGTH)
@@ -237,14 +239,20 @@ FUNCTION_NAMES: Final = (*_FUNCTIONS, "code", "new_id")
 _calendar: Final = sqlite3.connect(":memory:", check_same_thread=False)
 
 
-def _clock(name: str) -> Callable[..., Any]:
-    """Return SQLite's function of date and time, but with NULL for the time of the machine, which differs per run."""
+def _clock(name: str, impossible: list[str]) -> Callable[..., Any]:
+    """Return SQLite's function of date and time, but with NULL for the time of the machine, which differs per run.
+
+    Arguments without a NULL for which it returns NULL, such as a date in the year 20000, are added to ``impossible``.
+    """
     least = 2 if name == "strftime" else 1
 
     def clock(*arguments: Any) -> Any:
         if len(arguments) < least or any(str(value).strip().casefold() == "now" for value in arguments):
             return None
         marks = ", ".join("?" * len(arguments))
-        return _calendar.execute(f"SELECT {name}({marks})", arguments).fetchone()[0]
+        result = _calendar.execute(f"SELECT {name}({marks})", arguments).fetchone()[0]
+        if result is None and None not in arguments and not impossible:
+            impossible.append(", ".join(map(str, arguments))[:_MAX_SHOWN])
+        return result
 
     return clock

@@ -175,6 +175,11 @@ def conflict_error(tool: Tool) -> str:
     )
 
 
+def request_error(tool: Tool) -> str:
+    """Return the error of a tool for arguments that lead to no result."""
+    return _request_error(tool) or conflict_error(tool)
+
+
 def _request_error(tool: Tool) -> str | None:
     return next((name for name in tool.errors if name.casefold().startswith("invalid")), None)
 
