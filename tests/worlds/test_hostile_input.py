@@ -74,6 +74,33 @@ def test_entities_can_have_the_names_of_sql_keywords() -> None:
     assert call(world, "LendBook", book_id="B-3", reader="Tove") == {"error": "NotLendable: No copy is left."}
 
 
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("WITH c AS (SELECT 1) SELECT count(*) AS n FROM c", [{"n": 1}]),
+        ("WITH c AS (SELECT 1), d(x) AS (SELECT 2) SELECT 1 AS n FROM c, d", [{"n": 1}]),
+        ("WITH c AS (SELECT title FROM Library.book) SELECT count(*) AS n FROM c", [{"n": 2}]),
+    ],
+)
+def test_a_query_need_not_read_a_column_of_a_common_table_expression(
+    tmp_path: Path, query: str, rows: list[dict[str, int]]
+) -> None:
+    check = f"checks: [{{id: some, expect: {{state: '{query}'}}}}]\n"
+    history = StateHistory(World.of(load_case(write(tmp_path, check))), [])
+    assert history.select(query) == rows
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["sqlite_master", "SQLITE_SCHEMA", "main.sqlite_master", "temp.sqlite_master", "pragma_table_info(''book'')",
+     "pragma_database_list", "dbstat", "initial.sqlite_schema"],
+)  # fmt: skip
+@pytest.mark.parametrize("selected", ["1", "count(*)", "*"])
+def test_a_query_reads_no_table_of_sqlite(tmp_path: Path, table: str, selected: str) -> None:
+    text = message(tmp_path, f"checks: [{{id: some, expect: {{state: 'SELECT {selected} FROM {table}'}}}}]\n")
+    assert "tram.toolemu.yaml:10:37: SQL: " in text
+
+
 # ---- arguments of agents
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sqlite3
 import time
 import unicodedata
@@ -37,6 +38,8 @@ _DENIED: Final = frozenset(
     | {"sqlite_compileoption_get", "sqlite_compileoption_used"}
     | {"current_time", "current_date", "current_timestamp"}
 )
+# Tables that SQLite itself may have. A query could count their rows; columns of unknown tables cannot be read anyway.
+_OWN_NAMES: Final = re.compile(r"(?i)sqlite_|pragma_|fts|rtree|(dbstat|bytecode|tables_used|completion|fsdir)$")
 _TABLES_OF_SQLITE: Final = frozenset({"json_each", "json_tree"})
 # Letters that Unicode does not decompose into a plain letter and an accent.
 _PLAIN_LETTERS: Final = str.maketrans(
@@ -105,7 +108,9 @@ class Database(sqlite3.Connection):
             if action == sqlite3.SQLITE_FUNCTION:
                 is_allowed = second not in _DENIED
             elif action == sqlite3.SQLITE_READ:
-                is_allowed = not first or first in tables or first in _TABLES_OF_SQLITE
+                # Without a column, SQLite does not tell a common table expression from a table.
+                is_expression = not second and not _OWN_NAMES.match(first or "")
+                is_allowed = first in tables or first in _TABLES_OF_SQLITE or is_expression
             elif action in writable:
                 is_allowed = first in tables
             else:
