@@ -18,7 +18,7 @@ from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.settings import provider_of
 
 _SET_BY_SCRIPT: Final = ("shard", "run-dir", "resume")
-_ROLES: Final = ("agent", "emulator", "evaluator")
+_ROLES: Final = ("agent", "emulator", "builder", "evaluator")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,8 @@ from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
     from pytest_toolemu.core.messages import Model
-    from pytest_toolemu.emulators.world_stage import WorldBuild
+    from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldBuild
+    from pytest_toolemu.settings import Settings
 
 worlds = typer.Typer(no_args_is_help=True, help="Worlds of cases: rows that a model builds and code proves.")
 
@@ -25,6 +27,9 @@ def build(
     model: Annotated[str, typer.Option(metavar="SPEC", help="The model that builds the worlds.")],
     to: Annotated[Path, typer.Option(help="Folder for the worlds; those that it already has are not built again.")],
     worlds_per_case: Annotated[int, typer.Option("--worlds", min=1, max=99, help="Number of worlds of each case.")] = 1,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Print what the missing worlds would cost, and send nothing.")
+    ] = False,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Number of cases built at the same time.")] = None,
 ) -> None:
     """Build and prove a world for each case whose toolkits declare entities.
@@ -44,9 +49,16 @@ def build(
     buildable = [case for case in cases if declared_plans(case)]
     if not buildable:
         raise UsageError("no case has a toolkit that declares entities, so there is nothing to build")
-    to.mkdir(parents=True, exist_ok=True)
     worlds_of_cases = [PlannedWorld(case, number, to) for case in buildable for number in range(1, worlds_per_case + 1)]
     missing = [planned for planned in worlds_of_cases if not planned.path.is_file()]
+
+    if estimate and not missing:
+        out.print(f"no world is missing in {to}; nothing was sent", markup=False)
+        return
+    if estimate:
+        _print_estimate(settings, model, missing)
+        return
+    to.mkdir(parents=True, exist_ok=True)
 
     async def work(endpoint: Model) -> list[list[WorldBuild]]:
         stage = WorldStage(endpoint, settings.timeout)
@@ -71,6 +83,25 @@ def build(
         out.print(f"{counted(skipped, 'case')} skipped: no toolkit declares entities", markup=False)
     if len(built) < len(missing):
         raise typer.Exit(1)
+
+
+def _print_estimate(settings: Settings, name: str, missing: Sequence[PlannedWorld]) -> None:
+    from dataclasses import replace
+
+    from pytest_toolemu.analysis.cost_estimate.forecast import Forecast
+    from pytest_toolemu.analysis.cost_estimate.world_forecast import world_forecast
+    from pytest_toolemu.components import Components
+    from pytest_toolemu.formats.redaction import plain
+    from pytest_toolemu.models.pricing import Prices
+    from pytest_toolemu.reporting.estimate_text import estimate_lines
+
+    model = Components(replace(settings, estimate=True)).model(name)
+    worlds = [(planned.resolved_case, planned.variant) for planned in missing]
+    builder, line, sentence = world_forecast(worlds, model)
+    result = Forecast({builder: line}, (sentence,))
+    prices = Prices.read(Path(settings.prices) if settings.prices else None)
+    for text in estimate_lines(result, prices, counted(len(missing), "world"), out.width if out.is_terminal else None):
+        out.print(plain(text), markup=False, soft_wrap=True)
 
 
 def _problem_line(build: WorldBuild) -> str:

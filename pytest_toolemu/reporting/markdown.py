@@ -71,6 +71,9 @@ def _lines(report: ReportData) -> Iterator[str]:
     for summary in report.summaries:
         if summary.spending:
             yield f"{code_span(summary.agent)} cost USD {summary.spending}."
+    for component in report_view.component_views(report):
+        if component.kind == "worlds":
+            yield f"Worlds: {component.name}{f', {component.note}' if component.note else ''}."
     for fallback in totals(fallback for summary in report.run_summaries for fallback in summary.fallbacks):
         yield f"\n⚠️ {cell(fallback_text(fallback))}"
     failed = [run for run in report.runs if run.summary.outcome == "failed"]

@@ -124,3 +124,22 @@ def test_cases_without_entities_are_skipped(library: Path, loopback: Loopback) -
     alone = CliRunner().invoke(app, ["worlds", "build", "look.toolemu.yaml", model, "--to=worlds"])
     assert isinstance(alone.exception, UsageError)
     assert str(alone.exception) == "no case has a toolkit that declares entities, so there is nothing to build"
+
+
+def test_an_estimate_sends_and_writes_nothing(library: Path, loopback: Loopback) -> None:
+    server = loopback(replies([]))
+    result = build(server, "--worlds=2", "--estimate")
+    assert result.exit_code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert lines[1].startswith("builder openai:gpt-4o 2 (2 to 6) ")
+    assert lines[2].startswith("2 worlds: about ")
+    assert lines[-1] == "Nothing was sent."
+    assert server.requests == ()
+    assert not (library / "worlds").exists()
+
+
+def test_an_estimate_is_for_missing_worlds_only(loopback: Loopback, library: Path) -> None:
+    server = loopback(replies([reply(REPLY)]))
+    assert build(server).exit_code == 0
+    assert (library / "worlds").is_dir()
+    assert build(server, "--estimate").stdout == "no world is missing in worlds; nothing was sent\n"

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +20,9 @@ from pytest_toolemu.core.world.built_world import write_world
 from pytest_toolemu.emulators.world_builder import build_world
 from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldStage
 from pytest_toolemu.errors import ModelError
+from pytest_toolemu.scheduling.circuit_breaker import LIMIT
 from tests.loopback.fixtures import Loopback
-from tests.loopback.records import Fault
+from tests.loopback.records import Fault, Reply, Request
 from tests.loopback.scripts import replies
 from tests.loopback.server import LoopbackServer
 from tests.scripted_model import ScriptedModel
@@ -223,6 +228,63 @@ def test_an_estimate_lists_the_missing_worlds_only(project: pytest.Pytester, loo
     assert "basis: 1 world to build, estimated from their prompts" in text(result)
     assert server.requests == ()
     assert list(files(project)) == ["bus"]
+
+
+def test_reports_state_the_cost_of_the_worlds_once(project: pytest.Pytester, loopback: Loopback) -> None:
+    server = loopback(replies([reply(REPLY)]))
+    session(project, server, "--toolemu-report=json,md,html").assert_outcomes(passed=1)
+    (worlds,) = (part for part in newest(project, "report.json")["made_with"] if part["kind"] == "worlds")
+    assert worlds["name"] == "1 world built by gpt-4o (0 after corrections)"
+    spending = "builder unknown (1 request, 1,000 tokens in (0 cached), 200 out)"  # no price is known at this address
+    assert worlds["note"] == f"USD {spending}"
+    for report in (".md", ".html"):
+        (path,) = project.path.glob(f".toolemu/*/report{report}")
+        assert path.read_text().count(spending) == 1
+
+
+def test_a_provider_that_always_fails_is_not_asked_for_every_world(
+    project: pytest.Pytester, loopback: Loopback
+) -> None:
+    for number in range(LIMIT + 2):
+        (project.path / f"case{number}.toolemu.yaml").write_text(CASE, encoding="utf-8")
+    server = loopback(replies([Fault(status=403)] * LIMIT))
+    result = session(project, server, "--toolemu-concurrency=1")
+    assert len(prompts(server)) == LIMIT
+    assert f"= {LIMIT + 3} not run in " in text(result)
+    assert files(project) == {}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals to a process group are those of POSIX")
+@WORKERS
+def test_ctrl_c_keeps_the_worlds_that_are_done(
+    project: pytest.Pytester, loopback: Loopback, workers: tuple[str, ...]
+) -> None:
+    second_case(project)
+    replies_left = [reply(REPLY)]
+    started: list[subprocess.Popen[str]] = []
+
+    def script(_: Request) -> Reply | Fault:
+        if replies_left:
+            return replies_left.pop()
+        os.killpg(started[0].pid, signal.SIGINT)
+        return Fault("stall")
+
+    server = loopback(script)
+    options = (*OPTIONS, *workers, "--toolemu-world=built", "--toolemu-worlds=worlds", "--toolemu-concurrency=1")
+    builder = f"--toolemu-builder=openai:gpt-4o@{server.url}/v1"
+    command = [sys.executable, "-m", "pytest", *options, builder]
+    started.append(
+        subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    )
+    output, _ = started[0].communicate(timeout=240)
+    assert started[0].returncode == pytest.ExitCode.INTERRUPTED, output
+    assert list(files(project)) == ["bus"]
+    assert "toolemu: the session was interrupted; resume with:" in output
+    assert [build["case_id"] for build in newest(project, "worlds.json")["builds"]] == ["bus"]
+
+    later = loopback(replies([reply(REPLY)]))
+    session(project, later, *workers).assert_outcomes(passed=2)
+    assert len(prompts(later)) == 1
 
 
 # ---- the stage itself
