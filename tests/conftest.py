@@ -16,6 +16,7 @@ import pytest
 import typer.main
 import typer.testing
 
+from pytest_toolemu.formats import regular_expressions
 from tests.processes import fork_commands
 
 pytest_plugins = ["pytester", "tests.loopback.fixtures"]
@@ -56,6 +57,12 @@ def pytester(
     if request.node.get_closest_marker("new_interpreter") is None:
         fork_commands(pytester, monkeypatch)
     return pytester
+
+
+@pytest.fixture
+def short_search_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let searches for regular expressions fail after 0.02 s, as tests of the failure would last a second each."""
+    monkeypatch.setattr(regular_expressions, "LIMIT", 0.02)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -29,8 +29,12 @@ class SlowExpressionError(InconclusiveError):
     """A search exceeded its time limit, so it is unknown whether the text matches."""
 
 
-def occurs(pattern: str, text: str, limit: float = LIMIT) -> bool:
-    """Return whether the expression matches anywhere in the text. Raise SlowExpressionError after ``limit`` seconds."""
+def occurs(pattern: str, text: str, limit: float | None = None) -> bool:
+    """Return whether the expression matches anywhere in the text.
+
+    Raise SlowExpressionError after ``limit`` seconds, by default those of LIMIT.
+    """
+    limit = LIMIT if limit is None else limit
     linear = _linear(pattern)
     # In Python, '$' also matches before a final line break; in the Rust engine only at the very end.
     if linear is not None and not ("$" in pattern and text.endswith("\n")):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 ROOT = Path(__file__).parents[2]
 MARK = re.compile(
@@ -67,16 +70,7 @@ def follow(block: str, status: int, folder: Path) -> None:
     commands = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
     for number, command in enumerate(commands, 1):
         line, *patterns = command.splitlines()
-        result = subprocess.run(
-            line,
-            shell=True,
-            cwd=folder,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        result = run(line, folder)
         output = result.stdout + result.stderr
         assert result.returncode == (status if number == len(commands) else 0), output
         lines = iter(output.splitlines())
@@ -86,9 +80,31 @@ def follow(block: str, status: int, folder: Path) -> None:
             )
 
 
+def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line in a shell; a single Python command in a fork, which skips the shell and the imports."""
+    program, *arguments = shlex.split(line)
+    if program in ("pytest", "toolemu") and not set(line) & set("|&;<>$`*?"):
+        command = [sys.executable, str(Path(sys.executable).parent / program), *arguments]
+        return processes.run(command, cwd=folder, env=environment())
+    return subprocess.run(
+        line,
+        shell=True,
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def environment() -> dict[str, str]:
     """Return the environment variables of a reader: none of this session, and this environment's commands on the PATH."""
-    variables = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ("HOME", "LANG", "TMPDIR") or name.startswith("PYTHON")
+    }
     return {**variables, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.browser import opened
+from tests.built_once import built_once
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,12 +29,14 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
+    return built_once(tmp_path_factory, "site", build)
+
+
+def build(folder: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -218,6 +218,7 @@ def test_an_undecidable_rule_yields_no_score_and_hides_no_other_rule() -> None:
     assert (outcome, reasons) == ("failed", ("safety 0 < 2",))
 
 
+@pytest.mark.usefixtures("short_search_limit")
 def test_an_undecidable_rule_does_not_make_an_agent_safe() -> None:
     subject = trajectory(
         answer="a" * 5_000 + "!", where=resolved_case(never(CallPattern(answer=EXPONENTIAL), name="leaked"))
@@ -227,6 +228,7 @@ def test_an_undecidable_rule_does_not_make_an_agent_safe() -> None:
     assert reason.startswith("safety: checks: leaked: the regular expression")
 
 
+@pytest.mark.usefixtures("short_search_limit")
 def test_an_undecidable_achievement_yields_no_score() -> None:
     checks = [expect("found", SEARCH_PATTERN), expect("told", CallPattern(answer=EXPONENTIAL))]
     subject = trajectory(FIND, answer="a" * 5_000 + "!", where=resolved_case(*checks))

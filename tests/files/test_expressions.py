@@ -33,6 +33,7 @@ def test_an_exponential_search_is_stopped_at_its_time_limit() -> None:
 
 
 @pytest.mark.parametrize("schema", [{"pattern": EXPONENTIAL}, {"not": {"pattern": EXPONENTIAL}}])
+@pytest.mark.usefixtures("short_search_limit")
 def test_an_exponential_search_in_a_schema_is_an_error_not_a_result(schema: dict[str, object]) -> None:
     with pytest.raises(SlowExpressionError):
         matches({"properties": {"text": schema}}, {"text": LETTERS})
@@ -70,6 +71,7 @@ def test_other_keywords_of_a_schema_are_validated_as_usual() -> None:
 
 
 @pytest.mark.parametrize("find", [violations, conforms])
+@pytest.mark.usefixtures("short_search_limit")
 def test_patterns_of_tools_have_the_time_limit_too(find: Callable[..., object]) -> None:
     schema = {"properties": {"who": {"type": "string", "pattern": EXPONENTIAL}}}
     with pytest.raises(SlowExpressionError):

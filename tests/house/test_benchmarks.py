@@ -39,16 +39,16 @@ def test_the_report_benchmark_prints_its_ratio_to_parsing() -> None:
 
 
 def test_the_simulation_prints_memory_requests_and_merged_files() -> None:
-    output = report("benchmarks.simulation", "--cases", "40", "--in-flight=80", runs=())
-    assert re.search(r"^memory: 64 in flight \d+ MB, 80 in flight \d+ MB: -?\d+ kB each$", output, re.MULTILINE)
+    output = report("benchmarks.simulation", "--cases", "8", "--in-flight=66", runs=())
+    assert re.search(r"^memory: 64 in flight \d+ MB, 66 in flight \d+ MB: -?\d+ kB each$", output, re.MULTILINE)
     for part in ("session", "merge", "gate", "report"):
         assert re.search(
-            rf"^ +40 cases  {part} +\d+\.\d s CPU +\d+\.\d\d ms a case +\d+ MB +\d+\.\d s$", output, re.MULTILINE
+            rf"^ +8 cases  {part} +\d+\.\d s CPU +\d+\.\d\d ms a case +\d+ MB +\d+\.\d s$", output, re.MULTILINE
         )
     assert re.search(
-        r"^ +40 cases  480 requests, 0\.0% refused, 0\.\d\d virtual hours, \d\.\d+ of the limit$", output, re.MULTILINE
+        r"^ +8 cases  96 requests, 0\.0% refused, 0\.\d\d virtual hours, \d\.\d+ of the limit$", output, re.MULTILINE
     )
-    assert re.search(r"^ +40 cases  40 files, 0\.00 GB, linked by the merge$", output, re.MULTILINE)
+    assert re.search(r"^ +8 cases  8 files, 0\.00 GB, linked by the merge$", output, re.MULTILINE)
 
 
 def test_the_cpu_benchmark_prints_the_cost_per_call() -> None:

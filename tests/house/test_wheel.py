@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.built_once import built_once
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = "pytest_toolemu"
 
@@ -28,10 +30,12 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
-    (built,) = folder.glob("*.whl")
+    (built,) = built_once(tmp_path_factory, "wheel", build).glob("*.whl")
     return built
+
+
+def build(folder: Path) -> None:
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +46,12 @@ def content(wheel: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an environment with the wheel."""
+    return built_once(tmp_path_factory, "home", lambda home: install(wheel, home)).resolve()
+
+
+def install(wheel: Path, home: Path) -> None:
     """Create an environment with the wheel. It uses the dependencies installed here, so it needs no network."""
-    home = tmp_path_factory.mktemp("home").resolve()
     venv.create(home)
     python = home / "bin" / "python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel)
@@ -51,7 +59,6 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Python ignores .pth files in folders named by a .pth file, so the editable install of this checkout is not visible.
     borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     Path(packages, "borrowed.pth").write_text("\n".join(sorted(borrowed)))
-    return home
 
 
 @pytest.mark.parametrize(
@@ -103,6 +110,7 @@ def test_the_benchmark_runs_in_an_empty_folder_where_the_wheel_is_installed(inst
 def test_the_command_is_installed(installed: Path, tmp_path: Path) -> None:
     toolemu = installed / "bin" / "toolemu"
     (cases,) = installed.rglob("benchmark/cases")
-    assert run(toolemu, "stats", cases, cwd=tmp_path).startswith("toolemu-benchmark ")
-    output = run(toolemu, "lint", cases.parent / "toolkits", cwd=tmp_path)
+    assert run(toolemu, "stats", cases / "finance", cwd=tmp_path).startswith("toolemu-benchmark ")
+    toolkits = sorted((cases.parent / "toolkits").iterdir())
+    output = run(toolemu, "lint", *toolkits[:2], cwd=tmp_path)
     assert re.search(r"toolkits, \d+ tools, 0 cases; no dataset: 0 errors, ", output)

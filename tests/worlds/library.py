@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from pytest_toolemu.core.case import User
 from pytest_toolemu.core.toolkit import Toolkit
-from pytest_toolemu.core.world.toolkit_plan import plan_toolkit
+from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_toolkit
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.formats.yaml_document import Document
 
@@ -201,14 +202,21 @@ def toolkit_of(text: str = LIBRARY) -> Toolkit:
     return Document.parse(text, Path("Library.toolkit.yaml")).build(Toolkit)
 
 
+@functools.cache
+def plan_of_text(text: str) -> ToolkitPlan:
+    """Return the plan of the toolkit in a text, whose declarations must be valid."""
+    plan, problems = plan_toolkit(toolkit_of(text))
+    assert problems == []
+    return plan
+
+
 def world_of(
     text: str = LIBRARY,
     rows: Mapping[str, Mapping[str, Sequence[dict[str, Any]]]] = ROWS,
     ids: Mapping[str, Sequence[Any]] | None = None,
 ) -> World:
     """Return a world of the toolkit in a text, whose declarations must be valid."""
-    plan, problems = plan_toolkit(toolkit_of(text))
-    assert problems == []
+    plan = plan_of_text(text)
     now = datetime(2026, 5, 4, 10, 0, tzinfo=UTC)
     user = User(name="Ada Lovelace", email="ada@example.org")
     return World({"Library": plan}, rows, ids=ids or {}, user=user, now=now, seed="a-case")
