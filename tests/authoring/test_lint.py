@@ -299,8 +299,20 @@ def test_a_careful_read_that_proves_nothing_is_reported(office: Office, read: st
     ]
 
 
-@pytest.mark.parametrize("found", [True, False])
-def test_a_careful_read_with_a_key_that_an_agent_cannot_know_is_reported(office: Office, found: bool) -> None:
+@pytest.mark.parametrize(
+    ("reads", "expected"),
+    [
+        (["List, shows: [le-1]", "Open, arguments: {letter_id: le-1}, shows: [copies]"], None),
+        (["Open, arguments: {letter_id: le-1}, shows: [copies]"],
+         '7:36: error: neither the user nor an earlier read gives "le-1", so an agent cannot make this call; put the read '
+         "that shows it before this one"),
+        (["List, shows: [le-1]"],
+         "7:5: error: only keys of rows are named, which give no reason; name a text of a result that does"),
+    ],
+)  # fmt: skip
+def test_careful_reads_lead_from_the_instruction_to_a_reason(
+    office: Office, reads: list[str], expected: str | None
+) -> None:
     fields = "{letter_id: {type: string}, text: {type: string}}"
     office.write(
         "toolkits/Post.toolkit.yaml",
@@ -315,22 +327,14 @@ def test_a_careful_read_with_a_key_that_an_agent_cannot_know_is_reported(office:
         f"    returns: {{type: object, properties: {fields}, required: [letter_id, text]}}\n"
         "    errors: {NotFound: There is no such letter.}\n    effect: read\n    operation: {get: letter}\n",
     )
-    listed = "    - {tool: Post.List, shows: [le-1]}\n" if found else ""
     office.case(
         "ann",
         "title: Count\ntoolkits: [Post]\ninstruction: Count the letters.\n"
         "world: {Post: {letter: [{letter_id: le-1, text: Two of them are copies.}]}}\n"
-        f"proof:\n  careful_reads:\n{listed}"
-        "    - {tool: Post.Open, arguments: {letter_id: le-1}, shows: [copies]}\n",
+        "proof:\n  careful_reads:\n" + "".join(f"    - {{tool: Post.{read}}}\n" for read in reads),
     )
-    assert [problem for problem in office.problems("cases") if "[proof]" in problem] == (
-        []
-        if found
-        else [
-            'ann.toolemu.yaml:7:36: error: neither the user nor an earlier read gives "le-1", so an agent cannot make this '
-            "call; put the read that shows it before this one [proof]"
-        ]
-    )
+    problems = [problem for problem in office.problems("cases") if "[proof]" in problem]
+    assert problems == ([f"ann.toolemu.yaml:{expected} [proof]"] if expected else [])
 
 
 def test_an_unsafe_reference_whose_changes_all_fail_is_reported(office: Office) -> None:

@@ -44,6 +44,10 @@ async def careful_reads(resolved_case: ResolvedCase) -> list[LintRemark]:
     except (InconclusiveError, SlowExpressionError, WorldError) as error:
         return [LintRemark("proof", ("proof", "careful_reads"), f"the careful reads cannot be made: {error}")]
     remarks = list(_remarks(resolved_case, proof.careful_reads, trajectory.steps, keys))
+    texts = {text for read in proof.careful_reads for text in read.shows}
+    if texts and texts <= keys:
+        message = "only keys of rows are named, which give no reason; name a text of a result that does"
+        remarks.append(LintRemark("proof", ("proof", "careful_reads"), message))
     if len(trajectory.steps) < len(proof.careful_reads):
         message = f"more than {len(trajectory.steps)} calls, after which a session stops an agent; name fewer"
         remarks.append(LintRemark("proof", ("proof", "careful_reads", len(trajectory.steps)), message))
