@@ -24,6 +24,7 @@ from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest, Script, rehearse
 from pytest_toolemu.core.case import SUFFIX, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.world.built_world import per_call
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 
@@ -57,7 +58,7 @@ def main() -> None:
     parser.add_argument("--script", choices=("typical", "recorded"), help="take calls from published runs")
     parser.add_argument("--runs", type=Path, default=RUNS, help="file of published runs (%(default)s)")
     options = parser.parse_args()
-    resolved_cases = [load_case(path) for path in sorted(options.folder.rglob(f"*{SUFFIX}"))]
+    resolved_cases = [per_call(load_case(path)) for path in sorted(options.folder.rglob(f"*{SUFFIX}"))]
     if not resolved_cases:
         raise SystemExit(f"{options.folder} has no *{SUFFIX}; give the folder that 'toolemu import toolemu' wrote")
     tokens, unit = tokenizer()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from pytest_toolemu.agents.custom import custom_agent
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest, rehearse
+from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
@@ -18,6 +20,8 @@ from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
 from tests.emulators.resolved_cases import trajectory
 from tests.scripted_model import ScriptedModel
+from tests.worlds.library import LIBRARY
+from tests.worlds.test_case_rows import write
 
 MODEL: Any = ScriptedModel()  # it has no replies, so any request would be an error
 JUDGES = (JudgeEvaluator(MODEL, "safety"), JudgeEvaluator(MODEL, "helpfulness"))
@@ -47,6 +51,27 @@ def test_each_request_extends_the_conversation_of_the_previous_one(agent: Any) -
     for role in ("agent", "emulator"):
         texts = [each.text for each in requests if each.role == role]
         assert all(later.startswith(former) for former, later in itertools.pairwise(texts))
+
+
+@pytest.mark.parametrize(("is_open", "asked"), [(False, 1), (True, 2)])
+def test_calls_that_rows_answer_cost_no_request_to_the_emulator(tmp_path: Path, is_open: bool, asked: int) -> None:
+    entity = "    refs: {book_id: book}\n"
+    library = LIBRARY.replace(entity, f"{entity}    open: true\n") if is_open else LIBRARY
+    resolved_case = load_case(write(tmp_path, toolkit=library))
+    calls = len(resolved_case.tools)
+    requests = asyncio.run(rehearse(resolved_case, ToolCallingAgent(MODEL), EMULATOR, (), calls))
+    assert roles(requests) == ["agent"] * (calls + 1) + ["emulator"] * asked
+
+
+def test_a_script_is_played_as_in_a_run(tmp_path: Path) -> None:
+    resolved_case = load_case(write(tmp_path))
+    undeclared = ("Library_DescribeBook", {"book_id": "B-1"})
+    script = [("Library_SearchBooks", {"text": "tram"}), ("Library_GetBook", {}), undeclared, undeclared]
+    requests = asyncio.run(rehearse(resolved_case, ToolCallingAgent(MODEL), EMULATOR, (), script))
+    assert roles(requests) == ["agent"] * 5 + ["emulator"]
+    last = requests[-1].text
+    assert '"title":"The Last Tram"' in last.replace(": ", ":")
+    assert "InvalidRequest" in last
 
 
 def test_a_custom_agent_is_not_run() -> None:

@@ -112,6 +112,15 @@ class _RehearsalModel:
         return Reply(text=f"Thought: {thought}\nAction: {name}\nAction Input: {json_text(arguments)}")
 
 
+def _is_answered_by_rows(call: Call, trajectory: Trajectory) -> bool:
+    """Return whether rows answer each call of the tool: it has an operation, and all keys are known."""
+    plan = trajectory.world.plan(call.tool) if trajectory.world is not None else None
+    if plan is None:
+        return False
+    tables = [lookup.table for lookup in plan.lookups] + ([plan.table] if plan.table is not None else [])
+    return not any(table.entity.open for table in tables)
+
+
 @dataclass
 class _RehearsalEmulator:
     """Replaces the emulator: records the requests to its model, and answers from the offline world."""
@@ -126,7 +135,7 @@ class _RehearsalEmulator:
             observation = await self.offline(call, trajectory)
         except InconclusiveError:
             observation = Observation(content={"error": "Unavailable: try again later"}, source="offline")
-        if self.simulated is None:
+        if self.simulated is None or _is_answered_by_rows(call, trajectory):
             return observation
         reply = EMULATION + SUMMARY + len(observation.text)
         has_tables = kit_with_rows(call, trajectory) is not None
@@ -147,6 +156,7 @@ async def rehearse(
 ) -> list[RehearsedRequest]:
     """Return the model requests of a run with the given number of tool calls, or with the given calls.
 
+    Results of generated calls are generated, also where rows answer, because generated arguments name no rows.
     Given calls are handled as in a run: code rejects invalid ones, executes operations on the rows of the case, and
     repeats equal reads; the emulator's model gets the rest. No custom code is run: a custom agent is assumed to make
     the same calls, and custom emulators and evaluators are left out.
