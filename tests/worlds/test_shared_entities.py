@@ -73,6 +73,35 @@ def case_of(tmp_path: Path, shelf: str) -> Path:
     return path
 
 
+TAG = """\
+  tag:
+    key: tag_id
+    fields: {tag_id: {type: string}, file_id: {type: string}}
+    refs: {file_id: file}
+tools:
+"""
+
+
+@pytest.mark.parametrize("shelf", ["{}", "{file: [{file_id: F-1}]}"], ids=["only in the other", "in both"])
+def test_a_reference_may_name_a_shared_row_of_another_toolkit(tmp_path: Path, shelf: str) -> None:
+    path = case_of(tmp_path, shelf)
+    toolkit = tmp_path / "toolkits" / "Shelf.toolkit.yaml"
+    toolkit.write_text(toolkit.read_text("utf-8").replace("tools:\n", TAG, 1), encoding="utf-8")
+    text = path.read_text("utf-8").replace(f"Shelf: {shelf}", f"Shelf: {shelf[:-1]}{', ' * (shelf != '{}')}TAGS}}")
+    path.write_text(text.replace("TAGS", "tag: [{tag_id: T-1, file_id: F-1}]"), encoding="utf-8")
+    assert load_case(path).case.world["Shelf"]["tag"]
+    path.write_text(text.replace("TAGS", "tag: [{tag_id: T-1, file_id: F-7}]"), encoding="utf-8")
+    with pytest.raises(DocumentError, match='there is no file "F-7"; did you mean'):
+        load_case(path)
+
+
+def test_the_key_of_a_new_row_is_not_that_of_a_shared_row(tmp_path: Path) -> None:
+    path = case_of(tmp_path, "{}")
+    path.write_text(path.read_text("utf-8").replace("[F-2]", "[F-1]"), encoding="utf-8")
+    with pytest.raises(DocumentError, match='"F-1" is already the file_id of a row'):
+        load_case(path)
+
+
 def test_a_change_by_one_toolkit_is_seen_by_the_other(tmp_path: Path) -> None:
     path = case_of(tmp_path, "{file: [{file_id: F-1, name: one, folder: home}]}")
     calls = [("Shelf_Add", {"name": "two"}), ("Mail_List", {}), ("Mail_Remove", {"file_id": "F-1"}), ("Shelf_List", {})]

@@ -28,8 +28,8 @@ def row_problems(case: Case, toolkits: tuple[Toolkit, ...]) -> list[Problem]:
             problems.append((("world", name, KEY), f"the toolkit {show(name)} {reason}"))
     problems += _name_problems(case)
     plans = {name: plan_of(kit) for name, kit in declared.items() if name in case.world}
-    for name, plan in plans.items():
-        problems += _entity_problems(plan, case.world[name])
+    for plan in plans.values():
+        problems += _entity_problems(plan, case, plans)
     problems += [*_id_problems(case, plans), *_shared_problems(case, plans)]
     return problems or list(_world_problems(case, plans))
 
@@ -48,8 +48,8 @@ def _name_problems(case: Case) -> Iterator[Problem]:
         yield ("world",), message
 
 
-def _entity_problems(plan: ToolkitPlan, entities: Mapping[str, tuple[dict[str, Any], ...]]) -> Iterator[Problem]:
-    for name, rows in entities.items():
+def _entity_problems(plan: ToolkitPlan, case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Problem]:
+    for name, rows in case.world[plan.name].items():
         loc: Loc = ("world", plan.name, name)
         table = plan.tables.get(name)
         if table is None:
@@ -62,25 +62,31 @@ def _entity_problems(plan: ToolkitPlan, entities: Mapping[str, tuple[dict[str, A
             if key in keys:
                 yield (*loc, index), f"two rows have the {table.key} {key}"
             keys.add(key)
-        yield from _reference_problems(plan, table, rows, entities, loc)
+        for field, target in table.entity.refs.items():
+            keys_of_target = _keys(target, plan, case, plans)
+            yield from _reference_problems(field, target, rows, keys_of_target, loc)
+
+
+def _keys(entity: str, plan: ToolkitPlan, case: Case, plans: Mapping[str, ToolkitPlan]) -> set[str]:
+    """Return the keys of an entity's rows: if it is shared, also of those in the other toolkits that share it."""
+    is_shared = plan.tables[entity].entity.shared
+    sharing = [
+        each
+        for each in plans.values()
+        if each is plan or (is_shared and entity in each.tables and each.tables[entity].entity.shared)
+    ]
+    return {str(row.get(each.tables[entity].key)) for each in sharing for row in case.world[each.name].get(entity, ())}
 
 
 def _reference_problems(
-    plan: ToolkitPlan,
-    table: EntityTable,
-    rows: tuple[dict[str, Any], ...],
-    entities: Mapping[str, tuple[dict[str, Any], ...]],
-    loc: Loc,
+    field: str, target: str, rows: tuple[dict[str, Any], ...], keys: set[str], loc: Loc
 ) -> Iterator[Problem]:
     """Yield references to rows that do not exist. Later, a row may outlive what it refers to, as histories do."""
-    for field, target in table.entity.refs.items():
-        key = plan.tables[target].key
-        keys = {str(row.get(key)) for row in entities.get(target, ())}
-        for index, row in enumerate(rows):
-            value = row.get(field)
-            for name in value if isinstance(value, list) else [] if value in (None, "") else [value]:
-                if str(name) not in keys:
-                    yield (*loc, index, field), f"there is no {target} {show(name)}{closest(str(name), keys)}"
+    for index, row in enumerate(rows):
+        value = row.get(field)
+        for name in value if isinstance(value, list) else [] if value in (None, "") else [value]:
+            if str(name) not in keys:
+                yield (*loc, index, field), f"there is no {target} {show(name)}{closest(str(name), keys)}"
 
 
 def _id_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Problem]:
@@ -91,7 +97,7 @@ def _id_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Probl
             continue
         table = entities[name]
         kit, _, entity = name.partition(".")
-        used = {str(row.get(table.key)) for row in case.world[kit].get(entity, ())}
+        used = _keys(entity, plans[kit], case, plans)
         for index, key in enumerate(keys):
             if str(key) in used:
                 yield ("ids", name, index), f"{show(key)} is already the {table.key} of a row"
