@@ -233,8 +233,9 @@ def test_a_pattern_can_match_only_from_a_number_of_calls_on(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("SELECT 1 FROM Library.lone", "SQL: there is no table 'Library.lone'; did you mean 'Library.loan'?"),
-        ("SELECT 1 FROM initial.Library.lone", "SQL: there is no table 'Library.lone'; did you mean 'Library.loan'?"),
+        ("SELECT 1 FROM Library.lone", "SQL: no such table: Library.lone; did you mean 'Library.loan'?"),
+        ("SELECT 1 FROM initial.Library.lone", "SQL: no such table: initial.Library.lone; did you mean 'Library.loan'?"),
+        ("SELECT haz('a', title) FROM Library.book", "SQL: no such function: haz; did you mean 'has'?"),
         ("SELECT titel FROM Library.book", "SQL: no such column: titel; did you mean 'title'?"),
         ("DELETE FROM Library.book", "a query begins with SELECT"),
         ("WITH x AS (SELECT 1) DELETE FROM Library.book", "SQL: not authorized; a query is one SELECT on the tables"),

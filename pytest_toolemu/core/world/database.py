@@ -238,7 +238,9 @@ _FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "list_remove": (2, _list_remove),
     "fold": (1, _fold_cell),
 }
-FUNCTION_NAMES: Final = (*_FUNCTIONS, "code", "new_id")
+QUERY_FUNCTIONS: Final = tuple(_FUNCTIONS)
+"""The functions that queries of the state can use in addition to those of SQLite."""
+FUNCTION_NAMES: Final = (*QUERY_FUNCTIONS, "code", "new_id")
 """The functions that operations can use in addition to those of SQLite."""
 
 _calendar: Final = sqlite3.connect(":memory:", check_same_thread=False)

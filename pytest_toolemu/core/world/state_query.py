@@ -7,12 +7,12 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from pytest_toolemu.core.world.database import Database, quote
+from pytest_toolemu.core.world.database import QUERY_FUNCTIONS, Database, quote
+from pytest_toolemu.core.world.sql_errors import explained
 from pytest_toolemu.core.world.state_changes import Rows
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_expression, is_linear, occurs
-from pytest_toolemu.formats.yaml_document import closest
 
 INITIAL: Final = "initial"
 RESERVED: Final = frozenset({INITIAL, "main", "temp"})
@@ -24,8 +24,6 @@ _QUERY: Final = re.compile(r"(?i)\s*(select|with)\b")
 _INITIAL_TABLE: Final = re.compile(r"\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-z][a-z0-9_]*)")
 _UNQUALIFIED: Final = re.compile(r"(?i)\b(?:from|join)\s+([a-z_][a-z0-9_]*)(?!\s*\.|\w)")
 _EXPRESSION: Final = re.compile(r"(?i)\bregexp\s+'((?:[^']|'')*)'")
-_NO_TABLE: Final = re.compile(r"no such table: (\S+)")
-_NO_COLUMN: Final = re.compile(r"no such column: (\S+)")
 
 
 class StateDatabase:
@@ -86,7 +84,7 @@ class StateDatabase:
         try:
             self._database.execute(f"EXPLAIN {_translated(query)}")
         except (sqlite3.Error, sqlite3.Warning) as error:
-            return self._explained(str(error))
+            return self._explained(error)
         return None
 
     def _occurs(self, pattern: Any, text: Any) -> bool | None:
@@ -99,18 +97,15 @@ class StateDatabase:
             self._slow = error
             raise
 
-    def _explained(self, message: str) -> str:
-        if match := _NO_TABLE.search(message):
-            name = match[1].removeprefix(f"{INITIAL}.")
-            return f"SQL: there is no table {name!r}{closest(name, self._names)}"
-        if match := _NO_COLUMN.search(message):
-            fields = {
-                field for plan in self._plans.values() for table in plan.tables.values() for field in table.fields
-            }
-            return f"SQL: {message}{closest(match[1].rpartition('.')[2], fields)}"
-        if "not authorized" in message or "prohibited" in message:
-            return f"SQL: {message}; a query is one SELECT on the tables of the case's toolkits"
-        return f"SQL: {message}"
+    def _explained(self, error: Exception) -> str:
+        fields = {field for plan in self._plans.values() for table in plan.tables.values() for field in table.fields}
+        return explained(
+            error,
+            tables=self._names,
+            columns=fields,
+            functions=QUERY_FUNCTIONS,
+            scope="a query is one SELECT on the tables of the case's toolkits",
+        )
 
     def _write(self, tables: Mapping[tuple[str, str], Iterable[Mapping[str, Any]]]) -> None:
         self._database.execute("BEGIN")

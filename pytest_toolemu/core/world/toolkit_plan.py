@@ -14,6 +14,7 @@ from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.world.database import FUNCTION_NAMES, Database
 from pytest_toolemu.core.world.entity_table import EntityTable, entity_tables, types_of
 from pytest_toolemu.core.world.operation_plan import CALL_VALUES, NO_KEY, Lookup, Plan, key_argument
+from pytest_toolemu.core.world.sql_errors import explained
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
 Problem = tuple[Loc, str]
@@ -22,10 +23,6 @@ _ALIAS: Final = re.compile(r"[a-z][a-z0-9_]*")
 _NOT_FOUND: Final = re.compile(r"(?i).*not_?found.*|no_?such.*|unknown.*")
 _CHANGE: Final = re.compile(r"(?i)\s*(insert|update|delete|replace|with)\b")
 _PARAMETER: Final = re.compile(r":([A-Za-z_]\w*)")
-_UNBOUND: Final = re.compile(r"You did not supply a value for binding (?:parameter )?:(\w+)")
-_NO_COLUMN: Final = re.compile(r"no such column: (\S+)")
-_NO_TABLE: Final = re.compile(r"no such table: (\S+)")
-_NO_FUNCTION: Final = re.compile(r"no such function: (\S+)")
 _FILLED: Final = ("more", "total")
 
 
@@ -218,20 +215,15 @@ def _sql_problems(database: Database, plan: Plan, kit: ToolkitPlan) -> Iterator[
 def _explained(
     error: Exception, names: Iterable[str], kit: ToolkitPlan, values: Mapping[str, Any] | None = None
 ) -> str:
-    """Return SQLite's message with the nearest name that exists."""
-    message = str(error)
-    if match := _UNBOUND.search(message):
-        return f"SQL refers to :{match[1]}, and the tool has no such argument{closest(match[1], values or {})}"
-    if match := _NO_COLUMN.search(message):
-        fields = {field for table in kit.tables.values() for field in table.fields}
-        return f"SQL: {message}{closest(match[1].rpartition('.')[2], {*names, *fields})}"
-    if match := _NO_TABLE.search(message):
-        return f"SQL: {message}{closest(match[1], kit.tables)}"
-    if match := _NO_FUNCTION.search(message):
-        return f"SQL: {message}{closest(match[1], FUNCTION_NAMES)}"
-    if "not authorized" in message or "prohibited" in message:
-        return f"SQL: {message}; operations read and write the toolkit's tables, and do nothing else"
-    return f"SQL: {message}"
+    fields = {field for table in kit.tables.values() for field in table.fields}
+    return explained(
+        error,
+        tables=kit.tables,
+        columns={*names, *fields},
+        functions=FUNCTION_NAMES,
+        scope="operations read and write the toolkit's tables, and do nothing else",
+        arguments=values or (),
+    )
 
 
 def _coverage_problems(plan: Plan) -> Iterator[Problem]:
