@@ -44,8 +44,10 @@ _KEY_SHAPE: Final = re.compile(
 
 
 def looks_like_a_key(text: str) -> bool:
-    """Return whether a text, or the part after ``provider:``, has the form of an API key."""
-    return any(_KEY_SHAPE.fullmatch(part.strip()) for part in (text, text.rpartition(":")[2], text.rpartition("/")[2]))
+    """Return whether a text, or the part between ``provider:`` and ``@base_url``, has the form of an API key."""
+    name = text.partition("@")[0]
+    parts = (text, text.rpartition("/")[2], name, name.rpartition(":")[2], name.rpartition("/")[2])
+    return any(_KEY_SHAPE.fullmatch(part.strip()) for part in parts)
 
 
 def refuse(text: str, source: str) -> None:
@@ -54,7 +56,8 @@ def refuse(text: str, source: str) -> None:
     ``source`` is the option or variable. The message does not show the text, which is redacted from now on.
     """
     REGISTRY.register_text(text, source)
-    if looks_like_a_key(text) or any(text.strip() in (value, f"openai:{value}") for value, _ in REGISTRY.values()):
+    name = text.partition("@")[0].strip()
+    if looks_like_a_key(text) or any(name in (value, f"openai:{value}") for value, _ in REGISTRY.values()):
         raise UsageError(
             f"{source}: the value looks like an API key, not like a model; put the key into OPENAI_API_KEY, "
             "ANTHROPIC_API_KEY, or VLLM_API_KEY, and name a model such as openai:gpt-4o"
@@ -181,8 +184,9 @@ class SecretRegistry:
         for value in in_urls(text):
             self.register(value, name)
         if looks_like_a_key(text):
-            self.register(text, name)
-            self.register(text.rpartition(":")[2], name)
+            model = text.partition("@")[0]
+            for value in (model, model.rpartition(":")[2]):
+                self.register(value, name)
 
     def begin(self) -> Callable[[], None]:
         """Remember the secrets of the environment, even if code under test removes them.

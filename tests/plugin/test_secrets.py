@@ -128,7 +128,13 @@ def test_no_output_contains_a_secret_in_any_form(
 
 
 @pytest.mark.parametrize(
-    "spec", ["sk-proj-canary0123456789", "openai:sk-ant-canary0123456789", "canary" + "0123abcd" * 4]
+    "spec",
+    [
+        "sk-proj-canary0123456789",
+        "openai:sk-ant-canary0123456789",
+        "openai:sk-ant-canary0123456789@http://127.0.0.1:9/v1",
+        "canary" + "0123abcd" * 4,
+    ],
 )
 @pytest.mark.parametrize("option", ["agent", "emulator", "evaluator"])
 def test_a_key_in_place_of_a_model_is_refused_and_not_shown(alone: Project, option: str, spec: str) -> None:
