@@ -96,13 +96,7 @@ def test_a_termination_ends_the_session_like_ctrl_c(
 
 
 # Become the leader of a session whose terminal is standard input, like a shell in a window; then run pytest.
-# A test run that was started with nohup ignores SIGHUP, and processes inherit that.
-IN_A_TERMINAL = """\
-import os, signal, sys
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-os.login_tty(0)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-"""
+IN_A_TERMINAL = "import os, sys; os.login_tty(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 
 
 def test_closing_the_terminal_ends_the_session_and_keeps_finished_runs(project: Project) -> None:

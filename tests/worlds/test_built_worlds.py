@@ -16,6 +16,7 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.world.built_world import BuiltWorld, in_built_world, read_world, world_path, write_world
 from pytest_toolemu.emulators.world_builder import build_world, builder_key
 from pytest_toolemu.errors import InconclusiveError, UsageError
+from pytest_toolemu.formats.identifiers import MAX_CASE_ID
 from tests.scripted_model import ScriptedModel
 from tests.worlds.test_case_rows import CASE, NEVER, write
 
@@ -159,6 +160,27 @@ def test_a_world_of_something_else_is_refused(tmp_path: Path) -> None:
     path.write_text("{}")
     with pytest.raises(UsageError, match=r"not a world that this version reads \(.*\); build it again"):
         read_world(path, world.key)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("case_id", "../tram", 'case_id: "../tram": not a valid case ID'),
+        ("key", "../../tram", 'key: "../../tram": not a SHA-256 hash'),
+    ],
+)
+def test_a_world_with_a_path_in_place_of_a_name_is_refused(tmp_path: Path, name: str, value: str, problem: str) -> None:
+    world, _ = built(tmp_path, REPLY)
+    path = write_world(tmp_path / "worlds", world)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    with pytest.raises(UsageError, match=problem):
+        read_world(path, world.key)
+
+
+def test_a_world_of_a_case_with_the_longest_id_has_a_file(tmp_path: Path) -> None:
+    world, _ = built(tmp_path, REPLY)
+    path = write_world(tmp_path, world.model_copy(update={"case_id": "x" * MAX_CASE_ID}))
+    assert read_world(path, world.key).case_id == "x" * MAX_CASE_ID
 
 
 def test_the_key_depends_on_what_a_world_is_built_from_and_on_nothing_else(tmp_path: Path) -> None:

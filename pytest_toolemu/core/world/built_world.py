@@ -14,6 +14,7 @@ from pytest_toolemu.core.run import content_of, sha256
 from pytest_toolemu.core.world.trap import Design, Proof, Trap
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.identifiers import CaseId, ContentHash, file_stem
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.stored_json import first_problem
 from pytest_toolemu.formats.yaml_document import Record
@@ -40,8 +41,10 @@ class BuiltWorld(Record):
     """The rows of a case, their design and proof, and how they were built; the content of a world's file."""
 
     version: int = Field(default=VERSION, le=VERSION, description="Version of the format")
-    case_id: str = Field(description="ID of the case")
-    key: str = Field(description="SHA-256 of what the world was built from: case, toolkits, prompts, and variant")
+    case_id: CaseId = Field(description="ID of the case")
+    key: ContentHash = Field(
+        description="SHA-256 of what the world was built from: case, toolkits, prompts, and variant"
+    )
     variant: int = Field(default=1, ge=1, description="Number of the world among those of the case, from 1")
     rows: dict[str, dict[str, tuple[dict[str, Any], ...]]] = Field(description="The rows, by toolkit and entity")
     design: Design = Field(description="The situation; neither agents nor evaluators see it")
@@ -66,7 +69,7 @@ def world_key(resolved_case: ResolvedCase, prompt: str, variant: int) -> str:
 
 def world_path(folder: Path, case_id: str, key: str, variant: int) -> Path:
     """Return where the world of a case is in a folder of worlds."""
-    return folder / f"{case_id}--{key[:12]}-{variant}{SUFFIX}"
+    return folder / f"{file_stem(case_id)}--{key[:12]}-{variant}{SUFFIX}"
 
 
 def write_world(folder: Path, world: BuiltWorld) -> Path:
