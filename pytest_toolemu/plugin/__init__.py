@@ -151,11 +151,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     session.has_cases = bool(items) and RESOLVED_CASE in items[-1].stash
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(tryfirst=True, specname="pytest_collection_finish")
+def pytest_collection_finish_first(session: pytest.Session) -> None:
+    """In an xdist worker, announce missing worlds. When xdist reports the collection, the controller builds them."""
+    services = session.config.stash[SERVICES]
+    toolemu = services.session
+    if toolemu.is_worker and toolemu.has_cases and toolemu.settings.world == "built":
+        from pytest_toolemu.plugin.execution.build_worlds import announce_missing
+
+        announce_missing(services, session.items)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Record what is to be run. A worker starts its cases now, if all its items are cases.
 
-    This runs before xdist tells the controller that the worker has collected: the controller then builds worlds.
+    Errors in a worker must come after xdist has reported its collection: it cannot handle a worker that ends before.
     """
     services = session.config.stash[SERVICES]
     toolemu = services.session
@@ -172,10 +182,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not toolemu.is_worker or not toolemu.has_cases:
         return
     services.limit_exit()
-    if toolemu.settings.world == "built":
-        from pytest_toolemu.plugin.execution.build_worlds import announce_missing
-
-        announce_missing(services, session.items)
     # What collection has created lives as long as the process. Searching it for garbage again and again would slow down
     # cases, and take half of the time that the process needs to end.
     gc.freeze()
