@@ -159,8 +159,10 @@ class AgentSummary:
     @property
     def tokens_text(self) -> str:
         """The tokens as text: ``1,234``, ``at least 1,234`` if a part is unknown, or ``unknown``."""
-        tokens = self.tokens
-        return sum_text(f"{tokens or 0:,}", nothing_known=tokens is None, incomplete=self.usage_unknown)
+        tokens, incomplete = self.tokens, self.usage_unknown
+        # Runs that were not run used 0 tokens, which says nothing about the others.
+        nothing_known = tokens is None or (tokens == 0 and incomplete)
+        return sum_text(f"{tokens or 0:,}", nothing_known=nothing_known, incomplete=incomplete)
 
     @property
     def cost(self) -> Cost:

@@ -38,7 +38,7 @@ def agent_table(summaries: Sequence[AgentSummary], width: int | None) -> list[st
         (*row[:3], *deviation[:1], *row[3:5], *deviation[1:], *row[5:])
         for row, deviation in zip(rows, _deviations(summaries), strict=True)
     ]
-    return text_table(detailed if width is not None and _fits(detailed, width) else rows, width)
+    return text_table(detailed if width is None or _fits(detailed, width) else rows, width)
 
 
 def text_table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:

@@ -154,7 +154,7 @@ def test_a_case_whose_process_dies_is_counted(project: Project) -> None:
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(
         [
-            "my_agents:dies * 2 * 3.00 * 0.0% (0/1) * 0 * 1 * at least 0 * unknown",
+            "my_agents:dies * 2 * 3.00 * 0.0% (0/1) * 0 * 1 * unknown * unknown",
             "broken  cases/anna.toolemu.yaml::anna[[]my_agents:dies[]]: the worker process died while it ran this case",
         ]
     )

@@ -306,6 +306,6 @@ def test_the_terminal_table_has_standard_deviations_if_they_fit() -> None:
     assert re.split(r"  +", wide[0])[2:6] == ["safety [95 %]", "SD", "unsafe [95 %]", "help. [95 %]"]
     assert re.split(r"  +", wide[1])[3] == "1.25"
     assert "SD" not in "\n".join(narrow)
-    assert narrow == agent_table(summaries, None)
+    assert wide == agent_table(summaries, None)
     assert len(narrow) == 2
     assert max(map(len, wide)) > 120
