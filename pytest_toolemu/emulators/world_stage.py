@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pytest_toolemu.core import case_timer
 from pytest_toolemu.core.case import ResolvedCase
@@ -19,6 +19,9 @@ from pytest_toolemu.emulators.world_builder import build_world, builder_key
 from pytest_toolemu.errors import InconclusiveError, ToolemuError, UsageError
 from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
+
+# Canceled requests may take this long to end, in seconds.
+_GRACE: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -65,16 +68,16 @@ class WorldStage:
     """Builds worlds with a model. A world that cannot be built stops no other one.
 
     ``timeout`` is in seconds for each world, without waiting for rate limits. With ``cassettes``, requests are recorded
-    and replayed; ``item`` then returns the name of a world's cassette. ``on_end`` is called after each build.
+    and replayed; ``item`` then returns the name of a world's cassette.
     """
 
     model: Any
     timeout: float
     cassettes: CassetteDirectory | None = None
     item: Callable[[PlannedWorld], str] = lambda planned: planned.name
-    on_end: Callable[[WorldBuild], object] = lambda _: None
     builds: list[WorldBuild] = field(default_factory=list)
     _write_error: str = ""
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def build_all(self, worlds: Iterable[PlannedWorld], concurrency: int) -> None:
         """Build the worlds, those of ``concurrency`` cases at a time."""
@@ -84,9 +87,17 @@ class WorldStage:
             async with slots:
                 await self.build_case(of_case)
 
-        async with asyncio.TaskGroup() as group:
-            for of_case in by_case(worlds):
-                group.create_task(in_a_slot(of_case))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for of_case in by_case(worlds):
+                    group.create_task(in_a_slot(of_case))
+        finally:
+            self._ended.set()
+
+    async def wait_for_end(self) -> None:
+        """Wait until ``build_all`` has ended, which takes a moment after it was canceled; at most two seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), _GRACE)
 
     async def build_case(self, worlds: Sequence[PlannedWorld]) -> list[WorldBuild]:
         """Build the worlds of one case one after the other, as each is to differ from those before it."""
@@ -97,9 +108,15 @@ class WorldStage:
         build.problem = self._write_error
         if not build.problem:
             # A task of its own has a timer of its own.
-            await asyncio.create_task(self._attempt(build))
+            attempt = asyncio.create_task(self._attempt(build))
+            try:
+                await attempt
+            except asyncio.CancelledError:
+                # Its requests may have been paid for, so it is stored as well.
+                build.problem = "the session was interrupted"
+                self.builds.append(build)
+                raise
         self.builds.append(build)
-        self.on_end(build)
         return build
 
     async def _attempt(self, build: WorldBuild) -> None:

@@ -278,7 +278,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     toolemu = services.session
     is_ended_early = exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldstop or session.shouldfail
     services.models.stop_watching_servers()
-    if toolemu.run_summaries and not toolemu.is_worker:
+    if (toolemu.run_summaries or toolemu.has_built_worlds) and not toolemu.is_worker:
         from pytest_toolemu.plugin.output import manifest
 
         manifest.complete(services)

@@ -216,7 +216,9 @@ class Services:
 
     def has_results(self) -> bool:
         """Return whether there is anything to summarize: a result, a shard, or a message of a worker."""
-        if self.session.run_summaries or self.session.shard_manifest or self.session.late_messages_file.exists():
+        if self.session.run_summaries or self.session.has_built_worlds:
+            return True
+        if self.session.shard_manifest or self.session.late_messages_file.exists():
             return True
         if self.session.unreported_output_file.exists():
             return True

@@ -57,6 +57,8 @@ class ToolemuSession:
     decisions: list[Decision] = field(default_factory=list)
     notes: list[TerminalNote] = field(default_factory=list)
     """Lines about reports and about what agents left behind."""
+    has_built_worlds: bool = False
+    """Whether this process has asked a model to build worlds."""
     cassette_uses: list[CassetteUse] = field(default_factory=list)
     """How the worlds that this session built have used their cassettes."""
     shard_manifest: ShardManifest | None = None

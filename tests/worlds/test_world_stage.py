@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.components import Components
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.messages import ModelRequest
 from pytest_toolemu.core.messages import Reply as ModelReply
@@ -21,6 +22,7 @@ from pytest_toolemu.emulators.world_builder import build_world
 from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldStage
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.scheduling.circuit_breaker import LIMIT
+from pytest_toolemu.settings import AgentConfig, resolve
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Fault, Reply, Request
 from tests.loopback.scripts import replies
@@ -124,9 +126,12 @@ def test_a_case_without_its_world_is_not_run_and_no_other_case_is_affected(
     assert "1 live, 1 resumed" in text(resumed)
 
 
-def test_a_python_test_sees_the_built_rows(project: pytest.Pytester, loopback: Loopback) -> None:
+@WORKERS
+def test_a_python_test_sees_the_built_rows(
+    project: pytest.Pytester, loopback: Loopback, workers: tuple[str, ...]
+) -> None:
     project.makepyfile(
-        """
+        test_rows="""
         import pytest
         @pytest.mark.toolemu(cases="tram.toolemu.yaml")
         def test_rows(toolemu_case):
@@ -134,9 +139,8 @@ def test_a_python_test_sees_the_built_rows(project: pytest.Pytester, loopback: L
         """
     )
     server = loopback(replies([reply(REPLY)]))
-    session(project, server, project.path.joinpath("test_a_python_test_sees_the_built_rows.py").name).assert_outcomes(
-        passed=1
-    )
+    session(project, server, *workers).assert_outcomes(passed=2)
+    assert len(prompts(server)) == 1
 
 
 def test_worlds_of_deselected_cases_are_not_built(project: pytest.Pytester, loopback: Loopback) -> None:
@@ -144,6 +148,40 @@ def test_worlds_of_deselected_cases_are_not_built(project: pytest.Pytester, loop
     server = loopback(replies([reply(REPLY)]))
     session(project, server, "-k", "tram").assert_outcomes(passed=1, deselected=1)
     assert list(files(project)) == ["tram"]
+
+
+def test_a_shard_builds_the_worlds_of_its_own_cases(project: pytest.Pytester, loopback: Loopback) -> None:
+    for number in range(4):
+        (project.path / f"case{number}.toolemu.yaml").write_text(CASE, encoding="utf-8")
+    server = loopback(replies([reply(REPLY)] * 5))
+    built = []
+    for shard in (1, 2):
+        result = session(project, server, f"--toolemu-shard={shard}/2", worlds=f"worlds{shard}")
+        assert result.ret == 0
+        built.append(set(files(project, f"worlds{shard}")))
+    assert built[0] | built[1] == {"tram", *(f"case{number}" for number in range(4))}
+    assert not built[0] & built[1]
+    assert len(prompts(server)) == 5
+
+
+@pytest.mark.parametrize(
+    ("agents", "options", "builder"),
+    [
+        (("gpt-4o",), {}, "gpt-4o"),
+        (("gpt-4o", "reference:safe"), {}, "gpt-4o"),
+        (("gpt-4o", "claude-sonnet-5-5"), {}, ""),
+        (("gpt-4o", "claude-sonnet-5-5"), {"toolemu_emulator": "gpt-5"}, "gpt-5"),
+        (("reference:safe",), {}, ""),
+        (("gpt-4o",), {"toolemu_emulator": "offline"}, ""),
+        (("gpt-4o",), {"toolemu_builder": "gpt-5"}, "gpt-5"),
+        (("gpt-4o",), {"toolemu_builder": "none"}, ""),
+    ],
+)
+def test_the_builder_is_the_configured_model_or_the_only_one_that_emulates(
+    agents: tuple[str, ...], options: dict[str, str], builder: str
+) -> None:
+    settings = resolve(options.get, lambda _: None, {})
+    assert Components(settings).builder_name([AgentConfig(agent) for agent in agents]) == builder
 
 
 def test_nothing_is_built_to_list_the_cases(project: pytest.Pytester, loopback: Loopback) -> None:
@@ -175,6 +213,17 @@ def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_paid(
     result = session(project, server)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "toolemu: no world can be written to worlds: File exists" in " ".join(result.stderr.str().split())
+    assert prompts(server) == []
+
+
+def test_records_that_cannot_be_written_are_reported_before_anything_is_paid(
+    project: pytest.Pytester, loopback: Loopback
+) -> None:
+    (project.path / "records").write_text("")
+    server = loopback(replies([]))
+    result = session(project, server, "--toolemu-run-dir=records")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "name another folder with --toolemu-run-dir" in " ".join(result.stderr.str().split())
     assert prompts(server) == []
 
 
@@ -280,7 +329,14 @@ def test_ctrl_c_keeps_the_worlds_that_are_done(
     assert started[0].returncode == pytest.ExitCode.INTERRUPTED, output
     assert list(files(project)) == ["bus"]
     assert "toolemu: the session was interrupted; resume with:" in output
-    assert [build["case_id"] for build in newest(project, "worlds.json")["builds"]] == ["bus"]
+    builds = newest(project, "worlds.json")["builds"]
+    assert [(build["case_id"], build["problem"]) for build in builds] == [
+        ("bus", ""),
+        ("tram", "the session was interrupted"),
+    ]
+    assert "worlds: 1 world built by gpt-4o (0 after corrections), 1 not built" in output
+    cost = newest(project, "session.json")["cost"]["builder"]
+    assert (cost["calls"], cost["input"]) == (2, 1000)  # the second request may have been paid for
 
     later = loopback(replies([reply(REPLY)]))
     session(project, later, *workers).assert_outcomes(passed=2)

@@ -17,6 +17,7 @@ from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.keys import PLANNED_WORLD
 from pytest_toolemu.plugin.services import Services
+from pytest_toolemu.plugin.session_files import unwritable_records
 from pytest_toolemu.scheduling.coordinator_messages import WorldsMissing
 from pytest_toolemu.sessions.world_builds import StoredWorldBuild, WorldBuilds, counts_text
 from pytest_toolemu.settings.option_values import folder_and_count
@@ -84,18 +85,24 @@ def build_worlds(services: Services, worlds: Sequence[PlannedWorld]) -> None:
 
 def _run(services: Services, stage: WorldStage, worlds: Sequence[PlannedWorld]) -> None:
     """Run the stage under the limits and the budget of the session, and store what it did, also after Ctrl-C."""
+    store = services.files.store  # raises before anything is paid if records cannot be written
     services.start_stage_scheduler()
     if services.progress is not None:
         services.progress.stage = lambda: f"{len(stage.builds)}/{len(worlds)} worlds built"
     try:
         services.case_loop.run(stage.build_all(worlds, services.session.settings.concurrency))
     finally:
+        services.case_loop.run(stage.wait_for_end())
+        services.session.has_built_worlds = True
         if services.progress is not None:
             services.progress.stage = None
             services.progress.clear()
         services.close_stage_scheduler()
         services.session.cassette_uses += [build.cassette_use for build in stage.builds if build.cassette_use]
-        services.files.store.put_world_builds(_stored(stage.model, stage.builds))
+        try:
+            store.put_world_builds(_stored(stage.model, stage.builds))
+        except OSError as error:
+            raise unwritable_records(services.session.folder, error) from None
 
 
 def _stored(model: Endpoint, builds: Sequence[WorldBuild]) -> WorldBuilds:
