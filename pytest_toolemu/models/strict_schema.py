@@ -84,9 +84,11 @@ def to_strict(schema: Any) -> Any:
     schema = without_type_lists(schema)
     if "properties" in schema and not schema.keys() & _COMPOSED:
         required = schema.get("required", ())
+        # A member with the schema False can never be present, and strict mode would require it.
         members = {name: to_strict(part) for name, part in schema["properties"].items() if part is not False}
         members = {name: part if name in required else nullable(part) for name, part in members.items()}
         return {**_value_keywords(schema), **closed_object(members)}
+    # Such a schema is sent as it is, without strict mode: a wrong adaptation could rule out correct replies.
     if schema.keys() & (_COMPOSED if "properties" in schema else _OPAQUE):
         return schema
     result = _value_keywords(schema)
@@ -109,6 +111,7 @@ def without_nulls(schema: Any, value: Any) -> Any:
         return [without_nulls(schema.get("items"), item) for item in value]
     if not isinstance(value, dict):
         return value
+    # A null may be absence in one variant and a value in another, so the first variant that then conforms decides.
     for variant in schema.get("anyOf") or schema.get("oneOf") or ():
         if isinstance(variant, dict) and not violations(variant, trimmed := without_nulls(variant, value)):
             return trimmed
@@ -134,10 +137,12 @@ def without_type_lists(schema: Any) -> Any:
     if not isinstance(result.get("type"), list):
         return result
     types = result.pop("type")
+    # A list of one type is what some generators write for every type.
     if len(types) == 1:
         return {"type": types[0], **result}
     if result.keys() & {"enum", "const", "anyOf", "oneOf", "allOf", "$ref"}:
         return result
+    # Each variant gets the keywords of its own type: 'minimum' means nothing for a string.
     common = {keyword: value for keyword, value in result.items() if keyword not in _TYPED_KEYWORDS}
     return {**common, "anyOf": [_of_type(name, result) for name in types]}
 
@@ -181,6 +186,7 @@ def _is_strict(schema: Any) -> bool:
     if schema.get("format") not in (None, *_FORMATS):
         return False
     types, properties = _types(schema), schema.get("properties", {})
+    # A schema that allows any value is valid JSON Schema, but constrained decoding needs a grammar for it.
     if not types and not schema.keys() & {"enum", "const", "anyOf", "$ref"}:
         return False
     if "object" in types and (

@@ -99,6 +99,7 @@ class AdaptiveLimit(Generic[T]):
     def forget(self, request: T) -> None:
         """Remove a request that will not be sent, or whose outcome will not be reported."""
         self._in_flight.pop(request, None)
+        # If this was the last request in flight, none is left whose success could end the pause.
         self._is_paused = self._is_paused and bool(self._in_flight)
         if request in self._queue:
             self._queue.remove(request)
@@ -109,6 +110,7 @@ class AdaptiveLimit(Generic[T]):
         while self._queue and self._is_open(now):
             request = self._queue.popleft()
             self._in_flight[request] = self._cuts
+            # Headers arrive only with answers. Until then, each grant uses up one of the requests they allowed.
             self._quota.remaining -= 1
             granted.append(request)
         self._was_full = self._was_full or self._is_full
@@ -164,6 +166,7 @@ class AdaptiveLimit(Generic[T]):
 
     def _cut(self, outcome: RequestOutcome, now: float) -> None:
         """Halve the limit, and pause all requests for as long as the endpoint asks."""
+        # What was too much is remembered, so that growth is fast below it and careful near it.
         self._ceiling, self._step = self.limit, 1
         self.limit = max(1.0, self.limit / 2)
         pause = min(outcome.retry_after or 0.0, _LONGEST_PAUSE)

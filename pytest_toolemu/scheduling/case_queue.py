@@ -96,9 +96,11 @@ class CaseQueue:
 
     def _next_requested(self) -> tuple[str, int] | None:
         """Return the next case that an item waits for. It runs in that item's worker, which may alone be able to."""
+        # One round: what cannot start now is put back behind the others, and no entry is looked at twice.
         for _ in range(len(self._requested)):
             worker, index = self._requested.popleft()
             case = self.case(index)
+            # Entries are not removed when their case starts or its item gives up; they are dropped here instead.
             if case.state != "pending" or worker not in case.waiting:
                 continue
             if self._matters(index) and self._may_run(worker, case):
@@ -114,10 +116,12 @@ class CaseQueue:
             case = self.case(index)
             case.is_in_lookahead = False
             offering = [name for name, worker in self.workers.items() if index in worker.offered]
+            # A case that an item waits for is in the other queue, bound to that item's worker.
             if case.state != "pending" or case.waiting or not offering:
                 continue
             candidates = [name for name in offering if self._may_run(name, case)]
             if candidates:
+                # Agents can be busy, and each worker has one event loop and one processor at most.
                 pick = min(candidates, key=lambda name: len(self.workers[name].running)), index
             else:
                 blocked.append(index)

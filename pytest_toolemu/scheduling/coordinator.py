@@ -118,6 +118,7 @@ class Coordinator:
         for index, case in self._queue.cases.items():
             if worker in case.waiting:
                 self._abandon(worker, index)
+        # Only now: a case that no other item waits for was marked as canceled above, and need not run again.
         for index in sorted(removed.running):
             self._handle_crash(index)
         return self._start_cases()
@@ -126,6 +127,7 @@ class Coordinator:
         """Process a message of a worker; ignore one from a worker that was removed."""
         if worker not in self._workers:
             return []
+        # A standstill is the absence of messages of any kind: while a provider answers, the session moves.
         self._last_message_at = now
         self._orders += self.requests.check_budget()
         if isinstance(message, RequestMessage):
@@ -140,6 +142,7 @@ class Coordinator:
 
     def tick(self, now: float) -> list[Order]:
         """Process the passage of time."""
+        # While a case runs or is written, its outcome may still move the cutoff, and the items need not be released.
         is_idle = not self.running + self.pending_writes and now - self._last_message_at > _STANDSTILL
         if self.cutoff.index is not None and is_idle:
             # pytest stands still at an item beyond the cutoff. The item whose failure ends the session may come after
@@ -158,10 +161,12 @@ class Coordinator:
         """End the session: start nothing, cancel what runs, refuse requests, and release the items that wait."""
         if not self._stopped:
             self._stopped = reason
+            # First, so that a case which is canceled too late cannot send another request.
             self.requests.stop(reason)
             for index, case in self._queue.cases.items():
                 if case.is_cancellable:
                     self._cancel(index)
+                # A completed case keeps its result: an item that asks for it now still gets its verdict.
                 if case.state in ("pending", "running"):
                     self._deny(index, "stopped", reason)
         return self._flush()
@@ -179,6 +184,7 @@ class Coordinator:
         worker although no item needs it, and its agent would end that worker too.
         """
         case = self._case(index)
+        # The item will not ask any more, so the attempt counts as canceled instead of being repeated elsewhere.
         if case.state == "running" and case.runner == worker:
             case.cancelled = True
         orders = self.remove_worker(worker)
@@ -204,6 +210,8 @@ class Coordinator:
         match message:
             case ItemsCollected(cases):
                 self.total = max(self.total, cases)
+                # A worker that joins later has missed what all others were told about closed providers and a spent
+                # budget.
                 self._orders += self.requests.restrictions(worker)
             case WorldsMissing(worlds):
                 self.missing_worlds.update(worlds)
@@ -211,11 +219,13 @@ class Coordinator:
                 self._queue.offer(worker, indices)
             case CasesWithdrawn(indices, token):
                 self._queue.withdraw(worker, indices)
+                # The worker waits for this before it tears down fixtures: orders sent earlier may still use them.
                 self._send(worker, WithdrawalConfirmed(token))
             case ResultRequested(index):
                 self._request(worker, index)
             case RequestAbandoned(index):
                 self._abandon(worker, index)
+            # Every worker sees the same files and settings, and so posts the same notices.
             case NoticePosted(text) if text not in self.notices:
                 self.notices.append(text)
 
@@ -243,6 +253,7 @@ class Coordinator:
             case CaseCompleted(failed=failed, result=result) if not case.cancelled:
                 self._record_result(index, failed, result)
             case CaseDeferred():
+                # The reason, such as a fixture of the project, is the same in all workers: only the item's turn helps.
                 for other in self._workers:
                     self._queue.withdraw(other, [index])
                 self._discard_attempt(index) if case.cancelled else self._queue.requeue(index)
@@ -285,6 +296,7 @@ class Coordinator:
             case.finished = True
             self.pending_writes += 1
             if failed:
+                # Before the record is written: by then, the cases after this failure would have sent more requests.
                 self.cutoff.expect(index)
                 self._cancel_beyond_cutoff()
 
@@ -322,6 +334,8 @@ class Coordinator:
 
     @property
     def _has_room(self) -> bool:
+        # Without the half, a provider that makes all cases wait would let ever more cases start, which all wait as
+        # well.
         counted = self.running - min(self.stalled, self._concurrency // 2)
         return counted < self._concurrency and self.running + self.pending_writes < 2 * self._concurrency
 
@@ -334,6 +348,7 @@ class Coordinator:
 
     def _start(self, worker: str, index: int) -> None:
         case = self._case(index)
+        # The number tells messages of this attempt from those of one that was given up but still runs.
         case.state, case.runner, case.attempt = "running", worker, case.attempt + 1
         case.cancelled = False
         self._workers[worker].running.add(index)
@@ -359,6 +374,7 @@ class Coordinator:
         case.crashes += 1
         if case.cancelled:
             self._discard_attempt(index)
+        # One death may have had another cause, such as the memory that a case beside this one used.
         elif case.crashes >= _MAX_CRASHES:
             reason = f"the worker process died {_MAX_CRASHES} times while it ran this case; its agent ends the process"
             self._complete(index, ResultUnavailable(index, "broken", reason))
@@ -392,6 +408,7 @@ class Coordinator:
             for worker in sorted(case.waiting):
                 self._send(worker, case.outcome)
             case.waiting.clear()
+            # A result contains a whole transcript, and thousands of them would fill the memory of this process.
             case.state, case.outcome = "delivered", None
 
     def _deny(self, index: int, kind: NoResultKind, reason: str) -> None:

@@ -52,6 +52,7 @@ class RequestLimits:
 
     def remove_worker(self, worker: str) -> None:
         """Forget a worker that has ended, with its requests."""
+        # Nobody will release these: they would count as in flight, and lower the limit, for the rest of the session.
         for ticket, key in self._open.pop(worker, {}).items():
             self.limits[key].forget((worker, ticket))
 
@@ -119,6 +120,7 @@ class RequestLimits:
         return _grants(limit, now)
 
     def _refusal(self, key: str, ticket: int) -> PermitReply | None:
+        # What concerns the whole session comes before what concerns one provider, so that the cause is named.
         if reason := self._stopped or self._halted:
             return PermitRefused(ticket, reason)
         if reason := self._lost_keys.get(key, ""):
@@ -128,6 +130,7 @@ class RequestLimits:
         return None
 
     def _release(self, worker: str, ticket: int, outcome: RequestOutcome, now: float) -> list[Order]:
+        # It is absent if the server was lost, or the breaker opened, while the request was in flight.
         key = self._open[worker].pop(ticket, None)
         if key is None:
             return []

@@ -90,10 +90,12 @@ class _Execution:
         self._check_guards()
         if plan.list_member:
             self._list()
+        # What is shown of a deleted row must be read before it is gone; of all others, after they were changed.
         shown = self._shown() if verb == "delete" else {}
         row: sqlite3.Row | None = plan.table.get(self._database, key) if plan.table and verb == "delete" else None
         if plan.table is not None and verb in ("create", "update", "delete"):
             key = self._change(plan.table, key)
+        # After the row's own change, so that the statements see its key and its new values.
         for statement in plan.operation.then:
             self._database.execute(statement, self._bound)
         if verb != "delete":
@@ -105,12 +107,14 @@ class _Execution:
     def _require_rows(self) -> None:
         for lookup in self._plan.lookups:
             value = self._bound[lookup.argument]
+            # An optional argument that is absent names no row, so there is nothing that must exist.
             keys = self._arguments.get(lookup.argument) or [] if lookup.is_list else [] if value is None else [value]
             for key in keys:
                 if lookup.table.get(self._database, key) is None:
                     self._fail_unknown(lookup, key)
 
     def _fail_unknown(self, lookup: Lookup, key: Any) -> None:
+        # The rows are only a part of what exists, so an unknown key is no error: the emulator decides.
         if lookup.table.entity.open:
             raise OpenEntityError(f"{lookup.table.name} {key!r} is not among the rows")
         error = not_found_error(self._plan.tool) or "NotFound"
@@ -135,6 +139,7 @@ class _Execution:
 
     def _list(self) -> None:
         plan = self._plan
+        # All rows, not only those of the page: results also state how many there are, and whether there are more.
         rows = self._database.execute(plan.list_statement, self._bound).fetchall()
         first = _count(self._bound.get(plan.offset or ""), 0)
         last = first + _count(self._bound.get(plan.limit or ""), len(rows))
@@ -155,6 +160,7 @@ class _Execution:
         assigned = database.execute(plan.assignment, self._bound).fetchone() if plan.assigned else None
         values = {name: assigned[name] for name in plan.assigned} if assigned is not None else {}
         if verb == "create":
+            # A key that the agent chose is kept, so that a second use of it is the conflict that it would be.
             if values.get(table.key) is None:
                 values[table.key] = cell(self._new_key(table))
             self._bind("id", values[table.key])

@@ -92,11 +92,14 @@ class World:
             database.execute("COMMIT")
         except CallError as failed:
             content = {"error": f"{failed.error}: {failed.message}"}
+        # The table's own rules, such as a unique field. The agent caused this, so it gets an error as from a real tool.
         except sqlite3.IntegrityError as error:
             content = {"error": f"{conflict_error(plan.tool)}: {_conflict_message(error)}"}
+        # A value beyond the limits of the database, which no toolkit can prevent.
         except sqlite3.DataError:
             content = {"error": f"{conflict_error(plan.tool)}: the request is too large"}
         except sqlite3.Error as error:
+            # Everything else is a fault of the declaration, and must not look like an answer of the tool.
             if str(error) != "integer overflow":
                 message = f"{tool}: the operation failed: {error}; correct it in the toolkit's file"
                 raise WorldError(message) from None
@@ -172,6 +175,7 @@ class World:
         return database
 
     def _values(self, number: int) -> Json:
+        # The clock of the case, not of the machine: every agent and every repetition meets the same times.
         now = self._start + timedelta(minutes=MINUTES_PER_CALL * number)
         return {
             "now": now.isoformat(),
@@ -183,6 +187,7 @@ class World:
     def _new_key(self, kit: str, table: EntityTable) -> Any:
         """Return the next key that the case names for an entity; then one of its pattern, made from the seed."""
         named = next(self._ids.get(f"{kit}.{table.name}", iter(())), None)
+        # Cases name keys that their checks and references mention.
         if named is not None:
             return named
         database = self._databases[kit]

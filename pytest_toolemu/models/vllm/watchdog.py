@@ -26,6 +26,7 @@ def main(parent: int, grace: float, command: list[str]) -> int:
         # pipe. A handler instead of SIG_IGN, because the server would inherit SIG_IGN.
         signal.signal(number, lambda *_: None)
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True)
+    # The session kills this group if even the watchdog is gone. The server leads it, as it starts a session.
     os.write(1, f"{server.pid}\n".encode())
     os.close(1)
     while server.poll() is None and not _parent_is_gone(parent):
@@ -36,6 +37,7 @@ def main(parent: int, grace: float, command: list[str]) -> int:
         deadline = time.monotonic() + grace
         while server.poll() is None and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS / 5)
+    # Also after a regular end: engines are processes of their own, and one that hangs would keep its GPU.
     _kill(server.pid)
     code = server.wait()
     return code if code >= 0 else 128 - code
@@ -44,6 +46,7 @@ def main(parent: int, grace: float, command: list[str]) -> int:
 def _parent_is_gone(parent: int) -> bool:
     """Wait a moment, and tell whether the pipe was closed or the parent process has ended."""
     readable, _, _ = select.select([0], [], [], _POLL_SECONDS)
+    # A process that the session forked may hold the other end of the pipe open; then only the parent's number tells.
     return bool(readable and not os.read(0, 1)) or os.getppid() != parent
 
 
