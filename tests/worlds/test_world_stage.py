@@ -343,6 +343,26 @@ def test_ctrl_c_keeps_the_worlds_that_are_done(
     assert len(prompts(later)) == 1
 
 
+def test_an_estimate_knows_that_built_rows_will_answer(project: pytest.Pytester, loopback: Loopback) -> None:
+    write(project.path, case=CASE.partition("world:")[0])  # such as an imported case
+    project.makeconftest("")
+    server = loopback(replies([]))
+    model = f"openai:gpt-4o@{server.url}/v1"
+    options = ("--toolemu-world=built", "--toolemu-worlds=worlds", "--toolemu-estimate", "-p", "no:cacheprovider")
+    result = project.runpytest(f"--toolemu-agent={model}", *options)
+    assert "agent openai:gpt-4o 5 (1 to 16)" in text(result)
+    assert "emulator openai:gpt-4o 0 (0 to 2)" in text(result)  # only one of seven tools has no operation
+    assert "builder openai:gpt-4o 1 (1 to 3)" in text(result)
+    assert f"toolemu: builder {model} of missing worlds (by the emulator)" in text(result)
+
+
+def test_workers_that_run_every_case_do_not_build(project: pytest.Pytester, loopback: Loopback) -> None:
+    server = loopback(replies([]))
+    result = session(project, server, "--dist=each", "--tx=2*popen")
+    assert "there is no world 1 for this version of the case and its toolkits in worlds; run: " in text(result)
+    assert server.requests == ()
+
+
 # ---- the stage itself
 
 

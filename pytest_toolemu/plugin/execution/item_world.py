@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_toolemu.core.world.built_world import in_built_world
 from pytest_toolemu.errors import NotRunError
 from pytest_toolemu.plugin.exceptions import CaseError
 from pytest_toolemu.plugin.keys import PLANNED_WORLD, RESOLVED_CASE
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
 def case_in_world(item: pytest.Item, services: Services) -> ResolvedCase:
     """Return the item's case in its world. Raise NotRunError if the world was not built.
 
-    An estimate builds nothing, so its cases have their own rows.
+    An estimate builds nothing, so its cases have their own rows in place of those that would be built.
     """
     planned = item.stash.get(PLANNED_WORLD, None)
-    if planned is None or services.session.settings.estimate:
+    if planned is None:
         return item.stash[RESOLVED_CASE]
+    if services.session.settings.estimate:
+        own_rows = planned.resolved_case.case.world
+        declared = [kit.name for kit in planned.resolved_case.toolkits if kit.entities]
+        return in_built_world(planned.resolved_case, {name: own_rows.get(name, {}) for name in declared})
     if not planned.path.is_file():
         builds = services.files.world_builds()
         reason = builds.problems.get(planned.path.name, "") if builds else ""
