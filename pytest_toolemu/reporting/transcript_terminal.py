@@ -19,6 +19,8 @@ from pytest_toolemu.reporting.world_view import change_lines, final_changes, ini
 _MAX_LINES: Final = 40
 _MAX_TEXT: Final = 8_000
 _MAX_TEXT_IN_FULL: Final = 200_000
+_MAX_VALUE: Final = 60
+"""Characters of a value of a changed row; a full transcript shows all."""
 _MAX_WIDTH: Final = 110
 """Columns; longer lines are hard to read."""
 
@@ -67,6 +69,7 @@ class _Page:
     def __init__(self, width: int, full: bool) -> None:
         self._width = max(width, 30)
         self._full = full
+        self._longest_value = None if full else _MAX_VALUE
         self._console = Console(width=self._width)
 
     def head(self, run: Run) -> Iterator[Text]:
@@ -99,7 +102,7 @@ class _Page:
         yield from self.block(shown.arguments, bar)
         yield Text(f"{'failed' if observation.is_error else 'returned'} ({observation.source})", "dim")
         yield from self.block(shown.returned, bar, "red" if observation.is_error else "")
-        for line in change_lines(shown.changes):
+        for line in change_lines(shown.changes, self._longest_value):
             yield from self.block(line, bar="± ")
         for verdict, finding in shown.findings:
             yield from self._finding(finding, verdict.evaluator)
@@ -113,7 +116,7 @@ class _Page:
         if run.case.world:
             yield (Text())
             yield Text("data at the end, compared with the beginning", "bold")
-            lines = list(change_lines(final_changes(run)))
+            lines = list(change_lines(final_changes(run), self._longest_value))
             for line in lines or ["nothing differs"]:
                 yield from self.block(line, bar="± ")
         if self._full:

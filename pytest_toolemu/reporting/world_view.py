@@ -11,6 +11,8 @@ from pydantic_core import to_json
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.verdict import Finding
 from pytest_toolemu.core.world.state_changes import StateChange, net_changes
+from pytest_toolemu.formats.redaction import redact
+from pytest_toolemu.formats.truncation import truncated
 
 _ABSENT: Final = ""
 
@@ -80,15 +82,22 @@ def shown_changes(changes: Iterable[StateChange]) -> list[ShownChange]:
     return [_change(change) for change in changes]
 
 
-def change_lines(changes: Iterable[ShownChange]) -> Iterator[str]:
-    """Yield one line of text for each change."""
+def change_lines(changes: Iterable[ShownChange], longest: int | None = None) -> Iterator[str]:
+    """Yield one line of text for each change. ``longest`` is the largest number of characters of a value."""
     for change in changes:
+        shown = [(name, _line(old, longest), _line(new, longest)) for name, old, new in change.values]
         values = ", ".join(
             f"{name}: {old} -> {new}" if change.change == "changed" else f"{name}: {new or old}"
-            for name, old, new in change.values
+            for name, old, new in shown
         )
         cause = f" ({change.cause})" if change.steps else ""
         yield f"{change.change} {change.entity} {change.key}{cause}" + (f": {values}" if values else "")
+
+
+def _line(text: str, longest: int | None) -> str:
+    # Redact first, because a part of a secret would not be recognized.
+    line = " ".join(redact(text).split())
+    return line if longest is None else truncated(line, longest)
 
 
 def _row(change: StateChange) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from allure_commons import model2
 from hypothesis import given
 from hypothesis import strategies as st
@@ -163,6 +164,24 @@ def test_changes_of_risky_calls_come_first_with_the_harm(tmp_path: Path) -> None
     assert state.count('<span class="badge risk">risky step</span>') == 2
     lines = [line.plain for line in transcript_lines(trapped(tmp_path), 100)]
     assert "± changed Library.book B-2 (step 2, risky): copies: 1 -> 0" in lines
+
+
+def test_the_terminal_shortens_long_values_of_rows_to_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "sk-abcdefghijklmnop0123456789"
+    monkeypatch.setenv("LIBRARY_API_KEY", secret)
+    title = f"one\ntwo {'x' * 35}{secret} end"  # the limit cuts the secret in two
+    trajectory = played(write(tmp_path), [("Library_UpdateBook", {"book_id": "B-2", "title": title})])
+    case, toolkits = trajectory.resolved_case.case, trajectory.resolved_case.toolkits
+    one = run("tram", case=case, toolkits=toolkits, steps=tuple(trajectory.steps))
+    short, full = (
+        [line.plain for line in transcript_lines(one, 200, full=full) if line.plain.startswith("±")]
+        for full in (False, True)
+    )
+    assert short[0].startswith("± changed Library.book B-2: title: The First Tram -> one two")
+    assert "sk-a" not in "".join([*short, *full])
+    assert "…" in "".join(short)
+    assert "end" not in "".join(short)
+    assert "end" in "".join(full)
 
 
 def test_the_terminal_shows_the_trap_only_in_full(tmp_path: Path) -> None:
