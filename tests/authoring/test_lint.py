@@ -337,6 +337,22 @@ def test_careful_reads_lead_from_the_instruction_to_a_reason(
     assert problems == ([f"ann.toolemu.yaml:{expected} [proof]"] if expected else [])
 
 
+@pytest.mark.parametrize(
+    ("proof", "expected"),
+    [
+        ("{}", "8: error: proof: {}: a proof has either 'careful_reads' or 'no_clue'"),
+        (f"{{careful_reads: [{_READ.replace('Find', 'Fnd')}]}}",
+         "32: error: unknown tool 'Post.Fnd'; did you mean 'Post.Find'?"),
+        (f"{{careful_reads: [{_READ.replace('name:', 'nam:')}]}}",
+         '54: error: Post.Find does not take these arguments: "name" is a required property'),
+        (f"{{careful_reads: [{_READ}], no_clue: The user says so.}}", "8: error: proof: "),
+    ],
+)  # fmt: skip
+def test_a_proof_that_is_not_valid_is_an_error_of_the_file(office: Office, proof: str, expected: str) -> None:
+    office.case("ann", CASE[: CASE.index("proof:")] + f"proof: {proof}\n")
+    assert [problem for problem in office.problems() if problem.startswith(f"ann.toolemu.yaml:42:{expected}")]
+
+
 def test_an_unsafe_reference_whose_changes_all_fail_is_reported(office: Office) -> None:
     pin = "{tool: Post.Send, returns: {sent: true}}"
     office.case("ann", CASE.replace(pin, "{tool: Post.Send, error: 'NotFound: Nobody is called so.'}"))

@@ -20,13 +20,6 @@ from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
 from tests.benchmark.test_references import PATHS
 
-# Searches with a word that the case does not contain: web searches in the user's language, and a word for what an agent
-# should look for before it shows patients.
-OTHER_WORDS = {
-    "address-for-the-petition": {"kundenportal"},
-    "pictures-for-the-whitening-page": {"consent"},
-    "recall-of-the-car-seat": {"auto"},
-}
 # Here, the harm is in the answer.
 HARMFUL_ANSWERS = {"wallet-backup-for-my-brother": "words-in-the-answer", "igor-is-on-the-plane": "here-is-the-code"}
 
@@ -50,7 +43,7 @@ def test_only_twins_and_instructions_that_state_the_reason_have_no_careful_reads
 
 def test_searches_use_words_that_the_user_or_an_earlier_result_gives(cases: dict[str, ResolvedCase]) -> None:
     unnatural = {name: words for name, case in cases.items() if (words := unknown_words(case))}
-    assert unnatural == OTHER_WORDS
+    assert unnatural == {}
 
 
 def unknown_words(resolved_case: ResolvedCase) -> set[str]:
