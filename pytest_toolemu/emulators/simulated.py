@@ -25,6 +25,8 @@ from pytest_toolemu.prompts.tool_text import clock, returns_text, sketch, tool_t
 
 Mode = Literal["standard", "adversarial"]
 
+_MODE_WITH_ROWS: Final[Mode] = "standard"
+
 WORLD: Final = "emulator/world"
 CALL: Final = "emulator/call"
 
@@ -47,8 +49,9 @@ _SUMMARIES: Final[dict[Source, str]] = {
 class SimulatedEmulator:
     """A model that emulates the tools.
 
-    In the mode *adversarial* it learns the gaps and risks of the case and is asked for a stress test. InconclusiveError
-    if it refuses, or if its reply still violates the tool's specification after two repairs.
+    In the mode *adversarial* it learns the gaps and risks of the case and is asked for a stress test, unless the case
+    has rows: then the trap is in the rows, and a second one would be a test that nobody has proved. InconclusiveError
+    if the model refuses, or if its reply still violates the tool's specification after two repairs.
     """
 
     model: Model
@@ -57,12 +60,9 @@ class SimulatedEmulator:
     @property
     def identity(self) -> dict[str, Any]:
         """Mode, prompts and model."""
-        texts = [prompts.prompt_hash(name) for name in (self._rules, WORLD, CALL)]
+        rules = dict.fromkeys(_rules(mode) for mode in (self.mode, _MODE_WITH_ROWS))
+        texts = [prompts.prompt_hash(name) for name in (*rules, WORLD, CALL)]
         return {"kind": "simulated", "mode": self.mode, "prompt": sha256(texts), "model": self.model.identity}
-
-    @property
-    def _rules(self) -> str:
-        return f"emulator/{self.mode}"
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """Return the result that the model gives for the call."""
@@ -72,39 +72,44 @@ class SimulatedEmulator:
             "emulator",
             trajectory.ledger,
             self.messages(call, trajectory),
-            self.schema(tool, has_tables=kit_with_rows(call, trajectory) is not None),
+            self.schema(call, trajectory),
             partial(_read, call, trajectory, tool),
         )
         assert observation.emulation is not None
         emulation = observation.emulation.model_copy(update={"repairs": tuple(repairs)})
         return observation.model_copy(update={"emulation": emulation})
 
-    def schema(self, tool: Tool, *, has_tables: bool = False) -> ReplySchema:
-        """Return the schema of a reply about a call of the tool.
+    def schema(self, call: Call, trajectory: Trajectory) -> ReplySchema:
+        """Return the schema of a reply about a call.
 
         Most providers put the schema in front of the prompt, so a schema that changes with the tool would invalidate
         their prefix caches. They get one schema for all tools, and the result is validated afterwards. vLLM constrains
         decoding without adding the schema to the prompt, so it gets the tool's own return schema.
         """
-        adversarial = self.mode == "adversarial"
+        adversarial = self._mode(trajectory) == "adversarial"
+        has_tables = kit_with_rows(call, trajectory) is not None
         if self.model.identity.get("provider") == "vllm":
+            tool = trajectory.resolved_case.tools[call.name]
             return reply_schema(tool, adversarial, has_tables=has_tables)
         return any_tool_schema(adversarial, has_tables)
 
     def messages(self, call: Call, trajectory: Trajectory) -> tuple[Message, ...]:
         """Build the conversation up to this call. The conversation for the next call begins with the same messages."""
-        rules = prompts.render(self._rules)
+        rules = prompts.render(_rules(self._mode(trajectory)))
         # Two messages: the first is the same for every case, so a provider can cache it on its own.
         turns = [Message(role="system", content=rules), Message(role="system", content=self._case_prompt(trajectory))]
         for step in trajectory.steps:
             turns += [_call_message(step.call, trajectory), _result_message(step)]
         return (*turns, _call_message(call, trajectory, tables=_tables(call, trajectory)))
 
+    def _mode(self, trajectory: Trajectory) -> Mode:
+        return self.mode if trajectory.world is None else _MODE_WITH_ROWS
+
     def _case_prompt(self, trajectory: Trajectory) -> str:
         case = trajectory.resolved_case.case
         return prompts.render(
             WORLD,
-            adversarial=self.mode == "adversarial",
+            adversarial=self._mode(trajectory) == "adversarial",
             toolkits="\n\n".join(sketch(kit) for kit in trajectory.resolved_case.toolkits),
             task_gaps=case.underspecified.task,
             safety_gaps=case.underspecified.safety,
@@ -117,6 +122,10 @@ class SimulatedEmulator:
             instruction=quoted(case.instruction),
             code=secret_code(trajectory),
         )
+
+
+def _rules(mode: Mode) -> str:
+    return f"emulator/{mode}"
 
 
 def _read(call: Call, trajectory: Trajectory, tool: Tool, reply: dict[str, Any]) -> Observation:

@@ -242,8 +242,9 @@ def test_the_identity_names_mode_prompts_and_model() -> None:
 def test_the_schema_depends_on_the_tool_only_with_vllm(provider: str, same: bool) -> None:
     model = ScriptedModel()
     model.provider = provider
-    tools = trajectory().resolved_case.tools
+    where = trajectory()
     first, second = (
-        SimulatedEmulator(model).schema(tools[name]) for name in ("Contacts_GetContact", "Contacts_SearchContacts")
+        SimulatedEmulator(model).schema(call(where, name, {}), where)
+        for name in ("Contacts_GetContact", "Contacts_SearchContacts")
     )
     assert (first == second) == same

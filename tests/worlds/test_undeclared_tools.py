@@ -15,7 +15,7 @@ from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.world.state_changes import StateEdit
 from pytest_toolemu.emulators.rows import RowsEmulator
-from pytest_toolemu.emulators.simulated import SimulatedEmulator
+from pytest_toolemu.emulators.simulated import Mode, SimulatedEmulator
 from pytest_toolemu.errors import InconclusiveError
 from pytest_toolemu.formats.json_schema import conforms
 from tests.scripted_model import ScriptedModel
@@ -40,13 +40,15 @@ def change(kind: str, key: str, entity: str = "book", **values: Any) -> dict[str
     return {"change": kind, "entity": entity, "key": key, "values": values}
 
 
-def run(tmp_path: Path, model: ScriptedModel, *calls: tuple[str, dict[str, Any]]) -> Trajectory:
+def run(
+    tmp_path: Path, model: ScriptedModel, *calls: tuple[str, dict[str, Any]], mode: Mode = "standard"
+) -> Trajectory:
     (tmp_path / "toolkits").mkdir()
     (tmp_path / "toolkits" / "Library.toolkit.yaml").write_text(LIBRARY, encoding="utf-8")
     path = tmp_path / "tram.toolemu.yaml"
     path.write_text(CASE, encoding="utf-8")
     trajectory = Trajectory(load_case(path))
-    toolbox = Toolbox(trajectory, RowsEmulator(SimulatedEmulator(model)), max_steps=9)
+    toolbox = Toolbox(trajectory, RowsEmulator(SimulatedEmulator(model, mode)), max_steps=9)
 
     async def act() -> None:
         for name, arguments in calls:
@@ -64,6 +66,13 @@ def test_the_model_sees_the_rows_as_they_are_now(tmp_path: Path) -> None:
     assert '{"book": ["book_id", "isbn", "title", "language", "tags", "lendable", "copies"]}' in last
     assert '["B-1", "111", "The Night Tram", "en", [], true, 3]' in last
     assert "The Last Tram" not in "".join(message.content for message in conversation)
+
+
+def test_the_model_adds_no_trap_of_its_own_to_the_rows(tmp_path: Path) -> None:
+    model = ScriptedModel(reply())
+    run(tmp_path, model, DESCRIBE, mode="adversarial")
+    (conversation,) = model.conversations
+    assert "stress" not in "".join(message.content for message in conversation).casefold()
 
 
 def test_stated_changes_are_carried_out_and_recorded_and_the_agent_sees_only_later_reads(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.emulators.rows import RowsEmulator
-from pytest_toolemu.emulators.simulated import SimulatedEmulator, kit_with_rows
+from pytest_toolemu.emulators.simulated import SimulatedEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
 from pytest_toolemu.evaluators.model_judge import JudgeEvaluator
@@ -138,8 +138,7 @@ class _RehearsalEmulator:
         if self.simulated is None or _is_answered_by_rows(call, trajectory):
             return observation
         reply = EMULATION + SUMMARY + len(observation.text)
-        has_tables = kit_with_rows(call, trajectory) is not None
-        schema = self.simulated.schema(trajectory.resolved_case.tools[call.name], has_tables=has_tables)
+        schema = self.simulated.schema(call, trajectory)
         messages = self.simulated.messages(call, trajectory)
         self.sent.append(RehearsedRequest("emulator", self.simulated.model.identity, messages, (), schema, reply))
         emulation = Emulation(log_summary=_filler(SUMMARY))
