@@ -126,6 +126,19 @@ def test_a_case_without_its_world_is_not_run_and_no_other_case_is_affected(
     assert "1 live, 1 resumed" in text(resumed)
 
 
+def test_an_agent_that_changes_the_folder_does_not_hide_the_worlds(
+    project: pytest.Pytester, loopback: Loopback
+) -> None:
+    second_case(project)
+    project.makeconftest(
+        CONFTEST.replace(
+            "async def agent(task, toolbox):", "async def agent(task, toolbox):\n    __import__('os').chdir('/')"
+        )
+    )
+    server = loopback(replies([reply(REPLY), reply(REPLY)]))
+    session(project, server, "--toolemu-run-ahead=never").assert_outcomes(passed=2)
+
+
 @WORKERS
 def test_a_python_test_sees_the_built_rows(
     project: pytest.Pytester, loopback: Loopback, workers: tuple[str, ...]

@@ -64,7 +64,8 @@ def _planned_world(resolved_case: ResolvedCase, settings: Settings, trial: int) 
             "--toolemu-worlds=DIR"
         )
     folder, count = folder_and_count(settings.worlds)
-    return PlannedWorld(resolved_case, 1 + (trial - 1) % count, Path(folder))
+    # Absolute, because an agent may change the current folder before the world of another case is read.
+    return PlannedWorld(resolved_case, 1 + (trial - 1) % count, Path(folder).absolute())
 
 
 def _without_built_rows(resolved_case: ResolvedCase, settings: Settings) -> ResolvedCase:

@@ -16,6 +16,7 @@ from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 from pytest_toolemu.plugin.collection.agent_configs import agent_configs
 from pytest_toolemu.plugin.keys import PLANNED_WORLD
+from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.plugin.session_files import unwritable_records
 from pytest_toolemu.scheduling.coordinator_messages import WorldsMissing
@@ -47,7 +48,7 @@ def announced_worlds(services: Services) -> list[PlannedWorld]:
     if services.transport is None:
         return []
     worlds = services.transport.read(lambda coordinator: sorted(coordinator.missing_worlds))
-    folder = Path(folder_and_count(str(services.session.settings.worlds))[0])
+    folder = Path(folder_and_count(str(services.session.settings.worlds))[0]).absolute()
     load = functools.cache(load_case)
     try:
         return [PlannedWorld(load(Path(path)), variant, folder) for path, variant in worlds]
@@ -63,9 +64,9 @@ def build_worlds(services: Services, worlds: Sequence[PlannedWorld]) -> None:
     if not worlds:
         return
     session = services.session
-    folder = worlds[0].folder
+    folder = relative_path(worlds[0].folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        worlds[0].folder.mkdir(parents=True, exist_ok=True)
         model = services.models.open_components().builder(agent_configs(session.settings))
         stage = WorldStage(
             model,
