@@ -9,7 +9,8 @@ from typing import Any
 from pytest_toolemu.core.world.database import Database, cell
 from pytest_toolemu.core.world.entity_table import EntityTable, decode, decode_cell, types_of
 from pytest_toolemu.core.world.operation_plan import Lookup, Plan
-from pytest_toolemu.core.world.toolkit_plan import is_constant, not_found_error, request_error
+from pytest_toolemu.core.world.tool_errors import not_found_error, request_error
+from pytest_toolemu.core.world.toolkit_plan import is_constant
 from pytest_toolemu.errors import OpenEntityError
 from pytest_toolemu.formats.json_schema import conforms
 

@@ -15,12 +15,12 @@ from pytest_toolemu.core.world.database import FUNCTION_NAMES, Database
 from pytest_toolemu.core.world.entity_table import EntityTable, entity_tables, types_of
 from pytest_toolemu.core.world.operation_plan import CALL_VALUES, NO_KEY, Lookup, Plan, key_argument
 from pytest_toolemu.core.world.sql_errors import explained
+from pytest_toolemu.core.world.tool_errors import not_found_error
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
 Problem = tuple[Loc, str]
 
 _ALIAS: Final = re.compile(r"[a-z][a-z0-9_]*")
-_NOT_FOUND: Final = re.compile(r"(?i).*not_?found.*|no_?such.*|unknown.*")
 _CHANGE: Final = re.compile(r"(?i)\s*(insert|update|delete|replace|with)\b")
 _PARAMETER: Final = re.compile(r":([A-Za-z_]\w*)")
 _FILLED: Final = ("more", "total")
@@ -157,28 +157,6 @@ def _set_problems(plan: Plan) -> Iterator[Problem]:
     for name in plan.operation.set:
         if name not in fields:
             yield ("set", name, KEY), f"the entity has no field {name!r}{closest(name, fields)}"
-
-
-def not_found_error(tool: Tool) -> str | None:
-    """Return the error of a tool for an unknown key; None if it declares none."""
-    return next((name for name in tool.errors if _NOT_FOUND.fullmatch(name)), None) or _request_error(tool)
-
-
-def conflict_error(tool: Tool) -> str:
-    """Return the error of a tool for a row that would break a rule of its table."""
-    words = ("conflict", "exists", "duplicate")
-    return next((name for name in tool.errors if any(word in name.casefold() for word in words)), None) or (
-        _request_error(tool) or "Conflict"
-    )
-
-
-def request_error(tool: Tool) -> str:
-    """Return the error of a tool for arguments that lead to no result."""
-    return _request_error(tool) or conflict_error(tool)
-
-
-def _request_error(tool: Tool) -> str | None:
-    return next((name for name in tool.errors if name.casefold().startswith("invalid")), None)
 
 
 def _statement_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]:

@@ -18,7 +18,8 @@ from pytest_toolemu.core.world.database import Database, cell, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.state_changes import Rows, StateChange, StateEdit
-from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, conflict_error, planned
+from pytest_toolemu.core.world.tool_errors import conflict_error
+from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, planned
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.yaml_document import closest
 
