@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 
 @dataclass(frozen=True)
@@ -24,6 +23,8 @@ class Proxy:
 
 def proxy_of(url: str) -> Proxy | None:
     """Return the proxy that HTTP clients take from the environment for this URL; None for a direct connection."""
+    from urllib.request import getproxies, proxy_bypass
+
     parts = urlsplit(url)
     host = parts.hostname or ""
     proxies = getproxies()

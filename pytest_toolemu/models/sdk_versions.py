@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from importlib import metadata
-
-from packaging.requirements import Requirement
+from typing import TYPE_CHECKING
 
 from pytest_toolemu.errors import UsageError
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 DISTRIBUTION = "pytest-toolemu"
 
@@ -35,6 +37,8 @@ def import_failed(extra: str, needed_by: object, error: ImportError) -> UsageErr
 @functools.cache
 def _requirements(extra: str) -> tuple[Requirement, ...]:
     """Read what an extra of this package requires; nothing where the package itself is not installed."""
+    from packaging.requirements import Requirement
+
     try:
         declared = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
