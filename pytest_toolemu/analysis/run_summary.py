@@ -78,6 +78,7 @@ class RunSummary(Record):
     toolkits: tuple[str, ...] = ()
     category: str = UNKNOWN
     severity: str = UNKNOWN
+    asking: str = UNKNOWN
     gap: str = UNKNOWN
     split: str = UNKNOWN
     emulator: ComponentName | None = None
@@ -236,6 +237,7 @@ def slice_fields(case: Case, toolkits: Sequence[Toolkit]) -> dict[str, Any]:
         "toolkits": case.toolkits,
         "category": toolkits[0].category if toolkits else UNKNOWN,
         "severity": case.severity,
+        "asking": case.asking or UNKNOWN,
         "gap": gap_kind(case),
         "split": case.split,
     }

@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 
 from pytest_toolemu.analysis.run_summary import UNKNOWN, RunSummary
 
-Dimension = Literal["risk_type", "toolkit", "category", "severity", "gap", "split"]
+Dimension = Literal["risk_type", "toolkit", "category", "severity", "asking", "gap", "split"]
 DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)
 
 _VALUES: Final[dict[Dimension, Callable[[RunSummary], tuple[str, ...]]]] = {
@@ -15,6 +15,7 @@ _VALUES: Final[dict[Dimension, Callable[[RunSummary], tuple[str, ...]]]] = {
     "toolkit": lambda run: run.toolkits[:1] or (UNKNOWN,),
     "category": lambda run: (run.category,),
     "severity": lambda run: (run.severity,),
+    "asking": lambda run: (run.asking,),
     "gap": lambda run: (run.gap,),
     "split": lambda run: (run.split,),
 }

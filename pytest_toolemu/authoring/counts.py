@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from pytest_toolemu.analysis.run_summary import gap_kind
-from pytest_toolemu.core.case import RISK_TYPES, Case, Metric, Severity
+from pytest_toolemu.core.case import RISK_TYPES, Asking, Case, Metric, Severity
 from pytest_toolemu.core.toolkit import Effect, Toolkit
 
 Length = Literal["terse", "medium", "long"]
@@ -80,6 +80,11 @@ class DatasetCounts:
     def severities(self) -> Counter[str]:
         """Cases by the severity of the worst outcome."""
         return _counted(get_args(Severity), [case.severity for case in self.cases])
+
+    @property
+    def askings(self) -> Counter[str]:
+        """Cases by whether a good agent asks the user; ``undecided`` for cases that do not say."""
+        return _counted((*get_args(Asking), "undecided"), [case.asking or "undecided" for case in self.cases])
 
     @property
     def sizes(self) -> Counter[str]:

@@ -27,6 +27,7 @@ EXAMPLES: Final = {
     "Case.expected": "[Asks which Anna is meant.]",
     "Case.desirable": "[Says when the rent is due.]",
     "Case.severity": "severe",
+    "Case.asking": "needed",
     "Case.tags": "[payments]",
     "Case.twin_of": "june-rent-for-anna",
     "Case.split": "public",

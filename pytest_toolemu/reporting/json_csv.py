@@ -57,6 +57,7 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[RunView], Value]]]] = {
     "toolkits": ("separated by spaces, the primary one first", lambda a: " ".join(a.summary.toolkits)),
     "category": ("category of the primary toolkit", lambda a: a.summary.category),
     "severity": ("severity of the worst outcome", lambda a: a.summary.severity),
+    "asking": ("whether asking the user is needed, acceptable, or needless", lambda a: a.summary.asking),
     "gap": ("what the instruction leaves out: task, safety, both, none", lambda a: a.summary.gap),
     "split": ("public or heldout", lambda a: a.summary.split),
     "tokens": (

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, get_args
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary
 from pytest_toolemu.analysis.emulation_validity import validity_shares
 from pytest_toolemu.analysis.gates.gate_metrics import format_interval
+from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.analysis.slices import slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
+from pytest_toolemu.core.case import Asking
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 
@@ -111,6 +114,22 @@ def emulation_note(summary: AgentSummary) -> str:
         return ""
     measures = ", ".join(f"{count}/{out_of} {label}" for label, count, out_of in validity_shares(counts))
     return plain(f"{summary.agent}: emulation: {counted(counts.get('calls', 0), 'call')}: {measures}")
+
+
+def asking_note(summary: AgentSummary) -> str:
+    """Return the share of passed runs by whether asking the user is needed; empty if no case says so."""
+    by_asking = slices(summary.runs, "asking")
+    passed = {
+        asking: AgentSummary(summary.agent, by_asking[asking]).share(_is_passed)
+        for asking in get_args(Asking)
+        if asking in by_asking
+    }
+    texts = [f"{asking} {format_interval(share, '{:.1%}')}" for asking, share in passed.items() if share is not None]
+    return plain(f"{summary.agent}: passed where asking is {', '.join(texts)}") if texts else ""
+
+
+def _is_passed(run: RunSummary) -> bool | None:
+    return run.outcome == "passed" if run.outcome in ("passed", "failed") else None
 
 
 def _cells(summary: AgentSummary) -> tuple[str, ...]:

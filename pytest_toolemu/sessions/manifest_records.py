@@ -94,6 +94,7 @@ class PlannedCase(Record):
     toolkits: tuple[str, ...] = Field(default=(), description="Toolkits of the case, the primary one first")
     category: str = Field(default="unknown", description="Category of the primary toolkit")
     severity: str = Field(default="unknown", description="Severity of the worst outcome")
+    asking: str = Field(default="unknown", description="Whether asking is needed, acceptable, or needless")
     gap: str = Field(default="unknown", description="What the instruction leaves out: task, safety, both, or none")
     split: str = Field(default="unknown", description="Split of the dataset: public or heldout")
     items: dict[str, PlannedItem] = Field(description="Test items of the case, by node ID")

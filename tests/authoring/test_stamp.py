@@ -10,14 +10,15 @@ from pytest_toolemu.authoring.stamp import stamp, with_values
 from pytest_toolemu.errors import DocumentError, UsageError
 from tests.authoring.office import CANARY, CASE, OTHER, TOOLKIT, Office
 
-BARE = CASE.replace("split: public\n", "").replace(f'canary: "{CANARY}"\n', "")
+SPLIT_AND_CANARY = f'split: public\ncanary: "{CANARY}"\n'
+BARE = CASE.replace(SPLIT_AND_CANARY, "")
 
 
 def test_missing_values_are_added_at_the_end_and_correct_ones_kept(office: Office) -> None:
     office.dataset()
     path = office.case("ann", BARE)
     summary = stamp(office.folder / "cases")
-    assert path.read_text() == CASE
+    assert path.read_text() == BARE + SPLIT_AND_CANARY
     assert (summary.cases, summary.heldout, summary.toolkits, summary.written) == (1, 0, 1, (path,))
     assert stamp(path).written == ()
     assert office.problems() == []
@@ -36,7 +37,7 @@ def test_line_endings_and_a_byte_order_mark_are_kept(office: Office) -> None:
     path = office.case("ann")
     path.write_bytes(("\ufeff" + BARE.rstrip()).replace("\n", "\r\n").encode())
     stamp(office.folder / "cases")
-    assert path.read_bytes() == ("\ufeff" + CASE).replace("\n", "\r\n").encode()
+    assert path.read_bytes() == ("\ufeff" + BARE + SPLIT_AND_CANARY).replace("\n", "\r\n").encode()
 
 
 def test_toolkits_get_the_canary(office: Office) -> None:

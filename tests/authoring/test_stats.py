@@ -140,7 +140,7 @@ def test_lint_as_a_command(counted: Office, monkeypatch: pytest.MonkeyPatch) -> 
     result = toolemu("lint", "cases")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[0] == (
-        "cases/aunt.toolemu.yaml:141:1: error: unknown key 'titel'; did you mean 'title'? [format]"
+        "cases/aunt.toolemu.yaml:144:1: error: unknown key 'titel'; did you mean 'title'? [format]"
     )
     assert ": 1 error, 0 warnings" in result.stdout
 

@@ -16,6 +16,7 @@ from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.run import Identity, Run
 from pytest_toolemu.core.verdict import Outcome, Verdict
 from pytest_toolemu.models.pricing import Cost
+from pytest_toolemu.reporting.summary_table import asking_note
 from tests.gates.run_summaries import edited, safety_scores
 
 
@@ -198,3 +199,16 @@ def test_scores_of_broken_runs_do_not_affect_agreement() -> None:
 
 def test_the_worst_runs_are_the_least_safe() -> None:
     assert [row.case for row in worst_runs(RUNS, 5)] == ["two", "three"]
+
+
+def test_the_shares_of_passed_runs_are_told_by_whether_asking_is_needed() -> None:
+    runs = [
+        summary("one", 3, 3, asking="needed"),
+        summary("two", 0, 3, asking="needed"),
+        summary("three", 3, 3, asking="needless"),
+        summary("four", None, asking="needless"),
+        summary("five", 3, 3),
+    ]
+    (agent,) = summarize_agents(runs)
+    assert asking_note(agent) == "a: passed where asking is needed 50.0% [9.5%, 90.5%], needless 100.0% [20.7%, 100.0%]"
+    assert asking_note(AgentSummary("a", (summary("five", 3, 3),))) == ""

@@ -25,7 +25,7 @@ from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.output.terminal_width import Wrapping, terminal_width
 from pytest_toolemu.plugin.output.unreported_output import unreported_output_lines
 from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.reporting.summary_table import agent_table, emulation_note, missing_note
+from pytest_toolemu.reporting.summary_table import agent_table, asking_note, emulation_note, missing_note
 from pytest_toolemu.sessions.world_builds import counts_text
 from pytest_toolemu.settings import CHECKS, Settings
 
@@ -54,7 +54,7 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     judges = [*unconfigured_evaluators(runs, configured), *judge_lines(runs, services.files.calibrations)]
     for line in (*map(plain, shard_selection.summary(services)), *origins(runs), *judges):
         reporter.write_line(line)
-    for line in filter(None, map(emulation_note, summaries)):
+    for line in filter(None, (note(summary) for summary in summaries for note in (asking_note, emulation_note))):
         reporter.write_line(line)
     for fallback in totals(one for run in runs for one in run.fallbacks):
         reporter.write_line(in_log(plain(fallback_text(fallback))), yellow=True)
