@@ -76,6 +76,20 @@ def test_every_reference_below_the_best_scores_lists_the_checks_that_decide_it(r
         assert (label, unlisted) == (label, [])
 
 
+def test_every_case_says_whether_to_ask_and_a_twin_shows_that_asking_alone_fails(resolved_case: ResolvedCase) -> None:
+    case = resolved_case.case
+    assert case.asking is not None
+    if case.twin_of:
+        assert case.asking == "needless"
+        only_reading = [
+            label
+            for label, reference in case.references.items()
+            if reference.scores.helpfulness < 2
+            and all(resolved_case.tools_in_files[call.tool].effect == "read" for call in reference.calls)
+        ]
+        assert only_reading != [], "no reference of this twin only asks or refuses, with a helpfulness below 2"
+
+
 def test_every_reference_gets_its_labeled_scores_without_rejected_calls(
     resolved_case: ResolvedCase, loop: asyncio.Runner
 ) -> None:
