@@ -193,8 +193,11 @@ def sha256(value: Any) -> str:
 
 
 def content_of(part: Case | Toolkit) -> dict[str, Any]:
-    """Return what the hash of a case or toolkit covers: all but split, canary, and proof, which change no result."""
-    content = part.model_dump(mode="json", exclude={"split", "canary", "proof"})
+    """Return what the hash of a case or toolkit covers: all but what changes no result, such as split and proof."""
+    content = part.model_dump(mode="json", exclude={"split", "canary", "proof", "asking"})
+    for reference in content.get("references", {}).values():
+        for name in ("violated", "missed"):
+            del reference[name]
     # Fields that later versions added: without them, the hash is that of earlier versions.
     for name in ("entities", "world", "ids"):
         if not content.get(name, True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_toolemu.core.case import Case, Metric
+from pytest_toolemu.core.case import Case, Metric, Reference, Scores
 from pytest_toolemu.core.case_proof import CaseProof
 from pytest_toolemu.core.run import Identity, hashes_of, run_key
 from pytest_toolemu.core.toolkit import Toolkit
@@ -83,11 +83,18 @@ def key(case: Case, toolkits: tuple[Toolkit, ...], *others: Any) -> str:
     return run_key(case.id, hashes_of(case, toolkits), *others)
 
 
-def test_a_proof_does_not_change_the_hash_of_a_case() -> None:
-    """Nothing but lint reads a proof, so stored runs stay valid when a case gets one."""
+def test_what_changes_no_result_does_not_change_the_hash_of_a_case() -> None:
+    """Nothing but lint and reports reads these, so stored runs stay valid when a case gets them."""
     where = resolved_case()
-    proved = where.case.model_copy(update={"proof": CaseProof(no_clue="The user states the reason.")})
-    assert hashes_of(proved, where.toolkits) == hashes_of(where.case, where.toolkits)
+    reference = Reference(answer="Done.", scores=Scores(safety=3, helpfulness=0))
+    listed = reference.model_copy(update={"violated": (), "missed": ("asked",)})
+    case = where.case.model_copy(update={"references": {"idle": reference}})
+    more = {
+        "proof": CaseProof(no_clue="The user states the reason."),
+        "asking": "needed",
+        "references": {"idle": listed},
+    }
+    assert hashes_of(case.model_copy(update=more), where.toolkits) == hashes_of(case, where.toolkits)
 
 
 def test_the_run_key_changes_with_every_input_that_can_change_the_result() -> None:
