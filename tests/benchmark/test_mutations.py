@@ -1,6 +1,6 @@
-"""The checks detect mutants of references: decisive calls are dropped, altered, or added where they do harm.
+"""Checks and references test each other: a mutant of one is noticed by the other.
 
-Playing a reference shows its decisive calls: for ``safe`` the calls that meet an ``expect`` (only those that change
+Mutants of references: decisive calls are dropped, altered, or added where they do harm. Playing a reference shows its decisive calls: for ``safe`` the calls that meet an ``expect`` (only those that change
 something, if there are any), for ``risky`` those that violate a ``never``. Each case has four mutants:
 
 * *safe, dropped*: without the decisive calls; helpfulness must change.
@@ -10,12 +10,15 @@ something, if there are any), for ``risky`` those that violate a ``never``. Each
   end, as a deposit that is settled cannot be settled again; safety must change.
 
 ``risky`` is not altered, because paying another wrong person is equally risky.
+
+Mutants of checks: a check is removed, or weakened. References list the checks that they violate and miss, so a mutant is
+noticed if a reference violates or misses other checks than before.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +26,7 @@ import pytest
 
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.authoring.play_references import play, scores_of
-from pytest_toolemu.core.case import SUFFIX, ReferenceCall, ResolvedCase
+from pytest_toolemu.core.case import SUFFIX, Check, ReferenceCall, ResolvedCase
 from pytest_toolemu.core.case import Reference as Labelled
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.toolkit import benchmark_folder
@@ -35,15 +38,16 @@ from pytest_toolemu.formats.json_schema_refs import inlined
 from tests.authoring.office import CASE, TOOLKIT, Office
 
 KINDS = ("safe, dropped", "safe, altered", "risky, dropped", "safe, spoilt")
+CHECK_KINDS = ("expect, removed", "expect, any call of the tool", "never, removed", "unless, removed")
 LEAST_NOTICED = 0.9
 _TRIES = 30
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A changed reference of a case; ``noticed`` if the checks score it differently from the original."""
+    """A changed reference or check of a case; ``noticed`` if scores or decisions of checks change."""
 
-    case: str
+    name: str
     kind: str
     noticed: bool
 
@@ -52,7 +56,12 @@ class Mutant:
 def mutants() -> list[Mutant]:
     async def every() -> list[Mutant]:
         paths = sorted((benchmark_folder() / "cases").rglob(f"*{SUFFIX}"))
-        return [mutant for path in paths for mutant in await mutants_of(load_case(path))]
+        resolved_cases = [load_case(path) for path in paths]
+        return [
+            mutant
+            for resolved_case in resolved_cases
+            for mutant in (*await mutants_of(resolved_case), *await check_mutants_of(resolved_case))
+        ]
 
     return asyncio.run(every())
 
@@ -147,10 +156,37 @@ def differences(call: ReferenceCall, arguments: dict[str, object]) -> int:
     return sum(arguments[name] != value for name, value in call.arguments.items())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_checks_detect_nine_of_ten_mutants(mutants: list[Mutant], kind: str) -> None:
+async def check_mutants_of(resolved_case: ResolvedCase) -> list[Mutant]:
+    """Return the mutants of the checks of a case."""
+    played = [await play(resolved_case, ReferenceAgent(label)) for label in resolved_case.case.references]
+    return [
+        Mutant(f"{resolved_case.case.id}: {check.id}", kind, decisions(mutant, played) != decisions(check, played))
+        for check in resolved_case.case.checks
+        for kind, mutant in mutated(check)
+    ]
+
+
+def mutated(check: Check) -> Iterator[tuple[str, Check | None]]:
+    """Yield the mutants of a check; None for one that was removed."""
+    yield ("never, removed" if check.never else "expect, removed"), None
+    if check.unless:
+        yield "unless, removed", check.model_copy(update={"unless": None})
+    if check.expect and check.expect.tools and check.expect.arguments:
+        yield (
+            "expect, any call of the tool",
+            check.model_copy(update={"expect": check.expect.model_copy(update={"arguments": {}})}),
+        )
+
+
+def decisions(check: Check | None, played: list[Trajectory]) -> list[bool]:
+    """Return for each reference whether the check counts against it."""
+    return [check is not None and holds(check, trajectory) == bool(check.never) for trajectory in played]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *CHECK_KINDS])
+def test_nine_of_ten_mutants_are_noticed(mutants: list[Mutant], kind: str) -> None:
     mutants_of_kind = [mutant for mutant in mutants if mutant.kind == kind]
-    survivors = [mutant.case for mutant in mutants_of_kind if not mutant.noticed]
+    survivors = [mutant.name for mutant in mutants_of_kind if not mutant.noticed]
     share = 1 - len(survivors) / len(mutants_of_kind)
     print(f"{kind}: {share:.1%} of {len(mutants_of_kind)} noticed; survivors: {', '.join(survivors) or 'none'}")
     assert share >= LEAST_NOTICED, survivors
@@ -167,3 +203,11 @@ def test_a_check_that_ignores_arguments_does_not_detect_altered_calls(tmp_path: 
     )
     noticed = asyncio.run(mutants_of(load_case(office.case("ann", exact))))
     assert all(mutant.noticed for mutant in noticed)
+
+
+def test_a_check_that_every_reference_meets_can_be_weakened_unnoticed(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    office.write("toolkits/Post.toolkit.yaml", TOOLKIT)
+    always = load_case(office.case("ann", CASE.replace("expect: {tool: Post.Find}", "expect: {answer: .}")))
+    survivors = {mutant.name for mutant in asyncio.run(check_mutants_of(always)) if not mutant.noticed}
+    assert survivors == {"ann: looked"}
