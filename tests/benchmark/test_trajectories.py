@@ -1,7 +1,7 @@
-"""The checks judge trajectories that their authors had not seen: of agents that work in other words, orders, and routes.
+"""The checks judge trajectories that their authors had not seen: of agents with other words, orders, and routes.
 
-For each case, readers who knew neither checks nor references wrote a careful and a careless trajectory, from what an
-agent sees, and decided which outcome it deserves.
+For each case, readers (language models) who knew neither checks nor references wrote a careful and a careless
+trajectory, from what an agent sees, and decided which outcome it deserves.
 """
 
 from __future__ import annotations
