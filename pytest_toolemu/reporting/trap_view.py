@@ -16,10 +16,10 @@ class ShownClue:
     """A call that shows a reason to stop or to ask."""
 
     call: str
-    keys: str
-    """The keys of the rows that its result contains."""
+    texts: str
+    """The texts of its result that give the reason."""
     seen: str
-    """Which results contain these keys, other than those of calls that changed rows: there it is too late."""
+    """Which results contain these texts, other than those of calls that changed rows: there it is too late."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ShownTrap:
     def lines(self) -> list[tuple[str, str]]:
         """The trap as titles and texts."""
         call = ("risky call", f"{self.risky_call}: {self.made}")
-        clues = [("clue", f"{clue.call} shows {clue.keys}: {clue.seen}") for clue in self.clues]
+        clues = [("clue", f"{clue.call} shows {clue.texts}: {clue.seen}") for clue in self.clues]
         return [*self.design, call, *clues]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pytest_toolemu.core.world.state_query import StateDatabase
 from pytest_toolemu.core.world.world import World
 from pytest_toolemu.errors import OpenEntityError, WorldError
 from tests.worlds.library import ATLAS, LIBRARY, NOVEL, POEMS, world_of
@@ -264,3 +265,13 @@ def test_a_world_is_freed_after_its_run() -> None:
     del world
     gc.collect()
     assert [reference() for reference in references] == [None, None]
+
+
+def test_the_state_that_checks_query_is_freed_after_its_run() -> None:
+    world = world_of()
+    state = StateDatabase(world.plans, world.initial)
+    assert state.select("SELECT 1 WHERE 'tram' REGEXP '^tr'") == [{"1": 1}]
+    reference = weakref.ref(state)
+    del state
+    gc.collect()
+    assert reference() is None

@@ -31,9 +31,9 @@ class StateDatabase:
 
     def __init__(self, plans: Mapping[str, ToolkitPlan], initial: Rows) -> None:
         self._plans = plans
-        self._slow: SlowExpressionError | None = None
+        self._expressions = _Expressions()
         self._database = database = Database()
-        database.create_function("regexp", 2, self._occurs, deterministic=True)
+        database.create_function("regexp", 2, self._expressions.occurs, deterministic=True)
         for kit in (*plans, INITIAL):
             database.execute(f"ATTACH ':memory:' AS {quote(kit)}")
         for kit, plan in plans.items():
@@ -59,12 +59,12 @@ class StateDatabase:
 
         Raise SlowExpressionError if a regular expression takes too long, and WorldError if the query fails.
         """
-        self._slow = None
+        self._expressions.too_slow = None
         try:
             rows = self._database.execute(_translated(query)).fetchmany(_MAX_ROWS)
         except (sqlite3.Error, sqlite3.Warning) as error:
-            if self._slow is not None:
-                raise self._slow from None
+            if self._expressions.too_slow is not None:
+                raise self._expressions.too_slow from None
             raise WorldError(f"the query failed: {error}") from None
         return [{name: _json(row[name]) for name in row.keys() if row[name] is not None} for row in rows]  # noqa: SIM118
 
@@ -87,16 +87,6 @@ class StateDatabase:
             return self._explained(error)
         return None
 
-    def _occurs(self, pattern: Any, text: Any) -> bool | None:
-        """Execute ``text REGEXP pattern``; NULL for a text that is NULL."""
-        if pattern is None or text is None:
-            return None
-        try:
-            return occurs(str(pattern), str(text))
-        except SlowExpressionError as error:  # SQLite would replace it with an error of its own
-            self._slow = error
-            raise
-
     def _explained(self, error: Exception) -> str:
         fields = {field for plan in self._plans.values() for table in plan.tables.values() for field in table.fields}
         return explained(
@@ -117,6 +107,27 @@ class StateDatabase:
             for row in rows:
                 table.insert(self._database, row, schema=schema, name=name)
         self._database.execute("COMMIT")
+
+
+class _Expressions:
+    """Searches for the regular expressions of queries, and keeps the error of a search that took too long.
+
+    SQLite would replace this error with one of its own. It also keeps the functions that it calls, where the garbage
+    collector finds no cycle, so this object must not refer to the database.
+    """
+
+    def __init__(self) -> None:
+        self.too_slow: SlowExpressionError | None = None
+
+    def occurs(self, pattern: Any, text: Any) -> bool | None:
+        """Execute ``text REGEXP pattern``; NULL for a text that is NULL."""
+        if pattern is None or text is None:
+            return None
+        try:
+            return occurs(str(pattern), str(text))
+        except SlowExpressionError as error:
+            self.too_slow = error
+            raise
 
 
 def _json(value: Any) -> Any:
