@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.core.case import Metric, ResolvedCase
 from pytest_toolemu.core.run_spec import Limits
 from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
-from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.trajectory import Step, Trajectory
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.pinned import PinnedEmulator
@@ -40,9 +41,20 @@ async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0) -> Traj
 
 
 async def play_references(resolved_case: ResolvedCase) -> dict[str, list[Trajectory]]:
-    """Return the trajectories of every reference, by its label: one per seed."""
-    labels = resolved_case.case.references
-    return {label: [await play(resolved_case, ReferenceAgent(label), seed) for seed in SEEDS] for label in labels}
+    """Return the trajectories of every reference, by its label: one per seed if a seed can change a result."""
+    return {label: await _per_seed(resolved_case, ReferenceAgent(label)) for label in resolved_case.case.references}
+
+
+async def _per_seed(resolved_case: ResolvedCase, agent: Agent) -> list[Trajectory]:
+    first = await play(resolved_case, agent, SEEDS[0])
+    if not is_generated(first.steps):
+        return [first]
+    return [first, *[await play(resolved_case, agent, seed) for seed in SEEDS[1:]]]
+
+
+def is_generated(steps: Sequence[Step]) -> bool:
+    """Return whether a result was generated. Without one, every seed gives the same trajectory."""
+    return any(step.observation.source == "offline" for step in steps)
 
 
 async def scores_of(trajectory: Trajectory) -> dict[Metric, int | None]:

@@ -11,7 +11,7 @@ import pytest
 from pytest_toolemu.agents.no_op import no_op
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.authoring.lint import lint_paths
-from pytest_toolemu.authoring.play_references import SEEDS, play, scores_of
+from pytest_toolemu.authoring.play_references import SEEDS, is_generated, play, scores_of
 from pytest_toolemu.core.case import SUFFIX, Metric, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.engine import run_case
@@ -44,7 +44,7 @@ def loop() -> Iterator[asyncio.Runner]:
 
 
 def runs(resolved_case: ResolvedCase, agent: Agent, loop: asyncio.Runner) -> list[Run]:
-    """Run the case offline once per seed, judged by its checks."""
+    """Run the case offline, judged by its checks: once per seed if a seed can change a result."""
     emulator = ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator()))))
     completed: list[Run] = []
 
@@ -54,6 +54,8 @@ def runs(resolved_case: ResolvedCase, agent: Agent, loop: asyncio.Runner) -> lis
             completed.append(
                 await run_case(RunSpec(resolved_case, agent, emulator, (ChecksEvaluator(),), THRESHOLDS, seed=seed))
             )
+            if not is_generated(completed[0].steps):
+                break
 
     loop.run(every())
     return completed
