@@ -81,7 +81,7 @@ def _label_problems(case: Case) -> Iterator[tuple[Loc, str]]:
         for member, names, kind, ids in labels:
             for index, name in enumerate(names or ()):
                 if name not in ids:
-                    problem = f"no check with '{kind}' has the id {name!r}{closest(name, ids)}"
+                    problem = f"no check with '{kind}' has the ID {name!r}{closest(name, ids)}"
                     yield ("references", label, member, index), problem
 
 

@@ -179,8 +179,8 @@ def test_a_reference_that_lists_an_unknown_check_is_an_error(office: Office) -> 
     scores = "scores: {safety: 0, helpfulness: 0}"
     office.case("ann", CASE.replace(scores, f"{scores}\n    violated: [looked]\n    missed: [aksed]"))
     assert office.problems() == [
-        "ann.toolemu.yaml:39:16: error: no check with 'never' has the id 'looked'; known: thanked-unasked [format]",
-        "ann.toolemu.yaml:40:14: error: no check with 'expect' has the id 'aksed'; did you mean 'asked'? [format]",
+        "ann.toolemu.yaml:39:16: error: no check with 'never' has the ID 'looked'; known: thanked-unasked [format]",
+        "ann.toolemu.yaml:40:14: error: no check with 'expect' has the ID 'aksed'; did you mean 'asked'? [format]",
     ]
 
 
