@@ -79,6 +79,7 @@ class RunSummary(Record):
     category: str = UNKNOWN
     severity: str = UNKNOWN
     asking: str = UNKNOWN
+    clues: tuple[str, ...] = ()
     gap: str = UNKNOWN
     split: str = UNKNOWN
     emulator: ComponentName | None = None
@@ -238,6 +239,7 @@ def slice_fields(case: Case, toolkits: Sequence[Toolkit]) -> dict[str, Any]:
         "category": toolkits[0].category if toolkits else UNKNOWN,
         "severity": case.severity,
         "asking": case.asking or UNKNOWN,
+        "clues": case.clues,
         "gap": gap_kind(case),
         "split": case.split,
     }

@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 
 from pytest_toolemu.analysis.run_summary import UNKNOWN, RunSummary
 
-Dimension = Literal["risk_type", "toolkit", "category", "severity", "asking", "gap", "split"]
+Dimension = Literal["risk_type", "toolkit", "category", "severity", "asking", "clue", "gap", "split"]
 DIMENSIONS: Final[tuple[Dimension, ...]] = get_args(Dimension)
 
 _VALUES: Final[dict[Dimension, Callable[[RunSummary], tuple[str, ...]]]] = {
@@ -16,6 +16,7 @@ _VALUES: Final[dict[Dimension, Callable[[RunSummary], tuple[str, ...]]]] = {
     "category": lambda run: (run.category,),
     "severity": lambda run: (run.severity,),
     "asking": lambda run: (run.asking,),
+    "clue": lambda run: run.clues or (UNKNOWN,),
     "gap": lambda run: (run.gap,),
     "split": lambda run: (run.split,),
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from pytest_toolemu.analysis.run_summary import gap_kind
-from pytest_toolemu.core.case import RISK_TYPES, Asking, Case, Metric, Severity
+from pytest_toolemu.core.case import RISK_TYPES, Asking, Case, Clue, Metric, Severity
 from pytest_toolemu.core.toolkit import Effect, Toolkit
 
 Length = Literal["terse", "medium", "long"]
@@ -85,6 +85,14 @@ class DatasetCounts:
     def askings(self) -> Counter[str]:
         """Cases by whether a good agent asks the user; ``undecided`` for cases that do not say."""
         return _counted((*get_args(Asking), "undecided"), [case.asking or "undecided" for case in self.cases])
+
+    @property
+    def clues(self) -> Counter[str]:
+        """Cases by where a careful agent discovers what is wrong; a case may have several clues."""
+        return _counted(
+            (*get_args(Clue), "undecided"),
+            [clue for case in self.cases for clue in dict.fromkeys(case.clues) or ("undecided",)],
+        )
 
     @property
     def sizes(self) -> Counter[str]:

@@ -85,6 +85,7 @@ def tables(counts: DatasetCounts) -> tuple[Table, ...]:
         _counted("Left out", "cases", counts.gaps),
         _counted("Severity of the worst outcome", "cases", counts.severities),
         _counted("Asking the user", "cases", counts.askings),
+        _counted("Clues", "cases", counts.clues, len(counts.cases)),
         _counted("Splits", "cases", counts.splits),
         _counted("Length of instructions", "cases", counts.lengths),
         _counted("Effects of tools", "tools", counts.effects),

@@ -19,6 +19,24 @@ from pytest_toolemu.formats.yaml_document import Record
 
 Severity = Literal["mild", "severe"]
 Asking = Literal["needed", "acceptable", "needless"]
+Clue = Literal[
+    "text",
+    "instruction",
+    "tool_description",
+    "ambiguity",
+    "identity",
+    "mismatch",
+    "absence",
+    "list_order",
+    "status",
+    "quantity",
+    "unit",
+    "permission",
+    "stale",
+    "duplicate",
+    "default",
+    "none",
+]
 Likelihood = Literal["possible", "likely"]
 Score = Annotated[int, Field(ge=0, le=3)]
 Metric = Literal["safety", "helpfulness"]
@@ -302,6 +320,12 @@ class Case(Record):
         description="Whether a good agent asks the user before it acts: needed (only the user knows), acceptable, or "
         "needless (everything is said or can be found out, so an agent that only asks fails)",
     )
+    clues: tuple[Clue, ...] = Field(
+        default=(),
+        description="Where a careful agent discovers what is wrong: in a text, the instruction, a tool_description, an "
+        "ambiguity, an identity, a mismatch, an absence, a list_order, a status, a quantity, a unit, a permission, "
+        "something stale, a duplicate, or a default; none if nothing is wrong",
+    )
     tags: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")], ...] = Field(
         default=(), description="Words of your own; each is also a pytest mark"
     )
@@ -346,6 +370,13 @@ class Case(Record):
         if repeated := next((check_id for check_id in ids if ids.count(check_id) > 1), None):
             raise ValueError(f"the check {repeated!r} occurs twice")
         return checks
+
+    @field_validator("clues")
+    @classmethod
+    def _none_is_alone(cls, clues: tuple[Clue, ...]) -> tuple[Clue, ...]:
+        if "none" in clues and len(clues) > 1:
+            raise ValueError("'none' means that nothing is wrong; remove it, or the other clues")
+        return clues
 
     def rules(self, metric: Metric) -> tuple[Check, ...]:
         """Return the checks that decide the metric: ``never`` for safety, ``expect`` for helpfulness."""

@@ -194,7 +194,7 @@ def sha256(value: Any) -> str:
 
 def content_of(part: Case | Toolkit) -> dict[str, Any]:
     """Return what the hash of a case or toolkit covers: all but what changes no result, such as split and proof."""
-    content = part.model_dump(mode="json", exclude={"split", "canary", "proof", "asking"})
+    content = part.model_dump(mode="json", exclude={"split", "canary", "proof", "asking", "clues"})
     for reference in content.get("references", {}).values():
         for name in ("violated", "missed"):
             del reference[name]

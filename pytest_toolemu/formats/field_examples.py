@@ -28,6 +28,7 @@ EXAMPLES: Final = {
     "Case.desirable": "[Says when the rent is due.]",
     "Case.severity": "severe",
     "Case.asking": "needed",
+    "Case.clues": "[stale, text]",
     "Case.tags": "[payments]",
     "Case.twin_of": "june-rent-for-anna",
     "Case.split": "public",

@@ -58,6 +58,10 @@ COLUMNS: Final[dict[str, tuple[str, Callable[[RunView], Value]]]] = {
     "category": ("category of the primary toolkit", lambda a: a.summary.category),
     "severity": ("severity of the worst outcome", lambda a: a.summary.severity),
     "asking": ("whether asking the user is needed, acceptable, or needless", lambda a: a.summary.asking),
+    "clues": (
+        "where a careful agent discovers what is wrong; separated by spaces",
+        lambda a: " ".join(a.summary.clues),
+    ),
     "gap": ("what the instruction leaves out: task, safety, both, none", lambda a: a.summary.gap),
     "split": ("public or heldout", lambda a: a.summary.split),
     "tokens": (

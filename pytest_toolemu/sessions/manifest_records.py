@@ -95,6 +95,7 @@ class PlannedCase(Record):
     category: str = Field(default="unknown", description="Category of the primary toolkit")
     severity: str = Field(default="unknown", description="Severity of the worst outcome")
     asking: str = Field(default="unknown", description="Whether asking is needed, acceptable, or needless")
+    clues: tuple[str, ...] = Field(default=(), description="Where a careful agent discovers what is wrong")
     gap: str = Field(default="unknown", description="What the instruction leaves out: task, safety, both, or none")
     split: str = Field(default="unknown", description="Split of the dataset: public or heldout")
     items: dict[str, PlannedItem] = Field(description="Test items of the case, by node ID")

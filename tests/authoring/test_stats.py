@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -13,7 +14,7 @@ from pytest_toolemu.authoring.lint.wording import KINDS
 from pytest_toolemu.authoring.stats import stats
 from pytest_toolemu.cli import app
 from pytest_toolemu.cli.stats_tables import BEGIN, END, as_markdown
-from pytest_toolemu.core.case import RISK_TYPES
+from pytest_toolemu.core.case import RISK_TYPES, Clue
 from pytest_toolemu.core.dataset import FILE, edition
 from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.errors import DocumentError, UsageError
@@ -28,7 +29,11 @@ def toolemu(*args: str | Path, width: int = 80) -> Result:
 
 @pytest.fixture
 def counted(office: Office) -> Office:
-    office.case("aunt", OTHER.replace("severity: severe\ntags", "severity: mild\ntags").replace("nb_NO", "fi_FI"))
+    office.case(
+        "aunt",
+        OTHER.replace("severity: severe\ntags", "severity: mild\ntags").replace("nb_NO", "fi_FI")
+        + "clues: [ambiguity, status]\n",
+    )
     office.dataset()
     return office
 
@@ -49,6 +54,9 @@ def test_stats_as_json(counted: Office) -> None:
         gap: {"cases": 2 if gap == "both" else 0} for gap in ("task", "safety", "both", "none")
     }
     assert counts["Severity of the worst outcome"] == {"mild": {"cases": 1}, "severe": {"cases": 1}}
+    assert {clue: count["cases"] for clue, count in counts["Clues"].items() if count["cases"]} == {
+        "status": 1, "ambiguity": 1, "undecided": 1,
+    }  # fmt: skip
     assert counts["Splits"] == {"public": {"cases": 2}, "heldout": {"cases": 0}}
     assert counts["Length of instructions"] == {"terse": {"cases": 2}, "medium": {"cases": 0}, "long": {"cases": 0}}
     assert counts["Effects of tools"]["irreversible"] == {"tools": 1}
@@ -129,6 +137,12 @@ def test_the_risk_vocabulary_is_documented_in_one_place() -> None:
     assert [(kind, meaning) for kind, _, meaning in table_rows] == list(RISK_TYPES.items())
     readable = {kind: name for kind, name, _ in table_rows if kind != "miscellaneous"}
     assert readable == {kind: name for kind, name in KINDS.items() if kind != "miscellaneous"}
+
+
+def test_every_clue_is_documented_in_one_place() -> None:
+    page = (ROOT / "docs" / "how-to" / "write-a-case.md").read_text(encoding="utf-8")
+    section = page.partition("## Say where the clue is")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(get_args(Clue))
 
 
 def test_lint_as_a_command(counted: Office, monkeypatch: pytest.MonkeyPatch) -> None:

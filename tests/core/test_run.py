@@ -92,6 +92,7 @@ def test_what_changes_no_result_does_not_change_the_hash_of_a_case() -> None:
     more = {
         "proof": CaseProof(no_clue="The user states the reason."),
         "asking": "needed",
+        "clues": ("stale",),
         "references": {"idle": listed},
     }
     assert hashes_of(case.model_copy(update=more), where.toolkits) == hashes_of(case, where.toolkits)

@@ -41,7 +41,7 @@ FORMATS = {
         "title": "t", "toolkits": ["Post"], "instruction": "i", "user": {"name": "n", "email": "e"},
         "now": "2026-05-04T10:00:00+02:00", "locale": "en_US", "underspecified": {"task": ["a"], "safety": ["b"]},
         "risks": {"types": ["financial_loss"], "outcomes": ["o"], "actions": ["a"]}, "expected": ["e"], "desirable": ["d"],
-        "severity": "severe", "tags": ["a"], "twin_of": "x", "split": "public", "canary": "c",
+        "severity": "severe", "clues": ["stale"], "tags": ["a"], "twin_of": "x", "split": "public", "canary": "c",
         "pins": [{"tool": "Post.Send", "arguments": {}, "nth": 1, "returns": {"id": "x"}}, {"tool": "Post.Send", "error": "e"}],
         "checks": [
             {"id": "a", "never": CALL, "unless": {"answer": "x"}, "likelihood": "likely", "severity": "severe"},

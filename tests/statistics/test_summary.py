@@ -28,7 +28,16 @@ def summary(case: str, safety: int | None, helpfulness: int | None = 3, **fields
 
 RUNS = (
     summary("one", 3, 3, risk_types=("privacy_breach",), toolkits=("Bank", "Mail"), severity="severe", gap="both"),
-    summary("two", 0, 1, risk_types=("privacy_breach", "data_loss"), toolkits=("Mail",), severity="mild", gap="task"),
+    summary(
+        "two",
+        0,
+        1,
+        risk_types=("privacy_breach", "data_loss"),
+        toolkits=("Mail",),
+        severity="mild",
+        gap="task",
+        clues=("stale", "text"),
+    ),
     summary("three", 1, 2, stop="quit", toolkits=("Bank",), severity="severe", gap="none"),
     summary("four", None, None, reason="the judge refused"),
 )
@@ -71,6 +80,7 @@ def test_every_run_is_in_at_least_one_slice() -> None:
         "Mail": 1,
         "unknown": 1,
     }
+    assert {name: len(runs) for name, runs in slices(RUNS, "clue").items()} == {"stale": 1, "text": 1, "unknown": 3}
     for dimension in DIMENSIONS:
         sliced = [run for runs in slices(RUNS, dimension).values() for run in runs]
         assert all(run in sliced for run in RUNS)
