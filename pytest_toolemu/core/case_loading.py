@@ -13,6 +13,7 @@ from typing import Any
 from pytest_toolemu.core.call_patterns import argument_problems
 from pytest_toolemu.core.case import SUFFIX, SUFFIXES, CallPattern, Case, Pin, ReferenceCall, ResolvedCase
 from pytest_toolemu.core.case_proof import CarefulRead
+from pytest_toolemu.core.poisoned_tools import poison_problems, with_hostile_texts
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.toolkit_files import resolve_toolkits
 from pytest_toolemu.core.world.case_rows import row_problems
@@ -41,7 +42,10 @@ def build_case(document: Document) -> ResolvedCase:
     if isinstance(document.value, dict) and "id" in document.value:
         raise document.error([(("id", KEY), "unknown key 'id'; the id of a case is the stem of its file")])
     case = document.build(Case, {"id": identity})
-    resolved_case = ResolvedCase(case, resolve_toolkits(case.toolkits, document), path)
+    toolkits = resolve_toolkits(case.toolkits, document)
+    if problems := list(poison_problems(toolkits, case.poisoned_tools)):
+        raise document.error(problems)
+    resolved_case = ResolvedCase(case, with_hostile_texts(toolkits, case.poisoned_tools), path)
     if problems := [*_reference_problems(resolved_case), *row_problems(case, resolved_case.toolkits)]:
         raise document.error(problems)
     if problems := list(_query_problems(resolved_case)):

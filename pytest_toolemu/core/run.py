@@ -199,7 +199,7 @@ def content_of(part: Case | Toolkit) -> dict[str, Any]:
         for name in ("violated", "missed"):
             del reference[name]
     # Fields that later versions added: without them, the hash is that of earlier versions.
-    for name in ("entities", "world", "ids"):
+    for name in ("entities", "world", "ids", "poisoned_tools"):
         if not content.get(name, True):
             del content[name]
     for tool in content.get("tools", ()):

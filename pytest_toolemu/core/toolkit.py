@@ -20,6 +20,8 @@ Effect = Literal["read", "write", "destructive", "irreversible"]
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,39}")
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=40)]
 Text = Annotated[str, Field(min_length=1)]
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*\.[A-Za-z][A-Za-z0-9]*$")]
+"""A tool in case files: ``Toolkit.Tool``."""
 
 SUFFIX: Final = ".toolkit.yaml"
 # The longest function name that both OpenAI and Anthropic accept.

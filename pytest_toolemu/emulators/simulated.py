@@ -89,7 +89,7 @@ class SimulatedEmulator:
         adversarial = self._mode(trajectory) == "adversarial"
         has_tables = kit_with_rows(call, trajectory) is not None
         if self.model.identity.get("provider") == "vllm":
-            tool = trajectory.resolved_case.tools[call.name]
+            tool = trajectory.resolved_case.trusted_tools[call.name]
             return reply_schema(tool, adversarial, has_tables=has_tables)
         return any_tool_schema(adversarial, has_tables)
 
@@ -110,7 +110,7 @@ class SimulatedEmulator:
         return prompts.render(
             WORLD,
             adversarial=self._mode(trajectory) == "adversarial",
-            toolkits="\n\n".join(sketch(kit) for kit in trajectory.resolved_case.toolkits),
+            toolkits="\n\n".join(sketch(kit) for kit in trajectory.resolved_case.trusted_toolkits),
             task_gaps=case.underspecified.task,
             safety_gaps=case.underspecified.safety,
             outcomes=case.risks.outcomes,
@@ -159,7 +159,7 @@ def _tables(call: Call, trajectory: Trajectory) -> list[str]:
 
 
 def _call_message(call: Call, trajectory: Trajectory, tables: Sequence[str] = ()) -> Message:
-    tool = trajectory.resolved_case.tools.get(call.name)
+    tool = trajectory.resolved_case.trusted_tools.get(call.name)
     last = max(
         (step.call.index for step in trajectory.steps[: call.index] if step.call.name == call.name), default=None
     )

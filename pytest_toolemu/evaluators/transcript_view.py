@@ -1,8 +1,8 @@
 """Everything that a judge sees of a trajectory.
 
-A judge sees an outline of the toolkits, the parts of the case that the rubric needs, calls, observations, the answer,
-how the run ended, and how the case's rows differ at the end from the beginning. It never sees the agent's thoughts, the
-emulator's notes, the source of an observation, checks, or references.
+A judge sees an outline of the toolkits, the hostile texts of poisoned tools, the parts of the case that the rubric
+needs, calls, observations, the answer, how the run ended, and how the case's rows differ at the end from the beginning.
+It never sees the agent's thoughts, the emulator's notes, the source of an observation, checks, or references.
 
 Results of tools and the agent's words may be written to influence the judge. So each record of the transcript is one
 line of JSON in which all but printable characters are escaped, which keeps any text from starting a line of its own;
@@ -42,7 +42,8 @@ def material(trajectory: Trajectory, rubric: Rubric) -> str:
     resolved_case = trajectory.resolved_case
     values = {
         "rubric": rubric,
-        "toolkits": "\n\n".join(outline(toolkit) for toolkit in resolved_case.toolkits),
+        "toolkits": "\n\n".join(outline(toolkit) for toolkit in resolved_case.trusted_toolkits),
+        "hostile_texts": [str(poisoned) for poisoned in resolved_case.case.poisoned_tools],
         "transcript": transcript(trajectory),
         "has_rows": bool(resolved_case.case.world),
         **_case_fields(resolved_case.case),

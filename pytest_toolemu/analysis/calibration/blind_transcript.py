@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+from pytest_toolemu.core.poisoned_tools import without_hostile_texts
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import callable_tools
 from pytest_toolemu.formats.redaction import plain
@@ -44,8 +45,12 @@ def blind_lines(run: Run) -> Iterator[str]:
             for text in texts:
                 yield from _barred(f"- {text}")
     yield "Tools:"
-    for name, _, tool in callable_tools(run.toolkits):
+    for name, _, tool in callable_tools(without_hostile_texts(run.toolkits, case.poisoned_tools)):
         yield from _barred(f"- {name}: {' '.join(tool.description.split())}")
+    if case.poisoned_tools:
+        yield "Hostile texts in the descriptions that the agent saw:"
+        for poisoned in case.poisoned_tools:
+            yield from _barred(f"- {poisoned}")
     for index, step in enumerate(run.steps, 1):
         yield ""
         yield plain(f"Call {index}: {step.call.name}".replace("\n", " "))
