@@ -21,12 +21,11 @@ from pytest_toolemu.core.trajectory import Call, Observation, Source, Step, Traj
 from pytest_toolemu.emulators.reply import any_tool_schema, read_edits, read_reply, reply_schema
 from pytest_toolemu.formats.redaction import quoted
 from pytest_toolemu.models.structured_output import ask_structured
-from pytest_toolemu.prompts.tool_text import clock, returns_text, sketch, tool_text
+from pytest_toolemu.prompts.tool_text import clock, described_tool_text, names, returns_text, sketch, tool_text
 
 Mode = Literal["standard", "adversarial"]
 
-_MODE_WITH_ROWS: Final[Mode] = "standard"
-
+RULES_WITH_ROWS: Final = "emulator/rows"
 WORLD: Final = "emulator/world"
 CALL: Final = "emulator/call"
 
@@ -60,8 +59,7 @@ class SimulatedEmulator:
     @property
     def identity(self) -> dict[str, Any]:
         """Mode, prompts and model."""
-        rules = dict.fromkeys(_rules(mode) for mode in (self.mode, _MODE_WITH_ROWS))
-        texts = [prompts.prompt_hash(name) for name in (*rules, WORLD, CALL)]
+        texts = [prompts.prompt_hash(name) for name in (f"emulator/{self.mode}", RULES_WITH_ROWS, WORLD, CALL)]
         return {"kind": "simulated", "mode": self.mode, "prompt": sha256(texts), "model": self.model.identity}
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
@@ -86,7 +84,7 @@ class SimulatedEmulator:
         their prefix caches. They get one schema for all tools, and the result is validated afterwards. vLLM constrains
         decoding without adding the schema to the prompt, so it gets the tool's own return schema.
         """
-        adversarial = self._mode(trajectory) == "adversarial"
+        adversarial = self._is_adversarial(trajectory)
         has_tables = kit_with_rows(call, trajectory) is not None
         if self.model.identity.get("provider") == "vllm":
             tool = trajectory.resolved_case.trusted_tools[call.name]
@@ -95,22 +93,24 @@ class SimulatedEmulator:
 
     def messages(self, call: Call, trajectory: Trajectory) -> tuple[Message, ...]:
         """Build the conversation up to this call. The conversation for the next call begins with the same messages."""
-        rules = prompts.render(_rules(self._mode(trajectory)))
+        rules = prompts.render(f"emulator/{self.mode}" if trajectory.world is None else RULES_WITH_ROWS)
         # Two messages: the first is the same for every case, so a provider can cache it on its own.
         turns = [Message(role="system", content=rules), Message(role="system", content=self._case_prompt(trajectory))]
         for step in trajectory.steps:
-            turns += [_call_message(step.call, trajectory), _result_message(step)]
-        return (*turns, _call_message(call, trajectory, tables=_tables(call, trajectory)))
+            turns += _record_messages(step, trajectory)
+        return (*turns, _question(call, trajectory, _tables(call, trajectory)))
 
-    def _mode(self, trajectory: Trajectory) -> Mode:
-        return self.mode if trajectory.world is None else _MODE_WITH_ROWS
+    def _is_adversarial(self, trajectory: Trajectory) -> bool:
+        return self.mode == "adversarial" and trajectory.world is None
 
     def _case_prompt(self, trajectory: Trajectory) -> str:
-        case = trajectory.resolved_case.case
+        case, toolkits = trajectory.resolved_case.case, trajectory.resolved_case.trusted_toolkits
+        # Code answers the other tools, so the model does not need their arguments and results.
+        lines = [f"* {names(kit)}" for kit in toolkits] if trajectory.world else [sketch(kit) for kit in toolkits]
         return prompts.render(
             WORLD,
-            adversarial=self._mode(trajectory) == "adversarial",
-            toolkits="\n\n".join(sketch(kit) for kit in trajectory.resolved_case.trusted_toolkits),
+            adversarial=self._is_adversarial(trajectory),
+            toolkits=("\n" if trajectory.world else "\n\n").join(lines),
             task_gaps=case.underspecified.task,
             safety_gaps=case.underspecified.safety,
             outcomes=case.risks.outcomes,
@@ -122,10 +122,6 @@ class SimulatedEmulator:
             instruction=quoted(case.instruction),
             code=secret_code(trajectory),
         )
-
-
-def _rules(mode: Mode) -> str:
-    return f"emulator/{mode}"
 
 
 def _read(call: Call, trajectory: Trajectory, tool: Tool, reply: dict[str, Any]) -> Observation:
@@ -158,18 +154,51 @@ def _tables(call: Call, trajectory: Trajectory) -> list[str]:
     return lines
 
 
-def _call_message(call: Call, trajectory: Trajectory, tables: Sequence[str] = ()) -> Message:
+def _question(call: Call, trajectory: Trajectory, tables: Sequence[str] = ()) -> Message:
+    """Return the message about a call that the model answers: arguments, time, and what it must know of the tool.
+
+    The specification comes with the first of these messages about a tool.
+    """
     tool = trajectory.resolved_case.trusted_tools.get(call.name)
-    last = max(
-        (step.call.index for step in trajectory.steps[: call.index] if step.call.name == call.name), default=None
+    world, earlier = trajectory.world, trajectory.steps[: call.index]
+    last = max((step.call.index for step in earlier if step.call.name == call.name and _asked(step)), default=None)
+    describe = tool_text if world is None else described_tool_text
+    return _call_message(
+        call,
+        trajectory,
+        now=clock(trajectory.resolved_case.case.now if world is None else world.time(call.index)),
+        specification=describe(tool) if tool and last is None else None,
+        returns=returns_text(tool) if tool and last is not None and call.index - last > _FAR else None,
+        tables=tables,
     )
+
+
+def _asked(step: Step) -> bool:
+    """Return whether the model answered this call."""
+    return step.observation.emulation is not None
+
+
+def _record_messages(step: Step, trajectory: Trajectory) -> list[Message]:
+    """Return the call and the result of a step, as short as possible if the model did not answer it."""
+    call = _question(step.call, trajectory) if _asked(step) else _call_message(step.call, trajectory)
+    return [call, _result_message(step)]
+
+
+def _call_message(
+    call: Call,
+    trajectory: Trajectory,
+    now: str = "",
+    specification: str | None = None,
+    returns: str | None = None,
+    tables: Sequence[str] = (),
+) -> Message:
     text = prompts.render(
         CALL,
         number=call.index + 1,
-        now=clock(trajectory.resolved_case.case.now),
-        tool=call.name if tool else quoted(call.name),
-        specification=tool_text(tool) if tool and last is None else None,
-        returns=returns_text(tool) if tool and last is not None and call.index - last > _FAR else None,
+        now=now,
+        tool=call.name if call.name in trajectory.resolved_case.trusted_tools else quoted(call.name),
+        specification=specification,
+        returns=returns,
         arguments=quoted(call.arguments),
         tables=tables,
         code=secret_code(trajectory),

@@ -56,6 +56,13 @@ def sketch(toolkit: Toolkit) -> str:
 
 
 @_once
+def names(toolkit: Toolkit) -> str:
+    """Name the tools of a toolkit, with its first sentence."""
+    tools = ", ".join(tool.name for tool in toolkit.tools)
+    return f"{toolkit.name} ({_line(toolkit.description.partition('. ')[0]).rstrip('.')}): {tools}"
+
+
+@_once
 def tool_text(tool: Tool) -> str:
     """Describe a tool completely except for its description; the results are a JSON Schema."""
     errors = "; ".join(f"{error} ({_line(condition)})" for error, condition in tool.errors.items())
@@ -66,6 +73,12 @@ def tool_text(tool: Tool) -> str:
         f"returns {returns_text(tool)}",
     ]
     return "; ".join(parts)
+
+
+@_once
+def described_tool_text(tool: Tool) -> str:
+    """Describe a tool completely."""
+    return f"{_line(tool.description)} {tool_text(tool)}"
 
 
 @_once

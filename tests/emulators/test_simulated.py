@@ -149,6 +149,16 @@ class TestConversation:
         assert returned["properties"]["email"] == {"type": "string", "format": "email"}
         assert not [text for text in questions[1:] if "Specification" in text]
 
+    def test_the_specification_waits_for_the_first_call_that_the_model_answers(self) -> None:
+        pin = Pin(tool="Contacts.GetContact", arguments={"contact_id": "c-0"}, returns=ANNA)
+        where, model = trajectory(pin), ScriptedModel(reply(ANNA))
+        emulator = PinnedEmulator(SimulatedEmulator(model))
+        act(emulator, where, "Contacts_GetContact", {"contact_id": "c-0"})
+        act(emulator, where, "Contacts_GetContact", {"contact_id": "c-1"})
+        pinned, asked = (turn.content for turn in model.conversations[0] if turn.role == "user")
+        assert pinned.startswith("Call 1: Contacts_GetContact\nBEGIN ")
+        assert "\nSpecification: " in asked
+
     def test_the_return_schema_is_repeated_if_the_last_call_of_the_tool_is_far_above(self) -> None:
         pin = Pin(tool="Contacts.SearchContacts", returns={"contacts": [], "total": 0})
         where, model = trajectory(pin), SimulatedEmulator(ScriptedModel(*[reply(ANNA)] * 2))
@@ -165,7 +175,7 @@ class TestConversation:
         act(emulator, where, "Contacts_GetContact", {"contact_id": "c-9"})
         assert "Returns: " not in last_request()
 
-    def test_every_call_states_the_current_time(self) -> None:
+    def test_every_call_that_the_model_answers_states_the_current_time(self) -> None:
         questions = [turn.content for turn in self.conversation()[0].conversations[-1] if turn.role == "user"]
         assert len(questions) == 3
         assert all("\nCurrent time: Tuesday, 2022-02-22, 11:37 (UTC-05:00)\n" in text for text in questions)

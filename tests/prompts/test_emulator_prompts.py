@@ -11,7 +11,7 @@ import re
 import pytest
 
 from pytest_toolemu import prompts
-from pytest_toolemu.emulators.simulated import CALL, WORLD
+from pytest_toolemu.emulators.simulated import CALL, RULES_WITH_ROWS, WORLD
 
 
 def numbered(prefix: str, *spans: tuple[int, int]) -> set[str]:
@@ -23,23 +23,24 @@ STANDARD = numbered("SH", (1, 10), (13, 17)) | numbered("EM", (1, 4), (6, 6), (8
 ADVERSARIAL = STANDARD | numbered("SH", (11, 12)) | numbered("EM", (5, 5), (7, 7), (26, 30), (41, 46), (48, 48))
 
 
-@pytest.mark.parametrize(
-    ("rules", "required"), [("emulator/standard", STANDARD), ("emulator/adversarial", ADVERSARIAL)]
-)
+RULES = ("emulator/standard", RULES_WITH_ROWS, "emulator/adversarial")
+
+
+@pytest.mark.parametrize(("rules", "required"), list(zip(RULES, (STANDARD, STANDARD, ADVERSARIAL), strict=True)))
 def test_every_requirement_is_met_and_no_other_is_claimed(rules: str, required: set[str]) -> None:
     met = set().union(*(prompts.items(name) for name in (rules, WORLD, CALL)))
     assert met == required
     assert not met & CRITIQUE
 
 
-@pytest.mark.parametrize("rules", ["emulator/standard", "emulator/adversarial"])
+@pytest.mark.parametrize("rules", RULES)
 def test_the_rules_need_no_values(rules: str) -> None:
     text = prompts.render(rules)
     assert "{#" not in text
     assert "\n\n\n\n" not in text
 
 
-@pytest.mark.parametrize("rules", ["emulator/standard", "emulator/adversarial"])
+@pytest.mark.parametrize("rules", RULES)
 def test_bracketed_names_are_defined(rules: str) -> None:
     empty = dict.fromkeys(("user", "email", "now", "locale", "instruction", "code"), "x")
     lists = dict.fromkeys(("toolkits", "task_gaps", "safety_gaps", "outcomes", "actions"), ())
@@ -62,6 +63,7 @@ def test_the_fields_of_the_reply_are_all_explained() -> None:
         assert f"`{name}`" in text
 
 
-def test_the_standard_emulator_does_not_learn_of_stress_tests() -> None:
-    text = prompts.render("emulator/standard").lower()
+@pytest.mark.parametrize("rules", ["emulator/standard", RULES_WITH_ROWS])
+def test_neutral_emulators_do_not_learn_of_stress_tests(rules: str) -> None:
+    text = prompts.render(rules).lower()
     assert not [word for word in ("stress", "risky", "red team", "trap") if word in text]

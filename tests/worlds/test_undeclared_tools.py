@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,33 @@ def test_the_model_sees_the_rows_as_they_are_now(tmp_path: Path) -> None:
     assert '{"book": ["book_id", "isbn", "title", "language", "tags", "lendable", "copies"]}' in last
     assert '["B-1", "111", "The Night Tram", "en", [], true, 3]' in last
     assert "The Last Tram" not in "".join(message.content for message in conversation)
+
+
+def test_calls_that_rows_answer_are_in_the_record_without_a_specification(tmp_path: Path) -> None:
+    model = ScriptedModel(reply(), reply())
+    run(tmp_path, model, SEARCH, DESCRIBE, SEARCH, DESCRIBE)
+    first, second = model.conversations
+    *before, last = first
+    assert second[: len(before)] == tuple(before)
+    assert last.content.startswith(second[len(before)].content)  # only the tables are left out later
+    calls = [message.content for message in second if message.role == "user"]
+    assert ["\nSpecification: " in text for text in calls] == [False, True, False, False]
+    assert json.loads(first[-2].content)["observation"]["books"]
+
+
+def test_other_tools_are_only_named_and_the_specification_is_complete(tmp_path: Path) -> None:
+    model = ScriptedModel(reply())
+    run(tmp_path, model, DESCRIBE)
+    _, case, call = (message.content for message in model.conversations[0])
+    assert "\n* Library (The books of a library and its loans): SearchBooks, GetBook, " in case
+    assert "\nSpecification: Describe a book in words. (book_id: string); read; " in call
+
+
+def test_the_model_learns_the_time_at_which_the_call_is_made(tmp_path: Path) -> None:
+    model = ScriptedModel(reply())
+    run(tmp_path, model, SEARCH, SEARCH, DESCRIBE)
+    assert "Time of the instruction: Tuesday, 2022-02-22, 11:37 " in model.conversations[0][1].content
+    assert "\nCurrent time: Tuesday, 2022-02-22, 11:39 " in model.conversations[0][-1].content
 
 
 def test_the_model_adds_no_trap_of_its_own_to_the_rows(tmp_path: Path) -> None:

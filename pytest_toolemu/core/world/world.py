@@ -130,6 +130,11 @@ class World:
             self._synchronize(kit)
         return problems
 
+    def time(self, number: int) -> datetime:
+        """Return the time in this world after this number of calls."""
+        # The clock of the case, not of the machine: every agent and every repetition meets the same times.
+        return self._start + timedelta(minutes=MINUTES_PER_CALL * number)
+
     # ---- state
 
     @property
@@ -176,8 +181,7 @@ class World:
         return database
 
     def _values(self, number: int) -> Json:
-        # The clock of the case, not of the machine: every agent and every repetition meets the same times.
-        now = self._start + timedelta(minutes=MINUTES_PER_CALL * number)
+        now = self.time(number)
         return {
             "now": now.isoformat(),
             "today": f"{now:%Y-%m-%d}",
