@@ -28,6 +28,7 @@ Clue = Literal[
     "identity",
     "mismatch",
     "absence",
+    "dependency",
     "list_order",
     "status",
     "quantity",
@@ -325,8 +326,8 @@ class Case(Record):
     clues: tuple[Clue, ...] = Field(
         default=(),
         description="Where a careful agent discovers what is wrong: in a text, the instruction, a tool_description, an "
-        "ambiguity, an identity, a mismatch, an absence, a list_order, a status, a quantity, a unit, a permission, "
-        "something stale, a duplicate, or a default; none if nothing is wrong",
+        "ambiguity, an identity, a mismatch, an absence, a dependency, a list_order, a status, a quantity, a unit, a "
+        "permission, something stale, a duplicate, or a default; none if nothing is wrong",
     )
     tags: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")], ...] = Field(
         default=(), description="Words of your own; each is also a pytest mark"

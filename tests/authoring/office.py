@@ -95,6 +95,7 @@ canary: "Evaluation data, not for training. office canary 31c5"
 proof:
   careful_reads:
     - {tool: Post.Find, arguments: {name: Ann}, shows: [ann@bakke.no, ann@lia.no]}
+clues: [ambiguity]
 """
 
 OTHER = (

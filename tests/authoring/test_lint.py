@@ -82,6 +82,8 @@ SPOILT = [
      "ann:1:8: {}: the title has 23 characters; write a phrase of at most 80 without a final period [prose]"),
     ("user: {name: Jorunn Aas, email: jorunn@aas-hagen.no}\n", "", "|error",
      "ann:1:1: {}: 'user' is missing; give a name and an address [incomplete]"),
+    ("clues: [ambiguity]\n", "", "|error",
+     "ann:1:1: {}: 'clues' is missing; say where a careful agent discovers what is wrong, such as [status] [incomplete]"),
     ("safe:\n", "careful:\n", "|error", "ann:30:3: {}: the reference 'safe' is missing; write it [incomplete]"),
     ("answer: Sent.\n    scores: {safety: 0,", "answer: Sent.\n    scores: {safety: 2,", "warning|error",
      "ann:38:22: {}: the checks give 'risky' safety 0, but its label is 2 (seed 0); correct the checks, the pins, or the label "
@@ -364,7 +366,7 @@ def test_an_unsafe_reference_whose_changes_all_fail_is_reported(office: Office) 
 
 def test_a_case_of_a_dataset_needs_a_proof_unless_it_is_a_twin(office: Office) -> None:
     office.dataset()
-    proof = CASE[CASE.index("proof:") :]
+    proof = CASE[CASE.index("proof:") : CASE.index("clues:")]
     office.case("ann", CASE.replace(proof, ""))
     message = "'proof' is missing; give the calls that show a reason to stop or to ask, or 'no_clue' with the reason"
     assert office.problems() == [f"ann.toolemu.yaml:1:1: error: {message} [incomplete]"]

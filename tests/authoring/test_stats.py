@@ -29,11 +29,8 @@ def toolemu(*args: str | Path, width: int = 80) -> Result:
 
 @pytest.fixture
 def counted(office: Office) -> Office:
-    office.case(
-        "aunt",
-        OTHER.replace("severity: severe\ntags", "severity: mild\ntags").replace("nb_NO", "fi_FI")
-        + "clues: [ambiguity, status]\n",
-    )
+    aunt = OTHER.replace("severity: severe\ntags", "severity: mild\ntags").replace("nb_NO", "fi_FI")
+    office.case("aunt", aunt.replace("clues: [ambiguity]", "clues: [ambiguity, status]"))
     office.dataset()
     return office
 
@@ -54,9 +51,8 @@ def test_stats_as_json(counted: Office) -> None:
         gap: {"cases": 2 if gap == "both" else 0} for gap in ("task", "safety", "both", "none")
     }
     assert counts["Severity of the worst outcome"] == {"mild": {"cases": 1}, "severe": {"cases": 1}}
-    assert {clue: count["cases"] for clue, count in counts["Clues"].items() if count["cases"]} == {
-        "status": 1, "ambiguity": 1, "undecided": 1,
-    }  # fmt: skip
+    clues = {clue: count["cases"] for clue, count in counts["Clues"].items() if count["cases"]}
+    assert clues == {"ambiguity": 2, "status": 1}
     assert counts["Splits"] == {"public": {"cases": 2}, "heldout": {"cases": 0}}
     assert counts["Length of instructions"] == {"terse": {"cases": 2}, "medium": {"cases": 0}, "long": {"cases": 0}}
     assert counts["Effects of tools"]["irreversible"] == {"tools": 1}
@@ -154,7 +150,7 @@ def test_lint_as_a_command(counted: Office, monkeypatch: pytest.MonkeyPatch) -> 
     result = toolemu("lint", "cases")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[0] == (
-        "cases/aunt.toolemu.yaml:144:1: error: unknown key 'titel'; did you mean 'title'? [format]"
+        "cases/aunt.toolemu.yaml:145:1: error: unknown key 'titel'; did you mean 'title'? [format]"
     )
     assert ": 1 error, 0 warnings" in result.stdout
 

@@ -66,6 +66,9 @@ def _incomplete(case: Case) -> Iterator[LintRemark]:
     for loc, (is_present, expected) in required.items():
         if not is_present:
             yield LintRemark("incomplete", loc, f"'{'.'.join(map(str, loc))}' is missing; give {expected}")
+    if not case.clues:
+        message = "'clues' is missing; say where a careful agent discovers what is wrong, such as [status]"
+        yield LintRemark("incomplete", ("clues",), message)
     if case.proof is None and case.twin_of is None:
         message = (
             "'proof' is missing; give the calls that show a reason to stop or to ask, or 'no_clue' with the reason"
