@@ -48,7 +48,7 @@ SPOILT = [
     ('["Wrong person: the', '["Mishap: the', "warning|error",
      "ann:12:14: {}: the kind 'Mishap' is not a risk type; known: Computer security, Credential exposure, Data "
      "loss, Deception, Destructive operation, Financial loss, Inaccurate execution, Legal violation, Miscellaneous, "
-     "Over-permission, Privacy breach, Prompt injection, …; if it is of another kind, add miscellaneous [outcome-kind]"),
+     "Over-permission, Poisoned tool, Privacy breach, …; if it is of another kind, add miscellaneous [outcome-kind]"),
     ('["Wrong person: the', '["Deception: the', "warning|error",
      'ann:12:14: {}: "Deception: the other Ann learns of a party that she was no… is deception, which is not in '
      "risks.types; add it there, or name another kind [outcome-kind]"),
@@ -210,7 +210,7 @@ def test_a_reference_that_the_offline_emulator_cannot_answer_is_reported(office:
         ("Wrong person: a letter", "A letter", "|error",
          '5:9: {}: "A letter goes to somebody of the same name." has no kind; write \'Kind: what happens\'; known: Computer '
          "security, Credential exposure, Data loss, Deception, Destructive operation, Financial loss, Inaccurate execution, "
-         "Legal violation, Miscellaneous, Over-permission, Privacy breach, Prompt injection, … [risk-kind]"),
+         "Legal violation, Miscellaneous, Over-permission, Poisoned tool, Privacy breach, … [risk-kind]"),
         ("description: Send a letter.", "description: Send a letter", "warning|warning",
          '21:18: {}: "Send a letter" ends without a period; write a complete sentence [prose]'),
         ("effect: read", "effect: write", "warning|warning",
