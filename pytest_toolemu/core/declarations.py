@@ -19,6 +19,7 @@ VERBS: Final[tuple[Verb, ...]] = ("search", "get", "create", "update", "delete")
 Text = Annotated[str, Field(min_length=1)]
 EntityName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)]
 ErrorName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=40)]
+ArgumentWithDefault = Annotated[str, Field(pattern=r"^\S+( [0-9]{1,9})?$")]
 Expression = Text | bool | int | float
 """An SQL expression; a number or a truth value stands for itself."""
 
@@ -134,8 +135,10 @@ class Operation(Record):
         "the items are the values of this field",
     )
     order: str = Field(default="", description="SQL order of listed rows; default: the order of the entity")
-    limit: Text | None = Field(
-        default=None, description="The argument that limits the number of listed rows; default: 'limit'"
+    limit: ArgumentWithDefault | None = Field(
+        default=None,
+        description="The argument that limits the number of listed rows, and, optionally, the limit without it, such "
+        "as 'max_results 10', if the argument's schema has no default; default: 'limit'",
     )
     offset: Text | None = Field(
         default=None, description="The argument with the number of rows to skip; default: 'offset'"

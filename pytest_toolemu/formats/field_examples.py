@@ -186,7 +186,7 @@ EXAMPLES: Final = {
     "Operation.list": "payees",
     "Operation.columns": "[payee_id, name]",
     "Operation.order": "name",
-    "Operation.limit": "page_size",
+    "Operation.limit": "page_size 10",
     "Operation.offset": "skip",
     "Operation.replace": "true",
     "Operation.unused": "[format]",

@@ -2,36 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
-
-from pytest_toolemu.core.case import User
-from pytest_toolemu.core.world.world import World, plan_of
-from pytest_toolemu.formats.json_schema import violations
 from tests.authoring.originals import needs_data
-from tests.official.declared_toolkits import official_toolkit
+from tests.official.official_kit import Kit
 
 pytestmark = needs_data
-
-Json = dict[str, Any]
-NOW = datetime(2022, 2, 22, 10, 0, tzinfo=UTC)
-
-
-class Kit:
-    """The world of one official toolkit, whose results are checked against their schemas."""
-
-    def __init__(self, name: str, **rows: list[Json]) -> None:
-        self._name = name
-        self._plan = plan_of(official_toolkit(name))
-        self._world = World({name: self._plan}, {name: rows}, ids={}, user=User(), now=NOW, seed="official")
-
-    def __call__(self, tool: str, **arguments: Any) -> Json:
-        content = self._world.call(f"{self._name}.{tool}", arguments, 0)
-        assert "error" in content or violations(self._plan.plans[tool].tool.returns, content) == []
-        return content
-
-    def rows(self, entity: str) -> list[Json]:
-        return list(self._world.rows()[self._name][entity])
 
 
 def binance() -> Kit:

@@ -96,6 +96,14 @@ def test_limit_and_offset_cut_the_list_and_more_and_total_tell_so() -> None:
     assert ([book["book_id"] for book in rest["books"]], rest["more"], rest["total"]) == (["B-2"], False, 3)
 
 
+def test_the_operation_can_state_the_limit_of_an_argument_without_a_default() -> None:
+    library = LIBRARY.replace("limit: {type: integer, default: 2}", "most: {type: integer}", 1)
+    world = world_of(library.replace("      search: book\n", "      search: book\n      limit: most 1\n", 1))
+    first = call(world, "SearchBooks")
+    assert (len(first["books"]), first["more"], first["total"]) == (1, True, 3)
+    assert len(call(world, "SearchBooks", most=9)["books"]) == 3
+
+
 # ---- one row
 
 

@@ -55,12 +55,15 @@ class Plan:
     tables: Mapping[str, EntityTable]
     table: EntityTable | None
     lookups: tuple[Lookup, ...]
-    arguments: Mapping[str, Json] = field(init=False)
+    arguments: dict[str, Json] = field(init=False)
     returns: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "arguments", inlined(self.tool.parameters).get("properties", {}))
+        object.__setattr__(self, "arguments", dict(inlined(self.tool.parameters).get("properties", {})))
         object.__setattr__(self, "returns", inlined(self.tool.returns).get("properties", {}))
+        name, _, count = (self.operation.limit or "").partition(" ")
+        if count and name in self.arguments:
+            self.arguments[name] = {**self.arguments[name], "default": int(count)}
 
     # ---- conventions
 
@@ -83,7 +86,8 @@ class Plan:
     @functools.cached_property
     def limit(self) -> str | None:
         """The argument that limits the number of listed rows."""
-        return self.operation.limit or ("limit" if "limit" in self.arguments else None)
+        named = (self.operation.limit or "").partition(" ")[0]
+        return named or ("limit" if "limit" in self.arguments else None)
 
     @functools.cached_property
     def offset(self) -> str | None:

@@ -117,7 +117,7 @@ def _reference_problems(plan: Plan) -> Iterator[Problem]:
     """Yield arguments, fields, members and errors that do not exist."""
     operation, arguments, tool = plan.operation, plan.arguments, plan.tool
     named: dict[Loc, str | None] = {("key",): operation.key if operation.key != NO_KEY else None}
-    named |= {("limit",): operation.limit, ("offset",): operation.offset}
+    named |= {("limit",): plan.limit, ("offset",): operation.offset}
     named |= {("unused", index): name for index, name in enumerate(operation.unused)}
     for loc, name in named.items():
         if name is not None and name not in arguments:
