@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
     from pytest_toolemu.core.case import Case, ResolvedCase
     from pytest_toolemu.core.case_loading import load_case
     from pytest_toolemu.core.engine import run_case
     from pytest_toolemu.core.run import Run
     from pytest_toolemu.core.run_file import load_run
     from pytest_toolemu.core.run_spec import Limits, RunSpec
-    from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
+    from pytest_toolemu.core.toolbox import Task, Toolbox
     from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
     from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
     from pytest_toolemu.core.verdict import Finding, Verdict
@@ -42,7 +43,8 @@ _HOMES = {
     "core.run_spec": ("Limits", "RunSpec"),
     "core.verdict": ("Finding", "Verdict"),
     "sessions.store": ("RunStore",),
-    "core.toolbox": ("BlockingToolbox", "Task", "Toolbox"),
+    "core.blocking_toolbox": ("BlockingToolbox",),
+    "core.toolbox": ("Task", "Toolbox"),
     "core.toolkit": ("Toolkit", "benchmark_folder"),
     "core.trajectory": ("Call", "Observation", "Trajectory"),
 }

@@ -13,16 +13,17 @@ import inspect
 import pkgutil
 import re
 import sys
-from asyncio import get_running_loop
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from pytest_toolemu.agents.framework_limits import framework_limit
+from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
 from pytest_toolemu.core.identity import own_identity
-from pytest_toolemu.core.toolbox import BlockingToolbox, Task, Toolbox
-from pytest_toolemu.errors import UsageError
+from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.errors import AgentStopped, UsageError
 from pytest_toolemu.formats.yaml_document import closest, show
 
 Function = Callable[[Task, Any], Any]
@@ -54,6 +55,10 @@ class CustomAgent:
                 f"the agent {self.name} raised SystemExit({error.code!r}); return an answer instead"
             )
             raise replacement.with_traceback(error.__traceback__) from None
+        except Exception as error:
+            if stop := framework_limit(error):
+                raise AgentStopped(stop, f"{type(error).__name__}: {error}") from error
+            raise
         if isinstance(answer, str):
             return str(answer)
         remedy = "return the final answer as str"
@@ -171,7 +176,7 @@ def _is_async(function: Function) -> bool:
 
 async def _in_thread(function: Function, task: Task, toolbox: Toolbox) -> Any:
     """Return the function's result. Cancellation does not wait for the thread, which cannot be stopped from outside."""
-    blocking = BlockingToolbox(toolbox, get_running_loop())
+    blocking = BlockingToolbox(toolbox)
     outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
     context = contextvars.copy_context()
 

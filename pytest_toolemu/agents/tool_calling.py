@@ -46,7 +46,7 @@ class ToolCallingAgent:
         """Return the final answer; AgentStopped if the agent quits or reaches a limit."""
         system = render(f"agent/tool_calling_{self.prompt}", **environment(task))
         messages = [Message(role="system", content=system), Message(role="user", content=str(task))]
-        tools = toolbox.tools
+        tools = toolbox.provider_tools
         parts: list[str] = []
         while True:
             reply = await next_reply(self.model, messages, toolbox, tools)

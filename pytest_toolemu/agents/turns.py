@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 from pytest_toolemu.core.messages import Message, Model, Reply, ToolSpec
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from pytest_toolemu.errors import AgentStopped, UsageError
+from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import closest
 from pytest_toolemu.models.structured_output import ask
 from pytest_toolemu.prompts import prompt_hash
@@ -40,11 +40,9 @@ async def next_reply(
     model: Model, messages: list[Message], toolbox: Toolbox, tools: tuple[ToolSpec, ...] = ()
 ) -> Reply:
     """Return the model's next turn; AgentStopped if the agent's reported tokens exceed the limit."""
-    ledger = toolbox.trajectory.ledger
-    reply = await ask(model, "agent", ledger, messages, tools=tools)
-    used, limit = ledger.usage("agent").total, toolbox.max_tokens
-    if limit and used > limit:
-        raise AgentStopped("token_limit", f"{used} tokens were used; the limit is {limit}")
+    reply = await ask(model, "agent", toolbox.trajectory.ledger, messages, tools=tools)
+    if error := toolbox.exceeded_tokens():
+        raise error
     return reply
 
 

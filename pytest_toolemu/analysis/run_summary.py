@@ -137,7 +137,7 @@ class RunSummary(Record):
                 for call in run.exchanges
                 if call.reply is not None and (call.replayed or run.source == "resumed")
             ),
-            unseen=() if run.rejudged_from else unseen_roles(run.identity),
+            unseen=() if run.rejudged_from else unseen_roles(run.identity, run.exchanges),
             recording=run.recording,
             rechecked="" if run.rechecked is None else "changed" if run.rechecked.differ else "same",
             origin=run.error.origin if run.error is not None else None,
@@ -179,15 +179,21 @@ class RunSummary(Record):
         return None if self.safety is None else self.safety < PASSING
 
 
-def unseen_roles(identity: Identity) -> tuple[Role, ...]:
-    """Return the roles played by code that may ask models on its own: custom parts, and those of imported runs."""
+def unseen_roles(identity: Identity, model_calls: Iterable[ModelCall]) -> tuple[Role, ...]:
+    """Return the roles played by code that may ask models on its own: custom parts, and those of imported runs.
+
+    A custom agent that has reported its tokens is not one of them.
+    """
+    reported = {call.role for call in model_calls} & {"agent"}
     parts: dict[Role, tuple[dict[str, Any], ...]] = {
         "agent": (identity.agent,),
         "emulator": (identity.emulator,),
         "evaluator": identity.evaluators,
     }
     return tuple(
-        role for role, identities in parts.items() if any(str(part.get("kind")) not in _BUILT_IN for part in identities)
+        role
+        for role, identities in parts.items()
+        if role not in reported and any(str(part.get("kind")) not in _BUILT_IN for part in identities)
     )
 
 

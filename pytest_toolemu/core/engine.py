@@ -17,7 +17,7 @@ from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.failure_origin import error_info, origin_of
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.messages import Recorder, Role
-from pytest_toolemu.core.protocols import Evaluator
+from pytest_toolemu.core.protocols import Evaluator, UsageMeter
 from pytest_toolemu.core.run import ErrorInfo, Run, source_of
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox, printable
@@ -27,6 +27,8 @@ from pytest_toolemu.errors import AgentStopped, InconclusiveError, NotRunError
 
 T = TypeVar("T")
 
+STOP_GRACE: Final = 1.0
+"""Seconds for which an agent that was stopped may go on before it is canceled."""
 _ROLES: Final[tuple[Role, ...]] = ("agent", "emulator", "evaluator")
 
 
@@ -48,12 +50,12 @@ class Conclusion:
         self.reasons = (f"{self.error.type}: {self.error.message}",)
 
 
-async def run_case(spec: RunSpec, cassette: Recorder | None = None) -> Run:
+async def run_case(spec: RunSpec, cassette: Recorder | None = None, meter: UsageMeter | None = None) -> Run:
     """Let the agent act in the emulated world, let every evaluator judge, and decide the outcome.
 
     Whatever happens inside the case becomes the outcome of the run and is not raised. Only two exceptions pass:
     NotRunError if the session may spend nothing more, and DocumentError for a broken dataset file. Model calls pass
-    through ``cassette`` if there is one.
+    through ``cassette`` if there is one. Tokens that a custom agent reports are counted by ``meter``.
     """
     path = spec.resolved_case.path
     edition_of(path)  # raises for a broken dataset file before anything is spent on the run
@@ -66,7 +68,7 @@ async def run_case(spec: RunSpec, cassette: Recorder | None = None) -> Run:
     message = f"the case took over {timeout:g} s; raise --toolemu-timeout if the models are slow"
     has_acted = False
     async with _concluding(conclusion, trajectory, timeout, message):
-        await _act(trajectory, spec, conclusion)
+        await _act(trajectory, spec, conclusion, meter)
         has_acted = True
         await _judge(trajectory, spec.evaluators, conclusion)
         conclusion.outcome, conclusion.reasons = decide(conclusion.verdicts, spec.required_scores)
@@ -127,17 +129,18 @@ async def judge(
     return conclusion
 
 
-async def _act(trajectory: Trajectory, spec: RunSpec, conclusion: Conclusion) -> None:
+async def _act(trajectory: Trajectory, spec: RunSpec, conclusion: Conclusion, meter: UsageMeter | None) -> None:
     """Run the agent to its end.
 
     An error in a tool call takes precedence over whatever the agent does with it: an agent that catches the error and
     returns an answer does not hide it.
     """
     limits = spec.limits
-    toolbox = Toolbox(trajectory, _checked(spec.emulator), limits.max_steps, limits.max_tokens)
+    toolbox = Toolbox(trajectory, _checked(spec.emulator), limits.max_steps, limits.max_tokens, meter)
     task = Task.of(trajectory.resolved_case.case)
     try:
-        trajectory.answer = printable(await _contained(lambda: spec.agent(task, toolbox), "the agent"))
+        async with _canceled_after_stop(toolbox):
+            trajectory.answer = printable(await _contained(lambda: spec.agent(task, toolbox), "the agent"))
     except AgentStopped as stopped:
         toolbox.turn_error = toolbox.turn_error or stopped
     except Exception:
@@ -156,6 +159,28 @@ async def _act(trajectory: Trajectory, spec: RunSpec, conclusion: Conclusion) ->
     elif toolbox.turn_error is not None:
         trajectory.stop = "error"
         raise toolbox.turn_error
+
+
+@contextlib.asynccontextmanager
+async def _canceled_after_stop(toolbox: Toolbox) -> AsyncIterator[None]:
+    """Cancel the block if it goes on ``STOP_GRACE`` seconds after the agent was stopped.
+
+    Some frameworks catch even a BaseException of a tool and report it to their model, which would then go on, at the
+    user's expense, until the case times out.
+    """
+    loop, turn = asyncio.get_running_loop(), asyncio.timeout(None)
+
+    async def limit_turn() -> None:
+        await toolbox.stopped.wait()
+        turn.reschedule(loop.time() + STOP_GRACE)
+
+    async with turn:
+        toolbox.settle()  # now, because the agent may make its first call from elsewhere
+        waiting = loop.create_task(limit_turn())
+        try:
+            yield
+        finally:
+            waiting.cancel()
 
 
 def _checked(emulator: Emulator) -> Emulator:

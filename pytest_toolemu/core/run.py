@@ -203,7 +203,7 @@ def content_of(part: Case | Toolkit) -> dict[str, Any]:
         if not content.get(name, True):
             del content[name]
     for tool in content.get("tools", ()):
-        _remove_absent(tool, "operation")
+        _remove_absent(tool, "operation", "call_as")
     for check in content.get("checks", ()):
         for kind in ("never", "unless", "expect"):
             if check[kind] is not None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import inspect
-from asyncio import run_coroutine_threadsafe
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from json import dumps, loads
-from keyword import iskeyword
 from time import time
 from typing import Any, NoReturn
 
 from pytest_toolemu.core.case import Case, ResolvedCase, User
+from pytest_toolemu.core.home_loop import HomeLoop
 from pytest_toolemu.core.messages import ToolSpec
-from pytest_toolemu.core.toolkit import Tool, callable_tools
+from pytest_toolemu.core.protocols import UsageMeter
+from pytest_toolemu.core.reported_usage import reported_call
+from pytest_toolemu.core.tool_functions import describe, make_function
+from pytest_toolemu.core.toolkit import Tool, callable_tools, provider_name
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
 from pytest_toolemu.errors import AgentStopped
-from pytest_toolemu.formats.json_schema_text import members_text
 from pytest_toolemu.formats.yaml_document import too_deep
 
 Emulator = Callable[[Call, Trajectory], Awaitable[Observation]]
@@ -51,11 +51,16 @@ class Toolbox:
 
     ``max_steps`` calls are answered; the next one ends the agent's turn with AgentStopped. Calls are answered one at a
     time, in the order in which they were made, even if an agent makes several at once: each observation must be
-    consistent with all earlier ones.
+    consistent with all earlier ones. They may be made on any event loop and in any context.
     """
 
     def __init__(
-        self, trajectory: Trajectory, emulator: Emulator, max_steps: int, max_tokens: int | None = None
+        self,
+        trajectory: Trajectory,
+        emulator: Emulator,
+        max_steps: int,
+        max_tokens: int | None = None,
+        meter: UsageMeter | None = None,
     ) -> None:
         self.trajectory = trajectory
         self.max_tokens = max_tokens
@@ -64,11 +69,17 @@ class Toolbox:
         self._turn = asyncio.Lock()
         self._calls: set[asyncio.Task[Any] | None] = set()
         self._ended = False
+        self._meter = meter
+        self._has_reported_usage = False
+        self._home: HomeLoop | None = None
         self.turn_error: BaseException | None = None
         """The exception that ended the turn from inside a call. An agent may catch it and continue, so it is kept."""
+        self.stopped = asyncio.Event()
+        """Set once ``turn_error`` is. An agent that continues nevertheless is canceled a moment later."""
         self._tool_names = {
             name: f"{kit.name}.{tool.name}" for name, kit, tool in callable_tools(trajectory.resolved_case.toolkits)
         }
+        self._callable_names = {provider_name(name): name for name in self._tool_names}
 
     @property
     def resolved_case(self) -> ResolvedCase:
@@ -83,14 +94,20 @@ class Toolbox:
             for name, tool in self.resolved_case.tools.items()
         )
 
+    @property
+    def provider_tools(self) -> tuple[ToolSpec, ...]:
+        """The tools with names that OpenAI and Anthropic accept; ``call`` takes these names as well."""
+        return tuple(tool.model_copy(update={"name": provider_name(tool.name)}) for tool in self.tools)
+
     def openai_tools(self) -> list[dict[str, Any]]:
         """Return the tools as the ``tools`` of an OpenAI Chat Completions request."""
-        return [{"type": "function", "function": tool.model_dump()} for tool in self.tools]
+        return [{"type": "function", "function": tool.model_dump()} for tool in self.provider_tools]
 
     def anthropic_tools(self) -> list[dict[str, Any]]:
         """Return the tools as the ``tools`` of an Anthropic Messages request."""
         return [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in self.tools
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+            for tool in self.provider_tools
         ]
 
     async def call(self, name: str, arguments: Any) -> dict[str, Any]:
@@ -98,6 +115,14 @@ class Toolbox:
 
         ``arguments`` is a mapping, or JSON text as a model wrote it. Raise AgentStopped if the agent's turn has ended.
         """
+        return await self.settle().run(self._call, name, arguments)
+
+    def settle(self) -> HomeLoop:
+        """Make the current event loop and context those of the case; later calls of this method change nothing."""
+        self._home = self._home or HomeLoop()
+        return self._home
+
+    async def _call(self, name: str, arguments: Any) -> dict[str, Any]:
         current = asyncio.current_task()
         self._calls.add(current)
         try:
@@ -109,7 +134,7 @@ class Toolbox:
                 self._check_open()
             raise
         except BaseException as error:
-            self.turn_error = self.turn_error or error
+            self._stop(error)
             raise
         finally:
             self._calls.discard(current)
@@ -118,6 +143,9 @@ class Toolbox:
         steps = self.trajectory.steps
         if len(steps) >= self._max_steps:
             raise AgentStopped("step_limit", f"{self._max_steps} tool calls were made")
+        if self._meter is not None and self._has_reported_usage:
+            self._meter.check()
+        name = self._callable_names.get(name, name)
         tool = self._tool_names.get(name)
         call = Call(index=len(steps), name=printable(name), tool=tool, arguments=parse_arguments(arguments))
         started = time()
@@ -147,50 +175,53 @@ class Toolbox:
 
     def quit(self, reason: str) -> NoReturn:
         """End the turn without an answer, because the agent knows no safe way to continue."""
-        self.turn_error = self.turn_error or AgentStopped("quit", str(reason))
-        raise self.turn_error
+        error = AgentStopped("quit", str(reason))
+        self._stop(error)
+        raise self.turn_error or error
+
+    def _stop(self, error: BaseException) -> None:
+        """Keep the first exception that ends the turn. May be called from any thread."""
+        self.turn_error = self.turn_error or error
+        if self._home is None:
+            self.stopped.set()
+        else:
+            self._home.call_soon(self.stopped.set)
+
+    def used(self, model: str, *, input: int, output: int, cached: int = 0, cache_written: int = 0) -> None:  # noqa: A002
+        """Report the tokens of a request that the agent has sent to a model by itself, from any thread.
+
+        They count in the limit on tokens, the budget, and all reports. ``model`` is written as in options, such as
+        ``openai:gpt-4o``. ``input`` is the whole prompt, of which ``cached`` tokens were read from a cache and
+        ``cache_written`` were written to one. Raise ValueError for a negative number, and AgentStopped if the agent has
+        exceeded its limit.
+        """
+        call = reported_call(
+            model, {"input": input, "output": output, "cached": cached, "cache_written": cache_written}
+        )
+        self.trajectory.ledger.model_calls.append(call)
+        self._has_reported_usage = True
+        if self._meter is not None and call.reply is not None:
+            self._meter.report(call.model, call.reply.usage)
+        if error := self.exceeded_tokens():
+            self._stop(error)
+            raise error
+
+    def exceeded_tokens(self) -> AgentStopped | None:
+        """Return the exception that ends the turn if the agent's reported tokens exceed the limit."""
+        used, limit = self.trajectory.ledger.usage("agent").total, self.max_tokens
+        if limit and used > limit:
+            return AgentStopped("token_limit", f"{used} tokens were used; the limit is {limit}")
+        return None
 
     def functions(self) -> dict[str, Callable[..., Awaitable[dict[str, Any]]]]:
         """Return each tool by name, as an ``async`` function of keyword arguments with a docstring and a signature."""
         return {name: self._function(name, tool) for name, tool in self.resolved_case.tools.items()}
 
     def _function(self, name: str, tool: Tool) -> Callable[..., Awaitable[dict[str, Any]]]:
-        async def function(**arguments: Any) -> dict[str, Any]:
+        async def function(arguments: Any) -> dict[str, Any]:
             return await self.call(name, arguments)
 
-        set_signature(function, name, tool)
-        return function
-
-
-class BlockingToolbox:
-    """The toolbox for an agent that is a plain function: every call waits for its result.
-
-    Such an agent runs in its own thread, so it may block.
-    """
-
-    def __init__(self, toolbox: Toolbox, loop: asyncio.AbstractEventLoop) -> None:
-        self._toolbox = toolbox
-        self._loop = loop
-        self.resolved_case = toolbox.resolved_case
-        self.tools = toolbox.tools
-        self.openai_tools = toolbox.openai_tools
-        self.anthropic_tools = toolbox.anthropic_tools
-        self.quit = toolbox.quit
-
-    def call(self, name: str, arguments: Any) -> dict[str, Any]:
-        """Call a tool as ``Toolbox.call`` does, without ``await``."""
-        return run_coroutine_threadsafe(self._toolbox.call(name, arguments), self._loop).result()
-
-    def functions(self) -> dict[str, Callable[..., dict[str, Any]]]:
-        """Return each tool by name, as a plain function of keyword arguments with a docstring and a signature."""
-        return {name: self._function(name, tool) for name, tool in self.resolved_case.tools.items()}
-
-    def _function(self, name: str, tool: Tool) -> Callable[..., dict[str, Any]]:
-        def function(**arguments: Any) -> dict[str, Any]:
-            return self.call(name, arguments)
-
-        set_signature(function, name, tool)
-        return function
+        return make_function(function, provider_name(name), tool)
 
 
 def parse_arguments(arguments: Any) -> Any:
@@ -216,25 +247,3 @@ def printable(text: str) -> str:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
-
-
-def describe(tool: Tool) -> str:
-    """Return what an agent reads about a tool: its purpose and its result. Errors are not announced."""
-    return f"{tool.description}\nReturns {members_text(tool.returns, explain='open')}"
-
-
-def set_signature(function: Any, name: str, tool: Tool) -> None:
-    """Set the name, docstring, and signature of a tool on a function, for frameworks that read them."""
-    required = set(tool.parameters.get("required", ()))
-    properties = [str(key) for key in tool.parameters.get("properties", {})]
-    names = [key for key in properties if key.isidentifier() and not iskeyword(key)]
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = describe(tool)
-    function.__signature__ = inspect.Signature(
-        [
-            inspect.Parameter(
-                key, inspect.Parameter.KEYWORD_ONLY, default=inspect.Parameter.empty if key in required else None
-            )
-            for key in sorted(names, key=lambda key: key not in required)
-        ]
-    )

@@ -19,6 +19,8 @@ Effect = Literal["read", "write", "destructive", "irreversible"]
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,39}")
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=40)]
+# Model Context Protocol also allows dots. Providers do not, see ``provider_name``.
+CallableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Text = Annotated[str, Field(min_length=1)]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*\.[A-Za-z][A-Za-z0-9]*$")]
 """A tool in case files: ``Toolkit.Tool``."""
@@ -44,6 +46,9 @@ class Tool(Record):
     )
     operation: Operation | None = Field(
         default=None, description="What a call does to the rows of a case; if absent, the emulator answers calls"
+    )
+    call_as: CallableName | None = Field(
+        default=None, description="Name by which agents call the tool; if absent, `Toolkit_Tool`"
     )
     inferred: tuple[str, ...] = Field(default=(), description="What an importer guessed; a person should check it")
 
@@ -81,17 +86,24 @@ class Toolkit(Record):
     @model_validator(mode="after")
     def _tools_are_distinct(self) -> Toolkit:
         seen: set[str] = set()
+        callable_names: dict[str, Tool] = {}
         for tool in self.tools:
             if tool.name in seen:
                 raise ValueError(f"the tool {tool.name!r} occurs twice")
             seen.add(tool.name)
+            other = callable_names.setdefault(provider_name(self.callable_name(tool)), tool)
+            if other is not tool:
+                raise ValueError(
+                    f"agents would call both {other.name!r} and {tool.name!r} by the name "
+                    f"{self.callable_name(tool)!r}; change 'call_as' of one of them"
+                )
             if len(self.callable_name(tool)) > MAX_TOOL_NAME:
                 raise ValueError(f"{self.callable_name(tool)!r} is longer than {MAX_TOOL_NAME} characters")
         return self
 
     def callable_name(self, tool: Tool) -> str:
-        """Return the name that agents use for the tool. It contains no dot, as providers do not allow one."""
-        return f"{self.name}{self.separator}{tool.name}"
+        """Return the name that agents use for the tool."""
+        return tool.call_as or f"{self.name}{self.separator}{tool.name}"
 
     @property
     def is_declared(self) -> bool:
@@ -101,6 +113,11 @@ class Toolkit(Record):
     def tool(self, name: str) -> Tool | None:
         """Return the tool with this name, given without the toolkit; None if there is none."""
         return next((tool for tool in self.tools if tool.name == name), None)
+
+
+def provider_name(name: str) -> str:
+    """Return the name of a tool as OpenAI and Anthropic accept it: with underscores instead of dots."""
+    return name.replace(".", "_")
 
 
 def callable_tools(toolkits: tuple[Toolkit, ...]) -> Iterator[tuple[str, Toolkit, Tool]]:

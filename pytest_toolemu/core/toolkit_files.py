@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.core.toolkit import NAME, SUFFIX, Toolkit, benchmark_folder
+from pytest_toolemu.core.toolkit import NAME, SUFFIX, Toolkit, benchmark_folder, provider_name
 from pytest_toolemu.core.world.database import require_sqlite
 from pytest_toolemu.core.world.toolkit_plan import planned
 from pytest_toolemu.errors import DocumentError
@@ -97,6 +97,23 @@ def resolve_toolkits(names: tuple[str, ...], document: Document, loc: Loc = ("to
             toolkits.append(load_toolkit(path))
         except DocumentError as error:
             problems.append(((*loc, index), f"the toolkit {name!r} is not valid:\n{error}"))
+    if not problems:
+        problems += [((*loc, index), message) for index, message in _shared_names(toolkits)]
     if problems:
         raise document.error(problems)
     return tuple(toolkits)
+
+
+def _shared_names(toolkits: list[Toolkit]) -> Iterator[tuple[int, str]]:
+    """Yield the number of each toolkit that has a tool with the same name for agents as an earlier toolkit."""
+    owners: dict[str, str] = {}
+    for index, toolkit in enumerate(toolkits):
+        for tool in toolkit.tools:
+            name = toolkit.callable_name(tool)
+            owner = owners.setdefault(provider_name(name), toolkit.name)
+            if owner != toolkit.name:
+                yield (
+                    index,
+                    f"agents would call a tool of {owner} and a tool of {toolkit.name} by the name {name!r}; "
+                    "change 'call_as' of one of them",
+                )

@@ -99,6 +99,7 @@ EXAMPLES: Final = {
     "Tool.returns": _SCHEMA,
     "Tool.errors": "{NotFound: No payee has that name.}",
     "Tool.effect": "read",
+    "Tool.call_as": "create_pull_request",
     "Tool.inferred": "[returns]",
     "Dataset.name": "my-cases",
     "Dataset.version": '"1.0"',

@@ -16,7 +16,8 @@ from pytest_toolemu.models.endpoint import Endpoint, EndpointAddress, RemoteMode
 from pytest_toolemu.models.proxies import proxy_of
 from pytest_toolemu.models.replay_only import ReplayOnlyModel
 from pytest_toolemu.models.sdk_versions import import_failed, require_sdk
-from pytest_toolemu.models.spec import OFFICIAL, ModelSpec, Parameters, ServedEndpoint, check_url, parse_spec
+from pytest_toolemu.models.spec import ModelSpec, Parameters, ServedEndpoint, check_url, parse_spec
+from pytest_toolemu.settings import OFFICIAL_URLS
 
 __all__ = [
     "KEYS",
@@ -151,13 +152,13 @@ def _base_url(spec: ModelSpec, environ: Mapping[str, str]) -> str:
     value = environ.get(variable, "").strip()
     url = spec.base_url or (value and check_url(value, variable))
     if spec.provider == "anthropic":
-        return (url or OFFICIAL["anthropic"]).removesuffix("/v1")  # the SDK adds it
+        return (url or OFFICIAL_URLS["anthropic"]).removesuffix("/v1")  # the SDK adds it
     if not url and spec.provider == "vllm":
         raise UsageError(
             f"{spec} needs the URL of its server: write {spec}@http://host:8000/v1, "
             f"or set {variable} in the environment or in the .env file"
         )
-    url = url or OFFICIAL["openai"]
+    url = url or OFFICIAL_URLS["openai"]
     return url if urlsplit(url).path else f"{url}/v1"
 
 

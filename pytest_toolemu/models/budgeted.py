@@ -8,7 +8,7 @@ from typing import Final
 from pytest_toolemu.core.messages import ModelRequest, Reply, Usage
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.models.endpoint import RemoteModel
-from pytest_toolemu.models.pricing import Price
+from pytest_toolemu.models.pricing import Price, usd_for_budget
 from pytest_toolemu.models.wrapper import WrapperModel
 from pytest_toolemu.scheduling.budget import BudgetGuard
 
@@ -45,10 +45,7 @@ class BudgetedModel(WrapperModel):
         return reply
 
     def _report(self, usage: Usage, *, estimated: bool = False) -> None:
-        usd = self._price.of(usage) if self._price else None
-        if usd is None and self._price:  # the prompt is longer than the price is known for, but not free
-            usd = self._price.model_copy(update={"up_to": None}).of(usage)
-        self._budget.report(usage.total, usd, estimated=estimated)
+        self._budget.report(usage.total, usd_for_budget(self._price, usage), estimated=estimated)
 
 
 def _prompt_tokens(request: ModelRequest) -> int:

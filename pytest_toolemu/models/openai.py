@@ -15,9 +15,10 @@ from pytest_toolemu.core.messages import FinishReason, Message, ModelRequest, Re
 from pytest_toolemu.models.capabilities import Body, Capabilities, Messages, as_object, tool_name, unicode
 from pytest_toolemu.models.client_pool import ClientPool
 from pytest_toolemu.models.endpoint import ROUTE_SECONDS, EndpointAddress, read_nothing, reading
-from pytest_toolemu.models.spec import OFFICIAL, Parameters, model_identity
+from pytest_toolemu.models.spec import Parameters, model_identity
 from pytest_toolemu.models.strict_schema import satisfies_strict
 from pytest_toolemu.scheduling.adaptive_limit import Quota
+from pytest_toolemu.settings import OFFICIAL_URLS
 
 T = TypeVar("T")
 
@@ -114,7 +115,7 @@ class OpenAIModel:
 
     def _limit_name(self, refused: frozenset[str]) -> str:
         # OpenAI's newer models refuse the old name; older servers of others silently ignore the new one.
-        official = self._address.base_url.startswith(OFFICIAL["openai"])
+        official = self._address.base_url.startswith(OFFICIAL_URLS["openai"])
         names = ("max_completion_tokens", "max_tokens") if official else ("max_tokens", "max_completion_tokens")
         return names[names[0] in refused]
 

@@ -149,6 +149,15 @@ class Cost:
         return sum_text(usd_text(self.usd), nothing_known=self.known_usd is None, incomplete=incomplete)
 
 
+def usd_for_budget(price: Price | None, usage: Usage) -> float | None:
+    """Return the USD that a request counts for against a budget; None if the model has no known price.
+
+    A prompt that is longer than the price is known for costs at least as much as the price says.
+    """
+    usd = price.of(usage) if price else None
+    return price.model_copy(update={"up_to": None}).of(usage) if price and usd is None else usd
+
+
 def costs_of(calls: Iterable[ModelCall], prices: Prices) -> dict[Role, Cost]:
     """Return the cost of each role. A request without a reply may have cost something, so its cost is unknown."""
     costs: dict[Role, Cost] = {}

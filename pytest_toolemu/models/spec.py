@@ -16,7 +16,6 @@ from pytest_toolemu.formats.secret_registry import refuse
 from pytest_toolemu.formats.yaml_document import Record, closest
 from pytest_toolemu.settings import PROVIDERS, provider_of
 
-OFFICIAL: Final = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 # The protocol requires a limit. This one has room for thinking and a long answer, and needs no streaming.
 ANTHROPIC_MAX_TOKENS: Final = 16_000
 # Models with fixed sampling: they refuse a temperature, even the default.

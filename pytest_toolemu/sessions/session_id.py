@@ -9,4 +9,4 @@ from secrets import token_hex
 def session_id() -> str:
     """Return a unique name for a session's folder. Names sort by time, also within a second."""
     now = time.time()
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{int(now % 1 * 4096):03x}{token_hex(3)}"
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{int(now % 1 * 4096):03x}{token_hex(5)}"

@@ -11,6 +11,9 @@ from pytest_toolemu.settings.option_table import Prompt
 PROVIDERS: Final = ("openai", "anthropic", "vllm")
 """The providers, as written before the colon of ``provider:model``."""
 
+OFFICIAL_URLS: Final = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+"""The base URLs of the providers' own endpoints."""
+
 # The provider of a model name without a provider.
 _BARE: Final = (
     (re.compile(r"gpt-.+|o\d.*|chatgpt.*"), "openai"),

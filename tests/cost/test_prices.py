@@ -8,9 +8,9 @@ from pytest_toolemu.core.messages import ModelCall, Reply, Usage
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.usd import usd_text
 from pytest_toolemu.models.pricing import Cost, Price, Prices, costs_of
-from pytest_toolemu.models.spec import OFFICIAL
+from pytest_toolemu.settings import OFFICIAL_URLS
 
-GPT = {"provider": "openai", "name": "gpt-4o", "base_url": OFFICIAL["openai"]}
+GPT = {"provider": "openai", "name": "gpt-4o", "base_url": OFFICIAL_URLS["openai"]}
 OWN = """\
 prices:
   - provider: openai
@@ -53,7 +53,7 @@ def test_a_price_applies_to_dated_versions_of_a_model(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["claude-sonnet-4", "claude-sonnet-4-20250514", "claude-sonnet-4-5-latest"])
 def test_prices_apply_to_both_forms_of_anthropic_names(name: str) -> None:
-    price = Prices.read().of({"provider": "anthropic", "name": name, "base_url": OFFICIAL["anthropic"]})
+    price = Prices.read().of({"provider": "anthropic", "name": name, "base_url": OFFICIAL_URLS["anthropic"]})
     assert price is not None
     assert (price.input, price.cached, price.cache_written, price.output) == (3, 0.3, 3.75, 15)
 

@@ -6,8 +6,8 @@ import pytest
 
 from pytest_toolemu.core.messages import Message, ModelRequest, ReplySchema, ToolCall, ToolSpec, Usage
 from pytest_toolemu.errors import ModelError
-from pytest_toolemu.models.spec import OFFICIAL
 from pytest_toolemu.models.strict_schema import satisfies_strict
+from pytest_toolemu.settings import OFFICIAL_URLS
 from tests.loopback import Call, Fault, Reply, Request, conforming, replies
 from tests.loopback import Usage as Reported
 from tests.loopback.fixtures import Loopback
@@ -215,7 +215,7 @@ def test_openai_itself_gets_the_new_name_of_the_output_limit(
     loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = loopback()
-    monkeypatch.setitem(OFFICIAL, "openai", server.url)
+    monkeypatch.setitem(OFFICIAL_URLS, "openai", server.url)
     complete(opened("openai", server.url, max_tokens=9))
     assert server.requests[0].body["max_completion_tokens"] == 9
     assert "max_tokens" not in server.requests[0].body

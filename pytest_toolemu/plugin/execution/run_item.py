@@ -173,7 +173,7 @@ def _not_run_summary(item: pytest.Item, spec: RunSpec, error: NotRunError, price
             "tokens": total.input + total.output,
             "calls": total.calls,
             "usage_unknown": total.unknown,
-            "unseen": unseen_roles(spec.identity) if error.model_calls else (),
+            "unseen": unseen_roles(spec.identity, error.model_calls) if error.model_calls else (),
         }
     )
 

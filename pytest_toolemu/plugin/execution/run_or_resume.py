@@ -8,6 +8,7 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.models.cassettes.directory import CassetteDirectory
 from pytest_toolemu.models.cassettes.recorder import CassetteRecorder
 from pytest_toolemu.plugin.execution import outages
+from pytest_toolemu.plugin.execution.agent_usage import AgentUsageMeter
 from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.services import Services
 from pytest_toolemu.scheduling.coordinator_messages import NoticePosted
@@ -40,19 +41,22 @@ def _resumed(services: Services, spec: RunSpec, item: str) -> Run | None:
 
 
 async def _run_now(services: Services, spec: RunSpec, item: str) -> Run:
+    meter = AgentUsageMeter(services.models.permits, lambda: services.files.prices)
     if services.files.cassettes is None:
-        return await run_case(spec)
-    return await _run_with_cassette(services, spec, item, services.files.cassettes)
+        return await run_case(spec, meter=meter)
+    return await _run_with_cassette(services, spec, item, services.files.cassettes, meter)
 
 
-async def _run_with_cassette(services: Services, spec: RunSpec, item: str, cassettes: CassetteDirectory) -> Run:
+async def _run_with_cassette(
+    services: Services, spec: RunSpec, item: str, cassettes: CassetteDirectory, meter: AgentUsageMeter
+) -> Run:
     """Run the case; its model calls are replayed and recorded as the settings say."""
     recorder = CassetteRecorder(cassettes, item, spec.resolved_case.case.id, spec.trial)
     is_complete, use = False, None
     run: Run | None = None
     write_error: OSError | None = None
     try:
-        run = await run_case(spec, recorder)
+        run = await run_case(spec, recorder, meter)
         is_complete = not run.cut_off
     finally:
         # Also if the case was canceled: replies that arrived were paid for.

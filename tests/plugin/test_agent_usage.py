@@ -1,0 +1,34 @@
+"""Tokens that a custom agent reports count in the summary and in the budget of the session."""
+
+from __future__ import annotations
+
+from tests.plugin.conftest import Project
+
+AGENT = """
+def agent(task, toolbox):
+    toolbox.used("gpt-4o", input=1_000_000, output=0)
+    toolbox.call("Till_Look", {"who": "x"})
+    return "Shall I?"
+"""
+
+
+def with_agent(project: Project) -> Project:
+    project.write("my_agents.py", AGENT)
+    project.write("pytest.ini", "[pytest]\npythonpath = .\n")
+    return project
+
+
+def test_the_summary_shows_tokens_and_cost(project: Project) -> None:
+    reporting = with_agent(project)
+    result = reporting.run("--toolemu-agent=my_agents:agent")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*2,000,000*5.00*"])
+    assert {run.usage["agent"].input for run in reporting.runs()} == {1_000_000}
+
+
+def test_the_budget_ends_the_session(alone: Project) -> None:
+    """In one process, as a worker learns a moment later that the budget is spent."""
+    reporting = with_agent(alone)
+    result = reporting.run("--toolemu-agent=my_agents:agent", "--toolemu-budget-tokens=500000")
+    assert reporting.runs() == []
+    result.stdout.fnmatch_lines(["*the budget of 500,000 tokens is spent*"])
