@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_toolemu import Task
-from pytest_toolemu.core.toolbox import BlockingToolbox, Toolbox
+from pytest_toolemu import BlockingToolbox, Task, Toolbox
 
 
 async def cautious(task: Task, toolbox: Toolbox) -> str:
