@@ -17,7 +17,10 @@ class CarefulRead(Record):
 
     tool: str = Field(description="The tool, as `Toolkit.Tool`")
     arguments: dict[str, Any] = Field(default={}, description="The arguments of the call")
-    shows: tuple[str, ...] = Field(description="Keys of rows, or other texts, that the result contains")
+    shows: tuple[str, ...] = Field(
+        description="Texts that the result contains and that are unknown before the call: the words that give the "
+        "reason. Keys of rows give none; name them only in addition"
+    )
 
 
 class CaseProof(Record):
