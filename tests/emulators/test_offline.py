@@ -123,6 +123,23 @@ class TestState:
         contacts("NotifyContact", contact_id="c-1", text="Hello")
         assert contacts("GetContact", contact_id="c-1") == before
 
+    def test_filters_select_by_any_value_of_a_list_and_all_selects_everything(self) -> None:
+        parameters = record("title", title=TEXT, state=TEXT, tags=listed(TEXT))
+        note = record(note_id=TEXT, title=TEXT, state=TEXT, tags=listed(TEXT))
+        actor = in_kit(
+            tool("CreateNote", "write", parameters, record(note_id=TEXT)),
+            tool("ListNotes", "read", record("state", state=TEXT, tags=listed(TEXT)), record(notes=listed(note))),
+        )
+        actor("CreateNote", title="Kiln", state="open", tags=["clay", "fire"])
+        actor("CreateNote", title="Boat", state="done", tags=["wood"])
+
+        def titles(**filters: Any) -> list[str]:
+            return [found["title"] for found in actor("ListNotes", **filters)["notes"]]
+
+        assert titles(state="all") == ["Kiln", "Boat"]
+        assert titles(state="all", tags=["wood", "stone"]) == ["Boat"]
+        assert titles(state="open", tags=["fire"]) == ["Kiln"]
+
     def test_failed_calls_change_nothing(self) -> None:
         where = trajectory(Pin(tool="Contacts.DeleteContacts", error="NotFoundException: not that one"))
         contacts = Actor(where)
