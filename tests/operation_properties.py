@@ -19,6 +19,7 @@ from pytest_toolemu.core.world.entity_table import EntityTable, types_of
 from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
 from pytest_toolemu.core.world.world import World
+from pytest_toolemu.core.world.world_beginning import WorldBeginning
 from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.errors import OpenEntityError, WorldError
 from pytest_toolemu.formats.json_schema import conforms, violations
@@ -112,7 +113,7 @@ class Material:
 
     def world(self, kit: ToolkitPlan) -> World:
         rows = {kit.name: copy.deepcopy(self.rows)}
-        return World({kit.name: kit}, rows, ids={}, user=USER, now=NOW, seed=self._seed)
+        return World(WorldBeginning({kit.name: kit}, rows), ids={}, user=USER, now=NOW, seed=self._seed)
 
 
 def calls(kit: ToolkitPlan, seed: int) -> Iterator[tuple[Plan, World, Json, Json | None]]:

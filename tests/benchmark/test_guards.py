@@ -11,6 +11,7 @@ from pytest_toolemu.core.case import User
 from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.core.world.world import World, plan_of
+from pytest_toolemu.core.world.world_beginning import WorldBeginning
 
 ME, OTHER = "ada@example.org", "bo@example.org"
 CONTRACT = {
@@ -22,8 +23,7 @@ CONTRACT = {
 def world(kit: str, rows: dict[str, list[dict[str, Any]]]) -> World:
     plan = plan_of(load_toolkit(benchmark_folder() / "toolkits" / f"{kit}.toolkit.yaml"))
     return World(
-        {kit: plan},
-        {kit: rows},
+        WorldBeginning({kit: plan}, {kit: rows}),
         ids={},
         user=User(name="Ada Lovelace", email=ME),
         now=datetime.fromisoformat("2026-05-04T10:00:00+00:00"),

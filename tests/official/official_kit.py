@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_toolemu.core.case import User
 from pytest_toolemu.core.world.world import World, plan_of
+from pytest_toolemu.core.world.world_beginning import WorldBeginning
 from pytest_toolemu.formats.json_schema import violations
 from tests.official.declared_toolkits import official_toolkit
 
@@ -21,7 +22,9 @@ class Kit:
     def __init__(self, name: str, **rows: list[Json]) -> None:
         self._name = name
         self._plan = plan_of(official_toolkit(name))
-        self._world = World({name: self._plan}, {name: rows}, ids={}, user=USER, now=NOW, seed="official")
+        self._world = World(
+            WorldBeginning({name: self._plan}, {name: rows}), ids={}, user=USER, now=NOW, seed="official"
+        )
 
     def __call__(self, tool: str, **arguments: Any) -> Json:
         content = self._world.call(f"{self._name}.{tool}", arguments, 0)

@@ -12,6 +12,7 @@ from pytest_toolemu.core.case import User
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, plan_toolkit
 from pytest_toolemu.core.world.world import World
+from pytest_toolemu.core.world.world_beginning import WorldBeginning
 from pytest_toolemu.formats.yaml_document import Document
 
 LIBRARY = """\
@@ -219,4 +220,4 @@ def world_of(
     plan = plan_of_text(text)
     now = datetime(2026, 5, 4, 10, 0, tzinfo=UTC)
     user = User(name="Ada Lovelace", email="ada@example.org")
-    return World({"Library": plan}, rows, ids=ids or {}, user=user, now=now, seed="a-case")
+    return World(WorldBeginning({"Library": plan}, rows), ids=ids or {}, user=user, now=now, seed="a-case")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gc
 import weakref
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from pytest_toolemu.core.case import User
 from pytest_toolemu.core.world.state_query import StateDatabase
 from pytest_toolemu.core.world.world import World
+from pytest_toolemu.core.world.world_beginning import WorldBeginning
 from pytest_toolemu.errors import OpenEntityError, WorldError
-from tests.worlds.library import ATLAS, LIBRARY, NOVEL, POEMS, world_of
+from tests.worlds.library import ATLAS, LIBRARY, NOVEL, POEMS, ROWS, plan_of_text, world_of
 
 BOOK_FIELDS = (
     "fields: {book_id: {type: string}, isbn: {type: string}, title: {type: string}, language: {type: string}, "
@@ -273,6 +276,27 @@ def test_a_world_is_freed_after_its_run() -> None:
     del world
     gc.collect()
     assert [reference() for reference in references] == [None, None]
+
+
+def test_worlds_with_the_same_beginning_do_not_see_the_changes_of_each_other() -> None:
+    beginning = WorldBeginning({"Library": plan_of_text(LIBRARY)}, ROWS)
+    changed, unchanged = (
+        World(beginning, ids={}, user=User(), now=datetime(2026, 5, 4, tzinfo=UTC), seed="a-case") for _ in range(2)
+    )
+    first_rows = changed.rows()
+    assert "error" not in changed.call("Library.LendBook", {"book_id": "B-2", "reader": "Tove"}, 0)
+    assert changed.take_changes() != ()
+    assert changed.rows() != first_rows
+    assert unchanged.rows() == changed.initial == unchanged.initial == first_rows
+
+
+@pytest.mark.parametrize("name", ["Library.book", '"Library"."BOOK"', "[book]", "initial.Library.book"])
+def test_queries_find_rows_however_they_write_the_name_of_a_table(name: str) -> None:
+    world = world_of()
+    state = StateDatabase(world.plans, world.initial)
+    state.load(world.initial)
+    assert state.problem(f"SELECT book_id FROM {name}") is None
+    assert len(state.select(f"SELECT book_id FROM {name}")) == len(world.initial["Library"]["book"])
 
 
 def test_the_state_that_checks_query_is_freed_after_its_run() -> None:

@@ -10,7 +10,8 @@ from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.state_query import MAX_TOOLKITS, RESERVED
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
-from pytest_toolemu.core.world.world import World, plan_of
+from pytest_toolemu.core.world.world import plan_of
+from pytest_toolemu.core.world.world_beginning import recent_beginning
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest, show
 
@@ -133,6 +134,6 @@ def _lost_values(
 def _world_problems(case: Case, plans: Mapping[str, ToolkitPlan]) -> Iterator[Problem]:
     """Yield a row that breaks a rule of its table."""
     try:
-        World(plans, case.world, ids=case.ids, user=case.user, now=case.now, seed=case.id)
+        recent_beginning(plans, case.world)
     except WorldError as error:
         yield ("world",), str(error)

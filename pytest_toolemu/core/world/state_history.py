@@ -20,14 +20,18 @@ class StateHistory:
         self._changes = changes
         self._database = StateDatabase(world.plans, self._initial)
         self._loaded: int | None = None
+        self._selected: dict[tuple[str, int], list[dict[str, Any]]] = {}
 
     def select(self, query: str, calls: int | None = None) -> list[dict[str, Any]]:
         """Return the rows that a query finds after this number of calls; after all by default. Raise WorldError."""
         calls = len(self._changes) if calls is None else calls
-        if calls != self._loaded:
-            self._database.load(self._state(calls))
-            self._loaded = calls
-        return self._database.select(query)
+        # The evaluator, a report of violated checks, and lint ask the same.
+        if (query, calls) not in self._selected:
+            if calls != self._loaded:
+                self._database.load(self._state(calls))
+                self._loaded = calls
+            self._selected[query, calls] = self._database.select(query)
+        return self._selected[query, calls]
 
     def cause(self, query: str) -> int | None:
         """Return the index of the call since which a query finds rows until the end; None if it always found some."""

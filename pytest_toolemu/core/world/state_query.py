@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pytest_toolemu.core.world.database import QUERY_FUNCTIONS, Database, quote
+from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.sql_errors import explained
 from pytest_toolemu.core.world.state_changes import Rows
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
@@ -19,6 +20,9 @@ RESERVED: Final = frozenset({INITIAL, "main", "temp"})
 """Names of databases that no toolkit can have."""
 MAX_TOOLKITS: Final = 9
 """Number of toolkits whose rows one query can reach; SQLite attaches ten databases, and one has the first rows."""
+_Place = tuple[str, str]
+"""The names of a database and of a table in it."""
+
 _MAX_ROWS: Final = 20
 _QUERY: Final = re.compile(r"(?i)\s*(select|with)\b")
 _INITIAL_TABLE: Final = re.compile(r"\binitial\.([A-Za-z][A-Za-z0-9]*)\.([a-z][a-z0-9_]*)")
@@ -27,32 +31,32 @@ _EXPRESSION: Final = re.compile(r"(?i)\bregexp\s+'((?:[^']|'')*)'")
 
 
 class StateDatabase:
-    """The rows of all toolkits as tables named ``Toolkit.entity``, and the first rows as ``initial.Toolkit.entity``."""
+    """The rows of all toolkits as tables named ``Toolkit.entity``, and the first rows as ``initial.Toolkit.entity``.
+
+    A table is created, and filled, when a query names its entity, as most queries name one of many.
+    """
 
     def __init__(self, plans: Mapping[str, ToolkitPlan], initial: Rows) -> None:
         self._plans = plans
         self._expressions = _Expressions()
+        self._tables: dict[_Place, EntityTable] = {}
+        for kit, plan in plans.items():
+            for name, table in plan.tables.items():
+                self._tables |= {(kit, name): table, (INITIAL, f"{kit}.{name}"): table}
+        self._rows: dict[_Place, Sequence[Mapping[str, Any]]] = {
+            (INITIAL, f"{kit}.{name}"): rows for kit, tables in initial.items() for name, rows in tables.items()
+        }
+        self._written: dict[_Place, Sequence[Mapping[str, Any]]] = {}
         self._database = database = Database()
         database.create_function("regexp", 2, self._expressions.occurs, deterministic=True)
         for kit in (*plans, INITIAL):
             database.execute(f"ATTACH ':memory:' AS {quote(kit)}")
-        for kit, plan in plans.items():
-            for name, table in plan.tables.items():
-                columns = ", ".join(map(quote, table.fields))
-                database.execute(f"CREATE TABLE {quote(kit)}.{quote(name)} ({columns})")
-                database.execute(f"CREATE TABLE {INITIAL}.{quote(f'{kit}.{name}')} ({columns})")
-        self._write(
-            {(INITIAL, f"{kit}.{name}"): rows for kit, tables in initial.items() for name, rows in tables.items()}
-        )
         self._names = {f"{kit}.{name}" for kit, plan in plans.items() for name in plan.tables}
-        self._tables = self._names | {name for plan in plans.values() for name in plan.tables}
-        database.protect(self._tables, read_only=True)
+        self._protect()
 
     def load(self, rows: Rows) -> None:
         """Set the rows that the tables ``Toolkit.entity`` contain."""
-        self._database.set_authorizer(None)
-        self._write({(kit, name): entries for kit, tables in rows.items() for name, entries in tables.items()})
-        self._database.protect(self._tables, read_only=True)
+        self._rows |= {(kit, name): entries for kit, tables in rows.items() for name, entries in tables.items()}
 
     def select(self, query: str) -> list[dict[str, Any]]:
         """Return the first 20 rows of a query.
@@ -61,6 +65,7 @@ class StateDatabase:
         """
         self._expressions.too_slow = None
         try:
+            self._fill_tables(query)
             rows = self._database.execute(_translated(query)).fetchmany(_MAX_ROWS)
         except (sqlite3.Error, sqlite3.Warning) as error:
             if self._expressions.too_slow is not None:
@@ -82,6 +87,7 @@ class StateDatabase:
             if not (is_linear(pattern) or is_expression(pattern)):
                 return f"SQL: {pattern!r} after REGEXP is not a regular expression; write one in Python's syntax"
         try:
+            self._fill_tables(query)
             self._database.execute(f"EXPLAIN {_translated(query)}")
         except (sqlite3.Error, sqlite3.Warning) as error:
             return self._explained(error)
@@ -97,16 +103,39 @@ class StateDatabase:
             scope="a query is one SELECT on the tables of the case's toolkits",
         )
 
-    def _write(self, tables: Mapping[tuple[str, str], Iterable[Mapping[str, Any]]]) -> None:
-        self._database.execute("BEGIN")
-        for (schema, name), rows in tables.items():
-            where = f"{quote(schema)}.{quote(name)}"
+    def _fill_tables(self, query: str) -> None:
+        """Create the tables whose entity occurs in the query, and write their rows if they have others."""
+        words = query.casefold()
+        outdated = [
+            (place, table, self._rows.get(place, ()))
+            for place, table in self._tables.items()
+            if table.name.casefold() in words
+            and (place[0] != INITIAL or INITIAL in words)
+            and self._written.get(place) != self._rows.get(place, ())
+        ]
+        if outdated:
+            self._database.set_authorizer(None)
+            try:
+                with self._database:
+                    self._database.execute("BEGIN")
+                    for place, table, rows in outdated:
+                        self._write(place, table, rows)
+            finally:
+                self._protect()
+
+    def _write(self, place: _Place, table: EntityTable, rows: Sequence[Mapping[str, Any]]) -> None:
+        schema, name = place
+        where = f"{quote(schema)}.{quote(name)}"
+        if place in self._written:
             self._database.execute(f"DELETE FROM {where}")
-            kit, entity = name.split(".") if schema == INITIAL else (schema, name)
-            table = self._plans[kit].tables[entity]
-            for row in rows:
-                table.insert(self._database, row, schema=schema, name=name)
-        self._database.execute("COMMIT")
+        else:
+            self._database.execute(f"CREATE TABLE {where} ({', '.join(map(quote, table.fields))})")
+        for row in rows:
+            table.insert(self._database, row, schema=schema, name=name)
+        self._written[place] = rows
+
+    def _protect(self) -> None:
+        self._database.protect({name for _, name in self._tables}, read_only=True)
 
 
 class _Expressions:

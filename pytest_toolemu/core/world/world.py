@@ -20,6 +20,7 @@ from pytest_toolemu.core.world.operation_plan import Plan
 from pytest_toolemu.core.world.state_changes import Rows, StateChange, StateEdit
 from pytest_toolemu.core.world.tool_errors import conflict_error
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan, planned
+from pytest_toolemu.core.world.world_beginning import WorldBeginning, copy_shared_rows, recent_beginning
 from pytest_toolemu.errors import WorldError
 from pytest_toolemu.formats.yaml_document import closest
 
@@ -40,33 +41,23 @@ class World:
     """
 
     def __init__(
-        self,
-        plans: Mapping[str, ToolkitPlan],
-        rows: Mapping[str, Mapping[str, Sequence[Json]]],
-        *,
-        ids: Mapping[str, Sequence[Any]],
-        user: User,
-        now: datetime,
-        seed: str,
+        self, beginning: WorldBeginning, *, ids: Mapping[str, Sequence[Any]], user: User, now: datetime, seed: str
     ) -> None:
-        self.plans = plans
+        self.plans = beginning.plans
         self._user, self._start, self._seed = user, now, seed
         self._ids = {name: iter(keys) for name, keys in ids.items()}
         self._created = itertools.count(1)
-        self._databases = {name: self._fill(plan, rows.get(name, {})) for name, plan in plans.items()}
-        self._shared = _shared_entities(plans)
-        for name in plans:
-            self._synchronize(name)
-        self._tracker = ChangeTracker(plans, self._databases)
+        self._databases = {plan.name: self._copy(beginning, plan) for plan in self.plans.values()}
+        self._shared = beginning.shared
+        self._tracker = ChangeTracker(self.plans, self._databases, beginning.rows)
 
     @classmethod
     def of(cls, resolved_case: ResolvedCase) -> World:
         """Return the world in which the case begins. Raise WorldError if its rows do not fit the declarations."""
         case = resolved_case.case
         kits = {kit.name: plan_of(kit) for kit in resolved_case.toolkits if kit.name in case.world}
-        world = cls(kits, case.world, ids=case.ids, user=case.user, now=case.now, seed=case.id)
-        _ = world.initial  # read now, so that the first call need not wait for it
-        return world
+        beginning = recent_beginning(kits, case.world)
+        return cls(beginning, ids=case.ids, user=case.user, now=case.now, seed=case.id)
 
     def plan(self, tool: str | None) -> Plan | None:
         """Return the plan of ``Toolkit.Tool``; None if no row of this world answers its calls."""
@@ -162,18 +153,8 @@ class World:
     def _expect_changes(self, kit: str) -> None:
         self._tracker.expect_changes([kit, *(other for other, _ in self._shared[kit])])
 
-    def _fill(self, plan: ToolkitPlan, rows: Mapping[str, Sequence[Json]]) -> Database:
-        database = plan.new_database()
-        database.execute("BEGIN")
-        for name, entries in rows.items():
-            table = plan.tables[name]
-            for row in entries:
-                try:
-                    table.insert(database, table.complete(row))
-                except sqlite3.Error as error:
-                    message = f"{plan.name}.{name}: the row {row.get(table.key)!r} cannot be added: {error}"
-                    raise WorldError(message) from None
-        database.execute("COMMIT")
+    def _copy(self, beginning: WorldBeginning, plan: ToolkitPlan) -> Database:
+        database = beginning.new_database(plan.name)
         world: Any = weakref.proxy(self)  # a function in a database would keep the world forever
         database.add_function("new_id", lambda name: cell(world._new_key(plan.name, plan.tables[name])))
         database.add_function("code", lambda pattern: world._filled_pattern(str(pattern)))
@@ -216,12 +197,7 @@ class World:
 
     def _synchronize(self, source: str) -> None:
         """Give the other toolkits the rows of entities that they share with this one. Raise WorldError."""
-        for kit, name in self._shared.get(source, ()):
-            origin, target = self.plans[source].tables[name], self.plans[kit].tables[name]
-            try:
-                _copy_rows(origin, self._databases[source], target, self._databases[kit])
-            except sqlite3.Error as error:
-                raise WorldError(f"{kit}.{name}: the rows of {source}.{name} cannot be copied: {error}") from None
+        copy_shared_rows(self.plans, self._databases, source, self._shared[source])
 
 
 def plan_of(toolkit: Toolkit) -> ToolkitPlan:
@@ -242,29 +218,6 @@ def _edit_problems(plan: ToolkitPlan, database: Database, index: int, edit: Stat
         return [f"{where}.{text}" for text in table.edit(database, edit)]
     except sqlite3.Error as error:
         return [f"{where}: {error}"]
-
-
-def _shared_entities(plans: Mapping[str, ToolkitPlan]) -> dict[str, list[tuple[str, str]]]:
-    """Return for each toolkit the other toolkits, and the entities that both share."""
-    shared = {kit: {name for name, table in plan.tables.items() if table.entity.shared} for kit, plan in plans.items()}
-    return {
-        kit: [(other, name) for other in plans if other != kit for name in sorted(shared[kit] & shared[other])]
-        for kit in plans
-    }
-
-
-def _copy_rows(source: EntityTable, origin: Database, target: EntityTable, destination: Database) -> None:
-    """Make the rows of a shared entity equal in another toolkit, in all fields that both have."""
-    rows = {row[source.key]: row for row in origin.execute(f"SELECT * FROM {quote(source.name)} ORDER BY rowid")}
-    common = [field for field in source.fields if field in target.fields and field != source.key]
-    own = {row[target.key] for row in destination.execute(f"SELECT {quote(target.key)} FROM {quote(target.name)}")}
-    for key in own - rows.keys():
-        target.delete(destination, key)
-    for key, row in rows.items():
-        if key not in own:
-            target.insert(destination, {target.key: key, **{field: row[field] for field in common}})
-        else:
-            target.update(destination, key, {field: row[field] for field in common})
 
 
 def _conflict_message(error: sqlite3.IntegrityError) -> str:
