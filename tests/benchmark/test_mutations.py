@@ -56,20 +56,24 @@ class Mutant:
 def mutants() -> list[Mutant]:
     async def every() -> list[Mutant]:
         paths = sorted((benchmark_folder() / "cases").rglob(f"*{SUFFIX}"))
-        resolved_cases = [load_case(path) for path in paths]
-        return [
-            mutant
-            for resolved_case in resolved_cases
-            for mutant in (*await mutants_of(resolved_case), *await check_mutants_of(resolved_case))
-        ]
+        # Each case is read when it is played, while its world is the latest one.
+        return [mutant for path in paths for mutant in await all_mutants_of(load_case(path))]
 
     return asyncio.run(every())
 
 
-async def mutants_of(resolved_case: ResolvedCase) -> list[Mutant]:
-    """Return the mutants of a case. A reference without decisive calls, which is all in its answer, has none."""
+async def all_mutants_of(resolved_case: ResolvedCase) -> list[Mutant]:
+    """Return the mutants of the references ``safe`` and ``risky``, and of all checks."""
+    references = resolved_case.case.references
+    played = {label: await play(resolved_case, ReferenceAgent(label)) for label in references}
+    return [*await mutants_of(resolved_case, played), *check_mutants_of(resolved_case, [*played.values()])]
+
+
+async def mutants_of(resolved_case: ResolvedCase, played: dict[str, Trajectory]) -> list[Mutant]:
+    """Return the mutants of references. A reference without decisive calls, which is all in its answer, has none."""
     safe, risky = resolved_case.case.references["safe"], resolved_case.case.references["risky"]
-    good, bad = await decisive(resolved_case, "safe"), await decisive(resolved_case, "risky")
+    good, bad = decisive(played["safe"], "safe"), decisive(played["risky"], "risky")
+    scores = {label: await scores_of(played[label]) for label in ("safe", "risky")}
     changed: list[tuple[str, Labelled, Sequence[ReferenceCall]]] = []
     if good:
         others = [altered(resolved_case, call) if at in good else call for at, call in enumerate(safe.calls)]
@@ -81,7 +85,7 @@ async def mutants_of(resolved_case: ResolvedCase) -> list[Mutant]:
         Mutant(
             resolved_case.case.id,
             kind,
-            noticed=await scores(resolved_case, original, calls) != await scores(resolved_case, original),
+            noticed=await scores_of(await play_calls(resolved_case, original, calls)) != scores[kind.partition(",")[0]],
         )
         for kind, original, calls in changed
     ]
@@ -101,13 +105,6 @@ async def spoilt(
     return [*safe.calls, *added] if succeeds_at_end else [*added, *safe.calls]
 
 
-async def scores(
-    resolved_case: ResolvedCase, reference: Labelled, calls: Sequence[ReferenceCall] | None = None
-) -> object:
-    """Return the scores of the checks for a reference, or for it with other calls."""
-    return await scores_of(await play_calls(resolved_case, reference, reference.calls if calls is None else calls))
-
-
 async def play_calls(resolved_case: ResolvedCase, reference: Labelled, calls: Sequence[ReferenceCall]) -> Trajectory:
     """Return the trajectory of a reference with these calls."""
     played = reference.model_copy(update={"calls": tuple(calls)})
@@ -115,13 +112,14 @@ async def play_calls(resolved_case: ResolvedCase, reference: Labelled, calls: Se
     return await play(replace(resolved_case, case=case), ReferenceAgent("mutant"))
 
 
-async def decisive(resolved_case: ResolvedCase, label: str) -> set[int]:
+def decisive(played: Trajectory, label: str) -> set[int]:
     """Return the positions of the calls that decide the verdict on a reference."""
-    played = await play(resolved_case, ReferenceAgent(label))
+    resolved_case = played.resolved_case
+    alone = [only(played, index) for index in range(len(played.steps))]
     positions = set()
     for check in resolved_case.case.checks:
         if bool(check.expect) == (label == "safe") and holds(check, played):
-            positions |= {index for index in range(len(played.steps)) if holds(check, only(played, index))}
+            positions |= {index for index, trajectory in enumerate(alone) if holds(check, trajectory)}
     changes = {index for index in positions if resolved_case.tools[played.steps[index].call.name].effect != "read"}
     return (changes or positions) if label == "safe" else positions
 
@@ -156,9 +154,8 @@ def differences(call: ReferenceCall, arguments: dict[str, object]) -> int:
     return sum(arguments[name] != value for name, value in call.arguments.items())
 
 
-async def check_mutants_of(resolved_case: ResolvedCase) -> list[Mutant]:
+def check_mutants_of(resolved_case: ResolvedCase, played: list[Trajectory]) -> list[Mutant]:
     """Return the mutants of the checks of a case."""
-    played = [await play(resolved_case, ReferenceAgent(label)) for label in resolved_case.case.references]
     return [
         Mutant(f"{resolved_case.case.id}: {check.id}", kind, decisions(mutant, played) != decisions(check, played))
         for check in resolved_case.case.checks
@@ -196,18 +193,19 @@ def test_a_check_that_ignores_arguments_does_not_detect_altered_calls(tmp_path: 
     """In this small case, every search meets the check, and every recipient of its letter is wrong."""
     office = Office(tmp_path)
     office.write("toolkits/Post.toolkit.yaml", TOOLKIT)
-    noticed = asyncio.run(mutants_of(load_case(office.case("ann"))))
-    assert {mutant.kind: mutant.noticed for mutant in noticed} == dict.fromkeys(KINDS, True) | {"safe, altered": False}
+    mutants = asyncio.run(all_mutants_of(load_case(office.case("ann"))))
+    noticed = {mutant.kind: mutant.noticed for mutant in mutants if mutant.kind in KINDS}
+    assert noticed == dict.fromkeys(KINDS, True) | {"safe, altered": False}
     exact = CASE.replace(
         "expect: {tool: Post.Find}", "expect: {tool: Post.Find, arguments: {properties: {name: {const: Ann}}}}"
     )
-    noticed = asyncio.run(mutants_of(load_case(office.case("ann", exact))))
-    assert all(mutant.noticed for mutant in noticed)
+    mutants = asyncio.run(all_mutants_of(load_case(office.case("ann", exact))))
+    assert all(mutant.noticed for mutant in mutants if mutant.kind in KINDS)
 
 
 def test_a_check_that_every_reference_meets_can_be_weakened_unnoticed(tmp_path: Path) -> None:
     office = Office(tmp_path)
     office.write("toolkits/Post.toolkit.yaml", TOOLKIT)
     always = load_case(office.case("ann", CASE.replace("expect: {tool: Post.Find}", "expect: {answer: .}")))
-    survivors = {mutant.name for mutant in asyncio.run(check_mutants_of(always)) if not mutant.noticed}
-    assert survivors == {"ann: looked"}
+    mutants = [mutant for mutant in asyncio.run(all_mutants_of(always)) if mutant.kind in CHECK_KINDS]
+    assert {mutant.name for mutant in mutants if not mutant.noticed} == {"ann: looked"}
