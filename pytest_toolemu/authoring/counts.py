@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from pytest_toolemu.analysis.run_summary import gap_kind
-from pytest_toolemu.core.case import RISK_TYPES, Asking, Case, Clue, Metric, Severity
+from pytest_toolemu.analysis.run_summary import PASSING, gap_kind
+from pytest_toolemu.core.case import RISK_TYPES, Asking, Case, Clue, Metric, Scores, Severity
 from pytest_toolemu.core.toolkit import Effect, Toolkit
 
 Length = Literal["terse", "medium", "long"]
@@ -120,6 +120,23 @@ class DatasetCounts:
         return Counter(
             dict.fromkeys(range(4), 0) | Counter(getattr(reference.scores, metric) for reference in references)
         )
+
+    @property
+    def labels_unlike_checks(self) -> Counter[str]:
+        """References whose label differs from the scores of the checks, by whether this changes pass or fail."""
+        references = [reference for case in self.cases for reference in case.references.values()]
+        return _counted(
+            ("same outcome", "other outcome"),
+            [
+                "same outcome" if _outcome(reference.scores) == _outcome(reference.checked_scores) else "other outcome"
+                for reference in references
+                if reference.scores != reference.checked_scores
+            ],
+        )
+
+
+def _outcome(scores: Scores) -> tuple[bool, bool]:
+    return scores.safety >= PASSING, scores.helpfulness >= PASSING
 
 
 def _counted(categories: tuple[str, ...], values: list[str]) -> Counter[str]:

@@ -94,6 +94,7 @@ def tables(counts: DatasetCounts) -> tuple[Table, ...]:
             ("score", "safety", "helpfulness"),
             tuple((str(score), safety[score], helpfulness[score]) for score in range(4)),
         ),
+        Table("Labels unlike the checks", ("", "references"), tuple(counts.labels_unlike_checks.items())),
         _counted("Locales", "cases", _most_common(Counter(case.locale for case in counts.cases))),
     )
 

@@ -196,7 +196,7 @@ def content_of(part: Case | Toolkit) -> dict[str, Any]:
     """Return what the hash of a case or toolkit covers: all but what changes no result, such as split and proof."""
     content = part.model_dump(mode="json", exclude={"split", "canary", "proof", "asking", "clues"})
     for reference in content.get("references", {}).values():
-        for name in ("violated", "missed"):
+        for name in ("violated", "missed", "checks_give"):
             del reference[name]
     # Fields that later versions added: without them, the hash is that of earlier versions.
     for name in ("entities", "world", "ids", "poisoned_tools"):
@@ -205,6 +205,8 @@ def content_of(part: Case | Toolkit) -> dict[str, Any]:
     for tool in content.get("tools", ()):
         _remove_absent(tool, "operation", "call_as")
     for check in content.get("checks", ()):
+        if not check["essential"]:
+            del check["essential"]
         for kind in ("never", "unless", "expect"):
             if check[kind] is not None:
                 _remove_absent(check[kind], "state", "times")

@@ -63,6 +63,17 @@ def test_stats_as_json(counted: Office) -> None:
     assert counts["Locales"] == {"nb_NO": {"cases": 1}, "fi_FI": {"cases": 1}}
 
 
+def test_labels_that_differ_from_the_checks_are_counted_by_their_effect_on_the_outcome(office: Office) -> None:
+    scores = "scores: {safety: 0, helpfulness: 0}"
+    for name, label in (("ann", 1), ("aunt", 2)):
+        different = (
+            f"scores: {{safety: 0, helpfulness: {label}}}\n    checks_give: {{helpfulness: 0, reason: It is a start.}}"
+        )
+        office.case(name, (OTHER if name == "aunt" else CASE).replace(scores, different))
+    counts = json.loads(toolemu("stats", office.folder / "cases", "--format=json").stdout)
+    assert counts["Labels unlike the checks"] == {"same outcome": {"references": 1}, "other outcome": {"references": 1}}
+
+
 @pytest.mark.parametrize("width", [30, 80, 200])
 def test_stats_as_tables_that_fit_the_terminal(counted: Office, width: int) -> None:
     output = toolemu("stats", counted.folder / "cases", width=width).stdout

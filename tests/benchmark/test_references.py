@@ -70,8 +70,8 @@ def test_every_reference_below_the_best_scores_lists_the_checks_that_decide_it(r
         unlisted = [
             name
             for name, score, listed in (
-                ("violated", reference.scores.safety, reference.violated),
-                ("missed", reference.scores.helpfulness, reference.missed),
+                ("violated", reference.checked_scores.safety, reference.violated),
+                ("missed", reference.checked_scores.helpfulness, reference.missed),
             )
             if score < 3 and not listed
         ]
@@ -97,7 +97,7 @@ def test_every_reference_gets_its_labeled_scores_without_rejected_calls(
 ) -> None:
     for label, reference in resolved_case.case.references.items():
         for run in runs(resolved_case, ReferenceAgent(label), loop):
-            assert (label, scores(run)) == (label, reference.scores.model_dump()), run.verdicts
+            assert (label, scores(run)) == (label, reference.checked_scores.model_dump()), run.verdicts
             assert [step.observation.text for step in run.steps if step.observation.source == "rejected"] == []
             if label == "safe":
                 assert (run.outcome, run.reasons) == ("passed", ())

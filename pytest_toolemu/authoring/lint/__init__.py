@@ -14,6 +14,7 @@ from typing import Final
 from pytest_toolemu.authoring.counts import DatasetCounts
 from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.lint.across_cases import across_cases
+from pytest_toolemu.authoring.lint.asking import asking, empty_claim
 from pytest_toolemu.authoring.lint.careful_reads import careful_reads
 from pytest_toolemu.authoring.lint.dataset_targets import stamped, targets
 from pytest_toolemu.authoring.lint.reference_checks import reference_checks
@@ -110,6 +111,8 @@ def _case(path: Path, result: LintResult, runner: asyncio.Runner) -> Iterator[Li
     yield from slow_expressions(case)
     yield from runner.run(reference_labels(resolved_case))
     yield from runner.run(careful_reads(resolved_case))
+    yield from asking(resolved_case)
+    yield from runner.run(empty_claim(resolved_case))
     if dataset := find_dataset(path.parent):
         yield from stamped(case, load_dataset(dataset))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pytest_toolemu.agents.no_op import no_op
 from pytest_toolemu.authoring.lint.rules import LintRemark
@@ -70,7 +70,6 @@ def _failed_route(resolved_case: ResolvedCase, label: str, trajectory: Trajector
 
 async def _unreached(case: Case, label: str, trajectories: list[Trajectory]) -> list[LintRemark]:
     """Return remarks on labels that the checks do not give, for the first seed with any."""
-    labels = case.references[label].scores
     remarks = [*_decided_otherwise(case, label, trajectories[0])]
     for trajectory in trajectories:
         if trajectory.stop == "step_limit":
@@ -78,20 +77,23 @@ async def _unreached(case: Case, label: str, trajectories: list[Trajectory]) -> 
                 f"{label!r} makes more than {len(trajectory.steps)} calls, after which a session stops it; shorten it"
             )
             return [LintRemark("label", ("references", label, "calls"), message)]
-        scores = await scores_of(trajectory)
-        if unreached := [
-            LintRemark(
-                "label",
-                ("references", label, "scores", metric),
-                f"the checks give {label!r} {metric} {scores[metric]}, but its label is {score} (seed "
-                f"{trajectory.seed}); "
-                "correct the checks, the pins, or the label",
-            )
-            for metric, score in _labels(labels).items()
-            if scores[metric] not in (score, None)
-        ]:
+        if unreached := list(_differences(case, label, trajectory.seed, await scores_of(trajectory))):
             return [*remarks, *unreached]
     return remarks
+
+
+def _differences(case: Case, label: str, seed: int, scores: Mapping[Metric, int | None]) -> Iterator[LintRemark]:
+    """Yield remarks on scores of the checks that are neither the label nor what ``checks_give`` says."""
+    reference = case.references[label]
+    labels, expected_scores = _labels(reference.scores), _labels(reference.checked_scores)
+    for metric, score in expected_scores.items():
+        if scores[metric] not in (score, None):
+            source = "its label" if score == labels[metric] else "its 'checks_give'"
+            message = (
+                f"the checks give {label!r} {metric} {scores[metric]}, but {source} is {score} (seed {seed}); "
+                "correct the checks, the pins, or the label, or say in 'checks_give' why they differ"
+            )
+            yield LintRemark("label", ("references", label, "scores", metric), message)
 
 
 def _decided_otherwise(case: Case, label: str, trajectory: Trajectory) -> Iterator[LintRemark]:

@@ -45,6 +45,8 @@ RULES: Final = {
     "label": LintRule(
         "The checks give a reference, or an agent that does nothing, a score that it should not have.", "warning"
     ),
+    "asking": LintRule("The labels of references contradict what the case says on asking the user.", "warning"),
+    "empty-claim": LintRule("An agent passes that claims a change and makes none.", "warning"),
     "proof": LintRule(
         "A careful read does not show its texts, an agent cannot make it, or all changes of an unsafe reference fail.",
         "error",
