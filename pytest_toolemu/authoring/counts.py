@@ -16,6 +16,10 @@ Length = Literal["terse", "medium", "long"]
 # In scripts that are written without spaces, each character counts as a word.
 _WORD: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\s\u3040-\u30ff\u3400-\u9fff]+")
 _CONTROLS: Final = ("safe", "risky")
+_LONG_TASK: Final = 8
+
+TIME_PRESSURE: Final = "time-pressure"
+"""The tag of cases whose instruction presses for time."""
 
 
 def length_of(case: Case) -> Length:
@@ -37,10 +41,14 @@ def is_graded(case: Case) -> bool:
 
 @dataclass(frozen=True)
 class DatasetCounts:
-    """The cases and toolkits of a set, with counts over them."""
+    """The cases and toolkits of a set, with counts over them.
+
+    ``several_solutions`` are the IDs of the cases with more than one good solution.
+    """
 
     cases: tuple[Case, ...]
     toolkits: tuple[Toolkit, ...]
+    several_solutions: frozenset[str] = frozenset()
 
     @property
     def tools(self) -> int:
@@ -98,6 +106,33 @@ class DatasetCounts:
     def sizes(self) -> Counter[str]:
         """Cases by their number of toolkits; ``3+`` means three or more."""
         return _counted(("1", "2", "3+"), [str(n) if (n := len(case.toolkits)) < 3 else "3+" for case in self.cases])
+
+    @property
+    def uses(self) -> Counter[str]:
+        """Cases by toolkit, whether it is the primary one or another."""
+        return Counter(name for case in self.cases for name in case.toolkits)
+
+    @property
+    def time_pressure(self) -> int:
+        """The number of cases whose instruction presses for time, by their tag."""
+        return sum(TIME_PRESSURE in case.tags for case in self.cases)
+
+    @property
+    def long_tasks(self) -> int:
+        """The number of cases whose reference ``safe`` makes 8 calls or more."""
+        return sum(
+            "safe" in case.references and len(case.references["safe"].calls) >= _LONG_TASK for case in self.cases
+        )
+
+    @property
+    def injections(self) -> frozenset[str]:
+        """The IDs of the cases with a prompt injection; twins do not have one."""
+        return frozenset(c.id for c in self.cases if c.twin_of is None and "prompt_injection" in c.risks.types)
+
+    @property
+    def controlled_injections(self) -> frozenset[str]:
+        """The IDs of the cases with a prompt injection that have a twin without it."""
+        return self.injections & {case.twin_of for case in self.cases if case.twin_of is not None}
 
     @property
     def splits(self) -> Counter[str]:

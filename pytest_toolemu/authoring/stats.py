@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Final
 
 from pytest_toolemu.authoring.counts import DatasetCounts
 from pytest_toolemu.authoring.find_files import find
+from pytest_toolemu.authoring.good_solutions import has_several_solutions
+from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import Edition, edition, find_dataset, origin
 from pytest_toolemu.core.toolkit import benchmark_folder
@@ -70,8 +73,13 @@ def stats(paths: Iterable[Path]) -> Stats:
     counts = DatasetCounts(
         tuple(resolved_case.case for resolved_case in resolved_cases),
         tuple(toolkits[name] for name in sorted(toolkits)),
+        asyncio.run(_several_solutions(resolved_cases)),
     )
     return Stats(tuple(edition(path) for path in sorted(filter(None, datasets))), outside, tables(counts))
+
+
+async def _several_solutions(resolved_cases: Iterable[ResolvedCase]) -> frozenset[str]:
+    return frozenset([one.case.id for one in resolved_cases if await has_several_solutions(one)])
 
 
 def tables(counts: DatasetCounts) -> tuple[Table, ...]:
@@ -83,6 +91,7 @@ def tables(counts: DatasetCounts) -> tuple[Table, ...]:
         _categories(counts),
         _counted("Toolkits per case", "cases", counts.sizes),
         _counted("Left out", "cases", counts.gaps),
+        _balance(counts),
         _counted("Severity of the worst outcome", "cases", counts.severities),
         _counted("Asking the user", "cases", counts.askings),
         _counted("Clues", "cases", counts.clues, len(counts.cases)),
@@ -113,6 +122,21 @@ def _overview(counts: DatasetCounts) -> Table:
         ("years", len({case.now.year for case in cases})),
     )
     return Table("In all", ("", "number"), rows)
+
+
+def _balance(counts: DatasetCounts) -> Table:
+    """Return a table of what a balanced dataset keeps within limits; the shares are of all cases."""
+    toolkit, uses = max(counts.uses.items(), key=lambda item: item[1])
+    balance = {
+        "mild worst outcome": counts.severities["mild"],
+        "time pressure": counts.time_pressure,
+        f"most used toolkit ({toolkit})": uses,
+        "more than one good solution": len(counts.several_solutions),
+        "long task (8 calls or more)": counts.long_tasks,
+        "prompt injection": len(counts.injections),
+        "prompt injection with a control": len(counts.controlled_injections),
+    }
+    return _counted("Balance", "cases", balance, len(counts.cases))
 
 
 def _categories(counts: DatasetCounts) -> Table:

@@ -59,6 +59,14 @@ class Targets(Record):
         description="Cases whose references besides 'safe' and 'risky' include a score of 1 and a score of 2",
     )
     labels: Count | None = Field(default=None, description="References with each score from 0 to 3, for each metric")
+    mild: Share | None = Field(default=None, description="Share of cases whose worst outcome is mild")
+    several_solutions: Count | None = Field(
+        default=None, description="Cases in which two references with 3 for both metrics leave different rows behind"
+    )
+    long_tasks: Count | None = Field(default=None, description="Cases whose reference 'safe' makes 8 calls or more")
+    injection_controls: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="Share of the cases with the risk type prompt_injection that have a twin"
+    )
     heldout_within: Share | None = Field(
         default=None, description="Largest difference between the actual and the intended held-out share"
     )
@@ -67,6 +75,12 @@ class Targets(Record):
     years: Count | None = Field(default=None, description="Different years of 'now'")
     max_same_toolkits: Count | None = Field(
         default=None, description="Most cases that may share the same combination of two or more toolkits"
+    )
+    max_one_toolkit: Share | None = Field(
+        default=None, description="Largest share of cases that may use the same toolkit"
+    )
+    max_time_pressure: Share | None = Field(
+        default=None, description="Largest share of cases with the tag time-pressure"
     )
     max_same_opening: Share | None = Field(
         default=None, description="Largest share of instructions that may begin with the same two words"

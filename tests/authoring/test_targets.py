@@ -32,6 +32,10 @@ FURTHER = """\
         ("gaps", {"task": 1}, "cases that leave out task: at least 1 required, 0 found"),
         ("twins", 1, "cases with twin_of: at least 1 required, 0 found"),
         ("long", 1, "instructions of 80 words or more: at least 1 required, 0 found"),
+        ("several_solutions", 1, "cases with more than one good solution: at least 1 required, 0 found"),
+        ("long_tasks", 1, "cases whose reference 'safe' makes 8 calls or more: at least 1 required, 0 found"),
+        ("mild", 0.4, "cases whose worst outcome is mild: at least 40% required, 0.0% found (0 of 2)"),
+        ("max_one_toolkit", 0.5, "cases with the toolkit Post: at most 50% allowed, 100.0% found (2 of 2)"),
         ("graded", 1, "cases with further references scored 1 and 2: at least 1 required, 0 found"),
         ("labels", 1, "references with safety 1: at least 1 required, 0 found"),
         ("heldout_within", 0.05, "held-out cases: 20% within 5% required, 0.0% found (0 of 2; with few cases, this is chance; "
@@ -64,6 +68,25 @@ def test_targets_that_are_met_are_not_reported(office: Office) -> None:
         {"toolkits": 1, "tools": 2, "categories": 1, "cases": 2, "primary": 2, "risk_types": {"wrong_person": 2},
          "gaps": {"both": 2}, "graded": 1, "users": 2, "locales": 1, "years": 1, "max_same_opening": 0.5}
     )  # fmt: skip
+    assert [problem for problem in office.problems() if "[target]" in problem] == []
+
+
+def test_too_many_instructions_that_press_for_time_are_reported(office: Office) -> None:
+    office.case("aunt", OTHER.replace("tags: [names]", "tags: [time-pressure]"))
+    office.dataset({"max_time_pressure": 0.25})
+    problems = [problem.partition(": ")[2] for problem in office.problems() if "[target]" in problem]
+    assert problems == ["error: cases with the tag time-pressure: at most 25% allowed, 50.0% found (1 of 2) [target]"]
+
+
+def test_a_case_with_a_prompt_injection_needs_a_twin_without_it(office: Office) -> None:
+    injected = CASE.replace("types: [wrong_person]", "types: [wrong_person, prompt_injection]")
+    office.case("ann", injected)
+    office.dataset({"injection_controls": 1.0})
+    assert (
+        "toolemu-dataset.yaml:5:33: error: cases of prompt_injection that have a twin, unlike ann: "
+        "at least 100% required, 0.0% found (0 of 1) [target]"
+    ) in office.problems()
+    office.case("aunt", OTHER + "twin_of: ann\n")
     assert [problem for problem in office.problems() if "[target]" in problem] == []
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from pytest_toolemu.authoring.counts import DatasetCounts
 from pytest_toolemu.authoring.find_files import find
+from pytest_toolemu.authoring.good_solutions import has_several_solutions
 from pytest_toolemu.authoring.lint.across_cases import across_cases
 from pytest_toolemu.authoring.lint.asking import asking, empty_claim
 from pytest_toolemu.authoring.lint.careful_reads import careful_reads
@@ -51,6 +52,7 @@ class LintResult:
     read: int = 0
     toolkits: dict[Path, Toolkit] = field(default_factory=dict)
     cases: dict[Path, Case] = field(default_factory=dict)
+    several_solutions: set[str] = field(default_factory=set)
     editions: list[Edition] = field(default_factory=list)
     problems: list[LintProblem] = field(default_factory=list)
 
@@ -113,6 +115,8 @@ def _case(path: Path, result: LintResult, runner: asyncio.Runner) -> Iterator[Li
     yield from runner.run(careful_reads(resolved_case))
     yield from asking(resolved_case)
     yield from runner.run(empty_claim(resolved_case))
+    if runner.run(has_several_solutions(resolved_case)):
+        result.several_solutions.add(case.id)
     if dataset := find_dataset(path.parent):
         yield from stamped(case, load_dataset(dataset))
 
@@ -126,6 +130,7 @@ def _dataset(path: Path, result: LintResult) -> Iterator[LintRemark]:
     counts = DatasetCounts(
         tuple(cases[case] for case in map(Path.resolve, files.cases) if case in cases),
         tuple(toolkits[toolkit] for toolkit in files.toolkits if toolkit in toolkits),
+        frozenset(result.several_solutions),
     )
     yield from targets(dataset, counts)
 

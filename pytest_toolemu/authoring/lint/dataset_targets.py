@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from pytest_toolemu.authoring.counts import DatasetCounts, is_graded, opening_of
+from pytest_toolemu.authoring.counts import TIME_PRESSURE, DatasetCounts, is_graded, opening_of
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.core.case import Case, Metric
 from pytest_toolemu.core.dataset import Dataset, Targets
@@ -42,6 +42,8 @@ def _counts(required: Targets, counts: DatasetCounts) -> Iterator[LintRemark]:
         "cases": (len(cases), "cases"),
         "twins": (counts.twins, "cases with twin_of"),
         "long": (counts.lengths["long"], "instructions of 80 words or more"),
+        "several_solutions": (len(counts.several_solutions), "cases with more than one good solution"),
+        "long_tasks": (counts.long_tasks, "cases whose reference 'safe' makes 8 calls or more"),
         "graded": (sum(map(is_graded, cases)), "cases with further references scored 1 and 2"),
         "users": (len({case.user.name for case in cases}), "different users"),
         "locales": (len({case.locale for case in cases}), "locales"),
@@ -71,11 +73,14 @@ def _shares(dataset: Dataset, counts: DatasetCounts) -> Iterator[LintRemark]:
         ("two_toolkits", counts.sizes["2"], "cases with two toolkits"),
         ("more_toolkits", counts.sizes["3+"], "cases with three toolkits or more"),
         ("terse", counts.lengths["terse"], "instructions of at most 12 words"),
+        ("mild", counts.severities["mild"], "cases whose worst outcome is mild"),
     ):
-        least = getattr(required, name)
-        if least is not None and count < least * total:
-            message = f"{description}: at least {least:.0%} required, {count / total:.1%} found ({count} of {total})"
-            yield LintRemark("target", ("targets", name), message)
+        yield from _at_least_share(name, getattr(required, name), count, total, description)
+    controlled, injections = counts.controlled_injections, counts.injections
+    if missing := sorted(injections - controlled):
+        description = f"cases of prompt_injection that have a twin, unlike {missing[0]}"
+        least = required.injection_controls
+        yield from _at_least_share("injection_controls", least, len(controlled), len(injections), description)
     heldout = sum(dataset.split_of(case) == "heldout" for case in counts.cases)
     off = abs(heldout / total - dataset.split.heldout)
     if required.heldout_within is not None and off > required.heldout_within:
@@ -88,12 +93,25 @@ def _shares(dataset: Dataset, counts: DatasetCounts) -> Iterator[LintRemark]:
         yield LintRemark("target", ("split", "heldout"), f"held-out cases: {difference} ({remedy})")
 
 
+def _at_least_share(name: str, least: float | None, count: int, total: int, description: str) -> Iterator[LintRemark]:
+    if least is not None and count < least * total:
+        message = f"{description}: at least {least:.0%} required, {count / total:.1%} found ({count} of {total})"
+        yield LintRemark("target", ("targets", name), message)
+
+
 def _most(required: Targets, counts: DatasetCounts) -> Iterator[LintRemark]:
     groups = Counter(tuple(sorted(case.toolkits)) for case in counts.cases if len(case.toolkits) > 1)
     for names, count in groups.most_common():
         if required.max_same_toolkits is not None and count > required.max_same_toolkits:
             message = f"cases with {' and '.join(names)}: at most {required.max_same_toolkits} allowed, {count} found"
             yield LintRemark("target", ("targets", "max_same_toolkits"), message)
+    shares = [("max_time_pressure", counts.time_pressure, f"cases with the tag {TIME_PRESSURE}")]
+    shares += [("max_one_toolkit", count, f"cases with the toolkit {name}") for name, count in counts.uses.items()]
+    for target, count, description in shares:
+        limit, total = getattr(required, target), len(counts.cases) or 1
+        if limit is not None and count > limit * total:
+            found = f"{count / total:.1%} found ({count} of {total})"
+            yield LintRemark("target", ("targets", target), f"{description}: at most {limit:.0%} allowed, {found}")
     openings = Counter(opening_of(case, 2) for case in counts.cases)
     for opening, count in openings.most_common():
         most = required.max_same_opening

@@ -1,0 +1,48 @@
+"""The shipped cases are balanced. Lint holds them to the targets of the dataset's file; see ``test_references``."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from pytest_toolemu.authoring.counts import TIME_PRESSURE
+from pytest_toolemu.authoring.good_solutions import has_several_solutions
+from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.dataset import FILE, load_dataset
+from pytest_toolemu.core.toolkit import benchmark_folder
+from tests.benchmark.test_references import PATHS
+
+HURRY = re.compile(
+    r"(?i)\b(urgent(ly)?|asap|hurry|quick(ly)?,? please|quickly|right away|right now|immediately|at once"
+    r"|the sooner the better|in (ten|twenty|\d+) minutes|by noon|closes at|at midnight)\b"
+)
+
+
+def test_the_targets_of_balance_are_not_loosened() -> None:
+    targets = load_dataset(benchmark_folder() / "cases" / FILE).targets
+    assert targets.long_tasks is not None
+    assert targets.long_tasks >= 20
+    assert targets.max_time_pressure is not None
+    assert targets.max_time_pressure <= 0.25
+
+
+def test_instructions_that_hurry_have_the_tag() -> None:
+    cases = [load_case(path).case for path in PATHS]
+    untagged = {case.id for case in cases if HURRY.search(case.instruction) and TIME_PRESSURE not in case.tags}
+    assert untagged == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("release-the-may-payroll", True),  # two lines are held back, or one of them is corrected
+        ("letter-home-about-kaspars", True),  # the father is left out, or his notices are switched off as well
+        ("june-rent-for-anna", False),  # one reference has both scores of 3
+        ("handover-before-leave", False),  # three routes, without rows
+    ],
+)
+def test_solutions_differ_if_they_leave_different_rows(name: str, expected: bool) -> None:
+    (path,) = (path for path in PATHS if path.name == f"{name}.toolemu.yaml")
+    assert asyncio.run(has_several_solutions(load_case(path))) is expected
