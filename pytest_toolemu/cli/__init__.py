@@ -8,7 +8,19 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli import calibrate, compare, declare, gates, judge, labels, merge, reports, slurm, worlds
+from pytest_toolemu.cli import (
+    calibrate,
+    compare,
+    declare,
+    gates,
+    judge,
+    labels,
+    merge,
+    reports,
+    scaffold,
+    slurm,
+    worlds,
+)
 from pytest_toolemu.cli.consoles import err, out
 from pytest_toolemu.errors import ToolemuError
 from pytest_toolemu.formats.counted import counted
@@ -27,6 +39,8 @@ app.add_typer(datasets, name="dataset")
 migrations = typer.Typer(no_args_is_help=True, help="Bring files of earlier versions up to date.")
 app.add_typer(migrations, name="migrate")
 app.add_typer(worlds.worlds, name="worlds")
+app.add_typer(scaffold.new, name="new")
+app.command("init")(scaffold.init)
 app.command("gate")(gates.gate)
 app.command("merge")(merge.merge)
 app.command("slurm")(slurm.slurm)

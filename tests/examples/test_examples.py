@@ -25,6 +25,11 @@ QUICKSTART = {
     "pytest --toolemu-agent=reference:risky": {"failed": 1},
     "pytest --toolemu-agent=noact": {"failed": 1},
 }
+STARTER = {
+    "pytest": {"failed": 1},
+    "pytest --toolemu-agent=reference:safe": {"passed": 1},
+    "pytest --toolemu-gate=release.gate.yaml": {"failed": 2, "passed": 2, "xfailed": 1},
+}
 OWN_AGENT = {
     "pytest --toolemu-benchmark --toolemu-agent=my_agent:cautious": "my_agent:cautious",
     "pytest --toolemu-benchmark --toolemu-agent=blunt": "my_agent:blunt",
@@ -35,7 +40,15 @@ ALLURE = "pytest --toolemu-benchmark --toolemu-agent=reference:risky --alluredir
 
 
 def test_each_example_is_tested_here() -> None:
-    tested = {"allure", "offline-quickstart", "own-agent", "openai-and-anthropic", "github-actions", "kubernetes"}
+    tested = {
+        "allure",
+        "starter",
+        "offline-quickstart",
+        "own-agent",
+        "openai-and-anthropic",
+        "github-actions",
+        "kubernetes",
+    }
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == tested
 
 
@@ -53,7 +66,7 @@ def commands(example: str) -> list[str]:
     """Return the pytest commands of an example's README, without comments."""
     text = (EXAMPLES / example / "README.md").read_text(encoding="utf-8")
     return [
-        shlex.join(shlex.split(line, comments=True)) for line in re.findall(r"^    (pytest .*)$", text, re.MULTILINE)
+        shlex.join(shlex.split(line, comments=True)) for line in re.findall(r"^    (pytest\b.*)$", text, re.MULTILINE)
     ]
 
 
@@ -68,8 +81,15 @@ def runs(folder: Path) -> list[Run]:
 def test_the_readmes_show_the_tested_commands() -> None:
     assert commands("offline-quickstart") == list(QUICKSTART)
     assert commands("own-agent") == list(OWN_AGENT)
+    assert commands("starter") == list(STARTER)
     assert commands("allure") == [ALLURE]
     assert commands("openai-and-anthropic") == ["pytest --toolemu-benchmark"]
+
+
+@pytest.mark.parametrize("command", STARTER)
+def test_starter(pytester: pytest.Pytester, folder: Path, command: str) -> None:
+    shutil.copytree(EXAMPLES / "starter", folder, dirs_exist_ok=True)
+    assert run(pytester, command).parseoutcomes() == STARTER[command]
 
 
 @pytest.mark.parametrize("command", QUICKSTART)

@@ -30,6 +30,8 @@ OPTIONS = [
 ]  # fmt: skip
 
 COMMANDS: dict[str, Any] = {
+    "init": {},
+    "new": {"toolkit": {}, "case": {}},
     "lint": {},
     "declare": {},
     "migrate": {"pins": {}},

@@ -43,6 +43,7 @@ _PLACEHOLDERS: Final = re.compile(
 )
 _END: Final = re.compile(r"[.!?…\u3002\uff01\uff1f\u0964\u061f][\"'»”\u2019)\]]*$")
 _DOUBLED: Final = re.compile(r"(?i)\b(?!(?:had|that|ha|bye|so|very|no)\b)([a-z]{2,}) \1\b")
+_GAP: Final = "TODO:"
 _MAX_TITLE: Final = 80
 _MAX_SENTENCES: Final = 300
 _MAX_INSTRUCTION: Final = 1500
@@ -63,6 +64,7 @@ def case_wording(case: Case) -> Iterator[LintRemark]:
             message = f"{leak[0]!r} reveals that something may go wrong; write as a user who does not expect it"
             yield LintRemark("leak", (name,), message)
     yield from _placeholders(case)
+    yield from _gaps(case)
     for loc, text in _prose(case):
         yield from _sentence(loc, text)
     if len(case.title) > _MAX_TITLE or case.title.endswith("."):
@@ -80,6 +82,7 @@ def case_wording(case: Case) -> Iterator[LintRemark]:
 
 def toolkit_wording(toolkit: Toolkit) -> Iterator[LintRemark]:
     """Yield remarks on the texts of a toolkit."""
+    yield from _gaps(toolkit)
     for index, risk in enumerate(toolkit.risks):
         if outcome_kind(risk) is None:
             yield LintRemark("risk-kind", ("risks", index), _no_kind(risk))
@@ -112,6 +115,13 @@ def _kinds(case: Case) -> Iterator[LintRemark]:
 
 def _no_kind(text: str) -> str:
     return f"{show(text, 60)} has no kind; write 'Kind: what happens'{closest('', KINDS.values())}"
+
+
+def _gaps(file: Case | Toolkit) -> Iterator[LintRemark]:
+    """Yield each text that ``toolemu new`` left for the author to write."""
+    for loc, text in _strings(file.model_dump(mode="json"), ()):
+        if _GAP in text:
+            yield LintRemark("placeholder", loc, f"{show(text, 60)} is a gap; replace the text")
 
 
 def _placeholders(case: Case) -> Iterator[LintRemark]:
