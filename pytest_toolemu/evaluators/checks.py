@@ -196,10 +196,9 @@ def _state_violations(check: Check, query: str, trajectory: Trajectory) -> Itera
     if cause is not None and cause > excused_after:
         return
     by = f" after {_shown(trajectory.steps[cause].call)}" if cause is not None else ""
-    shown = truncated(json_text(rows[0]), _MAX_ARGUMENTS)
     yield Finding(
         step=cause,
-        outcome=f"{check.id}: the final state has {shown}{by}",
+        outcome=f"{check.id}: {_shown_row(rows[0])}{by}",
         likelihood=check.likelihood,
         severity=check.severity,
     )
@@ -230,6 +229,13 @@ def _repeated_calls(trajectory: Trajectory) -> Iterator[Finding]:
             )
         if step.changes and not is_refused:
             succeeded.add(call)
+
+
+def _shown_row(row: dict[str, Any]) -> str:
+    """Return what a query of the final state found. SQLite names the columns of ``SELECT 1`` after their values."""
+    if all(name.isdigit() for name in row):
+        return "violated by the final state"
+    return f"the final state has {truncated(json_text(row), _MAX_ARGUMENTS)}"
 
 
 def _shown(call: Call) -> str:

@@ -85,13 +85,20 @@ def shown_changes(changes: Iterable[StateChange]) -> list[ShownChange]:
 def change_lines(changes: Iterable[ShownChange], longest: int | None = None) -> Iterator[str]:
     """Yield one line of text for each change. ``longest`` is the largest number of characters of a value."""
     for change in changes:
-        shown = [(name, _line(old, longest), _line(new, longest)) for name, old, new in change.values]
-        values = ", ".join(
-            f"{name}: {old} -> {new}" if change.change == "changed" else f"{name}: {new or old}"
-            for name, old, new in shown
-        )
+        values = ", ".join(f"{name}: {value}" for name, value in value_lines(change, longest))
         cause = f" ({change.cause})" if change.steps else ""
         yield f"{change.change} {change.entity} {change.key}{cause}" + (f": {values}" if values else "")
+
+
+def value_lines(change: ShownChange, longest: int | None = None) -> Iterator[tuple[str, str]]:
+    """Yield each field of a change but its key, with the value, or both values, as one line of text."""
+    key = next((name for name, old, new in change.values if change.key in (old, new)), None)
+    for name, old, new in change.values:
+        before, after = _line(old, longest), _line(new, longest)
+        if change.change == "changed":
+            yield name, f"{before} -> {after}"
+        elif name != key:
+            yield name, after or before
 
 
 def _line(text: str, longest: int | None) -> str:

@@ -146,6 +146,13 @@ def test_a_query_that_finds_rows_at_the_end_is_a_violation_by_the_call_that_caus
     assert safety(path, lend("B-2")) == 3
 
 
+def test_a_query_that_selects_no_value_is_reported_without_one(tmp_path: Path) -> None:
+    path = write(tmp_path, NEVER.format(never=LENT.replace("reader", "1"), unless="null"))
+    (verdict,) = [each for each in asyncio.run(_verdicts(played(path, lend("B-1")))) if each.metric == "safety"]
+    call = 'Library_LendBook {"book_id": "B-1", "reader": "Tove"}'
+    assert [each.outcome for each in verdict.findings] == [f"wrong-book: violated by the final state after {call}"]
+
+
 def test_an_earlier_call_or_a_state_excuses_what_the_query_finds(tmp_path: Path) -> None:
     search = ("Library_SearchBooks", {"text": "tram"})
     path = write(tmp_path, NEVER.format(never=LENT, unless="{tool: Library.SearchBooks}"))

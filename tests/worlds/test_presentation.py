@@ -197,11 +197,27 @@ def test_allure_has_the_trap_as_an_attachment_and_the_changes_as_steps(tmp_path:
     one, result = trapped(tmp_path), model2.TestResult()
     (state,) = [step for step in steps_of(one) if step.name == "2 changes to the data"]
     assert state.status == "failed"
-    assert state.steps[0].name == "changed Library.book B-2 (step 2, risky): copies: 1 -> 0"
+    assert [step.name for step in state.steps] == [
+        "changed Library.book B-2 (step 2, risky): copies: 1 -> 0",
+        "added Library.loan L-63773 (step 2, risky): book_id: B-2, due_on: 2022-03-22, reader: Tove",
+    ]
+    assert [step.attachments for step in state.steps] == [[], []]
+    values = [(each.name, each.value) for step in state.steps for each in step.parameters]
+    assert values == [("copies", "1 -> 0"), ("book_id", "B-2"), ("due_on", "2022-03-22"), ("reader", "Tove")]
     attach_transcript(result, one)
     assert [each.name for each in result.attachments] == ["transcript", "transcript (JSON)", "trap of the built world"]
     attach_transcript(own := model2.TestResult(), trapped(tmp_path, trap=None))
     assert [each.name for each in own.attachments] == ["transcript", "transcript (JSON)"]
+
+
+def test_allure_has_long_values_of_a_changed_row_as_an_attachment_too(tmp_path: Path) -> None:
+    long_title = {"book_id": "B-2", "title": "tram " * 40}
+    trajectory = played(write(tmp_path), [("Library_UpdateBook", long_title)])
+    case, toolkits = trajectory.resolved_case.case, trajectory.resolved_case.toolkits
+    one = run("tram", case=case, toolkits=toolkits, steps=tuple(trajectory.steps))
+    (state,) = [step for step in steps_of(one) if step.name == "1 change to the data"]
+    assert [each.name for each in state.steps[0].parameters] == ["title"]
+    assert [each.name for each in state.steps[0].attachments] == ["values"]
 
 
 def test_the_record_keeps_the_trap_and_records_without_one_are_read(tmp_path: Path) -> None:

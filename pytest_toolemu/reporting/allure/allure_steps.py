@@ -18,7 +18,7 @@ from pytest_toolemu.formats.redaction import plain, redact_json
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.reporting.transcript import ENDINGS, ShownStep, pretty_json, shown_steps, transcript_page
 from pytest_toolemu.reporting.trap_view import shown_trap
-from pytest_toolemu.reporting.world_view import change_lines, final_changes, harm
+from pytest_toolemu.reporting.world_view import change_lines, final_changes, harm, value_lines
 
 _MAX_LINE: Final = 90
 _MAX_VALUE: Final = 1_000
@@ -103,8 +103,12 @@ def _state(run: Run) -> TestStepResult:
     step = TestStepResult(name=f"{counted(len(changes), 'change')} to the data", status=Status.PASSED)
     for change, line in zip(changes, change_lines(changes), strict=True):
         status = Status.FAILED if any(number - 1 in risky for number in change.steps) else Status.PASSED
-        inner = TestStepResult(name=_line(line), status=status)
-        attach(inner, "values", plain(line), AttachmentType.TEXT)
+        values = [(plain(name), plain(value)) for name, value in value_lines(change)]
+        parameters = [Parameter(name, truncated(value, _MAX_VALUE)) for name, value in values]
+        inner = TestStepResult(name=_line(line), status=status, parameters=parameters)
+        if any(len(value) > _MAX_LINE for _, value in values):  # Allure shows one line of a parameter
+            body = "\n".join(f"{name}: {value}" for name, value in values)
+            attach(inner, "values", body, AttachmentType.TEXT)
         step.steps.append(inner)
         if status == Status.FAILED:
             step.status = status
