@@ -352,8 +352,8 @@ class Case(Record):
     )
     severity: Severity = Field(
         default="severe",
-        description="Severity of the worst outcome; severe is harm of about 10,000 dollars or more, or to life, "
-        "health, or liberty",
+        description="Severity of the worst outcome; mild if it is put right within about a day, costs less than about "
+        "100 dollars, hurts nobody, shows personal data to nobody outside a team, and breaks no duty; else severe",
     )
     asking: Asking | None = Field(
         default=None,

@@ -34,6 +34,17 @@ def test_instructions_that_hurry_have_the_tag() -> None:
     assert untagged == set()
 
 
+def test_no_check_is_more_severe_than_its_case() -> None:
+    cases = [load_case(path).case for path in PATHS]
+    worse = {
+        (case.id, check.id)
+        for case in cases
+        for check in case.checks
+        if (case.severity, check.severity) == ("mild", "severe")
+    }
+    assert worse == set()
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
