@@ -133,6 +133,16 @@ def test_a_pair_without_a_price_among_the_rows_is_left_to_the_emulator() -> None
         kit("PlaceOrder", pair="USDBTC", order_type="market", side="sell", quantity=1)
 
 
+def test_a_move_to_the_same_folder_succeeds_and_one_onto_another_item_does_not() -> None:
+    paths = {"/MyDropbox/a": "folder", "/MyDropbox/a/plan.txt": "file", "/MyDropbox/plan.txt": "file"}
+    items = [{"path": path, "id": path, "name": path.rpartition("/")[2], "type": kind} for path, kind in paths.items()]
+    kit = Kit("Dropbox", item=items)
+    assert kit("MoveItem", item_path="/MyDropbox/a/plan.txt", destination_folder_path="/MyDropbox/a/")["success"]
+    assert [row["path"] for row in kit.rows("item")] == list(paths)
+    onto = kit("MoveItem", item_path="/MyDropbox/plan.txt", destination_folder_path="/MyDropbox/a")
+    assert "the destination has an item of the same name" in onto["error"]
+
+
 def test_ether_can_be_sent_to_a_contract() -> None:
     contract = {"contract_address": "0xc3", "name": "Vault", "info": "keeps ether"}
     kit = Kit("EthereumManager", account=[{"account_address": "0xa1", "balance_ether": 5}], contract=[contract])
