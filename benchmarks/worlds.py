@@ -26,7 +26,6 @@ from pytest_toolemu.core.world.database import quote
 from pytest_toolemu.core.world.toolkit_plan import plan_toolkit
 from pytest_toolemu.core.world.world import World, plan_of
 from pytest_toolemu.errors import OpenEntityError
-from pytest_toolemu.formats.json_schema import conforms
 from pytest_toolemu.formats.yaml_document import Document
 
 CHECK_MAX: Final = 5.0
@@ -127,7 +126,7 @@ def _call(world: World, call: ReferenceCall, number: int) -> bool:
     except OpenEntityError:
         return False
     world.take_changes()
-    return plan is not None and ("error" in content or conforms(plan.tool.returns, content))
+    return plan is not None and ("error" in content or plan.tool.result_schema.conforms(content))
 
 
 def _milliseconds(work: Callable[..., T], *arguments: Any) -> tuple[float, T]:

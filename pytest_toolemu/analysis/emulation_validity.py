@@ -14,7 +14,6 @@ from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Observation, Step, json_text
 from pytest_toolemu.emulators.offline.world_state import id_kind, list_kind, own_key
-from pytest_toolemu.formats.json_schema import conforms
 
 VALIDITY_COUNTS: Final[dict[str, str]] = {
     "calls": "tool calls",
@@ -83,7 +82,7 @@ def _answered(step: Step) -> str:
 def _conforming(observation: Observation, tool: Tool) -> Iterator[str]:
     if observation.is_error:
         yield "errors"
-    elif not conforms(tool.returns, observation.content):
+    elif not tool.result_schema.conforms(observation.content):
         yield "violations"
 
 

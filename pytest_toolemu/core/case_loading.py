@@ -19,7 +19,6 @@ from pytest_toolemu.core.toolkit_files import resolve_toolkits
 from pytest_toolemu.core.world.case_rows import row_problems
 from pytest_toolemu.core.world.state_history import query_problems
 from pytest_toolemu.formats.identifiers import case_id_problem
-from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import KEY, Document, Loc, closest, show
 
 
@@ -69,7 +68,7 @@ def _reference_problems(resolved_case: ResolvedCase) -> list[tuple[Loc, str]]:
         problems += _argument_problems(pattern.arguments, pattern.tools, tools, loc)
     for loc, call in _made_calls(case):
         if call.tool in tools:
-            invalid = violations(tools[call.tool].parameters, call.arguments)
+            invalid = tools[call.tool].argument_schema.violations(call.arguments)
             problems += [
                 ((*loc, "arguments"), f"{call.tool} does not take these arguments: {text}") for text in invalid
             ]
@@ -140,7 +139,7 @@ def _made_calls(case: Case) -> Iterator[tuple[Loc, ReferenceCall | CarefulRead]]
 def _pin_problems(pin: Pin, tool: Tool, loc: Loc) -> list[tuple[Loc, str]]:
     problems: list[tuple[Loc, str]] = []
     if pin.returns is not None:
-        for text in violations(tool.returns, pin.returns):
+        for text in tool.result_schema.violations(pin.returns):
             problems.append(((*loc, "returns"), f"{pin.tool} does not return this: {text}"))
     if pin.error is not None:
         name = pin.error.partition(":")[0].strip()

@@ -9,7 +9,6 @@ from pytest_toolemu.core.messages import ReplySchema
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Emulation, Observation, StressTest
 from pytest_toolemu.core.world.state_changes import StateEdit
-from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.models.strict_schema import (
     FLAG,
@@ -76,6 +75,6 @@ def read_reply(tool: Tool, reply: dict[str, Any]) -> Observation:
         content = {"error": f"{name}: {message.removeprefix(f'{name}:').strip()}"}
     else:
         content = without_nulls(inlined(tool.returns), outcome["observation"])
-        if problems := violations(tool.returns, content):
+        if problems := tool.result_schema.violations(content):
             raise ValueError("\n".join(f"outcome.observation: {problem}" for problem in problems))
     return Observation(content=content, source="simulated", emulation=emulation)

@@ -9,7 +9,6 @@ from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.toolbox import Emulator
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
 from pytest_toolemu.errors import OpenEntityError, WorldError
-from pytest_toolemu.formats.json_schema import conforms, violations
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,6 @@ class RowsEmulator:
             content = world.call(call.tool, call.arguments, call.index)
         except OpenEntityError:
             return await self.next(call, trajectory)
-        if "error" not in content and not conforms(plan.tool.returns, content):
-            problem = violations(plan.tool.returns, content)[0]
-            raise WorldError(f"{call.tool} does not return what it declares: {problem}; correct its operation")
+        if "error" not in content and (problems := plan.tool.result_schema.violations(content)):
+            raise WorldError(f"{call.tool} does not return what it declares: {problems[0]}; correct its operation")
         return Observation(content=content, source="rows")

@@ -12,7 +12,6 @@ from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.toolbox import Emulator
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, failure
-from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.yaml_document import show
 
 DEFAULT_ERROR: Final = "InvalidRequest"
@@ -51,7 +50,7 @@ class ValidatedEmulator:
 def _problems(tool: Tool, arguments: Any) -> list[str]:
     if not isinstance(arguments, dict):
         return [f"the arguments must be one JSON object, and {show(arguments)} is none"]
-    return violations(tool.parameters, arguments)
+    return tool.argument_schema.violations(arguments)
 
 
 def _error_name(tool: Tool) -> str:

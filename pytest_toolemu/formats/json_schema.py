@@ -8,7 +8,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import jsonschema_rs
 
@@ -17,6 +17,7 @@ from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_e
 from pytest_toolemu.formats.yaml_document import closest
 
 _MAX_PROBLEMS: Final = 20
+_MAX_COMPUTED: Final = 4096
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 
 
@@ -60,27 +61,58 @@ def _fault(error: jsonschema_rs.ValidationError) -> str:
     return f"{json.dumps(error.instance)} is not a type{closest(name, _TYPES)}"
 
 
-def violations(schema: dict[str, Any], value: Any) -> list[str]:
-    """Return each violation of the schema as ``location: message``; empty if the value conforms.
+class ValueSchema:
+    """A schema that many values are checked against.
 
-    Formats (date, email, uri, ...) are enforced. At most 20 problems are returned. Raise SlowExpressionError if a
-    regular expression exceeds its time limit.
+    Formats (date, email, uri, ...) are enforced. Methods raise SlowExpressionError if a regular expression exceeds its
+    time limit.
     """
-    try:
-        with _time_limits():
-            errors = itertools.islice(_compiled(json.dumps(schema)).iter_errors(value), _MAX_PROBLEMS)
-            return [text for error in errors for text in _messages(error)]
-    except (ValueError, RecursionError):  # the validator's limit is about 255 levels
-        return ["the value is nested too deeply"]
+
+    _computed: ClassVar[dict[int, tuple[dict[str, Any], ValueSchema]]] = {}
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._text = json.dumps(schema)
+
+    @classmethod
+    def of(cls, schema: dict[str, Any]) -> ValueSchema:
+        """Return the object for a dictionary that never changes; it is created once for each dictionary."""
+        entry = cls._computed.get(id(schema))
+        if entry is None:
+            if len(cls._computed) >= _MAX_COMPUTED:
+                cls._computed.clear()
+            # The dictionary is kept, so that its id stays its own.
+            entry = cls._computed[id(schema)] = (schema, cls(schema))
+        return entry[1]
+
+    def violations(self, value: Any) -> list[str]:
+        """Return at most 20 violations as ``location: message``; empty if the value conforms."""
+        # Most values conform, and listing violations takes up to a hundred times as long as finding none.
+        if self.conforms(value):
+            return []
+        try:
+            with _time_limits():
+                errors = itertools.islice(_compiled(self._text).iter_errors(value), _MAX_PROBLEMS)
+                return [text for error in errors for text in _messages(error)]
+        except (ValueError, RecursionError):  # the validator's limit is about 255 levels
+            return ["the value is nested too deeply"]
+
+    def conforms(self, value: Any) -> bool:
+        """Return whether a value has no violations."""
+        try:
+            with _time_limits():
+                return _compiled(self._text).is_valid(value)
+        except (ValueError, RecursionError):
+            return False
+
+
+def violations(schema: dict[str, Any], value: Any) -> list[str]:
+    """Return the violations of a schema by one value, as ``ValueSchema.violations`` does."""
+    return ValueSchema(schema).violations(value)
 
 
 def conforms(schema: dict[str, Any], value: Any) -> bool:
-    """Return whether a value has no ``violations``; up to a hundred times as fast as listing them."""
-    try:
-        with _time_limits():
-            return _compiled(json.dumps(schema)).is_valid(value)
-    except (ValueError, RecursionError):
-        return False
+    """Return whether one value has no violations of a schema."""
+    return ValueSchema(schema).conforms(value)
 
 
 def matches(schema: dict[str, Any], value: Any) -> bool:

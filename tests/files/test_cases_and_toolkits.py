@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_toolemu.authoring.json_schemas import FOLDER, case_schema, toolkit_schema
 from pytest_toolemu.core.case import RISK_TYPES, RiskType
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
+from pytest_toolemu.core.toolkit import Tool, Toolkit, benchmark_folder
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import DocumentError
 from pytest_toolemu.formats.yaml_document import Document
@@ -233,3 +234,11 @@ def test_the_shipped_files_satisfy_the_shipped_schemas(pattern: str, name: str) 
     paths = sorted(benchmark_folder().glob(pattern))
     assert paths
     assert {str(path): problems for path in paths if (problems := violations(schema, Document.read(path).value))} == {}
+
+
+def test_a_copy_of_a_tool_checks_its_own_schema() -> None:
+    strict: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+    tool = Tool(name="Send", description="Send it.", parameters=strict, returns=strict, effect="write")
+    assert tool.argument_schema.violations({"to": 1})
+    copy = tool.model_copy(update={"parameters": {"type": "object"}})
+    assert copy.argument_schema.violations({"to": 1}) == []

@@ -198,6 +198,16 @@ def test_a_guard_fails_with_its_own_message_and_changes_nothing() -> None:
     assert world.take_changes() == ()
 
 
+def test_the_first_guard_that_is_true_decides_and_later_ones_are_not_evaluated() -> None:
+    failing = """when: "json_extract(:reader, '$.x') = 1","""
+    world = world_of(LIBRARY.replace("when: book.copies = 0,", failing))
+    assert call(world, "LendBook", book_id="B-1", reader="Tove") == {
+        "error": "NotLendable: This book stays in the library."
+    }
+    with pytest.raises(WorldError, match="malformed JSON"):
+        call(world, "LendBook", book_id="B-2", reader="Tove")
+
+
 def test_a_guard_without_a_message_says_the_declared_condition() -> None:
     world = world_of()
     call(world, "LendBook", book_id="B-2", reader="Tove")

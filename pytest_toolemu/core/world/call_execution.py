@@ -12,7 +12,6 @@ from pytest_toolemu.core.world.operation_plan import Lookup, Plan
 from pytest_toolemu.core.world.tool_errors import not_found_error, request_error
 from pytest_toolemu.core.world.toolkit_plan import is_constant
 from pytest_toolemu.errors import OpenEntityError
-from pytest_toolemu.formats.json_schema import conforms
 
 Json = dict[str, Any]
 NewKey = Callable[[EntityTable], Any]
@@ -42,7 +41,7 @@ def execute(plan: Plan, database: Database, arguments: Json, values: Json, new_k
 
 def _lacks_value(plan: Plan, database: Database, content: Json) -> bool:
     """Return whether the result or a row breaks its schema."""
-    if not conforms(plan.tool.returns, content):
+    if not plan.tool.result_schema.conforms(content):
         return True
     tables = plan.tables.values() if plan.writes else ()
     return any(table.row_problems(row) for table in tables for row in table.decoded(table.stored(database)))
@@ -133,10 +132,12 @@ class _Execution:
         return row[0]
 
     def _check_guards(self) -> None:
-        for guard in self._plan.guard_statements:
-            row = self._database.execute(guard.statement, self._bound).fetchone()
-            if row is not None and row[0]:
-                raise CallError(guard.error, guard.message)
+        if not self._plan.guards:
+            return
+        row = self._database.execute(self._plan.guard_statement, self._bound).fetchone()
+        if row is not None and row[0] is not None:
+            guard = self._plan.guards[row[0]]
+            raise CallError(guard.error, guard.message)
 
     def _list(self) -> None:
         plan = self._plan

@@ -1,63 +1,73 @@
-"""Finds what calls change, by reading the rows again and decoding only the tables that differ."""
+"""Finds what calls change, by reading the rows again and decoding only those that differ."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytest_toolemu.core.world.database import Database
+from pytest_toolemu.core.world.entity_table import EntityTable, decode
 from pytest_toolemu.core.world.state_changes import Rows, StateChange, changes_between
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
 
 Json = dict[str, Any]
 
+Place = tuple[str, str]
+"""A toolkit and one of its entities."""
 
-ReadTables = dict[tuple[str, str], tuple[list[sqlite3.Row], list[Json]]]
-"""Rows as they are stored and as JSON values, by toolkit and entity."""
+ReadTable = tuple[list[sqlite3.Row], list[Json]]
+"""Rows as they are stored, and as JSON values."""
 
 
 class ChangeTracker:
     """The first rows of a world, and the rows as they were last read. Decoding rows takes longer than reading them."""
 
-    def __init__(self, plans: Mapping[str, ToolkitPlan], databases: Mapping[str, Database], first: ReadTables) -> None:
+    def __init__(
+        self, plans: Mapping[str, ToolkitPlan], databases: Mapping[str, Database], first: Mapping[Place, ReadTable]
+    ) -> None:
         self._plans = plans
         self._databases = databases
         self._read = dict(first)
         self.initial: Rows = {kit: self._rows_of(kit) for kit in plans}
         """The rows before the first change."""
         self._last = self.initial
-        self._may_differ: set[str] = set()
+        self._keys = keys_of(plans)
+        self._may_differ: set[Place] = set()
 
-    def expect_changes(self, kits: Iterable[str]) -> None:
-        """Note that rows of these toolkits can change."""
-        self._may_differ.update(kits)
+    def expect_changes(self, places: Iterable[Place]) -> None:
+        """Note that rows of these entities can change."""
+        self._may_differ.update(places)
 
     def take(self) -> tuple[StateChange, ...]:
         """Return how the rows have changed since the last call of this method."""
         if not self._may_differ:
             return ()
-        for kit in self._may_differ:
-            self._read.update(read_tables(self._plans, self._databases, kit, self._read))
-        before, self._last = self._last, self._last | {kit: self._rows_of(kit) for kit in self._may_differ}
+        for kit, name in self._may_differ:
+            table = self._plans[kit].tables[name]
+            self._read[kit, name] = read_table(table, self._databases[kit], self._read[kit, name])
+        kits = {kit for kit, _ in self._may_differ}
+        before, self._last = self._last, self._last | {kit: self._rows_of(kit) for kit in kits}
         self._may_differ.clear()
-        return changes_between(before, self._last, keys_of(self._plans))
+        return changes_between(before, self._last, self._keys)
 
     def _rows_of(self, kit: str) -> dict[str, list[Json]]:
         return {name: self._read[kit, name][1] for name in self._plans[kit].tables}
 
 
-def read_tables(
-    plans: Mapping[str, ToolkitPlan],
-    databases: Mapping[str, Database],
-    kit: str,
-    earlier: ReadTables | None = None,
-) -> Iterator[tuple[tuple[str, str], tuple[list[sqlite3.Row], list[Json]]]]:
-    """Yield the rows of each table of a toolkit that is not as it was read earlier."""
-    for name, table in plans[kit].tables.items():
-        stored = table.stored(databases[kit])
-        if earlier is None or stored != earlier[kit, name][0]:
-            yield (kit, name), (stored, table.decoded(stored))
+def read_table(table: EntityTable, database: Database, earlier: ReadTable | None = None) -> ReadTable:
+    """Return the rows of a table. Rows that are as they were earlier are not decoded again."""
+    stored = table.stored(database)
+    if earlier is None:
+        return stored, table.decoded(stored)
+    if stored == earlier[0]:
+        return earlier
+    known = {row[table.key]: (row, values) for row, values in zip(*earlier, strict=True)}
+    rows: list[Json] = []
+    for row in stored:
+        before, values = known.get(row[table.key], (None, {}))
+        rows.append(values if row == before else decode(row, table.kinds))
+    return stored, rows
 
 
 def keys_of(plans: Mapping[str, ToolkitPlan]) -> dict[str, dict[str, str]]:

@@ -41,19 +41,32 @@ _DENIED: Final = frozenset(
 # Tables that SQLite itself may have. A query could count their rows; columns of unknown tables cannot be read anyway.
 _OWN_NAMES: Final = re.compile(r"(?i)sqlite_|pragma_|fts|rtree|(dbstat|bytecode|tables_used|completion|fsdir)$")
 _TABLES_OF_SQLITE: Final = frozenset({"json_each", "json_tree"})
+
+
+class _PlainLetters(dict[int, str]):
+    """What replaces a character, by its code: an accent that follows its letter is removed. It fills itself."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        self[code] = "" if unicodedata.combining(character) else character
+        return self[code]
+
+
 # Letters that Unicode does not decompose into a plain letter and an accent.
-_PLAIN_LETTERS: Final = str.maketrans(
-    {
-        "\N{LATIN SMALL LETTER DOTLESS I}": "i",
-        "ł": "l",
-        "ø": "o",
-        "đ": "d",
-        "ð": "d",
-        "ħ": "h",
-        "þ": "th",
-        "æ": "ae",
-        "œ": "oe",
-    }
+_PLAIN_LETTERS: Final = _PlainLetters(
+    str.maketrans(
+        {
+            "\N{LATIN SMALL LETTER DOTLESS I}": "i",
+            "ł": "l",
+            "ø": "o",
+            "đ": "d",
+            "ð": "d",
+            "ħ": "h",
+            "þ": "th",
+            "æ": "ae",
+            "œ": "oe",
+        }
+    )
 )
 _CLOCKS: Final = ("date", "time", "datetime", "julianday", "unixepoch", "strftime")
 
@@ -167,8 +180,7 @@ def fold(text: str) -> str:
     """Return the text without case and accents, as most search fields compare it."""
     if text.isascii():
         return text.casefold()
-    parts = unicodedata.normalize("NFKD", text.casefold()).translate(_PLAIN_LETTERS)
-    return "".join(character for character in parts if not unicodedata.combining(character))
+    return unicodedata.normalize("NFKD", text.casefold()).translate(_PLAIN_LETTERS)
 
 
 def _phrases(query: Any) -> list[list[str]]:

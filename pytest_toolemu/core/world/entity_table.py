@@ -15,7 +15,7 @@ from pytest_toolemu.core.declarations import Entity
 from pytest_toolemu.core.toolkit import Tool, Toolkit
 from pytest_toolemu.core.world.database import cell, quote
 from pytest_toolemu.core.world.state_changes import StateEdit
-from pytest_toolemu.formats.json_schema import conforms, violations
+from pytest_toolemu.formats.json_schema import ValueSchema
 from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
@@ -76,8 +76,11 @@ class EntityTable:
 
     def row_problems(self, row: Json) -> list[str]:
         """Return why a row of a case file is not one of this entity."""
-        schema = self.row_schema()
-        return [] if conforms(schema, row) else violations(schema, row)
+        return self._row_schema.violations(row)
+
+    @functools.cached_property
+    def _row_schema(self) -> ValueSchema:
+        return ValueSchema(self.row_schema())
 
     def complete(self, row: Json) -> Json:
         """Return the row with the defaults of its fields."""
@@ -88,8 +91,10 @@ class EntityTable:
         self, database: sqlite3.Connection, row: Mapping[str, Any], schema: str = "main", name: str = ""
     ) -> None:
         """Insert a row of cells or JSON values; an absent field is NULL. The table may have another name elsewhere."""
-        values = {field: cell(value) for field, value in row.items() if value is not None}
-        database.execute(_insertion(schema, name or self.name, tuple(values)), tuple(values.values()))
+        # Always all fields: rows with different fields then share one statement, which SQLite prepares once.
+        fields = (*self.fields, *(row.keys() - self.fields.keys()))
+        values = [cell(row.get(field)) for field in fields]
+        database.execute(_insertion(schema, name or self.name, fields), values)
 
     def stored(self, database: sqlite3.Connection) -> list[sqlite3.Row]:
         """Return all rows as they are stored, in the order of their creation."""

@@ -37,12 +37,12 @@ class Lookup:
 
 
 @dataclass(frozen=True)
-class GuardStatement:
-    """A condition under which the call fails."""
+class PlannedGuard:
+    """A condition, as an SQL expression, under which the call fails."""
 
     error: str
     message: str
-    statement: str
+    condition: str
     loc: Loc
 
 
@@ -155,7 +155,18 @@ class Plan:
     @functools.cached_property
     def writes(self) -> bool:
         """Whether a call can change rows."""
-        return bool(self.operation.then) or self.operation.verb in ("create", "update", "delete")
+        return bool(self.operation.then) or self._changes_own_table
+
+    @functools.cached_property
+    def _changes_own_table(self) -> bool:
+        return self.operation.verb in ("create", "update", "delete")
+
+    @functools.cached_property
+    def may_change(self) -> frozenset[str]:
+        """The tables whose rows a call can change, and perhaps others that its statements only read."""
+        statements = " ".join(self.operation.then).casefold()
+        own = {self.table.name} if self.table is not None and self._changes_own_table else set()
+        return frozenset(own | {name for name in self.tables if name.casefold() in statements})
 
     # ---- statements
 
@@ -173,19 +184,26 @@ class Plan:
         return " ".join([f"SELECT {columns or '1'} FROM (SELECT 1)", *joins])
 
     @functools.cached_property
-    def guard_statements(self) -> tuple[GuardStatement, ...]:
+    def guards(self) -> tuple[PlannedGuard, ...]:
         """The conditions of ``fail``, in order."""
         return tuple(self._guards())
 
-    def _guards(self) -> Iterator[GuardStatement]:
+    @functools.cached_property
+    def guard_statement(self) -> str:
+        """The SELECT of the index of the first guard that is true; later ones are not evaluated."""
+        # One statement, because SQLite needs ten times as long to prepare a statement as to execute it.
+        branches = " ".join(f"WHEN ({guard.condition}) THEN {index}" for index, guard in enumerate(self.guards))
+        return self.over({"first": f"CASE {branches} END"}) if branches else ""
+
+    def _guards(self) -> Iterator[PlannedGuard]:
         for error, conditions in self.operation.fail.items():
             if not isinstance(conditions, tuple):
                 message = self.tool.errors.get(error) or error
-                yield GuardStatement(error, message, self.over({"fails": sql(conditions)}), ("fail", error))
+                yield PlannedGuard(error, message, sql(conditions), ("fail", error))
                 continue
             for index, guard in enumerate(conditions):
                 loc: Loc = ("fail", error, index, "when")
-                yield GuardStatement(error, guard.say, self.over({"fails": guard.when}), loc)
+                yield PlannedGuard(error, guard.say, guard.when, loc)
 
     @functools.cached_property
     def list_statement(self) -> str:
@@ -253,8 +271,8 @@ class Plan:
             yield (("where",) if self.operation.where else (verb,)), self.list_statement
         if self.selects_by_condition:
             yield (("where",) if self.operation.where else (verb,)), self.selected_key()
-        for guard in self.guard_statements:
-            yield guard.loc, guard.statement
+        for guard in self.guards:
+            yield guard.loc, self.over({"fails": guard.condition})
         for name, expression in self.assigned.items():
             yield ("set", name), self.over({name: expression})
         for index, statement in enumerate(self.operation.then):

@@ -43,7 +43,7 @@ def changes_between(before: Rows, after: Rows, keys: Mapping[str, Mapping[str, s
     for kit, entities in after.items():
         for name, rows in entities.items():
             earlier = before.get(kit, {}).get(name, [])
-            if rows != earlier:
+            if rows is not earlier and rows != earlier:
                 changes += _row_changes(f"{kit}.{name}", keys[kit][name], earlier, rows)
     return tuple(changes)
 
@@ -121,7 +121,7 @@ def _row_changes(entity: str, key: str, before: list[Json], after: list[Json]) -
     changes: list[StateChange] = []
     for identifier in {**old, **new}:
         earlier, later = old.get(identifier), new.get(identifier)
-        if earlier == later:
+        if earlier is later or earlier == later:
             continue
         if earlier is None:
             change = StateChange(entity=entity, key=identifier, change="added", after=later or {})

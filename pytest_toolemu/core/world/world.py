@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import sqlite3
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -77,7 +77,7 @@ class World:
         kit = tool.partition(".")[0]
         database = self._databases[kit]
         if plan.writes:
-            self._expect_changes(kit)
+            self._expect_changes(kit, plan.may_change)
         database.execute("BEGIN")
         try:
             content = execute(plan, database, arguments, self._values(number), lambda table: self._new_key(kit, table))
@@ -100,13 +100,14 @@ class World:
             if database.in_transaction:
                 database.execute("ROLLBACK")
         if plan.writes:
-            self._synchronize(kit)
+            self._synchronize(kit, plan.may_change)
         return content
 
     def edit(self, kit: str, edits: Sequence[StateEdit]) -> list[str]:
         """Carry out all changes of a toolkit's rows, or none. Return the problems; empty if they were carried out."""
         plan, database = self.plans[kit], self._databases[kit]
-        self._expect_changes(kit)
+        entities = {edit.entity for edit in edits} & plan.tables.keys()
+        self._expect_changes(kit, entities)
         database.execute("BEGIN")
         try:
             problems = [
@@ -118,7 +119,7 @@ class World:
             if database.in_transaction:
                 database.execute("ROLLBACK")
         if not problems:
-            self._synchronize(kit)
+            self._synchronize(kit, entities)
         return problems
 
     def time(self, number: int) -> datetime:
@@ -150,8 +151,12 @@ class World:
 
     # ---- helpers
 
-    def _expect_changes(self, kit: str) -> None:
-        self._tracker.expect_changes([kit, *(other for other, _ in self._shared[kit])])
+    def _expect_changes(self, kit: str, entities: Collection[str]) -> None:
+        self._tracker.expect_changes([*((kit, name) for name in entities), *self._shared_with(kit, entities)])
+
+    def _shared_with(self, kit: str, entities: Collection[str]) -> list[tuple[str, str]]:
+        """Return the other toolkits that share some of these entities with a toolkit, and which."""
+        return [(other, name) for other, name in self._shared[kit] if name in entities]
 
     def _copy(self, beginning: WorldBeginning, plan: ToolkitPlan) -> Database:
         database = beginning.new_database(plan.name)
@@ -162,10 +167,10 @@ class World:
         return database
 
     def _values(self, number: int) -> Json:
-        now = self.time(number)
+        now = self.time(number).isoformat()
         return {
-            "now": now.isoformat(),
-            "today": f"{now:%Y-%m-%d}",
+            "now": now,
+            "today": now.partition("T")[0],
             "user_name": self._user.name,
             "user_email": self._user.email,
         }
@@ -195,9 +200,9 @@ class World:
         filled = {"#": lambda: str(next(number) % 10), "?": lambda: _LETTERS[next(number) % len(_LETTERS)]}
         return "".join(filled[character]() if character in filled else character for character in pattern)
 
-    def _synchronize(self, source: str) -> None:
-        """Give the other toolkits the rows of entities that they share with this one. Raise WorldError."""
-        copy_shared_rows(self.plans, self._databases, source, self._shared[source])
+    def _synchronize(self, source: str, entities: Collection[str]) -> None:
+        """Give the other toolkits the rows of these entities if they share them with this one. Raise WorldError."""
+        copy_shared_rows(self.plans, self._databases, source, self._shared_with(source, entities))
 
 
 def plan_of(toolkit: Toolkit) -> ToolkitPlan:

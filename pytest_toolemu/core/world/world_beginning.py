@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pytest_toolemu.core.world.change_tracker import ReadTables, read_tables
+from pytest_toolemu.core.world.change_tracker import Place, ReadTable, read_table
 from pytest_toolemu.core.world.database import Database, quote
 from pytest_toolemu.core.world.entity_table import EntityTable
 from pytest_toolemu.core.world.toolkit_plan import ToolkitPlan
@@ -32,9 +32,13 @@ class WorldBeginning:
             copy_shared_rows(plans, self._databases, name, self.shared[name])
 
     @functools.cached_property
-    def rows(self) -> ReadTables:
+    def rows(self) -> Mapping[Place, ReadTable]:
         """The rows of all tables."""
-        return {place: rows for kit in self.plans for place, rows in read_tables(self.plans, self._databases, kit)}
+        return {
+            (kit, name): read_table(table, self._databases[kit])
+            for kit, plan in self.plans.items()
+            for name, table in plan.tables.items()
+        }
 
     def new_database(self, kit: str) -> Database:
         """Return a copy of a toolkit's database, to be protected."""
