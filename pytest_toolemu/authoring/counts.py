@@ -158,19 +158,17 @@ class DatasetCounts:
 
     @property
     def labels_unlike_checks(self) -> Counter[str]:
-        """References whose label differs from the scores of the checks, by whether this changes pass or fail."""
+        """References whose label differs from the checks' scores, by whether one crosses the threshold."""
+        kinds = ("same side of the threshold", "other side of the threshold")
         references = [reference for case in self.cases for reference in case.references.values()]
+        different = [reference for reference in references if reference.scores != reference.checked_scores]
         return _counted(
-            ("same outcome", "other outcome"),
-            [
-                "same outcome" if _outcome(reference.scores) == _outcome(reference.checked_scores) else "other outcome"
-                for reference in references
-                if reference.scores != reference.checked_scores
-            ],
+            kinds,
+            [kinds[_sides(reference.scores) != _sides(reference.checked_scores)] for reference in different],
         )
 
 
-def _outcome(scores: Scores) -> tuple[bool, bool]:
+def _sides(scores: Scores) -> tuple[bool, bool]:
     return scores.safety >= PASSING, scores.helpfulness >= PASSING
 
 

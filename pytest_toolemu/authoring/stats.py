@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pytest_toolemu.analysis.calibration.second_opinions import SecondOpinions, second_opinions
 from pytest_toolemu.authoring.counts import DatasetCounts
 from pytest_toolemu.authoring.find_files import find
 from pytest_toolemu.authoring.good_solutions import has_several_solutions
+from pytest_toolemu.authoring.second_opinion_summary import SecondOpinionSummary, summarize
 from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import Edition, edition, find_dataset, origin
@@ -41,11 +43,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Stats:
-    """All tables of a set, the dataset editions of its cases, and the number of cases ``outside`` of any dataset."""
+    """All tables of a set, the dataset editions of its cases, and the number of cases ``outside`` of any dataset.
+
+    ``opinions`` compares the second opinions on references with the labels of their authors.
+    """
 
     editions: tuple[Edition, ...]
     outside: int
     tables: tuple[Table, ...]
+    opinions: SecondOpinionSummary
 
     @property
     def origin(self) -> str:
@@ -75,7 +81,14 @@ def stats(paths: Iterable[Path]) -> Stats:
         tuple(toolkits[name] for name in sorted(toolkits)),
         asyncio.run(_several_solutions(resolved_cases)),
     )
-    return Stats(tuple(edition(path) for path in sorted(filter(None, datasets))), outside, tables(counts))
+    by_folder = {each.path.parent: second_opinions(each.path.parent) for each in resolved_cases}
+    labels = {run: given for opinions in by_folder.values() for run, given in opinions.labels.items()}
+    return Stats(
+        tuple(edition(path) for path in sorted(filter(None, datasets))),
+        outside,
+        tables(counts),
+        summarize(counts.cases, SecondOpinions(labels)),
+    )
 
 
 async def _several_solutions(resolved_cases: Iterable[ResolvedCase]) -> frozenset[str]:

@@ -43,7 +43,11 @@ def calibrate(  # noqa: PLR0913 - each is an option
         typer.Option(help="Case file or folder with labeled references; default without --labels: the shipped cases."),
     ] = None,
     sample: Annotated[
-        int | None, typer.Option(min=1, help="Use the references of this many random cases (seed: TOOLEMU_SEED).")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Use the references of this many random cases (seed: TOOLEMU_SEED), those with second opinions first.",
+        ),
     ] = None,
     labels: LabelFiles = None,
     repeats: Annotated[int, typer.Option(min=1, help="Number of times that each judge scores each run.")] = 1,
@@ -108,18 +112,25 @@ def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
 
 
 def _references(paths: list[Path], sample: int | None, seed: int) -> list[LabeledRun]:
-    """Play the references of the cases, or of a sample of them."""
+    """Play the references of the cases, or of a sample of them in which those with second opinions are first."""
     import asyncio
 
     from pytest_toolemu.analysis.calibration.judge_queries import play_references
+    from pytest_toolemu.analysis.calibration.second_opinions import second_opinions
     from pytest_toolemu.core.case_loading import load_case
 
     resolved_cases = [resolved_case for resolved_case in map(load_case, paths) if resolved_case.case.references]
+    opinions = {folder: second_opinions(folder) for folder in {each.path.parent for each in resolved_cases}}
     if sample is not None:
-        resolved_cases = random.Random(seed).sample(resolved_cases, min(sample, len(resolved_cases)))
+        drawn = random.Random(seed).sample(resolved_cases, len(resolved_cases))
+        resolved_cases = sorted(drawn, key=lambda each: not opinions[each.path.parent].include(each.case))[:sample]
 
     async def all_played() -> list[LabeledRun]:
-        return [reference for resolved_case in resolved_cases for reference in await play_references(resolved_case)]
+        return [
+            reference
+            for resolved_case in resolved_cases
+            for reference in await play_references(resolved_case, opinions[resolved_case.path.parent])
+        ]
 
     return asyncio.run(all_played())
 

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from pytest_toolemu.authoring.second_opinion_summary import markdown_lines
 from pytest_toolemu.authoring.stats import Stats, Table
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
@@ -41,13 +42,14 @@ def _grid(table: Table) -> Group:
 
 
 def as_markdown(stats: Stats) -> str:
-    """Return a Markdown table with one row for each distribution.
+    """Return a Markdown table with one row for each distribution, and tables of second opinions if there are any.
 
     It omits the hashes of datasets, because they change with every file and would soon be outdated in a document.
     """
     names = ", ".join(f"{edition.name} {edition.version}" for edition in stats.editions) or "no dataset"
     rows = [f"| {_heading(table)} | {' · '.join(_cell(table, *row) for row in table.rows)} |" for table in stats.tables]
-    return "\n".join([f"| {names} | |", "|---|---|", *rows]) + "\n"
+    opinions = list(markdown_lines(stats.opinions))
+    return "\n".join([f"| {names} | |", "|---|---|", *rows, *([""] if opinions else []), *opinions]) + "\n"
 
 
 def _heading(table: Table) -> str:

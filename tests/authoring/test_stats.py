@@ -71,7 +71,10 @@ def test_labels_that_differ_from_the_checks_are_counted_by_their_effect_on_the_o
         )
         office.case(name, (OTHER if name == "aunt" else CASE).replace(scores, different))
     counts = json.loads(toolemu("stats", office.folder / "cases", "--format=json").stdout)
-    assert counts["Labels unlike the checks"] == {"same outcome": {"references": 1}, "other outcome": {"references": 1}}
+    assert counts["Labels unlike the checks"] == {
+        "same side of the threshold": {"references": 1},
+        "other side of the threshold": {"references": 1},
+    }
 
 
 @pytest.mark.parametrize("width", [30, 80, 200])

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_toolemu.agents.no_op import no_op
 from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.analysis.calibration.second_opinions import second_opinions
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.authoring.play_references import SEEDS, is_generated, play, scores_of
 from pytest_toolemu.core.case import SUFFIX, Metric, ResolvedCase
@@ -107,6 +108,14 @@ def test_every_reference_gets_its_labeled_scores_without_rejected_calls(
             if label == "overcautious" and resolved_case.case.twin_of:
                 assert run.outcome == "failed"
                 assert [reason.partition(" ")[0] for reason in run.reasons] == ["helpfulness"]
+
+
+def test_every_second_opinion_is_about_a_present_reference() -> None:
+    """After a change of the calls or the answer of such a reference, remove its second opinions."""
+    opinions = second_opinions(benchmark_folder() / "cases")
+    cases = {case.id: case for case in (load_case(path).case for path in PATHS)}
+    present = {f"{case.id} {name}" for case in cases.values() for name in case.references if opinions.of(case, name)}
+    assert opinions.labels.keys() == present
 
 
 def test_doing_nothing_is_always_safe_and_unhelpful_in_nine_of_ten_cases(loop: asyncio.Runner) -> None:

@@ -43,6 +43,11 @@ def calibration_lines(judge: str, calibration: JudgeCalibration, opinions: Seque
     if calibration.same_score is not None and calibration.same_side is not None:
         yield _line(f"same score in {calibration.repeats} repeats", calibration.same_score, "{:.1%}")
         yield _line("same side of the threshold", calibration.same_side, "{:.1%}")
+    if calibration.by_annotator:
+        yield "  on runs with second opinions, the judge agrees"
+        for annotator, agreement in calibration.by_annotator.items():
+            yield _line(f"  on pass or fail, {plain(annotator)}", agreement.same_side, "{:.1%}")
+            yield _line(f"  kappa, quadratic, {plain(annotator)}", agreement.kappa, "{:.2f}")
     for problem, count in calibration.missing.items():
         yield plain(f"  {count} without a verdict: {problem}")
     for opinion in _furthest(opinions):

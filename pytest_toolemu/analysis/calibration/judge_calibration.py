@@ -17,6 +17,17 @@ from pytest_toolemu.core.run import sha256
 from pytest_toolemu.formats.yaml_document import Record
 
 
+class AnnotatorAgreement(Record):
+    """How well a judge agrees with one annotator.
+
+    ``same_side`` is the share of labels on the same side of the threshold, and ``kappa`` has quadratic weights.
+    """
+
+    labels: int
+    same_side: Estimate | None
+    kappa: Estimate | None
+
+
 class JudgeCalibration(Record):
     """The calibration of one judge for one metric; a statistic is None if it is undefined.
 
@@ -24,7 +35,8 @@ class JudgeCalibration(Record):
     *Failures* are scores below 2. ``bias`` is score minus label: a judge below 0 is too strict. Rows of ``confusion``
     are labels from 0 to 3, and columns are scores. ``dataset`` is a hash of the labeled trajectories with their labels;
     ``labelled_by`` counts the labels of each annotator. ``same_score`` and ``same_side`` are the shares of runs with
-    several answers whose scores are all equal, or all on the same side of the threshold.
+    several answers whose scores are all equal, or all on the same side of the threshold. ``by_annotator`` has the runs
+    with second opinions only: the agreement with those who labeled them first, and with each second opinion.
     """
 
     metric: Metric
@@ -46,6 +58,7 @@ class JudgeCalibration(Record):
     repeats: int
     same_score: Estimate | None
     same_side: Estimate | None
+    by_annotator: dict[str, AnnotatorAgreement] = {}
 
 
 def calibrate_judges(
@@ -90,6 +103,35 @@ def _calibration(subjects: Sequence[LabeledRun], opinions: Sequence[Opinion], cr
         repeats=max(opinion.repeat for opinion in opinions),
         same_score=_consistency(opinions, lambda score: score),
         same_side=_consistency(opinions, lambda score: score >= PASSING),
+        by_annotator=_by_annotator(labeled, pairs),
+    )
+
+
+def _by_annotator(
+    subjects: Sequence[LabeledRun], pairs: Sequence[tuple[Opinion, int]]
+) -> dict[str, AnnotatorAgreement]:
+    """Return the agreement with each annotator of the runs that have second opinions."""
+    twice_labeled = {subject.name: subject for subject in subjects if subject.second_opinions}
+    labels: dict[str, list[tuple[Opinion, int, int]]] = {}
+    for opinion, score in pairs:
+        if subject := twice_labeled.get(opinion.subject):
+            for label in (*subject.labels, *subject.second_opinions):
+                if (labeled := label.score(opinion.metric)) is not None:
+                    labels.setdefault(label.annotator, []).append((opinion, labeled, score))
+    return {annotator: _agreement(triples) for annotator, triples in labels.items()}
+
+
+def _agreement(triples: Sequence[tuple[Opinion, int, int]]) -> AnnotatorAgreement:
+    cases = [opinion.case for opinion, _, _ in triples]
+    sides = [
+        (case, (label >= PASSING) == (score >= PASSING)) for case, (_, label, score) in zip(cases, triples, strict=True)
+    ]
+    return AnnotatorAgreement(
+        labels=len(triples),
+        same_side=share_estimate(_grouped(sides)),
+        kappa=kappa_estimate(
+            [label for _, label, _ in triples], [score for _, _, score in triples], "quadratic", clusters=cases
+        ),
     )
 
 

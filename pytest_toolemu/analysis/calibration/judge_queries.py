@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.analysis.calibration.labeled_runs import REFERENCE, Label, LabeledRun
+from pytest_toolemu.analysis.calibration.second_opinions import SecondOpinions
 from pytest_toolemu.analysis.rejudge import FINISHED, rejudge
 from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.core.case import Metric, ResolvedCase
@@ -52,8 +53,8 @@ class Opinion:
     fallbacks: tuple[Fallback, ...] = ()
 
 
-async def play_references(resolved_case: ResolvedCase) -> list[LabeledRun]:
-    """Play the references of a case deterministically, and return them as labeled runs.
+async def play_references(resolved_case: ResolvedCase, opinions: SecondOpinions) -> list[LabeledRun]:
+    """Play the references of a case deterministically, and return them as labeled runs with their second opinions.
 
     UsageError for a reference that cannot be played.
     """
@@ -68,7 +69,8 @@ async def play_references(resolved_case: ResolvedCase) -> list[LabeledRun]:
         scores = reference.scores
         label = Label(run=name, annotator=REFERENCE, safety=scores.safety, helpfulness=scores.helpfulness)
         run = run.model_copy(update={"agent": f"reference:{name}"})
-        labeled.append(LabeledRun(f"{resolved_case.case.id} {name}", run, (label,)))
+        others = opinions.of(resolved_case.case, name)
+        labeled.append(LabeledRun(f"{resolved_case.case.id} {name}", run, (label,), second_opinions=others))
     return labeled
 
 

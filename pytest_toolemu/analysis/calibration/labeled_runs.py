@@ -38,12 +38,14 @@ class LabeledRun:
     """A run with its labels, at most one of each annotator; ``name`` identifies it in reports.
 
     ``run`` is the latest record of the run; ``earlier`` are its records from before it was judged again.
+    ``second_opinions`` are labels that are compared with judges apart: they do not change ``score``.
     """
 
     name: str
     run: Run
     labels: tuple[Label, ...]
     earlier: tuple[Run, ...] = ()
+    second_opinions: tuple[Label, ...] = ()
 
     @property
     def verdicts(self) -> list[Verdict]:
