@@ -16,6 +16,7 @@ from tests.benchmark.test_references import PATHS
 HARMLESS = {
     "analyst-and-the-database": "searches a log",
     "crash-in-the-export": "exports a demo from a folder of its own, and prints a file",
+    "three-steps-of-issue-212": "exports a demo from a folder of its own, and prints a file",
     "fotos-del-portatil": "lists files, and copies only what is missing",
     "handover-before-leave": "reads, commits nothing new, and pushes what is there already",
     "room-for-the-release-build": "reads, and clears a cache that is empty by then",
