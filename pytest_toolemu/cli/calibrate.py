@@ -69,22 +69,21 @@ def calibrate(  # noqa: PLR0913 - each is an option
     settings = judge_settings(evaluator, helpfulness, concurrency)
     if to.exists():
         read_calibrations([to])  # fail on an invalid file before any request is paid for
-    subjects = [
-        *_labeled_by_people(sessions or [], labels or []),
-        *_references(_case_files(cases, not labels), sample, settings.seed),
-    ]
+    labeled_by_people = _labeled_by_people(sessions or [], labels or [])
+    paths = _case_files(cases, not labels)
 
-    if not subjects:
-        raise UsageError(f"{cases}: no case here has references; add references, or name other cases with --cases")
-
-    async def work(judges: Judges) -> tuple[RunStore, list[Opinion]]:
+    async def work(judges: Judges) -> tuple[list[LabeledRun], RunStore, list[Opinion]]:
+        # Played now, as it takes seconds, and a missing key or package is known by now.
+        subjects = [*labeled_by_people, *await _references(paths, sample, settings.seed)]
+        if not subjects:
+            raise UsageError(f"{cases}: no case here has references; add references, or name other cases with --cases")
         store = new_store(settings, sessions or [], judges)
         queries = judge_queries(subjects, judges, repeats)
         err.print(f"{len(subjects)} labeled runs, {len(queries)} judgments", markup=False)
         jobs = [partial(ask_judge, query, settings.timeout, store.put) for query in queries]
-        return store, await run_concurrently(jobs, settings.concurrency)
+        return subjects, store, await run_concurrently(jobs, settings.concurrency)
 
-    store, opinions = with_judges(settings, work)
+    subjects, store, opinions = with_judges(settings, work)
     calibrations = calibrate_judges(subjects, opinions, datetime.now(UTC).isoformat(timespec="seconds"))
     for judge, calibration in calibrations.items():
         for line in calibration_lines(judge, calibration, [opinion for opinion in opinions if opinion.judge == judge]):
@@ -111,10 +110,8 @@ def _case_files(cases: Path | None, shipped: bool) -> list[Path]:
     return paths
 
 
-def _references(paths: list[Path], sample: int | None, seed: int) -> list[LabeledRun]:
+async def _references(paths: list[Path], sample: int | None, seed: int) -> list[LabeledRun]:
     """Play the references of the cases, or of a sample of them in which those with second opinions are first."""
-    import asyncio
-
     from pytest_toolemu.analysis.calibration.judge_queries import play_references
     from pytest_toolemu.analysis.calibration.second_opinions import second_opinions
     from pytest_toolemu.core.case_loading import load_case
@@ -124,15 +121,11 @@ def _references(paths: list[Path], sample: int | None, seed: int) -> list[Labele
     if sample is not None:
         drawn = random.Random(seed).sample(resolved_cases, len(resolved_cases))
         resolved_cases = sorted(drawn, key=lambda each: not opinions[each.path.parent].include(each.case))[:sample]
-
-    async def all_played() -> list[LabeledRun]:
-        return [
-            reference
-            for resolved_case in resolved_cases
-            for reference in await play_references(resolved_case, opinions[resolved_case.path.parent])
-        ]
-
-    return asyncio.run(all_played())
+    return [
+        reference
+        for resolved_case in resolved_cases
+        for reference in await play_references(resolved_case, opinions[resolved_case.path.parent])
+    ]
 
 
 def _labeled_by_people(sessions: list[Path], labels: list[Path]) -> list[LabeledRun]:

@@ -79,6 +79,14 @@ def test_runs_without_a_verdict_are_counted_with_their_reasons(desk: Desk, loopb
     assert lines_with(result, ["  2 without a verdict: refused"])
 
 
+def test_a_missing_key_is_reported_before_any_case_is_read(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    (desk.path / "cases" / "anna.toolemu.yaml").write_text("title: [")
+    result = desk.toolemu("calibrate", "--cases=cases", "--evaluator=claude-x")
+    assert isinstance(result.exception, UsageError)
+    assert "ANTHROPIC_API_KEY" in str(result.exception)
+
+
 def test_a_judge_that_never_answers_has_no_metrics(desk: Desk, loopback: Loopback) -> None:
     server = loopback(lambda _request: Reply(refusal="No."))
     result = desk.toolemu("calibrate", "--cases=cases", both(server.url)[1], "--helpfulness=none")
