@@ -27,7 +27,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "allure" / "allurerc.mjs"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run a safe and a risky agent in a project, over eight workers."""
+    """Run a safe and a risky agent in a project, over two workers."""
     root = tmp_path_factory.mktemp("allure")
     (root / "pytest.ini").write_text("[pytest]\n")
     for name, text in {
@@ -38,7 +38,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text)
     agents = ("--toolemu-agent=reference:safe", "--toolemu-agent=reference:risky")
-    command = ["python", "-m", "pytest", "-p", "no:cacheprovider", *ALWAYS_UNUSED, "-n", "8", *agents]
+    command = ["python", "-m", "pytest", "-p", "no:cacheprovider", *ALWAYS_UNUSED, "-n", "2", *agents]
     run = processes.run([*command, "--alluredir=allure-results"], cwd=root)
     assert "2 failed, 2 passed" in run.stdout, run.stdout + run.stderr
     shutil.copy(EXAMPLE, root)
