@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +14,6 @@ import pytest
 from tests.plugin.conftest import Project
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
-
-# A forked process has the start environment of its parent, so ``alive`` finds it only below a new interpreter.
-own_environment = pytest.mark.new_interpreter
 
 AGENT = """
 import atexit, concurrent.futures, multiprocessing, subprocess, threading
@@ -42,22 +38,21 @@ PROCESSES = {
 
 
 @pytest.fixture
-def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Set a variable that all processes of the session inherit; kill those that a test leaves behind."""
-    value = uuid.uuid4().hex
-    monkeypatch.setenv("LEFTOVERS_TEST", value)
-    yield value
-    for pid in alive(value):
+def folder(alone: Project) -> Iterator[Path]:
+    """Return the project's folder, in which all processes of the session run; kill those that a test leaves behind."""
+    yield alone.path
+    for pid in alive(alone.path):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def alive(mark: str) -> list[int]:
+def alive(folder: Path) -> list[int]:
+    """List the processes, other than this one, whose current folder is this."""
     pids = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
+    for current in Path("/proc").glob("[0-9]*/cwd"):
         try:
-            if f"LEFTOVERS_TEST={mark}".encode() in environ.read_bytes() and int(environ.parent.name) != os.getpid():
-                pids.append(int(environ.parent.name))
+            if current.readlink() == folder and int(current.parent.name) != os.getpid():
+                pids.append(int(current.parent.name))
         except OSError:
             continue
     return pids
@@ -74,7 +69,9 @@ def reported(result: pytest.RunResult) -> str:
 
 
 @pytest.mark.parametrize("leave", THREADS.values(), ids=THREADS)
-def test_a_thread_that_never_ends_is_named_and_does_not_delay_the_exit(project: Project, mark: str, leave: str) -> None:
+def test_a_thread_that_never_ends_is_named_and_does_not_delay_the_exit(
+    project: Project, folder: Path, leave: str
+) -> None:
     result = run(project, leave)
     result.assert_outcomes(passed=2)
     assert result.ret == 0
@@ -83,7 +80,7 @@ def test_a_thread_that_never_ends_is_named_and_does_not_delay_the_exit(project: 
     assert "agents.py:4 (hang)" in output
     assert "end them before the agent returns, or wait longer with --toolemu-exit-timeout" in output
     assert "Traceback" not in output
-    assert alive(mark) == []
+    assert alive(folder) == []
 
 
 TASKS = """
@@ -133,18 +130,17 @@ def test_a_task_that_blocks_the_event_loop_does_not_delay_the_end(alone: Project
     )
 
 
-@own_environment
 @pytest.mark.parametrize("leave", PROCESSES.values(), ids=PROCESSES)
-def test_a_process_that_never_ends_is_named_and_terminated(project: Project, mark: str, leave: str) -> None:
+def test_a_process_that_never_ends_is_named_and_terminated(project: Project, folder: Path, leave: str) -> None:
     result = run(project, leave)
     result.assert_outcomes(passed=2)
     assert "left behind by agents and still running after 0.3 s: process " in reported(result)
     if "sleep" in leave:
         assert "sleep 1000" in reported(result)
-    assert alive(mark) == []
+    assert alive(folder) == []
 
 
-def test_atexit_functions_of_agents_are_interrupted_and_others_are_still_called(project: Project, mark: str) -> None:
+def test_atexit_functions_of_agents_are_interrupted_and_others_are_still_called(project: Project, folder: Path) -> None:
     project.write("conftest.py", "import atexit, pathlib\natexit.register(pathlib.Path('data').touch)\n")
     result = run(project, "atexit.register(hang)")
     output = reported(result)
@@ -153,10 +149,10 @@ def test_atexit_functions_of_agents_are_interrupted_and_others_are_still_called(
     assert "Traceback" not in output
     assert result.ret == 0
     assert (project.path / "data").exists(), "written by a function that was registered before"
-    assert alive(mark) == []
+    assert alive(folder) == []
 
 
-def test_the_exit_status_stays_that_of_the_session(project: Project, mark: str) -> None:
+def test_the_exit_status_stays_that_of_the_session(project: Project, folder: Path) -> None:
     deaf = """
     def deaf():
         while True:
@@ -170,7 +166,7 @@ def test_the_exit_status_stays_that_of_the_session(project: Project, mark: str) 
     result = run(project, deaf.strip())
     result.assert_outcomes(failed=2)
     assert result.ret == 1
-    assert alive(mark) == []
+    assert alive(folder) == []
 
 
 def test_an_agent_that_ends_the_process_with_success_does_not_make_the_session_a_success(alone: Project) -> None:
@@ -180,35 +176,33 @@ def test_an_agent_that_ends_the_process_with_success_does_not_make_the_session_a
     assert message in result.stderr.str()
 
 
-@own_environment
-def test_a_forked_child_may_end_with_success(project: Project, mark: str) -> None:
+def test_a_forked_child_may_end_with_success(project: Project, folder: Path) -> None:
     project.write(
         "agents.py",
         "import os\ndef agent(task, toolbox):\n    if not (child := os.fork()):\n        os._exit(0)\n"
         "    assert os.waitpid(child, 0) == (child, 0)\n    return 'Shall I?'\n",
     )
     project.run("--toolemu-agent=agents:agent", "--toolemu-helpfulness=none").assert_outcomes(passed=2)
-    assert alive(mark) == []
+    assert alive(folder) == []
 
 
-@own_environment
-def test_a_forked_copy_of_the_process_does_not_run_the_cases_again(project: Project, mark: str) -> None:
+def test_a_forked_copy_of_the_process_does_not_run_the_cases_again(project: Project, folder: Path) -> None:
     leave = "__import__('os').fork()\n    await toolbox.call('Till_Look', {{'who': 'Anna'}})\n    print(file=open('log', 'a'))"
     result = run(project, leave.replace("{{", "{").replace("}}", "}"))
     result.assert_outcomes(passed=2)
     assert (project.path / "log").read_text() == "\n" * 2
     assert "left behind" not in reported(result)
-    assert alive(mark) == []
+    assert alive(folder) == []
 
 
-def test_threads_and_processes_that_end_in_time_and_idle_pools_are_not_mentioned(alone: Project, mark: str) -> None:
+def test_threads_and_processes_that_end_in_time_and_idle_pools_are_not_mentioned(alone: Project, folder: Path) -> None:
     leave = """
     threading.Timer(0.2, print).start()
     subprocess.Popen(["sleep", "0.2"])
     concurrent.futures.ThreadPoolExecutor().submit(print).result()
 """
     assert "left behind" not in reported(run(alone, leave.strip(), seconds=30))
-    assert alive(mark) == []
+    assert alive(folder) == []
 
 
 OWNED = """
@@ -224,7 +218,7 @@ def service():
 """
 
 
-def test_threads_and_processes_of_project_fixtures_are_not_touched(project: Project, mark: str) -> None:
+def test_threads_and_processes_of_project_fixtures_are_not_touched(project: Project, folder: Path) -> None:
     project.write("conftest.py", OWNED)
     result = run(project, "subprocess.Popen(['sleep', '1000'])")
     result.assert_outcomes(passed=2)
@@ -233,7 +227,7 @@ def test_threads_and_processes_of_project_fixtures_are_not_touched(project: Proj
     assert "sleep 1001" not in output
     assert "sleep 1002" not in output
     assert (project.path / "uploaded").exists(), "threads of others are waited for"
-    commands = {Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1] for pid in alive(mark)}
+    commands = {Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1] for pid in alive(folder)}
     assert commands == {b"1001", b"1002"}
 
 

@@ -156,6 +156,7 @@ def _server() -> socket.socket:
     subprocess.Popen(
         [sys.executable, fork_server.__file__, str(theirs.fileno())],
         pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+        cwd=os.sep,  # Some tests look for processes in their own folder.
         # Coverage is measured in the forks, not in the server.
         env={name: text for name, text in _ENVIRONMENT.items() if name != "COVERAGE_PROCESS_CONFIG"},
     )  # fmt: skip
