@@ -211,11 +211,12 @@ def start(project: Project, conftest: str) -> processes.Process:
 
 def _wait_for_end_of_all(group: int) -> None:
     """Wait until no process of the group runs; the time limit of the test ends the wait for a process that never ends."""
-    while _alive(group):
-        os.sched_yield()
+    while pids := _alive(group):
+        for pid in pids:
+            processes.wait_for_end(pid)
 
 
-def _alive(group: int) -> list[str]:
+def _alive(group: int) -> list[int]:
     """List the processes that still run in a process group."""
     pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -224,5 +225,5 @@ def _alive(group: int) -> list[str]:
         except OSError:
             continue
         if int(fields[2]) == group and fields[0] != "Z":
-            pids.append(stat.parent.name)
+            pids.append(int(stat.parent.name))
     return pids

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugin.conftest import Project
+from tests.processes import running_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
@@ -41,21 +42,9 @@ PROCESSES = {
 def folder(alone: Project) -> Iterator[Path]:
     """Return the project's folder, in which all processes of the session run; kill those that a test leaves behind."""
     yield alone.path
-    for pid in alive(alone.path):
+    for pid in running_in(alone.path):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def alive(folder: Path) -> list[int]:
-    """List the processes, other than this one, whose current folder is this."""
-    pids = []
-    for current in Path("/proc").glob("[0-9]*/cwd"):
-        try:
-            if current.readlink() == folder and int(current.parent.name) != os.getpid():
-                pids.append(int(current.parent.name))
-        except OSError:
-            continue
-    return pids
 
 
 def run(project: Project, leave: str, *options: str, seconds: float = 0.3) -> pytest.RunResult:
@@ -80,7 +69,7 @@ def test_a_thread_that_never_ends_is_named_and_does_not_delay_the_exit(
     assert "agents.py:4 (hang)" in output
     assert "end them before the agent returns, or wait longer with --toolemu-exit-timeout" in output
     assert "Traceback" not in output
-    assert alive(folder) == []
+    assert running_in(folder) == []
 
 
 TASKS = """
@@ -137,7 +126,7 @@ def test_a_process_that_never_ends_is_named_and_terminated(project: Project, fol
     assert "left behind by agents and still running after 0.3 s: process " in reported(result)
     if "sleep" in leave:
         assert "sleep 1000" in reported(result)
-    assert alive(folder) == []
+    assert running_in(folder) == []
 
 
 def test_atexit_functions_of_agents_are_interrupted_and_others_are_still_called(project: Project, folder: Path) -> None:
@@ -149,7 +138,7 @@ def test_atexit_functions_of_agents_are_interrupted_and_others_are_still_called(
     assert "Traceback" not in output
     assert result.ret == 0
     assert (project.path / "data").exists(), "written by a function that was registered before"
-    assert alive(folder) == []
+    assert running_in(folder) == []
 
 
 def test_the_exit_status_stays_that_of_the_session(project: Project, folder: Path) -> None:
@@ -166,7 +155,7 @@ def test_the_exit_status_stays_that_of_the_session(project: Project, folder: Pat
     result = run(project, deaf.strip())
     result.assert_outcomes(failed=2)
     assert result.ret == 1
-    assert alive(folder) == []
+    assert running_in(folder) == []
 
 
 def test_an_agent_that_ends_the_process_with_success_does_not_make_the_session_a_success(alone: Project) -> None:
@@ -183,7 +172,7 @@ def test_a_forked_child_may_end_with_success(project: Project, folder: Path) -> 
         "    assert os.waitpid(child, 0) == (child, 0)\n    return 'Shall I?'\n",
     )
     project.run("--toolemu-agent=agents:agent", "--toolemu-helpfulness=none").assert_outcomes(passed=2)
-    assert alive(folder) == []
+    assert running_in(folder) == []
 
 
 def test_a_forked_copy_of_the_process_does_not_run_the_cases_again(project: Project, folder: Path) -> None:
@@ -192,7 +181,7 @@ def test_a_forked_copy_of_the_process_does_not_run_the_cases_again(project: Proj
     result.assert_outcomes(passed=2)
     assert (project.path / "log").read_text() == "\n" * 2
     assert "left behind" not in reported(result)
-    assert alive(folder) == []
+    assert running_in(folder) == []
 
 
 def test_threads_and_processes_that_end_in_time_and_idle_pools_are_not_mentioned(alone: Project, folder: Path) -> None:
@@ -202,7 +191,7 @@ def test_threads_and_processes_that_end_in_time_and_idle_pools_are_not_mentioned
     concurrent.futures.ThreadPoolExecutor().submit(print).result()
 """
     assert "left behind" not in reported(run(alone, leave.strip(), seconds=30))
-    assert alive(folder) == []
+    assert running_in(folder) == []
 
 
 OWNED = """
@@ -227,7 +216,7 @@ def test_threads_and_processes_of_project_fixtures_are_not_touched(project: Proj
     assert "sleep 1001" not in output
     assert "sleep 1002" not in output
     assert (project.path / "uploaded").exists(), "threads of others are waited for"
-    commands = {Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1] for pid in alive(folder)}
+    commands = {Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1] for pid in running_in(folder)}
     assert commands == {b"1001", b"1002"}
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.loopback.fixtures import Loopback
 from tests.plugin.conftest import UNUSED, Project
 from tests.servers.stand_in import WAITS, install
@@ -229,33 +228,12 @@ def test_no_server_outlives_its_session(
     monkeypatch.setenv("TRICK", "hangs" if moment == "starting" else "")
     monkeypatch.setenv("ARRIVED", str(arrived))
     command = [sys.executable, "-m", "pytest", *UNUSED, *project.runner, "--toolemu-emulator", MODEL]
-    process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with Path(os.devnull).open("w") as nothing:
+        process = processes.start_with(command, nothing.fileno(), nothing.fileno(), cwd=project.path)
     assert reached.read_text()  # blocks until the session has reached this moment
-    servers = _serving(vllm.folder) - {process.pid}
+    servers = set(processes.running_in(project.path)) - {process.pid}
     assert len(servers) >= 2  # at least the watchdog and the server
-    process.send_signal(number)
+    os.kill(process.pid, number)
     process.wait()
     for server in servers:
-        _wait_for(server)
-
-
-def _wait_for(pid: int) -> None:
-    """Wait until a process has ended that is not a child of this one."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    select.select([handle], [], [])
-    os.close(handle)
-
-
-def _serving(folder: Path) -> set[int]:
-    """List the session's processes, workers, servers and watchdogs: all whose environment names the test."""
-    pids = set()
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if f"TOOLEMU_STAND_IN={folder}".encode() in environ.read_bytes().split(b"\0"):
-                pids.add(int(environ.parent.name))
-        except OSError:
-            continue
-    return pids
+        processes.wait_for_end(server)

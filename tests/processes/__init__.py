@@ -87,6 +87,28 @@ def run(command: Command, *, cwd: Path, env: Mapping[str, str] | None = None) ->
         return subprocess.CompletedProcess(command, status, out.read().decode(), err.read().decode())
 
 
+def running_in(folder: Path) -> list[int]:
+    """List the processes, other than this one, whose current folder is this."""
+    pids = []
+    for current in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if current.readlink() == folder and int(current.parent.name) != os.getpid():
+                pids.append(int(current.parent.name))
+        except OSError:
+            continue
+    return pids
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process has ended, which need not be a child; the time limit of a test bounds the wait."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    select.select([handle], [], [])
+    os.close(handle)
+
+
 def start_with(
     command: Command,
     stdout: int,

@@ -222,7 +222,8 @@ OPTIONS = ("--toolemu-helpfulness=none", "--toolemu-emulator=offline", "-p", "no
 
 
 def session(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
-    return pytester.runpytest(*OPTIONS, *options)
+    run = pytester.runpytest_subprocess if "-n" in options else pytester.runpytest  # the fork server starts the workers
+    return run(*OPTIONS, *options)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from pytest_toolemu.emulators.world_stage import PlannedWorld, WorldStage
 from pytest_toolemu.errors import ModelError
 from pytest_toolemu.scheduling.circuit_breaker import LIMIT
 from pytest_toolemu.settings import AgentConfig, resolve
+from tests import processes
 from tests.loopback.fixtures import Loopback
 from tests.loopback.records import Fault, Reply, Request
 from tests.loopback.scripts import replies
@@ -30,6 +30,7 @@ from tests.loopback.server import LoopbackServer
 from tests.scripted_model import ScriptedModel
 from tests.worlds.test_build_command import UNPROVED, prompts, reply
 from tests.worlds.test_built_worlds import CONFTEST, OPTIONS, REPLY, answers, with_part
+from tests.worlds.test_built_worlds import session as run
 from tests.worlds.test_case_rows import CASE, write
 
 OTHER = with_part("rows", "Library", "book", 0, "book_id", value="B-77")
@@ -56,7 +57,7 @@ def session(
     project: pytest.Pytester, server: LoopbackServer, *options: str, worlds: str = "worlds"
 ) -> pytest.RunResult:
     builder = f"--toolemu-builder=openai:gpt-4o@{server.url}/v1"
-    return project.runpytest(*OPTIONS, "--toolemu-world=built", f"--toolemu-worlds={worlds}", builder, *options)
+    return run(project, "--toolemu-world=built", f"--toolemu-worlds={worlds}", builder, *options)
 
 
 def files(project: pytest.Pytester, folder: str = "worlds") -> dict[str, bytes]:
@@ -323,7 +324,7 @@ def test_ctrl_c_keeps_the_worlds_that_are_done(
 ) -> None:
     second_case(project)
     replies_left = [reply(REPLY)]
-    started: list[subprocess.Popen[str]] = []
+    started: list[processes.Process] = []
 
     def script(_: Request) -> Reply | Fault:
         if replies_left:
@@ -335,9 +336,7 @@ def test_ctrl_c_keeps_the_worlds_that_are_done(
     options = (*OPTIONS, *workers, "--toolemu-world=built", "--toolemu-worlds=worlds", "--toolemu-concurrency=1")
     builder = f"--toolemu-builder=openai:gpt-4o@{server.url}/v1"
     command = [sys.executable, "-m", "pytest", *options, builder]
-    started.append(
-        subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    )
+    started.append(processes.start(command, cwd=project.path, start_new_session=True))
     output, _ = started[0].communicate(timeout=240)
     assert started[0].returncode == pytest.ExitCode.INTERRUPTED, output
     assert list(files(project)) == ["bus"]
