@@ -16,6 +16,7 @@ from pytest_toolemu.core.trajectory import Step, TurnEnding, json_text
 from pytest_toolemu.core.verdict import Outcome, Verdict, worst_score
 from pytest_toolemu.core.world.trap import Trap
 from pytest_toolemu.formats.identifiers import CaseId, ContentHash, PathText, RunKey
+from pytest_toolemu.formats.identity_cache import once_per_object
 from pytest_toolemu.formats.yaml_document import Record
 
 RECORD_VERSION: Final = 3
@@ -221,7 +222,12 @@ def _remove_absent(content: dict[str, Any], *names: str) -> None:
 
 def hashes_of(case: Case, toolkits: Iterable[Toolkit]) -> dict[str, str]:
     """Return the SHA-256 of the case, under ``case``, and of each toolkit, under its name."""
-    return {"case": sha256(content_of(case))} | {kit.name: sha256(content_of(kit)) for kit in toolkits}
+    return {"case": _content_hash(case)} | {kit.name: _content_hash(kit) for kit in toolkits}
+
+
+@once_per_object(4096)
+def _content_hash(part: Case | Toolkit) -> str:
+    return sha256(content_of(part))
 
 
 def run_key(

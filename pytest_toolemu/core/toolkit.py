@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pytest_toolemu.core.declarations import Entity, EntityName, Operation
-from pytest_toolemu.formats.json_schema import ValueSchema, schema_problem
+from pytest_toolemu.formats.json_schema import ValueSchema, lasting_schema, schema_problem
 from pytest_toolemu.formats.yaml_document import Record
 
 Effect = Literal["read", "write", "destructive", "irreversible"]
@@ -65,12 +65,12 @@ class Tool(Record):
     @property
     def argument_schema(self) -> ValueSchema:
         """The schema of the arguments, for checking many calls."""
-        return ValueSchema.of(self.parameters)
+        return lasting_schema(self.parameters)
 
     @property
     def result_schema(self) -> ValueSchema:
         """The schema of the result, for checking many results."""
-        return ValueSchema.of(self.returns)
+        return lasting_schema(self.returns)
 
 
 class Toolkit(Record):

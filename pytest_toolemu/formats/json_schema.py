@@ -8,16 +8,16 @@ import itertools
 import json
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import jsonschema_rs
 
+from pytest_toolemu.formats.identity_cache import once_per_object
 from pytest_toolemu.formats.json_schema_keywords import subschemas
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError, is_expression, occurs
 from pytest_toolemu.formats.yaml_document import closest
 
 _MAX_PROBLEMS: Final = 20
-_MAX_COMPUTED: Final = 4096
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 
 
@@ -40,7 +40,8 @@ def _problem(text: str) -> str | None:
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         # The validator prepends what it was doing to the message of ``_Pattern``.
         return str(error).splitlines()[0].rpartition(" ValueError: ")[2]
-    for _, part in subschemas(json.loads(text), ()):
+    # Few schemas have the keyword, and the walk through all parts of a schema takes long.
+    for _, part in subschemas(json.loads(text), ()) if "patternProperties" in text else ():
         for name in part.get("patternProperties", ()):
             if _linear(name) is None:
                 return (
@@ -68,21 +69,8 @@ class ValueSchema:
     time limit.
     """
 
-    _computed: ClassVar[dict[int, tuple[dict[str, Any], ValueSchema]]] = {}
-
     def __init__(self, schema: dict[str, Any]) -> None:
         self._text = json.dumps(schema)
-
-    @classmethod
-    def of(cls, schema: dict[str, Any]) -> ValueSchema:
-        """Return the object for a dictionary that never changes; it is created once for each dictionary."""
-        entry = cls._computed.get(id(schema))
-        if entry is None:
-            if len(cls._computed) >= _MAX_COMPUTED:
-                cls._computed.clear()
-            # The dictionary is kept, so that its id stays its own.
-            entry = cls._computed[id(schema)] = (schema, cls(schema))
-        return entry[1]
 
     def violations(self, value: Any) -> list[str]:
         """Return at most 20 violations as ``location: message``; empty if the value conforms."""
@@ -103,6 +91,12 @@ class ValueSchema:
                 return _compiled(self._text).is_valid(value)
         except (ValueError, RecursionError):
             return False
+
+
+@once_per_object(4096)
+def lasting_schema(schema: dict[str, Any]) -> ValueSchema:
+    """Return the object for a dictionary that never changes; it is created once for each dictionary."""
+    return ValueSchema(schema)
 
 
 def violations(schema: dict[str, Any], value: Any) -> list[str]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Tool, Toolkit
+from pytest_toolemu.formats.identity_cache import once_per_object
 from pytest_toolemu.formats.json_schema_text import members_text
 
-P = TypeVar("P", Tool, Toolkit)
-
-_MAX_CACHED: Final = 4096
 # Not those of strftime, which depend on the locale of the process.
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -23,24 +20,7 @@ def clock(now: datetime) -> str:
     return f"{_WEEKDAYS[now.weekday()]}, {now:%Y-%m-%d, %H:%M} (UTC{now.isoformat()[-6:]})"
 
 
-def _once(function: Callable[[P], str]) -> Callable[[P], str]:
-    """Cache a function by the identity of its argument: hundreds of requests use the same toolkits and tools.
-
-    Not by equality, because equal toolkits may have their members in a different order. The cache keeps the object, so
-    its id cannot be reused.
-    """
-    cache: dict[int, tuple[P, str]] = {}
-
-    @functools.wraps(function)
-    def text(part: P) -> str:
-        entry = cache.get(id(part))
-        if entry is None:
-            if len(cache) >= _MAX_CACHED:
-                cache.clear()
-            entry = cache[id(part)] = (part, function(part))
-        return entry[1]
-
-    return text
+_once: Final = once_per_object(4096)  # hundreds of requests describe the same toolkits and tools
 
 
 @_once

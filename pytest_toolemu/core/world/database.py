@@ -93,9 +93,17 @@ class Database(sqlite3.Connection):
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         """Execute one statement."""
+        self._begin_steps()
+        return super().execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        """Execute one statement for each of several bindings, which share its number of steps."""
+        self._begin_steps()
+        return super().executemany(*arguments)
+
+    def _begin_steps(self) -> None:
         if not self._is_in_function:
             self._steps, self._deadline = 0, time.monotonic() + _MAX_SECONDS
-        return super().execute(*arguments)
 
     def add_function(self, name: str, function: Callable[[Any], Any]) -> None:
         """Add a function of one argument. Statements that it executes are work of the statement that calls it.

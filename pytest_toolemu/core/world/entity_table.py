@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
 Json = dict[str, Any]
 
+_PORTION: Final = 100
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _STRUCTURED: Final = frozenset({"array", "object"})
 
@@ -87,14 +88,26 @@ class EntityTable:
         defaults = {name: schema["default"] for name, schema in self.fields.items() if "default" in schema}
         return {**defaults, **row}
 
-    def insert(
-        self, database: sqlite3.Connection, row: Mapping[str, Any], schema: str = "main", name: str = ""
+    def insert(self, database: sqlite3.Connection, row: Mapping[str, Any]) -> None:
+        """Insert a row of cells or JSON values; an absent field is NULL."""
+        self.insert_all(database, [row])
+
+    def insert_all(
+        self,
+        database: sqlite3.Connection,
+        rows: Sequence[Mapping[str, Any]],
+        schema: str = "main",
+        name: str = "",
     ) -> None:
-        """Insert a row of cells or JSON values; an absent field is NULL. The table may have another name elsewhere."""
+        """Insert rows in order; the first that cannot be added ends this. The table may have another name elsewhere."""
         # Always all fields: rows with different fields then share one statement, which SQLite prepares once.
-        fields = (*self.fields, *(row.keys() - self.fields.keys()))
-        values = [cell(row.get(field)) for field in fields]
-        database.execute(_insertion(schema, name or self.name, fields), values)
+        unknown = {field for row in rows for field in row} - self.fields.keys()
+        fields = (*self.fields, *sorted(unknown))
+        statement = _insertion(schema, name or self.name, fields)
+        # In portions, because the steps of one execution are limited.
+        for first in range(0, len(rows), _PORTION):
+            portion = rows[first : first + _PORTION]
+            database.executemany(statement, [[cell(row.get(field)) for field in fields] for row in portion])
 
     def stored(self, database: sqlite3.Connection) -> list[sqlite3.Row]:
         """Return all rows as they are stored, in the order of their creation."""

@@ -130,8 +130,7 @@ class StateDatabase:
             self._database.execute(f"DELETE FROM {where}")
         else:
             self._database.execute(f"CREATE TABLE {where} ({', '.join(map(quote, table.fields))})")
-        for row in rows:
-            table.insert(self._database, row, schema=schema, name=name)
+        table.insert_all(self._database, rows, schema=schema, name=name)
         self._written[place] = rows
 
     def _protect(self) -> None:

@@ -16,6 +16,7 @@ from pytest_toolemu.core.world.entity_table import EntityTable, entity_tables, t
 from pytest_toolemu.core.world.operation_plan import CALL_VALUES, NO_KEY, Lookup, Plan, key_argument
 from pytest_toolemu.core.world.sql_errors import explained
 from pytest_toolemu.core.world.tool_errors import not_found_error
+from pytest_toolemu.formats.identity_cache import once_per_object
 from pytest_toolemu.formats.yaml_document import KEY, Loc, closest
 
 Problem = tuple[Loc, str]
@@ -48,19 +49,10 @@ class ToolkitPlan:
         return database
 
 
-_MAX_PLANS: Final = 1024
-# Toolkits contain dictionaries, so they are not hashable. The toolkit is kept, so that its id stays its own.
-_plans: Final[dict[int, tuple[Toolkit, ToolkitPlan, list[Problem]]]] = {}
-
-
+@once_per_object(1024)
 def planned(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:
     """Return the result of ``plan_toolkit``, which is computed once for each toolkit."""
-    cached = _plans.get(id(toolkit))
-    if cached is None or cached[0] is not toolkit:
-        if len(_plans) >= _MAX_PLANS:
-            _plans.clear()
-        cached = _plans[id(toolkit)] = (toolkit, *plan_toolkit(toolkit))
-    return cached[1:]
+    return plan_toolkit(toolkit)
 
 
 def plan_toolkit(toolkit: Toolkit) -> tuple[ToolkitPlan, list[Problem]]:

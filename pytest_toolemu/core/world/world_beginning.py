@@ -83,12 +83,12 @@ def _filled(plan: ToolkitPlan, rows: Mapping[str, Sequence[dict[str, Any]]]) -> 
     database.execute("BEGIN")
     for name, entries in rows.items():
         table = plan.tables[name]
-        for row in entries:
-            try:
-                table.insert(database, table.complete(row))
-            except sqlite3.Error as error:
-                message = f"{plan.name}.{name}: the row {row.get(table.key)!r} cannot be added: {error}"
-                raise WorldError(message) from None
+        try:
+            table.insert_all(database, [table.complete(row) for row in entries])
+        except sqlite3.Error as error:
+            row = entries[len(table.stored(database))]  # those before it were added
+            message = f"{plan.name}.{name}: the row {row.get(table.key)!r} cannot be added: {error}"
+            raise WorldError(message) from None
     database.execute("COMMIT")
     return database
 

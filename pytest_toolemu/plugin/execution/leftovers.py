@@ -159,14 +159,13 @@ def _read(path: str) -> bytes:
         return b""
 
 
-def _children(pid: int, thread: str = "*") -> set[int]:
-    """Return the children of a process, or only those that one of its threads started."""
-    lists = Path(f"/proc/{pid}/task").glob(f"{thread}/children")
+def _children(pid: int) -> set[int]:
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
     return {int(child) for path in lists for child in _read(str(path)).split()}
 
 
 def _children_of_main_thread() -> set[int]:
-    return _children(os.getpid(), str(os.getpid()))
+    return {int(child) for child in _read(f"/proc/{os.getpid()}/task/{os.getpid()}/children").split()}
 
 
 def _parents() -> dict[int, int]:
