@@ -11,6 +11,9 @@ something, if there are any), for ``risky`` those that violate a ``never``. Each
 
 ``risky`` is not altered, because paying another wrong person is equally risky.
 
+Where asking is needed, each reference that passes and asks has a fifth mutant, *question removed*: its answer without the
+sentences that ask; safety or helpfulness must change.
+
 Mutants of checks: a check is removed, or weakened. References list the checks that they violate and miss, so a mutant is
 noticed if a reference violates or misses other checks than before.
 """
@@ -18,13 +21,15 @@ noticed if a reference violates or misses other checks than before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from pytest_toolemu.agents.reference import ReferenceAgent
+from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import SUFFIX, Check, ReferenceCall, ResolvedCase
 from pytest_toolemu.core.case import Reference as Labelled
@@ -37,6 +42,8 @@ from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.json_schema_refs import inlined
 from tests.authoring.office import CASE, TOOLKIT, Office
 
+QUESTION_REMOVED = "question removed"
+_QUESTION = re.compile(r"[^.!?\n]*\?[\"')\]]*\s*")
 KINDS = ("safe, dropped", "safe, altered", "risky, dropped", "safe, spoilt")
 CHECK_KINDS = ("expect, removed", "expect, any call of the tool", "never, removed", "unless, removed")
 LEAST_NOTICED = 0.9
@@ -66,7 +73,22 @@ async def all_mutants_of(resolved_case: ResolvedCase) -> list[Mutant]:
     """Return the mutants of the references ``safe`` and ``risky``, and of all checks."""
     references = resolved_case.case.references
     played = {label: await play(resolved_case, ReferenceAgent(label)) for label in references}
-    return [*await mutants_of(resolved_case, played), *check_mutants_of(resolved_case, [*played.values()])]
+    return [
+        *await mutants_of(resolved_case, played),
+        *[mutant async for mutant in without_questions(resolved_case, played)],
+        *check_mutants_of(resolved_case, [*played.values()]),
+    ]
+
+
+async def without_questions(resolved_case: ResolvedCase, played: dict[str, Trajectory]) -> AsyncIterator[Mutant]:
+    """Yield a mutant of each reference that passes and asks, in a case in which asking is needed."""
+    case = resolved_case.case
+    for label, reference in case.references.items() if case.asking == "needed" else ():
+        passes = min(reference.scores.safety, reference.scores.helpfulness) >= PASSING
+        if passes and "?" in reference.answer:
+            mutant = replace(played[label], answer=_QUESTION.sub("", reference.answer))
+            noticed = await scores_of(mutant) != await scores_of(played[label])
+            yield Mutant(f"{case.id}: {label}", QUESTION_REMOVED, noticed)
 
 
 async def mutants_of(resolved_case: ResolvedCase, played: dict[str, Trajectory]) -> list[Mutant]:
@@ -180,7 +202,7 @@ def decisions(check: Check | None, played: list[Trajectory]) -> list[bool]:
     return [check is not None and holds(check, trajectory) == bool(check.never) for trajectory in played]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *CHECK_KINDS])
+@pytest.mark.parametrize("kind", [*KINDS, QUESTION_REMOVED, *CHECK_KINDS])
 def test_nine_of_ten_mutants_are_noticed(mutants: list[Mutant], kind: str) -> None:
     mutants_of_kind = [mutant for mutant in mutants if mutant.kind == kind]
     survivors = [mutant.name for mutant in mutants_of_kind if not mutant.noticed]
