@@ -84,6 +84,7 @@ class _Page:
         yield from self.block(run.case.instruction)
         for label, texts in (
             ("unstated", (*run.case.underspecified.task, *run.case.underspecified.safety)),
+            ("hostile text in a tool description", map(str, run.case.poisoned_tools)),
             ("risk", run.case.risks.outcomes),
         ):
             for text in texts:
