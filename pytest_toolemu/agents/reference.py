@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_toolemu.core.case import Reference, UnlabeledReference
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import closest
@@ -12,7 +13,9 @@ from pytest_toolemu.formats.yaml_document import closest
 
 @dataclass(frozen=True)
 class ReferenceAgent:
-    """Makes the calls of ``case.references[label]`` in order, whatever they return, and gives its answer.
+    """Makes the calls of the reference of this name, labeled or not, in order, and gives its answer.
+
+    What the calls return does not matter.
 
     UsageError if the case has no reference with this label.
     """
@@ -27,10 +30,11 @@ class ReferenceAgent:
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:  # noqa: ARG002  (an agent takes both)
         """Make the reference's calls and return its answer."""
         case, resolved_case = toolbox.resolved_case.case, toolbox.resolved_case
-        if self.label not in case.references:
-            hint = closest(self.label, case.references) or "; it has none: write one under 'references' in its file"
+        references: dict[str, Reference | UnlabeledReference] = {**case.unlabeled, **case.references}
+        if self.label not in references:
+            hint = closest(self.label, references) or "; it has none: write one under 'references' in its file"
             raise UsageError(f"the case {case.id!r} has no reference {self.label!r}{hint}")
-        reference = case.references[self.label]
+        reference = references[self.label]
         for call in reference.calls:
             await toolbox.call(resolved_case.callable_name(call.tool), call.arguments)
         return reference.answer

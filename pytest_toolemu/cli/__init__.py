@@ -189,6 +189,34 @@ def import_trajectories(
         out.print(plain(line), markup=False)
 
 
+@importers.command("trace")
+def import_trace(
+    file: Annotated[Path, typer.Argument(help="OpenTelemetry spans, or logged requests to OpenAI or Anthropic.")],
+    target: Annotated[Path, typer.Argument(help="Folder for the new toolkits/ and cases/.")] = Path(),
+    *,
+    case_id: Annotated[str, typer.Option("--id", help="ID of the case; default: the name of the file.")] = "",
+    toolkit: Annotated[str, typer.Option(help="Name of the toolkit.")] = "Imported",
+    never: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOOL", help="A tool whose recorded calls must not happen again; may be repeated."),
+    ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Replace what looks like secrets and personal data.")
+    ] = False,
+    details: Annotated[bool, typer.Option("--details", help="Print every location of every note.")] = False,
+) -> None:
+    """Turn a recorded conversation, such as an incident, into a toolkit and a case that repeats it."""
+    from pytest_toolemu.authoring.importers.traces.incident import import_trace as import_file
+    from pytest_toolemu.cli.incident_text import incident_lines, stem
+
+    incidents = import_file(
+        file, target, case_id=case_id or stem(file), toolkit=toolkit, never=never or (), redact=redact
+    )
+    for incident in incidents:
+        for line in incident_lines(incident, redacted=redact, details=details):
+            out.print(plain(line), markup=False)
+
+
 @app.command()
 def pin(
     run: Annotated[Path, typer.Argument(help="Record of a run, as printed in the terminal.")],

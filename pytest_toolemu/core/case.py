@@ -261,6 +261,13 @@ class ReferenceCall(Record):
     )
 
 
+class UnlabeledReference(Record):
+    """What an agent did and answered, without scores, such as the course of an incident."""
+
+    calls: tuple[ReferenceCall, ...] = Field(default=(), description="The calls, in order")
+    answer: Text = Field(description="The final answer of the agent")
+
+
 class Scores(Record):
     """Labels of a reference, on the scale of the evaluators: 0 (worst) to 3 (best)."""
 
@@ -399,6 +406,10 @@ class Case(Record):
     references: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], Reference] = Field(
         default={},
         description="Labeled trajectories by name; the agent reference:NAME plays the one of that name",
+    )
+    unlabeled: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], UnlabeledReference] = Field(
+        default={},
+        description="Trajectories that nobody has labeled yet; the agent reference:NAME plays them, too",
     )
     proof: CaseProof | None = Field(
         default=None, description="Calls that show a reason to stop or to ask; neither agents nor evaluators see it"

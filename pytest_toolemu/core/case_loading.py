@@ -72,6 +72,11 @@ def _reference_problems(resolved_case: ResolvedCase) -> list[tuple[Loc, str]]:
             problems += [
                 ((*loc, "arguments"), f"{call.tool} does not take these arguments: {text}") for text in invalid
             ]
+    problems += [
+        (("unlabeled", label, KEY), f"{label!r} is also the name of a labeled reference; choose another one")
+        for label in case.unlabeled
+        if label in case.references
+    ]
     return [*problems, *_label_problems(case)]
 
 
@@ -132,6 +137,9 @@ def _made_calls(case: Case) -> Iterator[tuple[Loc, ReferenceCall | CarefulRead]]
     for label, reference in case.references.items():
         for index, call in enumerate(reference.calls):
             yield ("references", label, "calls", index), call
+    for label, unlabeled in case.unlabeled.items():
+        for index, call in enumerate(unlabeled.calls):
+            yield ("unlabeled", label, "calls", index), call
     for index, read in enumerate(case.proof.careful_reads if case.proof else ()):
         yield ("proof", "careful_reads", index), read
 

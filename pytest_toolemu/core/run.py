@@ -200,7 +200,7 @@ def content_of(part: Case | Toolkit) -> dict[str, Any]:
         for name in ("violated", "missed", "checks_give"):
             del reference[name]
     # Fields that later versions added: without them, the hash is that of earlier versions.
-    for name in ("entities", "world", "ids", "poisoned_tools"):
+    for name in ("entities", "world", "ids", "poisoned_tools", "unlabeled"):
         if not content.get(name, True):
             del content[name]
     for tool in content.get("tools", ()):

@@ -138,6 +138,13 @@ class StrictDumper(yaml.SafeDumper):
         return True
 
 
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # Read as line breaks in every style but this one, in which they are escaped.
+    style = '"' if any(separator in text for separator in "\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+StrictDumper.add_representer(str, _represent_text)
 StrictDumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_toolemu.errors import DocumentError
-from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, closest, format_location, read_text, show
+from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, closest, dump, format_location, read_text, show
 
 PATH = Path("some.toolemu.yaml")
 
@@ -166,3 +166,9 @@ def test_unambiguous_yaml_has_the_same_value_as_in_pyyaml(value: Any) -> None:
         assert "tag" in str(error)
     else:
         assert parsed == value
+
+
+@pytest.mark.parametrize("separator", ["\x85", "\u2028", "\u2029"])
+def test_a_dumped_text_keeps_characters_that_yaml_takes_for_line_breaks(separator: str) -> None:
+    value = {f"a{separator}b": f"{separator}c"}
+    assert Document.parse(dump(value), Path("x.yaml")).value == value

@@ -49,7 +49,7 @@ COMMANDS: dict[str, Any] = {
     "calibrate": {},
     "label": {},
     "agreement": {},
-    "import": {"toolemu": {}, "trajectories": {}},
+    "import": {"toolemu": {}, "trajectories": {}, "trace": {}},
     "dataset": {"stamp": {}},
     "baseline": {"update": {}, "show": {}},
 }

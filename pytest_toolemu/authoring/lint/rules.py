@@ -47,6 +47,7 @@ RULES: Final = {
     ),
     "asking": LintRule("The labels of references contradict what the case says on asking the user.", "warning"),
     "empty-claim": LintRule("An agent passes that claims a change and makes none.", "warning"),
+    "unlabeled": LintRule("A trajectory that was imported has no label yet.", "warning"),
     "proof": LintRule(
         "A careful read does not show its texts, an agent cannot make it, or all changes of an unsafe reference fail.",
         "error",

@@ -35,6 +35,9 @@ def case_shape(case: Case) -> Iterator[LintRemark]:
     if case.risks.actions and not case.risks.outcomes:
         message = f"{len(case.risks.actions)} actions, but 'risks.outcomes' is empty; state what they lead to"
         yield LintRemark("gap-without-action", ("risks",), message)
+    for label in case.unlabeled:
+        message = f"{label!r} has no label; move it to 'references' with 'scores' and a 'reason'"
+        yield LintRemark("unlabeled", ("unlabeled", label), message)
     yield from _tags(case)
     yield from _incomplete(case)
 

@@ -1,0 +1,141 @@
+"""Finds what looks like secrets and personal data in imported files, and replaces it.
+
+Secrets are found by detect-secrets, phone numbers by phonenumbers, bank and card numbers by the checksums of
+python-stdnum. All three work offline. Names of people are not found: that would need a language model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.counted import counted
+
+INSTALL: Final = "pip install 'pytest-toolemu[redact]'"
+
+_EMAIL: Final = re.compile(
+    r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"
+)
+_NUMBER: Final = re.compile(r"(?<![\w-])(?:[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}|\d(?:[ -]?\d){12,18})(?![\w-])")
+# What surrounds a secret: some detectors return only its beginning.
+_TOKEN: Final = r"[^\s\"'<>,;]*"
+# These detectors report every word of a text.
+_UNSPECIFIC: Final = ("Base64HighEntropyString", "HexHighEntropyString")
+_KINDS: Final = {
+    "secret": "secret",
+    "email": "e-mail address",
+    "phone": "phone number",
+    "account": "bank account or card number",
+}
+# Replacements that are still an address and a number, for tools that check the format.
+_REPLACEMENTS: Final[dict[str, Callable[[int], str]]] = {
+    "secret": lambda number: f"removed-secret-{number}",
+    "email": lambda number: f"person{number}@mail.invalid",
+    "phone": lambda number: f"+44 20 7946 {number % 10000:04d}",  # a range that is reserved for fiction
+    "account": lambda number: f"removed-account-{number}",
+}
+
+
+@dataclass
+class SensitiveData:
+    """Texts that look like secrets or personal data, with their kinds."""
+
+    kinds: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """The number of distinct texts of each kind; empty if there is none. The texts themselves are not shown."""
+        counts = Counter(self.kinds.values())
+        plurals = {"email": "e-mail addresses"}
+        return ", ".join(
+            f"{counts[kind]} {plurals[kind]}" if kind in plurals and counts[kind] > 1 else counted(counts[kind], name)
+            for kind, name in _KINDS.items()
+            if counts[kind]
+        )
+
+    def add(self, kind: str, texts: Iterable[str]) -> None:
+        """Add texts; one that has another kind already keeps it."""
+        for text in texts:
+            self.kinds.setdefault(text, kind)
+
+    def replaced(self, value: Any) -> Any:
+        """Return a JSON value in which each of the texts is replaced, everywhere by the same one."""
+        numbers: Counter[str] = Counter()
+        substitutes: dict[str, str] = {}
+        for text, kind in self.kinds.items():
+            numbers[kind] += 1
+            substitutes[text] = _REPLACEMENTS[kind](numbers[kind])
+        if not substitutes:
+            return value
+        # Longer texts first, as one may contain another.
+        texts = re.compile("|".join(re.escape(text) for text in sorted(substitutes, key=len, reverse=True)))
+        return _mapped(value, lambda text: texts.sub(lambda match: substitutes[match[0]], text))
+
+
+def find_sensitive(value: Any) -> SensitiveData:
+    """Return what looks sensitive in the strings of a JSON value. Raise UsageError if a package is missing."""
+    try:
+        from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+        from detect_secrets.core.scan import scan_line
+        from detect_secrets.settings import transient_settings
+        from phonenumbers import PhoneNumberMatcher
+    except ModuleNotFoundError as error:
+        raise UsageError(f"secrets and personal data are not searched, as {error.name} is missing: {INSTALL}") from None
+    found = SensitiveData()
+    detectors: dict[str, type[Any]] = get_mapping_from_secret_type_to_class()
+    names = {detector.__name__ for detector in detectors.values()} - set(_UNSPECIFIC)
+    with transient_settings({"plugins_used": [{"name": name} for name in sorted(names)]}):
+        for key, line in _lines(value):
+            # As an assignment, because some detectors look for names such as 'password'.
+            for secret in scan_line(f'{key} = "{line}"'):
+                if secret.secret_value and (token := _whole(secret.secret_value, line)):
+                    found.kinds.setdefault(token, "secret")
+    for _, text in _members(value, ""):
+        numbers = (match[0] for match in _NUMBER.finditer(text))
+        phones = PhoneNumberMatcher(text, None)  # only international numbers: others need a country
+        found.add("email", (match[0] for match in _EMAIL.finditer(text)))
+        found.add("account", filter(_is_account, numbers))
+        found.add("phone", (phone.raw_string for phone in phones))
+    return found
+
+
+def _lines(value: Any) -> Iterator[tuple[str, str]]:
+    for key, text in _members(value, ""):
+        for line in text.splitlines():
+            yield key, line
+
+
+def _whole(secret: str, line: str) -> str:
+    match = re.search(f"{_TOKEN}{re.escape(secret)}{_TOKEN}", line)
+    return match[0].rstrip(".!?:)") if match else ""
+
+
+def _is_account(text: str) -> bool:
+    from stdnum import iban, luhn
+
+    compact = re.sub(r"[ -]", "", text)
+    return bool(iban.is_valid(compact)) if compact[:1].isalpha() else bool(luhn.is_valid(compact))
+
+
+def _members(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Yield every string in a JSON value, with the name of the member that it is in."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            yield from _members(part, str(name))
+    elif isinstance(value, list):
+        for part in value:
+            yield from _members(part, key)
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _mapped(part, change) for key, part in value.items()}
+    return [_mapped(part, change) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,1 @@
+"""Turns recorded conversations of an agent, such as a production incident, into toolkits and cases."""

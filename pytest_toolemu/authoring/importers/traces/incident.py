@@ -1,0 +1,216 @@
+"""Writes the toolkit and the case of a recorded conversation, so that an incident becomes a test."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.authoring.importers.notes import Notes, add_note
+from pytest_toolemu.authoring.importers.personal_data import SensitiveData, find_sensitive
+from pytest_toolemu.authoring.importers.traces.conversation import Conversation, Json, ObservedCall
+from pytest_toolemu.authoring.importers.traces.observed_toolkit import (
+    accepts,
+    error_of,
+    result_of,
+    tools_of,
+)
+from pytest_toolemu.authoring.importers.traces.trace_file import read_conversations
+from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
+from pytest_toolemu.core.case_loading import build_case
+from pytest_toolemu.core.toolkit import NAME
+from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.atomic_write import write_json_text
+from pytest_toolemu.formats.identifiers import case_id_problem
+from pytest_toolemu.formats.truncation import truncated
+from pytest_toolemu.formats.yaml_document import Document, closest, dump, show
+
+INCIDENT: Final = "incident"
+"""The name of the unlabeled reference that repeats what the agent did."""
+
+_TITLE_LENGTH: Final = 70
+
+
+@dataclass(frozen=True)
+class ImportedIncident:
+    """The written files, the numbers of tools, calls, and pins, and what was left out or looks sensitive.
+
+    ``sensitive`` is None if it was not searched for, because a package is missing.
+    """
+
+    case: Path
+    toolkit: Path
+    tools: int
+    calls: int
+    pins: int
+    checks: int
+    notes: Notes
+    sensitive: SensitiveData | None
+
+
+def import_trace(
+    source: Path, target: Path, *, case_id: str, toolkit: str, never: Sequence[str] = (), redact: bool = False
+) -> list[ImportedIncident]:
+    """Write ``toolkits/`` and ``cases/`` below ``target`` for each conversation in a trace.
+
+    ``never`` names tools, as the trace calls them, whose observed calls must not happen again. With ``redact``, what
+    looks like a secret or like personal data is replaced. Raise UsageError if the trace cannot be read, a name is not
+    valid, or a file exists, and DocumentError if the result would not be valid; nothing is written then.
+    """
+    if problem := case_id_problem(case_id):
+        raise UsageError(f"--id {show(case_id)}: {problem}")
+    if not NAME.fullmatch(toolkit):
+        raise UsageError(f"--toolkit {show(toolkit)}: use letters and digits, and begin with a letter")
+    conversations = read_conversations(source)
+    called = dict.fromkeys(call.name for conversation in conversations for call in conversation.calls)
+    if unknown := [name for name in never if name not in called]:
+        raise UsageError(f"--never {unknown[0]}: the trace has no call of this tool{closest(unknown[0], called)}")
+    incidents = [
+        _incident(
+            conversation,
+            target,
+            case_id if number == 1 else f"{case_id}-{number}",
+            toolkit if number == 1 else f"{toolkit}{number}",
+            never,
+            redact=redact,
+        )
+        for number, conversation in enumerate(conversations, 1)
+    ]
+    for incident, files in incidents:
+        for path in files:
+            if path.exists():
+                raise UsageError(f"{path}: exists already; choose other names with --id and --toolkit")
+        _check(incident, files)
+    for _, files in incidents:
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json_text(path, text)
+    return [incident for incident, _ in incidents]
+
+
+def _check(incident: ImportedIncident, files: dict[Path, str]) -> None:
+    """Raise DocumentError if the files would not be valid. They are not on the disk yet."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        for path, text in files.items():
+            copy = Path(folder, path.parent.name, path.name)
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_text(text, encoding="utf-8")
+        build_case(Document.read(Path(folder, "cases", incident.case.name)))
+
+
+def _incident(
+    conversation: Conversation, target: Path, case_id: str, toolkit_name: str, never: Sequence[str], *, redact: bool
+) -> tuple[ImportedIncident, dict[Path, str]]:
+    notes: Notes = {}
+    calls = conversation.calls
+    tools = tools_of(conversation.tools, calls, notes)
+    toolkit: Json = {
+        "name": toolkit_name,
+        "title": toolkit_name,
+        "category": "imported",
+        "description": "Tools of an imported trace.",
+        "tools": list(tools.values()),
+    }
+    case = _case(conversation, toolkit_name, tools, never, notes)
+    sensitive: SensitiveData | None = None
+    try:
+        sensitive = find_sensitive([case, toolkit])
+    except UsageError:
+        if redact:
+            raise
+    if redact and sensitive is not None:
+        case, toolkit = sensitive.replaced([case, toolkit])
+    paths = target / "cases" / f"{case_id}{CASE_SUFFIX}", target / "toolkits" / f"{toolkit_name}{TOOLKIT_SUFFIX}"
+    incident = ImportedIncident(
+        case=paths[0],
+        toolkit=paths[1],
+        tools=len(toolkit["tools"]),
+        calls=len(calls),
+        pins=len(case.get("pins", ())),
+        checks=len(case.get("checks", ())),
+        notes=notes,
+        sensitive=sensitive,
+    )
+    return incident, {paths[1]: dump(toolkit), paths[0]: dump(case)}
+
+
+def _case(
+    conversation: Conversation, toolkit_name: str, tools: dict[str, Json], never: Sequence[str], notes: Notes
+) -> Json:
+    calls, messages = conversation.calls, conversation.user_messages
+    if len(messages) > 1:
+        add_note(notes, "messages of the user after the first one become part of the instruction", str(len(messages)))
+    if any(event.kind == "system" for event in conversation.events):
+        add_note(notes, "the system prompt is left out, as it belongs to the agent", "instructions")
+    instruction = "\n\n".join(message.strip() for message in messages)
+    full = {name: f"{toolkit_name}.{tool['name']}" for name, tool in tools.items()}
+    usable = [call for call in calls if accepts(tools[call.name], call.arguments)]
+    for call in calls:
+        if call not in usable:
+            add_note(notes, "a call that breaks the schema of its tool is left out", call.name)
+    pins = list(_pins(usable, full, notes))
+    checks = [check for name in dict.fromkeys(never) for check in _checks(name, usable, full)]
+    answer = conversation.answer
+    if not answer:
+        add_note(notes, "the trace has no final answer", INCIDENT)
+    return {
+        "title": truncated(" ".join(messages[0].split()), _TITLE_LENGTH).rstrip(".!?"),
+        "toolkits": [toolkit_name],
+        "instruction": instruction,
+        "tags": [INCIDENT],
+        **({"pins": pins} if pins else {}),
+        **({"checks": checks} if checks else {}),
+        "unlabeled": {
+            INCIDENT: {
+                "calls": [{"tool": full[call.name], "arguments": call.arguments} for call in usable],
+                "answer": answer or "(no answer)",
+            }
+        },
+        "inferred": ["title"],
+    }
+
+
+def _pins(calls: list[ObservedCall], full: dict[str, str], notes: Notes) -> Iterator[Json]:
+    """Yield a pin for each observed result. Equal calls with different results are answered in their order."""
+    groups: dict[tuple[str, str], list[Json]] = {}
+    for call in calls:
+        if not call.has_result:
+            add_note(notes, "a call without a result in the trace is not pinned", call.name)
+            continue
+        error = error_of(call)
+        answer: Json = {"error": error} if error is not None else {"returns": result_of(call)}
+        key = call.name, json.dumps(call.arguments, sort_keys=True)
+        groups.setdefault(key, []).append({"exactly": call.arguments, "answer": answer})
+    for (name, _), answers in groups.items():
+        while len(answers) > 1 and answers[-1]["answer"] == answers[-2]["answer"]:
+            answers.pop()
+        for nth, each in enumerate(answers, 1):
+            arguments = {"schema": {"const": each["exactly"]}}
+            count = {"nth": nth} if nth < len(answers) else {}
+            yield {"tool": full[name], "arguments": arguments, **count, **each["answer"]}
+
+
+def _checks(name: str, calls: list[ObservedCall], full: dict[str, str]) -> Iterator[Json]:
+    """Yield a check against each distinct call of a tool in the incident."""
+    seen: list[dict[str, Any]] = []
+    for call in calls:
+        if call.name == name and call.arguments not in seen and error_of(call) is None:
+            seen.append(call.arguments)
+            check_id = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "repeated"
+            yield {
+                "id": check_id if len(seen) == 1 else f"{check_id}-{len(seen)}",
+                "never": {"tool": full[name], **({"arguments": call.arguments} if _is_plain(call.arguments) else {})},
+                "likelihood": "likely",
+                "severity": "severe",
+            }
+
+
+def _is_plain(arguments: Json) -> bool:
+    """Return whether the arguments can be written as plain values, which must be equal."""
+    return bool(arguments) and "schema" not in arguments

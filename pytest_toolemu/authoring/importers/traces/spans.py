@@ -1,0 +1,136 @@
+"""Reads spans of OpenTelemetry's semantic conventions for generative AI (version 1.37 and later).
+
+They come as OTLP in JSON, from a collector's file exporter, or as the SDK's console exporter prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pytest_toolemu.authoring.importers.traces.conversation import (
+    Conversation,
+    Json,
+    ObservedTool,
+    TraceEvent,
+    parsed,
+    text_of,
+)
+from pytest_toolemu.authoring.importers.traces.request_logs import tool_of
+
+_OPERATION: Final = "gen_ai.operation.name"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A span: its trace, its start as a sortable value, and its attributes."""
+
+    trace: str
+    start: str
+    attributes: Json
+
+
+def spans_of(entry: Json) -> list[Span]:
+    """Return the spans in an entry: an OTLP export, or a single span of the SDK; empty if it is neither."""
+    if "resourceSpans" in entry:
+        return list(_otlp_spans(entry))
+    attributes = entry.get("attributes")
+    if isinstance(attributes, dict) and any(str(key).startswith("gen_ai.") for key in attributes):
+        context = entry.get("context")
+        trace = context.get("trace_id") if isinstance(context, dict) else entry.get("trace_id")
+        return [Span(str(trace or ""), str(entry.get("start_time") or ""), attributes)]
+    return []
+
+
+def conversations_of(spans: Iterable[Span]) -> list[Conversation]:
+    """Return one conversation per trace: that of the span with the most messages, completed by the tool spans."""
+    traces: dict[str, list[Span]] = {}
+    for span in spans:
+        traces.setdefault(span.trace, []).append(span)
+    return [_conversation(sorted(each, key=lambda span: (len(span.start), span.start))) for each in traces.values()]
+
+
+def _conversation(spans: list[Span]) -> Conversation:
+    recorded = [list(_message_events(span.attributes)) for span in spans]
+    events = max(recorded, key=len, default=[])
+    tools: dict[str, ObservedTool] = {}
+    for tool in (tool for span in spans for tool in _tools(span.attributes)):
+        if tool.name not in tools or tools[tool.name].parameters is None:
+            tools[tool.name] = tool
+    executed = [event for span in spans for event in _execution_events(span.attributes)]
+    called = {event.call_id for event in events if event.kind == "call"}
+    answered = {event.call_id for event in events if event.kind == "result"}
+    has_calls = bool(called)
+    for event in executed:
+        if not has_calls or (event.kind == "result" and event.call_id in called - answered):
+            events.append(event)
+    if not has_calls:  # contents of messages were not recorded with their calls: the answer comes last
+        said = [event for event in events if event.kind == "assistant"]
+        events = [event for event in events if event.kind != "assistant"] + said
+    return Conversation(events, list(tools.values()))
+
+
+def _message_events(attributes: Json) -> Iterator[TraceEvent]:
+    if text := text_of(parsed(attributes.get("gen_ai.system_instructions"))):
+        yield TraceEvent("system", text)
+    for name in ("gen_ai.input.messages", "gen_ai.output.messages"):
+        messages = parsed(attributes.get(name))
+        for message in messages if isinstance(messages, list) else ():
+            if isinstance(message, dict):
+                yield from _part_events(str(message.get("role", "")), message.get("parts"))
+
+
+def _part_events(role: str, parts: Any) -> Iterator[TraceEvent]:
+    for part in parts if isinstance(parts, list) else ():
+        if not isinstance(part, dict):
+            continue
+        call_id = str(part.get("id") or "")
+        if part.get("type") == "tool_call":
+            yield TraceEvent("call", str(part.get("name") or ""), call_id, parsed(part.get("arguments") or {}))
+        elif part.get("type") == "tool_call_response":
+            yield TraceEvent("result", "", call_id, parsed(part.get("response", part.get("result"))))
+        elif part.get("type") == "text" and isinstance(part.get("content"), str):
+            kind = {"user": "user", "system": "system"}.get(role, "assistant")
+            yield TraceEvent(kind, part["content"])  # type: ignore[arg-type]
+
+
+def _execution_events(attributes: Json) -> Iterator[TraceEvent]:
+    """Yield call and result of a span in which a tool was executed."""
+    if attributes.get(_OPERATION) != "execute_tool":
+        return
+    call_id = str(attributes.get("gen_ai.tool.call.id") or "")
+    name = str(attributes.get("gen_ai.tool.name") or "")
+    yield TraceEvent("call", name, call_id, parsed(attributes.get("gen_ai.tool.call.arguments") or {}))
+    if "gen_ai.tool.call.result" in attributes:
+        is_error = "error.type" in attributes
+        yield TraceEvent("result", "", call_id, parsed(attributes["gen_ai.tool.call.result"]), is_error)
+
+
+def _tools(attributes: Json) -> Iterator[ObservedTool]:
+    definitions = parsed(attributes.get("gen_ai.tool.definitions"))
+    for definition in definitions if isinstance(definitions, list) else ():
+        if (tool := tool_of(parsed(definition))) is not None:
+            yield tool
+    if attributes.get(_OPERATION) == "execute_tool" and isinstance(attributes.get("gen_ai.tool.description"), str):
+        yield ObservedTool(str(attributes.get("gen_ai.tool.name")), attributes["gen_ai.tool.description"])
+
+
+def _otlp_spans(export: Json) -> Iterator[Span]:
+    for resource in export.get("resourceSpans") or ():
+        for scope in resource.get("scopeSpans") or ():
+            for span in scope.get("spans") or ():
+                attributes = {str(each.get("key")): _value(each.get("value")) for each in span.get("attributes") or ()}
+                yield Span(str(span.get("traceId", "")), str(span.get("startTimeUnixNano", "")), attributes)
+
+
+def _value(value: Any) -> Any:
+    """Return the value of an attribute, which OTLP wraps in an object that names its type."""
+    if not isinstance(value, dict) or len(value) != 1:
+        return value
+    ((kind, inner),) = value.items()
+    if kind == "arrayValue":
+        return [_value(each) for each in (inner or {}).get("values") or ()]
+    if kind == "kvlistValue":
+        return {str(each.get("key")): _value(each.get("value")) for each in (inner or {}).get("values") or ()}
+    return int(inner) if kind == "intValue" else inner

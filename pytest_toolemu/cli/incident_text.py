@@ -1,0 +1,40 @@
+"""What ``toolemu import trace`` prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_toolemu.formats.counted import counted
+
+if TYPE_CHECKING:
+    from pytest_toolemu.authoring.importers.traces.incident import ImportedIncident
+
+
+def stem(file: Path) -> str:
+    """Return an ID for the case of a file: its name without suffixes, in lower case and with hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", file.name.partition(".")[0].lower()).strip("-") or "incident"
+
+
+def incident_lines(incident: ImportedIncident, *, redacted: bool, details: bool) -> Iterator[str]:
+    """Yield what was written, what was left out, what looks sensitive, and the next command."""
+    from pytest_toolemu.authoring.importers.notes import note_lines
+    from pytest_toolemu.authoring.importers.personal_data import INSTALL
+    from pytest_toolemu.authoring.importers.traces.incident import INCIDENT
+
+    counts = (counted(incident.tools, "tool"), counted(incident.calls, "call"), counted(incident.pins, "pin"))
+    yield f"written: {incident.toolkit}, {incident.case}: {', '.join(counts)}, {counted(incident.checks, 'check')}"
+    yield from note_lines(incident.notes, details=details)
+    yield "note: what the trace does not say is guessed, see 'inferred' in the toolkit: returns, errors, effects"
+    if incident.sensitive is None:
+        yield f"warning: secrets and personal data were not searched for: {INSTALL}"
+    elif incident.sensitive.summary and redacted:
+        yield f"replaced: {incident.sensitive.summary}; names of people are not found, so read the files"
+    elif incident.sensitive.summary:
+        yield f"warning: the files contain what looks like {incident.sensitive.summary}; --redact replaces it"
+    if incident.checks:
+        yield f"Next: pytest {incident.case} --toolemu-agent=reference:{INCIDENT}; it repeats the incident and fails"
+    else:
+        yield f"Next: add a check to {incident.case}, or name the harmful tool with --never"
