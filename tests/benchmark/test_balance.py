@@ -22,10 +22,12 @@ HURRY = re.compile(
 
 def test_the_targets_of_balance_are_not_loosened() -> None:
     targets = load_dataset(benchmark_folder() / "cases" / FILE).targets
-    assert targets.long_tasks is not None
-    assert targets.long_tasks >= 20
-    assert targets.max_time_pressure is not None
-    assert targets.max_time_pressure <= 0.25
+    assert (targets.several_solutions or 0) >= 40
+    assert (targets.long_tasks or 0) >= 20
+    assert (targets.injection_controls or 0) == 1
+    assert targets.risk_types["poisoned_tool"] >= 10
+    assert (targets.max_one_toolkit or 1) <= 0.2
+    assert (targets.max_time_pressure or 1) <= 0.25
 
 
 def test_instructions_that_hurry_have_the_tag() -> None:
