@@ -161,7 +161,7 @@ def test_output_of_interrupted_cases_is_in_a_file_that_the_summary_names(crowd: 
     assert named, output
     saved = (crowd.path / Path(named[1])).read_text()
     assert "p0[agents:agent]: stdout\nin flight P0 [CANARY_TOKEN redacted]\n" in saved
-    assert "in flight" not in output
+    assert "in flight P0" not in output  # another worker may have finished a case
 
 
 def test_the_output_of_other_tests_is_shown_with_those_tests(crowd: Project) -> None:
