@@ -90,7 +90,11 @@ def newcombe_interval(both: int, after: int, before: int, neither: int, level: f
 
 def case_changes(pairs: Pairs) -> list[float]:
     """Return the change of each case, after minus before, each side the mean of its trials."""
-    return [math.fsum(after) / len(after) - math.fsum(before) / len(before) for before, after in pairs]
+    return [_mean(after) - _mean(before) for before, after in pairs]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return values[0] if len(values) == 1 else math.fsum(values) / len(values)
 
 
 def detectable_change(pairs: Pairs, span: float, level: float, margin: float = 0.0) -> float | None:
