@@ -175,6 +175,8 @@ def quote(name: str) -> str:
 
 def cell(value: Any) -> Any:
     """Return a JSON value as a database stores it: lists and objects as JSON text, truth values as 0 and 1."""
+    if value is None or isinstance(value, str):  # most values
+        return value
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):
