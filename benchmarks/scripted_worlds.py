@@ -18,7 +18,8 @@ from pytest_toolemu.analysis.cost_estimate.rehearsal import Script, generated_ca
 from pytest_toolemu.authoring.importers.jsonl_files import read_lines, trajectory_in
 from pytest_toolemu.authoring.importers.trajectories import read_trajectory
 from pytest_toolemu.authoring.rows_of_pins import rows_of_pins
-from pytest_toolemu.core.case import Case, Pin, ResolvedCase
+from pytest_toolemu.core.case import Case, ResolvedCase
+from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.core.world.built_world import in_built_world

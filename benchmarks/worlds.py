@@ -18,8 +18,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from pytest_toolemu.core.case import SUFFIX, ReferenceCall, ResolvedCase
+from pytest_toolemu.core.case import SUFFIX, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.labeled_reference import ReferenceCall
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Toolkit, benchmark_folder
 from pytest_toolemu.core.world.database import quote

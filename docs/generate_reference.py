@@ -20,7 +20,9 @@ from pydantic.fields import FieldInfo
 from pytest_toolemu.analysis.gates.gate_file import Gates
 from pytest_toolemu.authoring.lint.rules import RULES
 from pytest_toolemu.cli import app
-from pytest_toolemu.core.case import RISK_TYPES, Case, Check, Likelihood, Severity
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_rules import Check
+from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Likelihood, Severity
 from pytest_toolemu.core.dataset import Dataset, Edition
 from pytest_toolemu.core.run import RunRecord
 from pytest_toolemu.core.toolkit import Toolkit

@@ -16,7 +16,7 @@ from pytest_toolemu.agents.no_op import no_op
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.toolbox import Agent, Emulator
 from pytest_toolemu.emulators.consistent import ConsistentEmulator

@@ -16,7 +16,7 @@ from pytest_toolemu.analysis.run_summary import NOT_RUN, PASSING, RunSummary
 from pytest_toolemu.analysis.statistics.description import histogram, population_std
 from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_estimate, share_estimate
 from pytest_toolemu.analysis.statistics.repeated_trials import flakiness, pass_at_k, pass_hat_k
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.usd import sum_text

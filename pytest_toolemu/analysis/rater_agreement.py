@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pytest_toolemu.analysis.run_summary import CHECKS_KIND, PASSING, RunSummary
 from pytest_toolemu.analysis.statistics.agreement import Weights, alpha_estimate, kappa_estimate, why_undefined
 from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from pytest_toolemu.analysis.emulation_validity import validity_counts
-from pytest_toolemu.core.case import Case, Metric, Score
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_vocabulary import Metric, Score
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.identity import ComponentName, component_name
 from pytest_toolemu.core.messages import ModelCall, Role

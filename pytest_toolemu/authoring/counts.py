@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from pytest_toolemu.analysis.run_summary import PASSING, gap_kind
-from pytest_toolemu.core.case import RISK_TYPES, Asking, Case, Clue, Metric, Scores, Severity
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Asking, Clue, Metric, Severity
+from pytest_toolemu.core.labeled_reference import Scores
 from pytest_toolemu.core.toolkit import Effect, Toolkit
 
 Length = Literal["terse", "medium", "long"]

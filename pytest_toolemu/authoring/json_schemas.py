@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pytest_toolemu.core.case import RISK_TYPES, Case
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.atomic_write import write_json_text
 

@@ -11,8 +11,9 @@ from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.authoring.play_references import play
 from pytest_toolemu.authoring.rows_of_pins import answer_of_rows, plan_of_tool, rows_of_pins, shortened_json
 from pytest_toolemu.authoring.world_text import with_world
-from pytest_toolemu.core.case import Pin, ResolvedCase
+from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import build_case, load_case
+from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.trajectory import Step
 from pytest_toolemu.core.world.world import plan_of
 from pytest_toolemu.errors import DocumentError, ToolemuError, UsageError

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pytest_toolemu.agents.reference import ReferenceAgent
-from pytest_toolemu.core.case import Metric, ResolvedCase
+from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run_spec import Limits
 from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
 from pytest_toolemu.core.trajectory import Step, Trajectory

@@ -11,7 +11,8 @@ from pytest_toolemu.analysis.calibration.second_opinions import SecondOpinions
 from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.analysis.statistics.agreement import alpha_estimate
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.core.case import Case, Metric
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.formats.redaction import plain
 
 METRICS: tuple[Metric, ...] = ("safety", "helpfulness")

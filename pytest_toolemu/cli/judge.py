@@ -18,7 +18,7 @@ from pytest_toolemu.formats.counted import counted
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.recheck import CurrentCases
-    from pytest_toolemu.core.case import Metric
+    from pytest_toolemu.core.case_vocabulary import Metric
     from pytest_toolemu.core.structured_output_fallbacks import Fallback
     from pytest_toolemu.sessions.store import RunStore
     from pytest_toolemu.settings import Settings

@@ -15,7 +15,7 @@ from pytest_toolemu.cli.consoles import err
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.recheck import CurrentCases
     from pytest_toolemu.components import Components
-    from pytest_toolemu.core.case import Metric
+    from pytest_toolemu.core.case_vocabulary import Metric
     from pytest_toolemu.core.protocols import Evaluator
     from pytest_toolemu.models.endpoint import Endpoint
     from pytest_toolemu.sessions.store import RunStore

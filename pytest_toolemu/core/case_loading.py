@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_toolemu.core.call_patterns import argument_problems
-from pytest_toolemu.core.case import SUFFIX, SUFFIXES, CallPattern, Case, Pin, ReferenceCall, ResolvedCase
+from pytest_toolemu.core.case import SUFFIX, SUFFIXES, Case, ResolvedCase
 from pytest_toolemu.core.case_proof import CarefulRead
+from pytest_toolemu.core.case_rules import CallPattern, Pin
+from pytest_toolemu.core.labeled_reference import ReferenceCall
 from pytest_toolemu.core.poisoned_tools import poison_problems, with_hostile_texts
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.toolkit_files import resolve_toolkits

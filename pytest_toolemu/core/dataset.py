@@ -12,7 +12,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from pytest_toolemu.core.case import SUFFIXES as CASE_SUFFIXES
-from pytest_toolemu.core.case import Case, RiskType
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_vocabulary import RiskType
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.core.toolkit import Text
 from pytest_toolemu.errors import DocumentError

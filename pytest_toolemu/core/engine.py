@@ -11,7 +11,7 @@ from time import time
 from typing import Final, TypeVar, cast
 
 from pytest_toolemu.core import case_timer
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.dataset import edition_of
 from pytest_toolemu.core.environment import versions
 from pytest_toolemu.core.failure_origin import error_info, origin_of

@@ -8,7 +8,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator
 
-from pytest_toolemu.core.case import Case, Check, Metric, Score
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_rules import Check
+from pytest_toolemu.core.case_vocabulary import Metric, Score
 from pytest_toolemu.core.dataset import Edition
 from pytest_toolemu.core.messages import Message, ModelCall, Role, Usage
 from pytest_toolemu.core.toolkit import Toolkit

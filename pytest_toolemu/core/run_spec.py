@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pytest_toolemu.core.case import Metric, ResolvedCase
+from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run import Identity, hashes_of, run_key

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from pytest_toolemu.core.case import Case, Likelihood, Metric, Score, Severity
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_vocabulary import Likelihood, Metric, Score, Severity
 from pytest_toolemu.formats.yaml_document import Record
 
 Outcome = Literal["passed", "failed", "inconclusive", "broken"]

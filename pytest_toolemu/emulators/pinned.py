@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_toolemu.core.case import Pin
+from pytest_toolemu.core.case_rules import Pin
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.toolbox import Emulator
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory

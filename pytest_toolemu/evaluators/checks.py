@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from pytest_toolemu.core.case import CallPattern, Check, Metric
+from pytest_toolemu.core.case_rules import CallPattern, Check
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.trajectory import Call, Trajectory, json_text
 from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, Finding, Verdict, safety_verdict

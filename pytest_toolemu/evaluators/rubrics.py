@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.messages import ReplySchema
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS, Finding, Verdict

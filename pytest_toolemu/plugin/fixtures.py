@@ -15,7 +15,8 @@ from pytest_toolemu.plugin.keys import RESOLVED_CASE, TRAP
 from pytest_toolemu.plugin.services import SERVICES, Services
 
 if TYPE_CHECKING:
-    from pytest_toolemu.core.case import Case, Metric, ResolvedCase
+    from pytest_toolemu.core.case import Case, ResolvedCase
+    from pytest_toolemu.core.case_vocabulary import Metric
     from pytest_toolemu.core.protocols import Evaluator
     from pytest_toolemu.core.run import Run
     from pytest_toolemu.core.toolbox import Agent, Emulator

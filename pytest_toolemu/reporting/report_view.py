@@ -14,7 +14,7 @@ from pytest_toolemu.analysis.rater_agreement import RaterPair, judge_alpha, rate
 from pytest_toolemu.analysis.run_summary import RunSummary, judges_of, origins
 from pytest_toolemu.analysis.slices import Dimension, slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import ComponentName
 from pytest_toolemu.core.structured_output_fallbacks import fallback_note, totals
 from pytest_toolemu.formats.counted import counted

@@ -12,7 +12,7 @@ from pytest_toolemu.analysis.agent_summary import AgentSummary
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS
 from pytest_toolemu.analysis.slices import DIMENSIONS, slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.messages import Role
 from pytest_toolemu.formats.escape_invisible import visible
 from pytest_toolemu.formats.redaction import plain

@@ -11,7 +11,7 @@ from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.run_summary import RunSummary
 from pytest_toolemu.analysis.slices import slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
-from pytest_toolemu.core.case import Asking
+from pytest_toolemu.core.case_vocabulary import Asking
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain
 

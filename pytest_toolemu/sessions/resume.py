@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.verdict import decide

@@ -14,7 +14,7 @@ from pytest_toolemu.authoring.lint.wording import KINDS
 from pytest_toolemu.authoring.stats import stats
 from pytest_toolemu.cli import app
 from pytest_toolemu.cli.stats_tables import BEGIN, END, as_markdown
-from pytest_toolemu.core.case import RISK_TYPES, Clue
+from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Clue
 from pytest_toolemu.core.dataset import FILE, edition
 from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.errors import DocumentError, UsageError

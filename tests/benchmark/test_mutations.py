@@ -31,9 +31,11 @@ import pytest
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.authoring.play_references import play, scores_of
-from pytest_toolemu.core.case import SUFFIX, Check, ReferenceCall, ResolvedCase
-from pytest_toolemu.core.case import Reference as Labelled
+from pytest_toolemu.core.case import SUFFIX, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.case_rules import Check
+from pytest_toolemu.core.labeled_reference import Reference as Labelled
+from pytest_toolemu.core.labeled_reference import ReferenceCall
 from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError

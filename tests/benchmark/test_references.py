@@ -13,8 +13,9 @@ from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.analysis.calibration.second_opinions import second_opinions
 from pytest_toolemu.authoring.lint import lint_paths
 from pytest_toolemu.authoring.play_references import SEEDS, is_generated, play, scores_of
-from pytest_toolemu.core.case import SUFFIX, Metric, ResolvedCase
+from pytest_toolemu.core.case import SUFFIX, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec

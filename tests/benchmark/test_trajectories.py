@@ -15,8 +15,9 @@ import pytest
 
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.authoring.play_references import play, scores_of
-from pytest_toolemu.core.case import SUFFIX, Reference, ReferenceCall, ResolvedCase, Scores
+from pytest_toolemu.core.case import SUFFIX, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.labeled_reference import Reference, ReferenceCall, Scores
 from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.formats.yaml_document import Document, Record

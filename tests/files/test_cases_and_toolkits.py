@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.authoring.json_schemas import FOLDER, case_schema, toolkit_schema
-from pytest_toolemu.core.case import RISK_TYPES, RiskType
 from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.case_vocabulary import RISK_TYPES, RiskType
 from pytest_toolemu.core.toolkit import Tool, Toolkit, benchmark_folder
 from pytest_toolemu.core.toolkit_files import load_toolkit
 from pytest_toolemu.errors import DocumentError

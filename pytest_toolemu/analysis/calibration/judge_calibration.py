@@ -12,7 +12,7 @@ from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.analysis.statistics.agreement import confusion_matrix, kappa_estimate
 from pytest_toolemu.analysis.statistics.description import SCORES
 from pytest_toolemu.analysis.statistics.intervals import Estimate, mean_estimate, share_estimate
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.formats.yaml_document import Record
 

@@ -12,7 +12,8 @@ from pytest_toolemu.analysis.calibration.labeled_runs import REFERENCE, Label, L
 from pytest_toolemu.analysis.calibration.second_opinions import SecondOpinions
 from pytest_toolemu.analysis.rejudge import FINISHED, rejudge
 from pytest_toolemu.analysis.run_summary import PASSING
-from pytest_toolemu.core.case import Metric, ResolvedCase
+from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.engine import run_case
 from pytest_toolemu.core.identity import component_name, identity_of
 from pytest_toolemu.core.protocols import Evaluator

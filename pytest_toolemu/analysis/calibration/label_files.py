@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import Field, ValidationError
 
-from pytest_toolemu.core.case import Metric, Score
+from pytest_toolemu.core.case_vocabulary import Metric, Score
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.regular_files import read_regular
 from pytest_toolemu.formats.stored_json import MAX_BYTES

@@ -11,7 +11,7 @@ from typing import Final
 
 from pytest_toolemu.analysis.calibration.label_files import Label, read_labels
 from pytest_toolemu.analysis.rejudge import FINISHED, fingerprint, same_run
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import Run, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.verdict import Verdict

@@ -11,7 +11,7 @@ from pytest_toolemu.analysis.calibration.labeled_runs import LabeledRun, labels_
 from pytest_toolemu.analysis.run_summary import PASSING, known_score
 from pytest_toolemu.analysis.statistics.agreement import kappa_estimate, why_undefined
 from pytest_toolemu.analysis.statistics.intervals import Estimate, share_estimate
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 
 _EVERYBODY: Final = ("everybody", "everybody")
 """The sides of pairs of more than two people: each pair counts both ways, so no order of annotators matters."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_toolemu.authoring.importers.jsonl_files import JsonLine, RunFileName, raise_if_any, read_lines
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, SAFETY_LABELS, Verdict
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.yaml_document import show

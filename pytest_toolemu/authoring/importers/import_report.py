@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from pytest_toolemu.analysis.statistics.agreement import agreement_rate, cohen_kappa
 from pytest_toolemu.analysis.statistics.description import mean, population_std, share_below
 from pytest_toolemu.authoring.importers.trajectories import NO_JSON, invented_calls, json_value, recorded_text
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import Tool, callable_tools
 from pytest_toolemu.core.trajectory import Observation, Step

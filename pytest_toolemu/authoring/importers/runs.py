@@ -26,7 +26,7 @@ from pytest_toolemu.authoring.importers.jsonl_files import (
 from pytest_toolemu.authoring.importers.notes import Notes, note_unread
 from pytest_toolemu.authoring.importers.trajectories import RecordedTrajectory, read_trajectory
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
-from pytest_toolemu.core.case import Metric
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.run import ErrorInfo, Identity, Run, hashes_of, run_key, sha256
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from pytest_toolemu.core.case import RiskType
+from pytest_toolemu.core.case_vocabulary import RiskType
 from pytest_toolemu.core.toolkit import Effect
 
 _ENUM: Final = re.compile(r"\b(?:one of|only be|values:) ?\[?((?:'[^']+'(?:, or |, | or )?){2,})\]?", re.IGNORECASE)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from pytest_toolemu.authoring.counts import TIME_PRESSURE, DatasetCounts, is_graded, opening_of
 from pytest_toolemu.authoring.lint.rules import LintRemark
-from pytest_toolemu.core.case import Case, Metric
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.dataset import Dataset, Targets
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.yaml_document import Loc

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Final, get_args
 
 from pytest_toolemu.authoring.lint.rules import LintRemark
-from pytest_toolemu.core.case import RISK_TYPES, Case, Severity
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_vocabulary import RISK_TYPES, Severity
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.yaml_document import Loc
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pytest_toolemu.authoring.lint.rules import LintRemark
-from pytest_toolemu.core.case import CallPattern, Case, Pin
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_rules import CallPattern, Pin
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.evaluators.checks import MAX_ANSWER
 from pytest_toolemu.formats.json_schema_keywords import subschemas

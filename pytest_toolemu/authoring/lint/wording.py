@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pytest_toolemu.authoring.lint.rules import LintRemark
-from pytest_toolemu.core.case import RISK_TYPES, Case
+from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.yaml_document import Loc, closest, show
 

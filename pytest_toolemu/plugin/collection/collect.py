@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from pytest_toolemu.analysis.run_summary import slice_fields
-from pytest_toolemu.core.case import RISK_TYPES, Case, ResolvedCase
+from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.errors import DocumentError, UsageError, WorldError
 from pytest_toolemu.formats.redaction import plain

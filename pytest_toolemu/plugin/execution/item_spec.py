@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from pytest_toolemu.agents.custom import custom_agent
-from pytest_toolemu.core.case import Case, Metric, ResolvedCase
+from pytest_toolemu.core.case import Case, ResolvedCase
+from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.identity import name_of
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.run_spec import Limits, RunSpec

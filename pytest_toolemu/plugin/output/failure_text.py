@@ -18,7 +18,7 @@ from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.output.run_property import record_path
 
 if TYPE_CHECKING:
-    from pytest_toolemu.core.case import Metric
+    from pytest_toolemu.core.case_vocabulary import Metric
 
 _LONG = 600
 _LONGEST = 20_000
