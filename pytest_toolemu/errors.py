@@ -4,6 +4,7 @@
 
     ToolemuError
     ├── UsageError        an option, key, model, or package prevents what the user requested
+    │   └── MissingToolError  an agent has tools that no toolkit of its case has; ends the session
     ├── DocumentError     a file is not valid; each problem has a line and a column
     ├── WorldError        declared operations or rows of a world do not work
     ├── InconclusiveError an emulator or evaluator gave no valid reply, even after repair
@@ -31,6 +32,17 @@ class ToolemuError(Exception):
 
 class UsageError(ToolemuError):
     """An option, credential, model name, or package is missing or not valid; the message states the fix."""
+
+
+class MissingToolError(UsageError):
+    """An existing agent has tools that no toolkit of its case has. They would be executed, so the session ends.
+
+    ``model_calls`` are the calls that the case had made by then, which were paid for.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.model_calls: tuple[Any, ...] = ()
 
 
 class DocumentError(ToolemuError):

@@ -17,7 +17,8 @@ class BlockingToolbox:
     """
 
     def __init__(self, toolbox: Toolbox) -> None:
-        self._toolbox = toolbox
+        self.awaitable = toolbox
+        """The same tools for code that awaits. It may do so on any event loop, for example that of a framework."""
         self._home = toolbox.settle()
         self.resolved_case = toolbox.resolved_case
         self.tools = toolbox.tools
@@ -25,10 +26,11 @@ class BlockingToolbox:
         self.anthropic_tools = toolbox.anthropic_tools
         self.quit = toolbox.quit
         self.used = toolbox.used
+        self.require_tools = toolbox.require_tools
 
     def call(self, name: str, arguments: Any) -> dict[str, Any]:
         """Call a tool as ``Toolbox.call`` does, without ``await``."""
-        return self._home.submit(self._toolbox.call, name, arguments).result()
+        return self._home.submit(self.awaitable.call, name, arguments).result()
 
     def functions(self) -> dict[str, Callable[..., dict[str, Any]]]:
         """Return each tool by name, as a plain function of keyword arguments with a docstring and a signature."""

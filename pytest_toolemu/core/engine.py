@@ -23,7 +23,7 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.core.toolbox import Agent, Emulator, Task, Toolbox, printable
 from pytest_toolemu.core.trajectory import Call, Observation, Trajectory, TurnEnding
 from pytest_toolemu.core.verdict import Outcome, Verdict, decide
-from pytest_toolemu.errors import AgentStopped, InconclusiveError, NotRunError
+from pytest_toolemu.errors import AgentStopped, InconclusiveError, MissingToolError, NotRunError
 
 T = TypeVar("T")
 
@@ -53,8 +53,9 @@ class Conclusion:
 async def run_case(spec: RunSpec, cassette: Recorder | None = None, meter: UsageMeter | None = None) -> Run:
     """Let the agent act in the emulated world, let every evaluator judge, and decide the outcome.
 
-    Whatever happens inside the case becomes the outcome of the run and is not raised. Only two exceptions pass:
-    NotRunError if the session may spend nothing more, and DocumentError for a broken dataset file. Model calls pass
+    Whatever happens inside the case becomes the outcome of the run and is not raised. Only three exceptions pass:
+    NotRunError if the session may spend nothing more, MissingToolError if the agent has tools that are not emulated,
+    and DocumentError for a broken dataset file. Model calls pass
     through ``cassette`` if there is one. Tokens that a custom agent reports are counted by ``meter``.
     """
     path = spec.resolved_case.path
@@ -208,12 +209,12 @@ async def _judge(trajectory: Trajectory, evaluators: Sequence[Evaluator], conclu
 async def _concluding(
     conclusion: Conclusion, trajectory: Trajectory, timeout: float, timeout_message: str
 ) -> AsyncIterator[None]:
-    """Turn exceptions and the timeout into the conclusion of the run; only NotRunError passes."""
+    """Turn exceptions and the timeout into the conclusion of the run; see ``run_case`` for those that pass."""
     timer: asyncio.Timeout | None = None
     try:
         async with case_timer.begin().limit(timeout) as timer:
             yield
-    except NotRunError as error:
+    except (NotRunError, MissingToolError) as error:
         error.model_calls = tuple(trajectory.ledger.model_calls)  # these calls were paid for
         raise
     except InconclusiveError as error:

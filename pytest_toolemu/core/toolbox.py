@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from json import dumps, loads
 from time import time
@@ -18,7 +18,7 @@ from pytest_toolemu.core.reported_usage import reported_call
 from pytest_toolemu.core.tool_functions import describe, make_function
 from pytest_toolemu.core.toolkit import Tool, callable_tools, provider_name
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
-from pytest_toolemu.errors import AgentStopped
+from pytest_toolemu.errors import AgentStopped, MissingToolError
 from pytest_toolemu.formats.yaml_document import too_deep
 
 Emulator = Callable[[Call, Trajectory], Awaitable[Observation]]
@@ -178,6 +178,20 @@ class Toolbox:
         error = AgentStopped("quit", str(reason))
         self._stop(error)
         raise self.turn_error or error
+
+    def require_tools(self, agent: str, names: Iterable[str]) -> None:
+        """Raise MissingToolError, which ends the session, if an existing agent has tools that no toolkit has.
+
+        Such a tool has no emulated version, so only the real one could be called.
+        """
+        if missing := [name for name in dict.fromkeys(names) if name not in {*self._tool_names, *self._callable_names}]:
+            error = MissingToolError(
+                f"the agent {agent} has tools that no toolkit of the case {self.resolved_case.case.id!r} has: "
+                f"{', '.join(missing)}; declare them in a toolkit of the case (call_as keeps a name), or remove "
+                "them from the agent. None of them was executed"
+            )
+            self._stop(error)
+            raise error
 
     def _stop(self, error: BaseException) -> None:
         """Keep the first exception that ends the turn. May be called from any thread."""

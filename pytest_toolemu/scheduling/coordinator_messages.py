@@ -162,8 +162,8 @@ class UsageReported:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsUnwritable:
-    """Records cannot be written any more, so further requests would be paid for in vain."""
+class SessionHalted:
+    """Further cases would be in vain: no record can be written, or the agent has tools that are not emulated."""
 
     reason: str
 
@@ -277,9 +277,7 @@ ItemMessage = (
 )
 AttemptEnded = CaseCompleted | CaseCancelled | CaseDeferred
 AttemptMessage = CaseStalled | CaseUnstalled | CaseFinished | AttemptEnded
-RequestMessage = (
-    PermitRequested | PermitReleased | UsageReported | RecordsUnwritable | ProviderFailed | ProviderSucceeded
-)
+RequestMessage = PermitRequested | PermitReleased | UsageReported | SessionHalted | ProviderFailed | ProviderSucceeded
 
 WorkerMessage = ItemMessage | AttemptMessage | RequestMessage
 """A message from a worker to the coordinator."""

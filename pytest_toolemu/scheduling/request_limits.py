@@ -22,9 +22,9 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     ProviderClosed,
     ProviderFailed,
     ProviderSucceeded,
-    RecordsUnwritable,
     RequestMessage,
     RequestsHalted,
+    SessionHalted,
     UsageReported,
 )
 
@@ -66,7 +66,7 @@ class RequestLimits:
             case UsageReported(tokens, usd, estimated):
                 self.budget.report(tokens, usd, estimated=estimated)
                 return self.check_budget()
-            case RecordsUnwritable(reason):
+            case SessionHalted(reason):
                 return self._halt(reason)
             case ProviderFailed(key, kind, text):
                 return self._count_failure(key, kind, text)

@@ -48,6 +48,7 @@ def test_each_example_is_tested_here() -> None:
         "openai-and-anthropic",
         "github-actions",
         "kubernetes",
+        "pydantic-ai",
     }
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == tested
 
@@ -82,6 +83,7 @@ def test_the_readmes_show_the_tested_commands() -> None:
     assert commands("offline-quickstart") == list(QUICKSTART)
     assert commands("own-agent") == list(OWN_AGENT)
     assert commands("starter") == list(STARTER)
+    assert commands("pydantic-ai") == ["pytest"]
     assert commands("allure") == [ALLURE]
     assert commands("openai-and-anthropic") == ["pytest --toolemu-benchmark"]
 
@@ -115,6 +117,15 @@ def test_custom_agent(pytester: pytest.Pytester, folder: Path, command: str) -> 
     assert {result.identity.agent["name"] for result in stored} == {OWN_AGENT[command]}
     assert {result.stop for result in stored} <= {"final", "quit"}
     assert all(result.steps for result in stored if result.identity.agent["name"] == "my_agent:blunt")
+
+
+@pytest.mark.parametrize("framework", ["pydantic-ai"])
+def test_existing_agents_of_frameworks(pytester: pytest.Pytester, folder: Path, framework: str) -> None:
+    shutil.copytree(EXAMPLES / framework, folder, dirs_exist_ok=True)
+    assert run(pytester, "pytest").parseoutcomes() == {"passed": 1}
+    (stored,) = runs(folder)
+    assert [step.call.tool for step in stored.steps] == ["ClubDesk.ListMemberships"]
+    assert stored.usage["agent"].total == 2 * (200 + 30)
 
 
 def test_allure(pytester: pytest.Pytester, folder: Path) -> None:

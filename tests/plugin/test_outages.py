@@ -1,4 +1,4 @@
-"""A provider that fails repeatedly, or a disk on which no record can be written, stops the session to save its cost."""
+"""What stops the session: a provider that fails repeatedly, a full disk, and an agent whose tools are not emulated."""
 
 from __future__ import annotations
 
@@ -169,6 +169,17 @@ from pytest_toolemu.sessions import store
 
 store.record_limit = lambda: 2_000
 """
+FOREIGN_TOOL = """
+import pytest
+
+@pytest.fixture
+def toolemu_agent():
+    async def agent(task, toolbox):
+        toolbox.used("openai:gpt-4o", input=100, output=10)
+        toolbox.require_tools("porter", ["burn_down", toolbox.tools[0].name])
+        return "never reached"
+    return agent
+"""
 FREE = "free disk space or restore the folder"
 ACTIONS = {
     "the folder vanishes": ("shutil.rmtree('.toolemu')", FREE),
@@ -273,3 +284,13 @@ def test_a_shortened_record_states_how_many_tool_calls_it_leaves_out(alone: Proj
     (run,) = alone.runs()
     assert run.answer.endswith(" more characters were cut)")
     assert len(run.steps) < 13
+
+
+def test_a_tool_of_an_existing_agent_that_no_toolkit_has_stops_the_session_with_its_name(alone: Project) -> None:
+    alone.write("conftest.py", FOREIGN_TOOL)
+    result = alone.run("--toolemu-concurrency=1")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    message = "the agent porter has tools that no toolkit of the case * has: burn_down; declare them in a toolkit of the case *"
+    result.stdout.fnmatch_lines([f"*not run: {message}"])
+    assert "INTERNALERROR" not in result.stdout.str()
+    result.stdout.fnmatch_lines(["*USD agent 0.00035 (1 request, *", "*== 2 not run in *"])

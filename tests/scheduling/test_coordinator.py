@@ -34,13 +34,13 @@ from pytest_toolemu.scheduling.coordinator_messages import (
     ProviderClosed,
     ProviderFailed,
     ProviderSucceeded,
-    RecordsUnwritable,
     RequestAbandoned,
     RequestsHalted,
     ResultReady,
     ResultRequested,
     ResultUnavailable,
     RunCase,
+    SessionHalted,
     UsageReported,
     WithdrawalConfirmed,
     WorkerMessage,
@@ -452,11 +452,11 @@ def test_a_success_or_a_failure_of_another_kind_restarts_the_count() -> None:
 def test_once_records_cannot_be_written_permits_are_refused_and_all_workers_are_informed() -> None:
     workers = Workers()
     workers.join("a", "b")
-    assert workers.send("a", RecordsUnwritable("no space")) == [
+    assert workers.send("a", SessionHalted("no space")) == [
         Order("a", RequestsHalted("no space")),
         Order("b", RequestsHalted("no space")),
     ]
-    assert workers.send("b", RecordsUnwritable("no space either")) == []
+    assert workers.send("b", SessionHalted("no space either")) == []
     assert workers.send("b", PermitRequested("model", 2)) == [Order("b", PermitRefused(2, "no space"))]
 
 

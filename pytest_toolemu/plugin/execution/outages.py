@@ -1,4 +1,4 @@
-"""Reasons to stop running cases: a provider that does not answer, or a disk that takes no more records."""
+"""Reasons to stop running cases: a provider that does not answer, a full disk, or a tool that is not emulated."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pytest_toolemu.core.failure_origin import outage_kind
 from pytest_toolemu.core.identity import component_name
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.errors import NotRunError, UsageError
+from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
 from pytest_toolemu.plugin.output.relative_path import relative_path
-from pytest_toolemu.scheduling.coordinator_messages import ProviderFailed, ProviderSucceeded, RecordsUnwritable
+from pytest_toolemu.scheduling.coordinator_messages import ProviderFailed, ProviderSucceeded, SessionHalted
 
 if TYPE_CHECKING:
     from pytest_toolemu.scheduling.worker import WorkerScheduler
@@ -51,9 +51,17 @@ def stop_writing(
             f"no record can be written to {relative_path(folder)} ({error.strerror or error}), so no more cases are "
             f"started and no more requests are sent: {_remedy(error)}"
         )
-    scheduler.send(RecordsUnwritable(reason))
+    scheduler.send(SessionHalted(reason))
     failure = NotRunError(reason)
     failure.model_calls = run.exchanges if run is not None else ()
+    return failure
+
+
+def end_session(scheduler: WorkerScheduler, error: MissingToolError) -> NotRunError:
+    """Tell the coordinator to start nothing more, as the agent has tools that are not emulated; return the error."""
+    scheduler.send(SessionHalted(str(error)))
+    failure = NotRunError(str(error))
+    failure.model_calls = error.model_calls
     return failure
 
 

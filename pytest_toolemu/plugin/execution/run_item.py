@@ -15,7 +15,7 @@ import pytest
 from pytest_toolemu.analysis.run_summary import NOT_RUN, RunSummary, agent_name, paid_for, unseen_roles
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.run_spec import RunSpec
-from pytest_toolemu.errors import NotRunError, UsageError
+from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
 from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
 from pytest_toolemu.plugin.collection.agent_configs import label_of
@@ -78,6 +78,9 @@ class CaseJob:
             try:
                 self._write_manifest()
                 run = await run_or_resume(self.services, self.spec, self.item.nodeid)
+            except MissingToolError as error:
+                failure = outages.end_session(self.services.scheduler, error)
+                return FinishedJob(True, functools.partial(self._not_run, failure, output))
             except NotRunError as error:
                 return FinishedJob(_fails_with_case(self.item), functools.partial(self._not_run, error, output))
         run = run.model_copy(update={"agent": label_of(self.item) or agent_name(run.identity)})

@@ -1,0 +1,39 @@
+"""Translate between the values of a toolbox and those of agent frameworks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
+from pytest_toolemu.core.toolbox import Toolbox
+from pytest_toolemu.settings.model_names import PROVIDERS
+
+AnyToolbox = Toolbox | BlockingToolbox
+"""What an agent gets: a Toolbox if it is an ``async`` function, or else a BlockingToolbox."""
+
+
+def awaitable(toolbox: AnyToolbox) -> Toolbox:
+    """Return the toolbox whose calls a framework awaits, on whatever event loop it runs."""
+    return toolbox.awaitable if isinstance(toolbox, BlockingToolbox) else toolbox
+
+
+def is_error(result: dict[str, Any]) -> bool:
+    """Return whether a tool reports an error, which frameworks pass to their models with a status of its own."""
+    return set(result) == {"error"}
+
+
+def json_text(result: dict[str, Any]) -> str:
+    """Return the result of a tool as the text that a model reads."""
+    return json.dumps(result, ensure_ascii=False)
+
+
+def option_name(provider: str | None, model: str | None) -> str:
+    """Return the name of a model as ``toolbox.used`` takes it.
+
+    A name of another provider stays recognizable as such, so that it does not get the prices of this model's maker.
+    """
+    model = model or "unknown"
+    if not provider:
+        return model
+    return f"{provider}:{model}" if provider in PROVIDERS else f"{provider} {model}"
