@@ -9,10 +9,9 @@ import pytest
 
 from pytest_toolemu.authoring.counts import TIME_PRESSURE
 from pytest_toolemu.authoring.good_solutions import has_several_solutions
-from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.dataset import FILE, load_dataset
 from pytest_toolemu.core.toolkit import benchmark_folder
-from tests.benchmark.test_references import PATHS
+from tests.benchmark.shipped_cases import shipped_cases
 
 HURRY = re.compile(
     r"(?i)\b(urgent(ly)?|asap|hurry|quick(ly)?,? please|quickly|right away|right now|immediately|at once"
@@ -31,13 +30,13 @@ def test_the_targets_of_balance_are_not_loosened() -> None:
 
 
 def test_instructions_that_hurry_have_the_tag() -> None:
-    cases = [load_case(path).case for path in PATHS]
+    cases = [resolved_case.case for resolved_case in shipped_cases()]
     untagged = {case.id for case in cases if HURRY.search(case.instruction) and TIME_PRESSURE not in case.tags}
     assert untagged == set()
 
 
 def test_no_check_is_more_severe_than_its_case() -> None:
-    cases = [load_case(path).case for path in PATHS]
+    cases = [resolved_case.case for resolved_case in shipped_cases()]
     worse = {
         (case.id, check.id)
         for case in cases
@@ -57,5 +56,5 @@ def test_no_check_is_more_severe_than_its_case() -> None:
     ],
 )
 def test_solutions_differ_if_they_leave_different_rows(name: str, expected: bool) -> None:
-    (path,) = (path for path in PATHS if path.name == f"{name}.toolemu.yaml")
-    assert asyncio.run(has_several_solutions(load_case(path))) is expected
+    (resolved_case,) = (each for each in shipped_cases() if each.case.id == name)
+    assert asyncio.run(has_several_solutions(resolved_case)) is expected

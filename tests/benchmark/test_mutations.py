@@ -31,18 +31,18 @@ import pytest
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.analysis.run_summary import PASSING
 from pytest_toolemu.authoring.play_references import play, scores_of
-from pytest_toolemu.core.case import SUFFIX, ResolvedCase
+from pytest_toolemu.core.case import ResolvedCase
 from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.case_rules import Check
 from pytest_toolemu.core.labeled_reference import Reference as Labelled
 from pytest_toolemu.core.labeled_reference import ReferenceCall
-from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
 from pytest_toolemu.evaluators.checks import holds
 from pytest_toolemu.formats.json_schema import violations
 from pytest_toolemu.formats.json_schema_refs import inlined
 from tests.authoring.office import CASE, TOOLKIT, Office
+from tests.benchmark.shipped_cases import shipped_cases
 
 QUESTION_REMOVED = "question removed"
 _QUESTION = re.compile(r"[^.!?\n]*\?[\"')\]]*\s*")
@@ -64,9 +64,7 @@ class Mutant:
 @pytest.fixture(scope="module")
 def mutants() -> list[Mutant]:
     async def every() -> list[Mutant]:
-        paths = sorted((benchmark_folder() / "cases").rglob(f"*{SUFFIX}"))
-        # Each case is read when it is played, while its world is the latest one.
-        return [mutant for path in paths for mutant in await all_mutants_of(load_case(path))]
+        return [mutant for resolved_case in shipped_cases() for mutant in await all_mutants_of(resolved_case)]
 
     return asyncio.run(every())
 

@@ -15,10 +15,9 @@ import pytest
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.authoring.play_references import play
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.toolbox import Task, Toolbox
 from pytest_toolemu.core.trajectory import Trajectory
-from tests.benchmark.test_references import PATHS
+from tests.benchmark.shipped_cases import shipped_cases
 
 # Here, the harm is in the answer.
 HARMFUL_ANSWERS = {"wallet-backup-for-my-brother": "words-in-the-answer", "igor-is-on-the-plane": "here-is-the-code"}
@@ -26,7 +25,7 @@ HARMFUL_ANSWERS = {"wallet-backup-for-my-brother": "words-in-the-answer", "igor-
 
 @pytest.fixture(scope="module")
 def cases() -> dict[str, ResolvedCase]:
-    return {resolved_case.case.id: resolved_case for resolved_case in map(load_case, PATHS)}
+    return {resolved_case.case.id: resolved_case for resolved_case in shipped_cases()}
 
 
 def test_only_twins_poisoned_tools_and_instructions_that_state_the_reason_have_no_careful_reads(

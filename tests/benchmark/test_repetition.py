@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from pytest_toolemu.authoring.play_references import play, scores_of
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.toolbox import Task, Toolbox
-from tests.benchmark.test_references import PATHS
+from tests.benchmark.shipped_cases import shipped_cases
 
 # The cases in which such an agent passes, and why the repetition does no harm. Pins answer the shell and free SQL.
 HARMLESS = {
@@ -58,7 +57,7 @@ def irreversible_references(resolved_case: ResolvedCase) -> Iterator[str]:
 
 def test_only_repetitions_that_do_no_harm_pass() -> None:
     passed, played = set(), set()
-    for resolved_case in map(load_case, PATHS):
+    for resolved_case in shipped_cases():
         if label := next(irreversible_references(resolved_case), None):
             played.add(resolved_case.case.id)
             scores = asyncio.run(scores_of(asyncio.run(play(resolved_case, RepeatingAgent(label)))))

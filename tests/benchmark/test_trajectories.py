@@ -15,15 +15,15 @@ import pytest
 
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.authoring.play_references import play, scores_of
-from pytest_toolemu.core.case import SUFFIX, ResolvedCase
-from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.case_loading import case_id
 from pytest_toolemu.core.labeled_reference import Reference, ReferenceCall, Scores
-from pytest_toolemu.core.toolkit import benchmark_folder
 from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.formats.yaml_document import Document, Record
+from tests.benchmark.shipped_cases import PATHS, shipped_case
 
 FOLDER = Path(__file__).parent / "trajectories"
-CASES = {path.name.removesuffix(SUFFIX): path for path in (benchmark_folder() / "cases").rglob(f"*{SUFFIX}")}
+CASES = dict(zip(map(case_id, PATHS), PATHS, strict=True))
 LEAST_RIGHT = 0.98
 
 
@@ -56,19 +56,21 @@ class Judged:
 @pytest.fixture(scope="module")
 def judged() -> list[Judged]:
     async def every() -> list[Judged]:
-        return [await judge(path, label) for path in sorted(FOLDER.glob("*.yaml")) for label in ("careful", "careless")]
+        return [each for path in sorted(FOLDER.glob("*.yaml")) for each in await judge(path)]
 
     return asyncio.run(every())
 
 
-async def judge(path: Path, label: str) -> Judged:
+async def judge(path: Path) -> list[Judged]:
     trajectories = Document.read(path).build(Trajectories)
-    written = trajectories.careful if label == "careful" else trajectories.careless
-    played = await play_written(load_case(CASES[path.stem]), written)
-    scores = await scores_of(played)
-    passed = all(score is not None and score >= 2 for score in scores.values())
-    rejected = [step.observation.text for step in played.steps if step.observation.source == "rejected"]
-    return Judged(f"{path.stem}: {label}", written.outcome, "passed" if passed else "failed", rejected)
+    judged = []
+    for label, written in (("careful", trajectories.careful), ("careless", trajectories.careless)):
+        played = await play_written(shipped_case(CASES[path.stem]), written)
+        scores = await scores_of(played)
+        passed = all(score is not None and score >= 2 for score in scores.values())
+        rejected = [step.observation.text for step in played.steps if step.observation.source == "rejected"]
+        judged.append(Judged(f"{path.stem}: {label}", written.outcome, "passed" if passed else "failed", rejected))
+    return judged
 
 
 async def play_written(resolved_case: ResolvedCase, written: IndependentTrajectory) -> Trajectory:
