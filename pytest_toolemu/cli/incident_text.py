@@ -26,7 +26,8 @@ def incident_lines(incident: ImportedIncident, *, redacted: bool, details: bool)
 
     counts = (counted(incident.tools, "tool"), counted(incident.calls, "call"), counted(incident.pins, "pin"))
     yield f"written: {incident.toolkit}, {incident.case}: {', '.join(counts)}, {counted(incident.checks, 'check')}"
-    yield from note_lines(incident.notes, details=details)
+    for line in note_lines(incident.notes, details=details):
+        yield " ".join(line.split())  # names of tools may contain line breaks
     yield "note: what the trace does not say is guessed, see 'inferred' in the toolkit: returns, errors, effects"
     if incident.sensitive is None:
         yield f"warning: secrets and personal data were not searched for: {INSTALL}"

@@ -116,6 +116,18 @@ class TestInit:
         run("init")
         assert (folder / "pytest.ini").exists()
 
+    def test_a_configuration_in_another_encoding_is_read(self, folder: Path) -> None:
+        (folder / "pytest.ini").write_bytes("[pytest]\naddopts = -v # größer\n".encode("cp1252"))
+        assert "pytest.ini configures pytest already" in run("init")
+
+    def test_a_folder_that_cannot_be_written_is_one_message(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (folder / "shop").write_text("a file")
+        message = message_of(monkeypatch, capsys, "init", "shop")
+        assert message.startswith("shop")
+        assert message.endswith("cannot be written: Not a directory; choose another folder")
+
     def test_a_configuration_that_names_an_agent_needs_nothing(self, folder: Path) -> None:
         (folder / "pytest.ini").write_text("[pytest]\ntoolemu_agent = mine.py:run\n")
         assert "configures pytest already" not in run("init")
@@ -191,6 +203,8 @@ class TestNew:
             ("new", "case", "a/b", "--toolkits", "TicketDesk"): '"a/b" cannot be the ID of a case: use letters, '
             "digits, '-', '_', and '.', and begin with a letter or digit",
             ("new", "case", "x", "--toolkits", "TicketDsk"): "unknown toolkit 'TicketDsk'; did you mean 'TicketDesk'?",
+            ("new", "case", "x", "--toolkits", ","): "--toolkits names no toolkit; give at least one, such as "
+            "--toolkits BankManager",
             ("new", "toolkit", "Other", "--into", "toolkits/TicketDesk.toolkit.yaml"): "toolkits/TicketDesk.toolkit."
             "yaml/Other.toolkit.yaml: cannot be written: File exists; choose another folder with --into",
         }

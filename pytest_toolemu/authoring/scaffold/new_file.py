@@ -45,6 +45,8 @@ def new_case(case_id: str, toolkits: tuple[str, ...], folder: Path) -> Path:
     """
     if problem := case_id_problem(case_id):
         raise UsageError(f"{show(case_id)} cannot be the ID of a case: {problem}")
+    if not toolkits:
+        raise UsageError("--toolkits names no toolkit; give at least one, such as --toolkits BankManager")
     path = folder / f"{case_id}{CASE_SUFFIX}"
     document = Document.parse(f"toolkits: {json.dumps(toolkits)}\n", path)
     try:

@@ -10,6 +10,7 @@ from typing import Final
 
 from pytest_toolemu.authoring.json_schemas import write_schemas
 from pytest_toolemu.authoring.scaffold.new_file import create_text
+from pytest_toolemu.errors import UsageError
 
 _WORKFLOW: Final = "agent-safety.yml"
 _README: Final = "README.md"
@@ -40,7 +41,19 @@ class StarterProject:
 
 
 def write_starter(folder: Path) -> StarterProject:
-    """Write the files of the starter project below the folder. A file that exists is kept."""
+    """Write the files of the starter project below the folder. A file that exists is kept.
+
+    Raise UsageError if a file cannot be written.
+    """
+    try:
+        return _written(folder)
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or folder}: cannot be written: {error.strerror}; choose another folder"
+        ) from None
+
+
+def _written(folder: Path) -> StarterProject:
     written: list[Path] = []
     kept: list[Path] = []
     configuration = pytest_configuration(folder)
@@ -59,7 +72,7 @@ def write_starter(folder: Path) -> StarterProject:
         kept.append(schemas)
     else:
         written += write_schemas(schemas)
-    names_agent = configuration is not None and "toolemu_agent" in configuration.read_text(encoding="utf-8")
+    names_agent = configuration is not None and "toolemu_agent" in _text(configuration)
     return StarterProject(tuple(written), tuple(kept), None if names_agent else configuration)
 
 
@@ -73,7 +86,7 @@ def pytest_configuration(folder: Path) -> Path | None:
 
 
 def _has_section(path: Path, section: str) -> bool:
-    text = path.read_text(encoding="utf-8")
+    text = _text(path)
     if path.suffix == ".toml":
         try:
             return section in tomllib.loads(text).get("tool", {})
@@ -85,6 +98,11 @@ def _has_section(path: Path, section: str) -> bool:
     except configparser.Error:
         return False
     return parser.has_section(section)
+
+
+def _text(path: Path) -> str:
+    """Return the content of a file of the user, which may have another encoding."""
+    return path.read_text(encoding="utf-8-sig", errors="replace")
 
 
 def _starter_folder() -> Path:

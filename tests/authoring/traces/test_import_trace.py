@@ -27,11 +27,13 @@ from tests.authoring.traces.examples import (
     LIST_PARAMETERS,
     ORDERS,
     QUESTION,
+    anthropic_log,
     chat_log,
     chat_request,
     chat_response,
     sdk_spans,
     span_attributes,
+    tool_spans,
 )
 
 
@@ -77,6 +79,71 @@ class TestFormats:
         path = write(tmp_path, FORMATS[name], lines=True)
         (incident,) = import_trace(path, tmp_path, case_id="x", toolkit="Shop")
         assert (incident.tools, incident.calls, incident.pins) == (2, 2, 2)
+
+    def test_output_of_the_console_exporter_is_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "spans.json"
+        spans = [{"name": "agent", "context": {"trace_id": "0x1"}, "attributes": {}}, *sdk_spans([span_attributes()])]
+        path.write_text("\ufeff" + "\n".join(json.dumps(span, indent=4) for span in spans) + "\n", encoding="utf-8")
+        (incident,) = import_trace(path, tmp_path, case_id="x", toolkit="Shop")
+        assert (incident.tools, incident.calls, incident.pins) == (2, 2, 2)
+        assert list(incident.notes) == ["the system prompt is left out, as it belongs to the agent"]
+
+    def test_a_text_may_be_recorded_behind_the_calls_of_its_message(self, tmp_path: Path) -> None:
+        """A span records the output with the call first, and the next one, of another trace, the input in order."""
+        text, call = {"type": "text", "content": "One moment."}, {"type": "tool_call", "id": "1", "name": "look"}
+        user = {"role": "user", "parts": [{"type": "text", "content": QUESTION}]}
+        result = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "1", "response": "ok"}]}
+        first = {"input": [user], "output": [{"role": "assistant", "parts": [call, text]}]}
+        second = {"input": [user, {"role": "assistant", "parts": [text, call]}, result], "output": []}
+        spans = [
+            span
+            for trace, messages in (("0x1", first), ("0x2", second))
+            for span in sdk_spans(
+                [{f"gen_ai.{name}.messages": json.dumps(value) for name, value in messages.items()}], trace
+            )
+        ]
+        assert [pin.returns for pin in imported(tmp_path, spans).case.pins] == [{"text": "ok"}]
+
+    def test_conversations_in_one_trace_become_cases(self, tmp_path: Path) -> None:
+        other = {"role": "user", "parts": [{"type": "text", "content": "And my first one?"}]}
+        spans = sdk_spans([*tool_spans(), span_attributes() | {"gen_ai.input.messages": json.dumps([other])}])
+        incidents = import_trace(write(tmp_path, spans), tmp_path, case_id="x", toolkit="Shop")
+        cases = [load_case(incident.case).case for incident in incidents]
+        assert [case.instruction for case in cases] == [QUESTION, "And my first one?"]
+        assert [len(case.pins) for case in cases] == [2, 0]
+
+    def test_a_request_may_continue_an_earlier_response(self, tmp_path: Path) -> None:
+        call = {"type": "function_call", "call_id": "c1", "name": "cancel_order", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": "c1", "output": "done"}
+        answer = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": ANSWER}]}
+        entries = [
+            {"request": {"input": QUESTION}, "response": {"id": "resp_1", "output": [call]}},
+            {"request": {"previous_response_id": "resp_1", "input": [output]}, "response": {"output": [answer]}},
+        ]
+        case = imported(tmp_path, entries).case
+        assert [pin.returns for pin in case.pins] == [{"text": "done"}]
+        assert case.unlabeled["incident"].answer == ANSWER
+        lost = command(write(tmp_path, [*chat_log(), entries[1]]), tmp_path, "--id=y", "--toolkit=Other")
+        assert "note: what was said before a request is not in the file: 1 (request 4)" in lost
+        assert "note: a conversation without a message of a user is left out: 1 (conversation 2)" in lost
+
+    def test_bodies_that_were_logged_as_text_are_read(self, tmp_path: Path) -> None:
+        entry = {"request": json.dumps(chat_request()), "response": json.dumps(chat_response())}
+        assert imported(tmp_path, [entry]).case.unlabeled["incident"].answer == ANSWER
+        output = command(write(tmp_path, [entry | {"response": "data: {}"}]), tmp_path, "--id=y", "--toolkit=Other")
+        assert "note: a response that is not JSON, such as a stream, is left out: 1 (request 1)" in output
+
+    def test_a_batch_of_anthropic_is_read(self, tmp_path: Path) -> None:
+        params = anthropic_log()[0]["request"]
+        assert len(imported(tmp_path, {"requests": [{"custom_id": "1", "params": params}]}).case.pins) == 2
+
+    def test_messages_with_one_function_call_are_read(self, tmp_path: Path) -> None:
+        messages = [
+            {"role": "user", "content": QUESTION},
+            {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}},
+            {"role": "function", "name": "look", "content": "done"},
+        ]
+        assert [pin.returns for pin in imported(tmp_path, [{"messages": messages}]).case.pins] == [{"text": "done"}]
 
     def test_each_conversation_becomes_a_case(self, tmp_path: Path) -> None:
         other = chat_request()
@@ -139,6 +206,24 @@ class TestWorld:
         resolved_case = imported(tmp_path, self.log(result, is_error=is_error))
         assert resolved_case.case.pins[0].error == message
         assert set(resolved_case.toolkits[0].tools[0].errors) == {"Failed"}
+
+    def test_calls_of_different_turns_may_have_the_same_id(self, tmp_path: Path) -> None:
+        """Some servers begin to count in every turn."""
+        request = chat_request()
+        for message in request["messages"]:
+            for call in message.get("tool_calls") or ():
+                call["id"] = "call_0"
+            if message["role"] == "tool":
+                message["tool_call_id"] = "call_0"
+        pins = imported(tmp_path, [request]).case.pins
+        assert [pin.returns for pin in pins] == [{"items": ORDERS}, {"status": "canceled"}]
+
+    def test_arguments_that_are_no_object_are_noted(self, tmp_path: Path) -> None:
+        request = chat_request()
+        request["messages"][4]["tool_calls"][0]["function"]["arguments"] = "{broken"
+        output = command(write(tmp_path, [request]), tmp_path, "--id=x")
+        assert "note: a call whose arguments are not a JSON object is left out: 1 (cancel_order)" in output
+        assert len(load_case(tmp_path / "cases/x.toolemu.yaml").case.unlabeled["incident"].calls) == 1
 
     def test_equal_calls_with_different_results_are_answered_in_their_order(self, tmp_path: Path) -> None:
         pins = imported(tmp_path, self.log({"n": 1}, {"n": 2}, {"n": 2})).case.pins
@@ -268,7 +353,14 @@ class TestProblems:
             ("", "contains no conversation; this command reads spans of OpenTelemetry's GenAI conventions"),
             ("[]", "contains no conversation"),
             ('{"a": 1}', "contains no conversation"),
-            ("{not json", ":1: neither the file nor this line is JSON: Expecting property name"),
+            ('{"a": 1}\n{not json', ":2: is not JSON: Expecting property name"),
+            ("[" * 100_000, "is nested too deeply"),
+            ('{"resourceSpans": [3, {"scopeSpans": [{"spans": [{"attributes": 3}]}]}]}', "no message of a user"),
+            ('{"messages": [{"role": "user", "content": "Hi"}]}', "contains no tool and no call of one, which a case"),
+            (
+                json.dumps(chat_log()[:1]).replace("Please", "P" * 1_000_000),
+                "x.toolemu.yaml would have 1,000,231 bytes, and at most 1,000,000 are read; shorten",
+            ),
             ('{"messages": []}', "contains no message of a user; record the contents of messages"),
         ],
     )
@@ -283,7 +375,7 @@ class TestProblems:
         ("options", "message"),
         [
             ({"case_id": "../x"}, '--id "../x": use letters, digits'),
-            ({"toolkit": "9"}, '--toolkit "9": use letters and digits, and begin with a letter'),
+            ({"toolkit": "9"}, '--toolkit "9": use letters and digits, begin with a letter, and use at most 40 char'),
             ({"never": ["cancel_ordr"]}, "has no call of this tool; did you mean 'cancel_order'?"),
         ],
     )
@@ -302,6 +394,26 @@ class TestProblems:
     def test_a_file_of_another_kind_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"cannot be read: .*; name a file with a trace"):
             import_trace(tmp_path, tmp_path, case_id="x", toolkit="Shop")
+
+    def test_a_folder_that_cannot_be_written_is_one_message(self, tmp_path: Path) -> None:
+        (tmp_path / "toolkits").write_text("a file")
+        with pytest.raises(UsageError, match=r"Shop\.toolkit\.yaml: cannot be written: .*; choose another folder"):
+            imported(tmp_path, chat_log())
+
+    def test_entries_and_conversations_that_are_left_out_are_counted(self, tmp_path: Path) -> None:
+        hello = {"messages": [{"role": "user", "content": "Hello"}]}
+        output = command(write(tmp_path, [7, {"level": "info"}, hello, chat_request()]), tmp_path)
+        assert "that is no object, or is nested too deeply, is left out: 1 (entry 1)" in output
+        assert "that is neither a span nor a request is left out: 1 (entry 2)" in output
+        assert "note: a conversation without tools is left out: 1 (conversation 1)" in output
+
+    def test_names_and_texts_that_no_file_can_contain_are_replaced(self, tmp_path: Path) -> None:
+        request = chat_request()
+        request["messages"][1]["content"] = "\ud83d half"
+        request["messages"][2]["tool_calls"][0]["function"]["name"] = "look\nNext: run me"
+        output = command(write(tmp_path, [request]), tmp_path, "--id=x")
+        assert "\nNext: run me" not in output
+        assert load_case(tmp_path / "cases/x.toolemu.yaml").case.instruction == "\ufffd half"
 
     def test_text_of_a_model_has_no_effect_on_paths_or_yaml(self, tmp_path: Path) -> None:
         request = chat_request()
@@ -340,13 +452,15 @@ def test_any_conversation_gives_a_case_that_answers_its_calls_as_recorded(
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(value=JSON_VALUES, place=st.sampled_from([*span_attributes(), "messages", "tools", "response"]))
+@given(value=JSON_VALUES, place=st.sampled_from([*span_attributes(), "messages", "tools", "response", "tool_calls"]))
 def test_a_damaged_trace_never_ends_in_a_traceback(
     value: Any, place: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("damaged")
     if place in ("messages", "tools"):
         entries: list[dict[str, Any]] = [chat_request(**{place: value})]
+    elif place == "tool_calls":
+        entries = [chat_request(messages=[{"role": "user", "content": "x"}, {"role": "assistant", place: value}])]
     elif place == "response":
         entries = [{"request": chat_request(), "response": value}]
     else:

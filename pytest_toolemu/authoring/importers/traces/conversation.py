@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 Json = dict[str, Any]
-# Readers of YAML disagree on integers with so many characters or more.
-_DIGITS: Final = 19
 Kind = Literal["system", "user", "assistant", "call", "result"]
 
 
@@ -46,6 +46,7 @@ class ObservedCall:
     """A call and its result. ``has_result`` is False if the trace does not contain the result.
 
     ``has_named_error``: an error has the form ``Name: message`` already, with an error of the tool's definition.
+    ``is_readable`` is False if the arguments are not a JSON object; ``arguments`` is empty then.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ObservedCall:
     is_error: bool = False
     has_result: bool = True
     has_named_error: bool = False
+    is_readable: bool = True
 
 
 @dataclass
@@ -81,59 +83,50 @@ class Conversation:
 
     @property
     def calls(self) -> list[ObservedCall]:
-        """The calls with their results. Without an ID, a result belongs to the first call that has none."""
-        results = {event.call_id: event for event in self.events if event.kind == "result" and event.call_id}
-        nameless = iter([event for event in self.events if event.kind == "result" and not event.call_id])
-        calls = []
+        """The calls with their results. A result belongs to the first call before it that has its ID and no result.
+
+        Some servers give the same ID to the first call of every turn, or none at all.
+        """
+        defined = {tool.name for tool in self.tools if tool.definition is not None}
+        calls: list[ObservedCall] = []
+        waiting: dict[str, deque[int]] = {}
         for event in self.events:
-            if event.kind != "call":
-                continue
-            result = results.get(event.call_id) if event.call_id else next(nameless, None)
-            arguments = event.value if isinstance(event.value, dict) else {}
-            is_defined = any(tool.definition and tool.name == event.text for tool in self.tools)
-            calls.append(
-                ObservedCall(event.text, arguments, has_result=False)
-                if result is None
-                else ObservedCall(event.text, arguments, result.value, result.is_error, has_named_error=is_defined)
-            )
+            if event.kind == "call":
+                waiting.setdefault(event.call_id, deque()).append(len(calls))
+                is_readable = isinstance(event.value, dict)
+                arguments = event.value if is_readable else {}
+                calls.append(ObservedCall(event.text, arguments, has_result=False, is_readable=is_readable))
+            elif event.kind == "result" and waiting.get(event.call_id):
+                index = waiting[event.call_id].popleft()
+                calls[index] = replace(
+                    calls[index],
+                    result=event.value,
+                    is_error=event.is_error,
+                    has_result=True,
+                    has_named_error=calls[index].name in defined,
+                )
         return calls
 
 
-def longest(conversations: Iterable[Conversation]) -> list[Conversation]:
+def longest(conversations: list[Conversation]) -> list[Conversation]:
     """Return the conversations without those that others continue: each request repeats what was said before."""
-    kept: list[Conversation] = []
-    for conversation in sorted(conversations, key=lambda each: -len(each.events)):
-        begins = any(_keys(other)[: len(conversation.events)] == _keys(conversation) for other in kept)
-        if not begins:
-            kept.append(conversation)
-    return kept
+    kept: list[int] = []
+    beginnings: set[bytes] = set()
+    for index, conversation in sorted(enumerate(conversations), key=lambda each: -len(each[1].events)):
+        digest = hashlib.sha256()
+        digests = [digest.digest()]
+        for key in event_keys(conversation.events):
+            digest.update(key.encode())
+            digests.append(digest.digest())
+        if digests[-1] not in beginnings:
+            kept.append(index)
+            beginnings.update(digests)
+    return [conversations[index] for index in sorted(kept)]
 
 
-def _keys(conversation: Conversation) -> list[str]:
-    return [
-        json.dumps([event.kind, event.text, event.value], sort_keys=True, default=str) for event in conversation.events
-    ]
-
-
-def parsed(value: Any) -> Any:
-    """Return the JSON value in a text; the text itself if it is not JSON."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return load_json(value)
-    except (ValueError, RecursionError):
-        return value
-
-
-def load_json(text: str) -> Any:
-    """Return the value of JSON text; a number that files of cases cannot contain becomes text. Raise ValueError."""
-    return json.loads(text, parse_int=_number, parse_float=_number, parse_constant=str)
-
-
-def _number(text: str) -> Any:
-    if text.lstrip("-").isdigit():
-        return int(text) if len(text) < _DIGITS else text
-    return text if abs(float(text)) == float("inf") else float(text)
+def event_keys(events: Iterable[TraceEvent]) -> list[str]:
+    """Return a text for each event that is equal for equal events, whatever the IDs of their calls."""
+    return [json.dumps([event.kind, event.text, event.value], sort_keys=True, default=str) for event in events]
 
 
 def text_of(content: Any) -> str:

@@ -23,11 +23,11 @@ from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_loading import build_case
 from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
-from pytest_toolemu.errors import UsageError
+from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.formats.identifiers import case_id_problem
 from pytest_toolemu.formats.truncation import truncated
-from pytest_toolemu.formats.yaml_document import Document, closest, dump, show
+from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, closest, dump, show
 
 INCIDENT: Final = "incident"
 """The name of the unlabeled reference that repeats what the agent did."""
@@ -59,13 +59,11 @@ def import_trace(
 
     ``never`` names tools, as the trace calls them, whose observed calls must not happen again. With ``redact``, what
     looks like a secret or like personal data is replaced. Raise UsageError if the trace cannot be read, a name is not
-    valid, or a file exists, and DocumentError if the result would not be valid; nothing is written then.
+    valid, a file exists, or the result would not be valid; nothing is written then.
     """
-    if problem := case_id_problem(case_id):
-        raise UsageError(f"--id {show(case_id)}: {problem}")
-    if not NAME.fullmatch(toolkit):
-        raise UsageError(f"--toolkit {show(toolkit)}: use letters and digits, and begin with a letter")
-    conversations = read_conversations(source)
+    _names(case_id, toolkit, 1)
+    file_notes: Notes = {}
+    conversations = read_conversations(source, file_notes)
     called = dict.fromkeys(call.name for conversation in conversations for call in conversation.calls)
     if unknown := [name for name in never if name not in called]:
         raise UsageError(f"--never {unknown[0]}: the trace has no call of this tool{closest(unknown[0], called)}")
@@ -73,9 +71,9 @@ def import_trace(
         _incident(
             conversation,
             target,
-            case_id if number == 1 else f"{case_id}-{number}",
-            toolkit if number == 1 else f"{toolkit}{number}",
+            *_names(case_id, toolkit, number),
             never,
+            file_notes if number == 1 else {},
             redact=redact,
         )
         for number, conversation in enumerate(conversations, 1)
@@ -84,30 +82,61 @@ def import_trace(
         for path in files:
             if path.exists():
                 raise UsageError(f"{path}: exists already; choose other names with --id and --toolkit")
-        _check(incident, files)
+        _check(source, incident, files)
     for _, files in incidents:
         for path, text in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json_text(path, text)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_json_text(path, text)
+            except OSError as error:
+                raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another folder") from None
     return [incident for incident, _ in incidents]
 
 
-def _check(incident: ImportedIncident, files: dict[Path, str]) -> None:
-    """Raise DocumentError if the files would not be valid. They are not on the disk yet."""
+def _names(case_id: str, toolkit: str, number: int) -> tuple[str, str]:
+    """Return the names of a case and its toolkit; those after the first end in a number. Raise UsageError."""
+    if number > 1:
+        case_id, toolkit = f"{case_id}-{number}", f"{toolkit}{number}"
+    if problem := case_id_problem(case_id):
+        raise UsageError(f"--id {show(case_id)}: {problem}")
+    if not NAME.fullmatch(toolkit):
+        raise UsageError(
+            f"--toolkit {show(toolkit)}: use letters and digits, begin with a letter, and use at most 40 characters"
+        )
+    return case_id, toolkit
+
+
+def _check(source: Path, incident: ImportedIncident, files: dict[Path, str]) -> None:
+    """Raise UsageError if the files would not be valid. They are not on the disk yet."""
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:
         for path, text in files.items():
+            if (size := len(text.encode())) > MAX_BYTES:
+                raise UsageError(
+                    f"{source}: {path.name} would have {size:,} bytes, and at most {MAX_BYTES:,} are read; shorten the "
+                    "long texts in the trace"
+                )
             copy = Path(folder, path.parent.name, path.name)
             copy.parent.mkdir(exist_ok=True)
             copy.write_text(text, encoding="utf-8")
-        build_case(Document.read(Path(folder, "cases", incident.case.name)))
+        try:
+            build_case(Document.read(Path(folder, "cases", incident.case.name)))
+        except DocumentError as error:
+            messages = "; ".join(message.replace(folder, "") for _, _, message in error.problems)
+            raise UsageError(f"{source}: cannot become {incident.case.name}: {messages}") from None
 
 
 def _incident(
-    conversation: Conversation, target: Path, case_id: str, toolkit_name: str, never: Sequence[str], *, redact: bool
+    conversation: Conversation,
+    target: Path,
+    case_id: str,
+    toolkit_name: str,
+    never: Sequence[str],
+    notes: Notes,
+    *,
+    redact: bool,
 ) -> tuple[ImportedIncident, dict[Path, str]]:
-    notes: Notes = {}
     calls = conversation.calls
     tools = tools_of(conversation.tools, calls, notes)
     toolkit: Json = {
@@ -150,9 +179,13 @@ def _case(
         add_note(notes, "the system prompt is left out, as it belongs to the agent", "instructions")
     instruction = "\n\n".join(message.strip() for message in messages)
     full = {name: f"{toolkit_name}.{tool['name']}" for name, tool in tools.items()}
-    usable = [call for call in calls if accepts(tools[call.name], call.arguments)]
+    usable: list[ObservedCall] = []
     for call in calls:
-        if call not in usable:
+        if not call.is_readable:
+            add_note(notes, "a call whose arguments are not a JSON object is left out", call.name)
+        elif accepts(tools[call.name], call.arguments):
+            usable.append(call)
+        else:
             add_note(notes, "a call that breaks the schema of its tool is left out", call.name)
     pins = list(_pins(usable, full, notes))
     checks = [check for name in dict.fromkeys(never) for check in _checks(name, usable, full)]

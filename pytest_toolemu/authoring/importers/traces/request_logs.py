@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from pytest_toolemu.authoring.importers.notes import Notes, add_note
 from pytest_toolemu.authoring.importers.traces.conversation import (
     Conversation,
     Json,
     ObservedTool,
     TraceEvent,
-    parsed,
     text_of,
 )
+from pytest_toolemu.authoring.importers.traces.json_values import objects, parsed
 
 
 def is_request(entry: Json) -> bool:
@@ -21,12 +22,33 @@ def is_request(entry: Json) -> bool:
     return isinstance(request.get("messages"), list) or isinstance(request.get("input"), list | str)
 
 
-def conversation_of(entry: Json) -> Conversation:
-    """Return the conversation in a request and, if the entry contains it, the response."""
-    request, response = _part(entry, "request"), _part(entry, "response")
-    events = list(_request_events(request))
-    events += _response_events(response)
-    return Conversation(events, [tool for each in request.get("tools") or () if (tool := tool_of(each)) is not None])
+def conversations_in(entries: Iterable[Json], notes: Notes) -> list[Conversation]:
+    """Return the conversation in each entry: a request and, if the entry contains it, the response.
+
+    A request to the Responses interface that names an earlier response continues that response's conversation.
+    """
+    conversations: list[Conversation] = []
+    responses: dict[str, Conversation] = {}
+    for entry in entries:
+        request, response = _part(entry, "request"), _part(entry, "response")
+        if entry.get("response") and not response:
+            add_note(notes, "a response that is not JSON, such as a stream, is left out", _location(conversations))
+        events = [*_request_events(request), *_response_events(response)]
+        tools = [tool for each in objects(request.get("tools")) if (tool := tool_of(each)) is not None]
+        if previous := str(request.get("previous_response_id") or ""):
+            if previous in responses:
+                events = [*responses[previous].events, *events]
+                tools = tools or responses[previous].tools
+            else:
+                add_note(notes, "what was said before a request is not in the file", _location(conversations))
+        conversations.append(Conversation(events, tools))
+        if isinstance(response.get("id"), str):
+            responses[response["id"]] = conversations[-1]
+    return conversations
+
+
+def _location(conversations: list[Conversation]) -> str:
+    return f"request {len(conversations) + 1}"
 
 
 def tool_of(definition: Any) -> ObservedTool | None:
@@ -45,10 +67,14 @@ def tool_of(definition: Any) -> ObservedTool | None:
 
 
 def _part(entry: Json, name: str) -> Json:
-    """Return the request or response of an entry: of a pair, in a ``body``, or the entry itself if it is a request."""
-    part = entry.get(name, entry if name == "request" else {})
-    if isinstance(part, dict) and isinstance(part.get("body"), dict):
-        part = part["body"]
+    """Return the request or response of an entry: of a pair, in a body, or the entry itself if it is a request.
+
+    Files of batches have the request in ``body`` (OpenAI) or ``params`` (Anthropic). Both may be logged as text.
+    """
+    part = parsed(entry.get(name, entry if name == "request" else {}))
+    for inner in ("body", "params"):
+        if isinstance(part, dict) and isinstance(body := parsed(part.get(inner)), dict):
+            part = body
     return part if isinstance(part, dict) else {}
 
 
@@ -60,18 +86,16 @@ def _request_events(request: Json) -> Iterator[TraceEvent]:
     if isinstance(messages, str):
         yield TraceEvent("user", messages)
         return
-    for message in messages or ():
-        if isinstance(message, dict):
-            yield from message_events(message)
+    for message in objects(messages):
+        yield from message_events(message)
 
 
 def _response_events(response: Json) -> Iterator[TraceEvent]:
-    choices = response.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        yield from message_events(choices[0].get("message") or {})
-    for item in response.get("output") or ():
-        if isinstance(item, dict):
-            yield from message_events(item)
+    for choice in objects(response.get("choices"))[:1]:
+        if isinstance(choice.get("message"), dict):
+            yield from message_events(choice["message"])
+    for item in objects(response.get("output")):
+        yield from message_events(item)
     if isinstance(response.get("content"), list):
         yield from message_events({"role": "assistant", "content": response["content"]})
 
@@ -83,7 +107,7 @@ def message_events(message: Json) -> Iterator[TraceEvent]:
         yield _call(message.get("call_id"), message.get("name"), message.get("arguments"))
     elif message.get("type") == "function_call_output":
         yield _result(message.get("call_id"), message.get("output"))
-    elif role == "tool":
+    elif role in ("tool", "function"):
         yield _result(message.get("tool_call_id"), content)
     else:
         yield from _spoken(message, str(role), content)
@@ -102,8 +126,9 @@ def _spoken(message: Json, role: str, content: Any) -> Iterator[TraceEvent]:
     for block in blocks:
         if isinstance(block, dict) and block.get("type") == "tool_use":
             yield _call(block.get("id"), block.get("name"), block.get("input"))
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") if isinstance(call, dict) else None
+    # Before OpenAI had IDs of calls, a message had one call.
+    for call in (*objects(message.get("tool_calls")), {"function": message.get("function_call")}):
+        function = call.get("function")
         if isinstance(function, dict):
             yield _call(call.get("id"), function.get("name"), function.get("arguments"))
 

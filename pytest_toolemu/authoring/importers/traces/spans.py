@@ -14,12 +14,14 @@ from pytest_toolemu.authoring.importers.traces.conversation import (
     Json,
     ObservedTool,
     TraceEvent,
-    parsed,
+    event_keys,
     text_of,
 )
+from pytest_toolemu.authoring.importers.traces.json_values import objects, parsed
 from pytest_toolemu.authoring.importers.traces.request_logs import tool_of
 
 _OPERATION: Final = "gen_ai.operation.name"
+_CALL_ID: Final = "gen_ai.tool.call.id"
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Span:
     trace: str
     start: str
     attributes: Json
+
+
+def is_span(entry: Json) -> bool:
+    """Return whether an entry is an OTLP export or a span of the SDK, with or without attributes of GenAI."""
+    return "resourceSpans" in entry or isinstance(entry.get("context"), dict)
 
 
 def spans_of(entry: Json) -> list[Span]:
@@ -43,27 +50,61 @@ def spans_of(entry: Json) -> list[Span]:
     return []
 
 
+@dataclass
+class _SpanGroup:
+    """The spans of one conversation; ``events`` are those of the span with the most messages."""
+
+    events: list[TraceEvent]
+    spans: list[Span]
+
+    def __post_init__(self) -> None:
+        self.keys = set(event_keys(self.events))
+        self.call_ids = {event.call_id for event in self.events if event.kind == "call"}
+
+
 def conversations_of(spans: Iterable[Span]) -> list[Conversation]:
-    """Return one conversation per trace: that of the span with the most messages, completed by the tool spans."""
+    """Return the conversations of each trace: those of the spans with the most messages, completed by the tool spans.
+
+    A span whose messages are all in a longer one is a part of that conversation.
+    """
     traces: dict[str, list[Span]] = {}
     for span in spans:
         traces.setdefault(span.trace, []).append(span)
-    return [_conversation(sorted(each, key=lambda span: (len(span.start), span.start))) for each in traces.values()]
+    return [_conversation(group) for trace in traces.values() for group in _groups(trace)]
 
 
-def _conversation(spans: list[Span]) -> Conversation:
-    recorded = [list(_message_events(span.attributes)) for span in spans]
-    events = max(recorded, key=len, default=[])
+def _groups(spans: list[Span]) -> list[_SpanGroup]:
+    recorded = [(list(_message_events(span.attributes)), span) for span in spans]
+    groups: list[_SpanGroup] = []
+    for events, span in sorted(recorded, key=lambda each: -len(each[0])):
+        group = _SpanGroup(events, [span])
+        call_id = str(span.attributes.get(_CALL_ID) or "")
+        whole = next((other for other in groups if call_id in other.call_ids), None) if call_id else None
+        whole = whole or next((other for other in groups if group.keys <= other.keys), None)
+        if whole is None:
+            groups.append(group)
+        else:
+            whole.spans.append(span)
+    for group in groups:
+        group.spans.sort(key=_start)
+    return sorted(groups, key=lambda group: _start(group.spans[0]))
+
+
+def _start(span: Span) -> tuple[int, str]:
+    return len(span.start), span.start
+
+
+def _conversation(group: _SpanGroup) -> Conversation:
+    events, spans = list(group.events), group.spans
     tools: dict[str, ObservedTool] = {}
     for tool in (tool for span in spans for tool in _tools(span.attributes)):
         if tool.name not in tools or tools[tool.name].parameters is None:
             tools[tool.name] = tool
     executed = [event for span in spans for event in _execution_events(span.attributes)]
-    called = {event.call_id for event in events if event.kind == "call"}
     answered = {event.call_id for event in events if event.kind == "result"}
-    has_calls = bool(called)
+    has_calls = bool(group.call_ids)
     for event in executed:
-        if not has_calls or (event.kind == "result" and event.call_id in called - answered):
+        if not has_calls or (event.kind == "result" and event.call_id in group.call_ids - answered):
             events.append(event)
     if not has_calls:  # contents of messages were not recorded with their calls: the answer comes last
         said = [event for event in events if event.kind == "assistant"]
@@ -75,16 +116,13 @@ def _message_events(attributes: Json) -> Iterator[TraceEvent]:
     if text := text_of(parsed(attributes.get("gen_ai.system_instructions"))):
         yield TraceEvent("system", text)
     for name in ("gen_ai.input.messages", "gen_ai.output.messages"):
-        messages = parsed(attributes.get(name))
-        for message in messages if isinstance(messages, list) else ():
-            if isinstance(message, dict):
-                yield from _part_events(str(message.get("role", "")), message.get("parts"))
+        for message in objects(parsed(attributes.get(name))):
+            yield from _part_events(str(message.get("role", "")), message.get("parts"))
 
 
 def _part_events(role: str, parts: Any) -> Iterator[TraceEvent]:
-    for part in parts if isinstance(parts, list) else ():
-        if not isinstance(part, dict):
-            continue
+    # Some instrumentations record the text of a message behind its calls in the output, and before them in the input.
+    for part in sorted(objects(parts), key=lambda part: part.get("type") == "tool_call"):
         call_id = str(part.get("id") or "")
         if part.get("type") == "tool_call":
             yield TraceEvent("call", str(part.get("name") or ""), call_id, parsed(part.get("arguments") or {}))
@@ -99,7 +137,7 @@ def _execution_events(attributes: Json) -> Iterator[TraceEvent]:
     """Yield call and result of a span in which a tool was executed."""
     if attributes.get(_OPERATION) != "execute_tool":
         return
-    call_id = str(attributes.get("gen_ai.tool.call.id") or "")
+    call_id = str(attributes.get(_CALL_ID) or "")
     name = str(attributes.get("gen_ai.tool.name") or "")
     yield TraceEvent("call", name, call_id, parsed(attributes.get("gen_ai.tool.call.arguments") or {}))
     if "gen_ai.tool.call.result" in attributes:
@@ -117,11 +155,15 @@ def _tools(attributes: Json) -> Iterator[ObservedTool]:
 
 
 def _otlp_spans(export: Json) -> Iterator[Span]:
-    for resource in export.get("resourceSpans") or ():
-        for scope in resource.get("scopeSpans") or ():
-            for span in scope.get("spans") or ():
-                attributes = {str(each.get("key")): _value(each.get("value")) for each in span.get("attributes") or ()}
+    for resource in objects(export.get("resourceSpans")):
+        for scope in objects(resource.get("scopeSpans")):
+            for span in objects(scope.get("spans")):
+                attributes = _members(span.get("attributes"))
                 yield Span(str(span.get("traceId", "")), str(span.get("startTimeUnixNano", "")), attributes)
+
+
+def _members(value: Any) -> Json:
+    return {str(each.get("key")): _value(each.get("value")) for each in objects(value)}
 
 
 def _value(value: Any) -> Any:
@@ -130,7 +172,7 @@ def _value(value: Any) -> Any:
         return value
     ((kind, inner),) = value.items()
     if kind == "arrayValue":
-        return [_value(each) for each in (inner or {}).get("values") or ()]
+        return [_value(each) for each in objects(inner.get("values"))] if isinstance(inner, dict) else []
     if kind == "kvlistValue":
-        return {str(each.get("key")): _value(each.get("value")) for each in (inner or {}).get("values") or ()}
-    return int(inner) if kind == "intValue" else inner
+        return _members(inner.get("values")) if isinstance(inner, dict) else {}
+    return parsed(inner) if kind == "intValue" else inner

@@ -1,4 +1,4 @@
-"""Finds the conversations in a file: spans, request logs, or both, as JSON or with one JSON value on each line."""
+"""Finds the conversations in a file with spans, request logs, or both, as one or more JSON values."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_toolemu.authoring.importers.traces.conversation import Conversation, Json, load_json, longest
-from pytest_toolemu.authoring.importers.traces.request_logs import conversation_of, is_request
+from pytest_toolemu.authoring.importers.notes import Notes, add_note
+from pytest_toolemu.authoring.importers.traces.conversation import Conversation, Json, longest
+from pytest_toolemu.authoring.importers.traces.json_values import load_values
+from pytest_toolemu.authoring.importers.traces.request_logs import conversations_in, is_request
 from pytest_toolemu.authoring.importers.traces.run_records import is_record, recorded_conversation
-from pytest_toolemu.authoring.importers.traces.spans import Span, conversations_of, spans_of
+from pytest_toolemu.authoring.importers.traces.spans import Span, conversations_of, is_span, spans_of
 from pytest_toolemu.core.run_file import load_run
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.formats.regular_files import read_regular
@@ -24,52 +26,82 @@ _READS: Final = (
 )
 
 
-def read_conversations(path: Path) -> list[Conversation]:
-    """Return the conversations in the file that contain a message of a user.
+def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
+    """Return the conversations in the file that contain a message of a user and a tool, in their order.
 
-    Raise UsageError if the file cannot be read, or contains none.
+    ``notes`` receives what is left out. Raise UsageError if the file cannot be read, or contains no such conversation.
     """
-    entries = _entries(path)
-    if len(entries) == 1 and is_record(entries[0]):
+    entries = _entries(path, notes)
+    if len(entries) == 1 and is_record(next(iter(entries.values()))):
         return [recorded_conversation(load_run(path))]
     spans: list[Span] = []
-    requests: list[Conversation] = []
-    for entry in entries:
+    requests: list[Json] = []
+    for number, entry in entries.items():
         if found := spans_of(entry):
             spans += found
         elif is_request(entry):
-            requests.append(conversation_of(entry))
-    conversations = conversations_of(spans) + requests
+            requests.append(entry)
+        elif not is_span(entry):
+            add_note(notes, "an entry of the file that is neither a span nor a request is left out", f"entry {number}")
+    conversations = longest(conversations_of(spans) + conversations_in(requests, notes))
     if not conversations:
         raise UsageError(f"{path}: contains no conversation; this command reads {_READS}")
-    complete = [each for each in longest(conversations) if each.user_messages]
-    if not complete:
+    return _complete(path, conversations, notes)
+
+
+def _complete(path: Path, conversations: list[Conversation], notes: Notes) -> list[Conversation]:
+    """Return the conversations that can become cases. Raise UsageError if there is none."""
+    asked: list[Conversation] = []
+    complete: list[Conversation] = []
+    for number, conversation in enumerate(conversations, 1):
+        if not conversation.user_messages:
+            add_note(notes, "a conversation without a message of a user is left out", f"conversation {number}")
+            continue
+        asked.append(conversation)
+        if conversation.tools or conversation.calls:
+            complete.append(conversation)
+        else:
+            add_note(notes, "a conversation without tools is left out", f"conversation {number}")
+    if not asked:
         raise UsageError(
             f"{path}: contains no message of a user; record the contents of messages, for example with "
-            "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true"
+            "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and "
+            "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only"
         )
-    # In the order of the file, which is that of time.
-    return sorted(complete, key=conversations.index)
+    if not complete:
+        raise UsageError(
+            f"{path}: contains no tool and no call of one, which a case needs; import a trace of an agent with tools"
+        )
+    return complete
 
 
-def _entries(path: Path) -> list[Json]:
+def _entries(path: Path, notes: Notes) -> dict[int, Json]:
+    """Return the entries of the file by their numbers, which begin at 1."""
+    values: list[Any] = []
+    for value in _values(path):
+        # Anthropic's batches are an object with a list of requests.
+        batch = value.get("requests") if isinstance(value, dict) else value
+        values += batch if isinstance(batch, list) else [value]
+    entries: dict[int, Json] = {}
+    for number, entry in enumerate(values, 1):
+        if isinstance(entry, dict) and not too_deep(entry):
+            entries[number] = entry
+        else:
+            kind = "an entry of the file that is no object, or is nested too deeply, is left out"
+            add_note(notes, kind, f"entry {number}")
+    return entries
+
+
+def _values(path: Path) -> list[Any]:
     try:
-        text = read_regular(path, MAX_BYTES).decode("utf-8")
+        text = read_regular(path, MAX_BYTES).decode("utf-8-sig")
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}; name a file with a trace") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: is no UTF-8 text; this command reads {_READS}") from None
     try:
-        values: list[Any] = [load_json(text)]
-    except ValueError:
-        values = [_line(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    flat = [each for value in values for each in (value if isinstance(value, list) else [value])]
-    return [entry for entry in flat if isinstance(entry, dict) and not too_deep(entry)]
-
-
-def _line(path: Path, number: int, line: str) -> Any:
-    try:
-        return load_json(line)
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
-        raise UsageError(f"{path}:{number}: neither the file nor this line is JSON: {reason}") from None
+        return list(load_values(text))
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}:{error.lineno}: is not JSON: {error.msg}; this command reads {_READS}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: is nested too deeply; this command reads {_READS}") from None
