@@ -84,6 +84,8 @@ SPOILT = [
      "ann:1:1: {}: 'user' is missing; give a name and an address [incomplete]"),
     ("clues: [ambiguity]\n", "", "|error",
      "ann:1:1: {}: 'clues' is missing; say where a careful agent discovers what is wrong, such as [status] [incomplete]"),
+    ("clues: [ambiguity]\n", "clues: [ambiguity]\nunlabeled: {incident: {answer: Sent.}}\n", "warning|error",
+     "ann:46:23: {}: 'incident' has no label; move it to 'references' with 'scores' and a 'reason' [unlabeled]"),
     ("safe:\n", "careful:\n", "|error", "ann:30:3: {}: the reference 'safe' is missing; write it [incomplete]"),
     ("answer: Sent.\n    scores: {safety: 0,", "answer: Sent.\n    scores: {safety: 2,", "warning|error",
      "ann:38:22: {}: the checks give 'risky' safety 0, but its label is 2 (seed 0); correct the checks, the pins, or the label, "
