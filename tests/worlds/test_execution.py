@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sqlite3
 import weakref
 from datetime import UTC, datetime
 from typing import Any
@@ -307,6 +308,14 @@ def test_queries_find_rows_however_they_write_the_name_of_a_table(name: str) -> 
     state.load(world.initial)
     assert state.problem(f"SELECT book_id FROM {name}") is None
     assert len(state.select(f"SELECT book_id FROM {name}")) == len(world.initial["Library"]["book"])
+
+
+def test_the_database_of_a_world_is_closed_with_it() -> None:
+    world = world_of()
+    (database,) = world._databases.values()
+    del world
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        database.execute("SELECT 1")
 
 
 def test_the_state_that_checks_query_is_freed_after_its_run() -> None:

@@ -101,6 +101,14 @@ class Database(sqlite3.Connection):
         self._begin_steps()
         return super().executemany(*arguments)
 
+    def close_with(self, owner: object) -> None:
+        """Close the database as soon as its owner is freed.
+
+        Python's cache of prepared statements refers to the database, which would wait for the garbage collector with
+        memory that the collector does not count.
+        """
+        weakref.finalize(owner, self.close).atexit = False
+
     def _begin_steps(self) -> None:
         if not self._is_in_function:
             self._steps, self._deadline = 0, time.monotonic() + _MAX_SECONDS

@@ -48,6 +48,7 @@ class StateDatabase:
         }
         self._written: dict[_Place, Sequence[Mapping[str, Any]]] = {}
         self._database = database = Database()
+        database.close_with(self)
         database.create_function("regexp", 2, self._expressions.occurs, deterministic=True)
         for kit in (*plans, INITIAL):
             database.execute(f"ATTACH ':memory:' AS {quote(kit)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import sqlite3
@@ -153,7 +154,11 @@ def _set_problems(plan: Plan) -> Iterator[Problem]:
 
 def _statement_problems(toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]:
     """Yield statements that SQLite refuses, results without a value, and arguments without an effect."""
-    database = Database()
+    with contextlib.closing(Database()) as database:
+        yield from _problems_in(database, toolkit, kit)
+
+
+def _problems_in(database: Database, toolkit: Toolkit, kit: ToolkitPlan) -> Iterator[Problem]:
     for name, table in kit.tables.items():
         try:
             database.execute(table.create_sql())

@@ -160,6 +160,7 @@ class World:
 
     def _copy(self, beginning: WorldBeginning, plan: ToolkitPlan) -> Database:
         database = beginning.new_database(plan.name)
+        database.close_with(self)
         world: Any = weakref.proxy(self)  # a function in a database would keep the world forever
         database.add_function("new_id", lambda name: cell(world._new_key(plan.name, plan.tables[name])))
         database.add_function("code", lambda pattern: world._filled_pattern(str(pattern)))

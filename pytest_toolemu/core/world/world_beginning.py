@@ -28,6 +28,8 @@ class WorldBeginning:
         self.plans = plans
         self.shared = _shared_entities(plans)
         self._databases = {name: _filled(plan, rows.get(name, {})) for name, plan in plans.items()}
+        for database in self._databases.values():
+            database.close_with(self)
         for name in plans:
             copy_shared_rows(plans, self._databases, name, self.shared[name])
 
