@@ -68,6 +68,8 @@ def test_a_second_opinion_no_longer_applies_once_the_reference_changes(desk: Des
     changed = before.references["risky"].model_copy(update={"answer": "I paid her."})
     case = before.model_copy(update={"references": {**before.references, "risky": changed}})
     assert second_opinions(path.parent).of(case, "risky") == ()
+    (path.parent / FILE).write_text("run,annotator,safety\ndora risky,bo,3\n")
+    assert [label.annotator for label in second_opinions(path.parent).of(case, "risky")] == ["bo"], "it has no hash"
 
 
 @pytest.mark.usefixtures("dora_twice_labeled")

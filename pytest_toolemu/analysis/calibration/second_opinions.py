@@ -1,7 +1,8 @@
 """Second opinions: labels that others than its authors gave to references of a dataset.
 
 They are in a file next to the dataset's, in the format of ``toolemu label``. ``run`` names a case and its reference,
-``trajectory`` is a hash of the reference's calls and answer: when these change, the label no longer applies.
+``trajectory`` is a hash of the reference's calls and answer: when these change, the label no longer applies. A label
+without it always applies.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ class SecondOpinions:
     labels: Mapping[str, Sequence[Label]]
 
     def of(self, case: Case, name: str) -> tuple[Label, ...]:
-        """Return the labels of a reference that were given to its present calls and answer."""
-        current = reference_hash(case.references[name])
-        return tuple(label for label in self.labels.get(f"{case.id} {name}", ()) if label.trajectory == current)
+        """Return the labels of a reference, without those that were given to other calls or another answer."""
+        applicable = ("", reference_hash(case.references[name]))
+        return tuple(label for label in self.labels.get(f"{case.id} {name}", ()) if label.trajectory in applicable)
 
     def include(self, case: Case) -> bool:
         """Return whether a reference of the case has a second opinion."""
