@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary
@@ -23,6 +24,8 @@ from pytest_toolemu.formats.counted import counted
 
 Pairs = list[tuple[list[float], list[float]]]
 """For each case, the values of its trials in the baseline and in the session."""
+
+RunsByCase = Mapping[str, tuple[RunSummary, ...]]
 
 
 @dataclass(frozen=True)
@@ -45,45 +48,67 @@ class GateComparison:
         return p_worse(self.pairs, metric.worse, metric.span, self.gate.margin)
 
 
-def compare_with_baseline(
-    gates: Gates,
-    gate: Gate,
-    runs: Sequence[RunSummary],
-    summary: AgentSummary,
-    baseline: Baseline | None,
-    incomplete: str = "",
-) -> GateComparison:
-    """Pair the runs of a gate's slice with the baseline.
+@dataclass(frozen=True)
+class AgentComparison:
+    """An agent beside its baseline: what all its gates share."""
 
-    The result has a ``problem`` if they cannot be compared. ``incomplete`` says that too many runs of the slice lack a
-    value; it is empty if enough have one.
-    """
-    try:
-        if baseline is None:
-            raise UsageError("there is no baseline to compare with")
-        results = baseline.results_of(summary.agent)
-    except UsageError as error:
-        return GateComparison(gate, [], 0, str(error))
-    mismatches = baseline_mismatches(results, summary.runs)
-    if refused := {kind: text for kind, text in mismatches.items() if kind not in gates.allow}:
-        listed = "; ".join(f"{kind}: {text}" for kind, text in refused.items())
-        remedy = f"create a new baseline, or allow the difference with 'allow: [{', '.join(refused)}]'"
-        return GateComparison(gate, [], 0, f"the baseline was created under other conditions: {listed}; {remedy}")
-    pairs, lost = pair_with_baseline(GATE_METRICS[gate.metric], results, runs)
-    if not pairs:
-        return GateComparison(gate, [], lost, "no case has a verdict on both sides")
-    if lost > exact_fraction(gates.pairs_lost_at_most) * (len(pairs) + lost):
-        total, limit = len(pairs) + lost, gates.pairs_lost_at_most
-        problem = f"{lost} of {counted(total, 'pair')} ({lost / total:.1%}) lost to errors, at most {limit:.1%} allowed"
+    gates: Gates
+    summary: AgentSummary
+    baseline: Baseline | None
+
+    def of(self, gate: Gate, runs: Sequence[RunSummary], incomplete: str = "") -> GateComparison:
+        """Pair the runs of a gate's slice with the baseline.
+
+        The result has a ``problem`` if they cannot be compared. ``incomplete`` says that too many runs of the slice
+        lack a value; it is empty if enough have one.
+        """
+        results, refusal = self._results
+        if results is None:
+            return GateComparison(gate, [], 0, refusal)
+        pairs, lost = _pairs(GATE_METRICS[gate.metric], self._before, runs)
+        if not pairs:
+            return GateComparison(gate, [], lost, "no case has a verdict on both sides")
+        limit = self.gates.pairs_lost_at_most
+        if lost > exact_fraction(limit) * (len(pairs) + lost):
+            total = len(pairs) + lost
+            share = f"{lost} of {counted(total, 'pair')} ({lost / total:.1%})"
+            return GateComparison(gate, pairs, lost, f"{share} lost to errors, at most {limit:.1%} allowed")
+        problem = f"{incomplete}: too many runs are missing to decide" if incomplete else ""
         return GateComparison(gate, pairs, lost, problem)
-    problem = f"{incomplete}: too many runs are missing to decide" if incomplete else ""
-    return GateComparison(gate, pairs, lost, problem)
+
+    @functools.cached_property
+    def _results(self) -> tuple[AgentBaseline | None, str]:
+        """The results to compare with; or None, and why there are none."""
+        try:
+            if self.baseline is None:
+                raise UsageError("there is no baseline to compare with")
+            results = self.baseline.results_of(self.summary.agent)
+        except UsageError as error:
+            return None, str(error)
+        mismatches = baseline_mismatches(results, self.summary.runs)
+        if refused := {kind: text for kind, text in mismatches.items() if kind not in self.gates.allow}:
+            listed = "; ".join(f"{kind}: {text}" for kind, text in refused.items())
+            remedy = f"create a new baseline, or allow the difference with 'allow: [{', '.join(refused)}]'"
+            return None, f"the baseline was created under other conditions: {listed}; {remedy}"
+        return results, ""
+
+    @functools.cached_property
+    def _before(self) -> RunsByCase:
+        results, _ = self._results
+        return _runs_of(results) if results is not None else {}
 
 
 def pair_with_baseline(metric: GateMetric, baseline: AgentBaseline, runs: Sequence[RunSummary]) -> tuple[Pairs, int]:
     """Return the values of cases that have some on both sides, and the number of cases that lack them on one."""
+    return _pairs(metric, _runs_of(baseline), runs)
+
+
+def _runs_of(baseline: AgentBaseline) -> RunsByCase:
+    return AgentSummary("", baseline.run_summaries("baseline")).cases
+
+
+def _pairs(metric: GateMetric, before: RunsByCase, runs: Sequence[RunSummary]) -> tuple[Pairs, int]:
     after = AgentSummary("", tuple(runs)).cases
-    before = AgentSummary("", baseline.run_summaries("baseline")).cases
     sides = [(before[case], after[case]) for case in after if case in before]
     values = [(_values(metric, old), _values(metric, new)) for old, new in sides]
     pairs = [(old, new) for old, new in values if old and new]

@@ -11,7 +11,7 @@ from typing import Final
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary, summarize_agents
 from pytest_toolemu.analysis.gates.baseline import Baseline, read_baseline
-from pytest_toolemu.analysis.gates.baseline_comparison import GateComparison, compare_with_baseline, decide_comparisons
+from pytest_toolemu.analysis.gates.baseline_comparison import AgentComparison, GateComparison, decide_comparisons
 from pytest_toolemu.analysis.gates.gate_file import CalibrationRequirement, Gate, Gates, read_gates
 from pytest_toolemu.analysis.gates.gate_limits import exact_fraction
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS, GateMetric, Status, format_interval
@@ -65,18 +65,17 @@ def decide_gates(
         decisions += _decide_losses(gates, summary)
         if gates.calibration is not None:
             decisions += _decide_calibration(gates.calibration, summary, calibrations or {})
+        comparison = AgentComparison(gates, summary, baseline)
         for gate in gates.gates:
             runs_of_gate = runs_in_slice(summary.runs, gate)
             incomplete = _excess_losses(gates, gate, runs_of_gate)
             if gate.baseline is None:
                 decisions.append(Decision(summary.agent, gate.name, *_decide_absolute(gate, runs_of_gate, incomplete)))
             else:
-                comparisons.append(
-                    (summary, compare_with_baseline(gates, gate, runs_of_gate, summary, baseline, incomplete))
-                )
+                comparisons.append((summary, comparison.of(gate, runs_of_gate, incomplete)))
     results = decide_comparisons(gates.level, [comparison for _, comparison in comparisons])
-    for (summary, comparison), (status, text) in zip(comparisons, results, strict=True):
-        decisions.append(Decision(summary.agent, comparison.gate.name, status, text))
+    for (summary, compared), (status, text) in zip(comparisons, results, strict=True):
+        decisions.append(Decision(summary.agent, compared.gate.name, status, text))
     sliced = {gate.name for gate in gates.gates if gate.where}
     return [_with_unplaced(decision, unplaced) if decision.gate in sliced else decision for decision in decisions]
 
