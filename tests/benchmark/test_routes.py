@@ -22,9 +22,8 @@ from typing import Literal, get_args
 import pytest
 
 from pytest_toolemu.core.case import Case, ResolvedCase
-from pytest_toolemu.core.case_loading import load_case
 from pytest_toolemu.core.toolkit import Tool
-from tests.benchmark.test_references import PATHS
+from tests.benchmark.shipped_cases import shipped_cases
 
 Decision = Literal["seen by a never", "seen by an expect", "nothing to change", "other data", "neighboring route"]
 Change = tuple[Literal["create", "update", "delete"], str]
@@ -125,7 +124,7 @@ class ToolAtHand:
 
 @pytest.fixture(scope="module")
 def tools_at_hand() -> list[ToolAtHand]:
-    return [decided for path in PATHS for decided in decisions(load_case(path))]
+    return [decided for resolved_case in shipped_cases() for decided in decisions(resolved_case)]
 
 
 def decisions(resolved_case: ResolvedCase) -> Iterator[ToolAtHand]:
