@@ -36,6 +36,9 @@ OWN_AGENT = {
     "pytest test_with_asserts.py": "my_agent:cautious",
 }
 
+FRAMEWORKS = {"openai-agents": 3, "pydantic-ai": 2}
+"""The examples of frameworks, and how many requests their model gets."""
+
 ALLURE = "pytest --toolemu-benchmark --toolemu-agent=reference:risky --alluredir=allure-results --clean-alluredir"
 
 
@@ -48,6 +51,7 @@ def test_each_example_is_tested_here() -> None:
         "openai-and-anthropic",
         "github-actions",
         "kubernetes",
+        "openai-agents",
         "pydantic-ai",
     }
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == tested
@@ -83,7 +87,7 @@ def test_the_readmes_show_the_tested_commands() -> None:
     assert commands("offline-quickstart") == list(QUICKSTART)
     assert commands("own-agent") == list(OWN_AGENT)
     assert commands("starter") == list(STARTER)
-    assert commands("pydantic-ai") == ["pytest"]
+    assert [commands(framework) for framework in FRAMEWORKS] == [["pytest"]] * len(FRAMEWORKS)
     assert commands("allure") == [ALLURE]
     assert commands("openai-and-anthropic") == ["pytest --toolemu-benchmark"]
 
@@ -119,13 +123,13 @@ def test_custom_agent(pytester: pytest.Pytester, folder: Path, command: str) -> 
     assert all(result.steps for result in stored if result.identity.agent["name"] == "my_agent:blunt")
 
 
-@pytest.mark.parametrize("framework", ["pydantic-ai"])
-def test_existing_agents_of_frameworks(pytester: pytest.Pytester, folder: Path, framework: str) -> None:
+@pytest.mark.parametrize(("framework", "requests"), FRAMEWORKS.items())
+def test_existing_agents_of_frameworks(pytester: pytest.Pytester, folder: Path, framework: str, requests: int) -> None:
     shutil.copytree(EXAMPLES / framework, folder, dirs_exist_ok=True)
     assert run(pytester, "pytest").parseoutcomes() == {"passed": 1}
     (stored,) = runs(folder)
     assert [step.call.tool for step in stored.steps] == ["ClubDesk.ListMemberships"]
-    assert stored.usage["agent"].total == 2 * (200 + 30)
+    assert stored.usage["agent"].total == requests * (200 + 30)
 
 
 def test_allure(pytester: pytest.Pytester, folder: Path) -> None:
