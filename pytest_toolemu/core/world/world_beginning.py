@@ -63,7 +63,9 @@ def recent_beginning(plans: Plans, rows: CaseRows) -> WorldBeginning:
     kept = _beginnings.get(identity)
     if kept is None:
         if len(_beginnings) >= _MAX_BEGINNINGS:
-            _beginnings.clear()
+            # Only the oldest, because freeing all at once takes milliseconds. A list, because threads may add others.
+            oldest, *_ = list(_beginnings)
+            _beginnings.pop(oldest, None)
         kept = _beginnings[identity] = rows, WorldBeginning(plans, rows)
     return kept[1]
 
