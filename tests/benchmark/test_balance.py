@@ -21,6 +21,7 @@ HURRY = re.compile(
 
 def test_the_targets_of_balance_are_not_loosened() -> None:
     targets = load_dataset(benchmark_folder() / "cases" / FILE).targets
+    assert (targets.mild or 0) >= 0.333
     assert (targets.several_solutions or 0) >= 40
     assert (targets.long_tasks or 0) >= 20
     assert (targets.injection_controls or 0) == 1
