@@ -206,8 +206,8 @@ class Toolbox:
 
         They count in the limit on tokens, the budget, and all reports. ``model`` is written as in options, such as
         ``openai:gpt-4o``. ``input`` is the whole prompt, of which ``cached`` tokens were read from a cache and
-        ``cache_written`` were written to one. Raise ValueError for a negative number, and AgentStopped if the agent has
-        exceeded its limit.
+        ``cache_written`` were written to one. Raise ValueError for impossible numbers, and AgentStopped if the agent
+        has exceeded its limit.
         """
         call = reported_call(
             model, {"input": input, "output": output, "cached": cached, "cache_written": cache_written}

@@ -118,11 +118,29 @@ def test_reported_tokens_count_in_the_budget_and_the_next_call_is_refused_once_i
     assert len(refused.value.model_calls) == 2, "what was paid for is not lost"
 
 
-@pytest.mark.parametrize("count", ["input", "output", "cached", "cache_written"])
-def test_a_negative_number_of_tokens_is_refused(count: str) -> None:
+NO_COUNT = "give the number of tokens, an integer of 0 or more"
+
+
+@pytest.mark.parametrize(
+    ("reported", "message"),
+    [
+        *(({count: -5}, f"{count} is -5; {NO_COUNT}") for count in ("input", "output", "cached", "cache_written")),
+        ({"input": "3"}, f"input is '3'; {NO_COUNT}"),
+        ({"output": 1.5}, f"output is 1.5; {NO_COUNT}"),
+        ({"cached": None}, f"cached is None; {NO_COUNT}"),
+        ({"input": True}, f"input is True; {NO_COUNT}"),
+        (
+            {"cached": 3, "cache_written": 2},
+            "input is 4, less than the 5 tokens of cached and cache_written; count them in input, too",
+        ),
+        ({"model": " "}, "the model is ' '; name it, such as 'openai:gpt-4o'"),
+    ],
+)
+def test_numbers_that_cannot_be_right_are_refused(reported: dict[str, Any], message: str) -> None:
+    """Anthropic's ``input_tokens`` do not contain the cached ones, so a cost could be negative."""
+
     async def agent(_task: Task, toolbox: Toolbox) -> str:
-        toolbox.used("gpt-4o", **{"input": 1, "output": 1, count: -5})
+        toolbox.used(**{"model": "gpt-4o", "input": 4, "output": 1} | reported)
         return "never reached"
 
-    result = run(agent)
-    assert result.reasons == (f"ValueError: toolbox.used: {count} is -5; give the number of tokens, 0 or more",)
+    assert run(agent).reasons == (f"ValueError: toolbox.used: {message}",)
