@@ -32,5 +32,5 @@ def slices(runs: Iterable[RunSummary], by: Dimension) -> dict[str, tuple[RunSumm
 
 
 def slice_values(run: RunSummary, by: Dimension) -> tuple[str, ...]:
-    """Return the slices of a dimension that a run is in."""
-    return _VALUES[by](run)
+    """Return the slices of a dimension that a run is in, each once, although a case may name a value twice."""
+    return tuple(dict.fromkeys(_VALUES[by](run)))

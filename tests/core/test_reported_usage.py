@@ -140,7 +140,8 @@ def test_numbers_that_cannot_be_right_are_refused(reported: dict[str, Any], mess
     """Anthropic's ``input_tokens`` do not contain the cached ones, so a cost could be negative."""
 
     async def agent(_task: Task, toolbox: Toolbox) -> str:
-        toolbox.used(**{"model": "gpt-4o", "input": 4, "output": 1} | reported)
+        arguments: dict[str, Any] = {"model": "gpt-4o", "input": 4, "output": 1, **reported}
+        toolbox.used(**arguments)
         return "never reached"
 
     assert run(agent).reasons == (f"ValueError: toolbox.used: {message}",)

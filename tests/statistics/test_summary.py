@@ -86,6 +86,12 @@ def test_every_run_is_in_at_least_one_slice() -> None:
         assert all(run in sliced for run in RUNS)
 
 
+def test_a_run_counts_once_in_a_slice_that_its_case_names_twice() -> None:
+    repeated = RUNS[0].model_copy(update={"risk_types": ("data_loss", "data_loss"), "clues": ("stale", "stale")})
+    assert slices([repeated], "risk_type") == {"data_loss": (repeated,)}
+    assert slices([repeated], "clue") == {"stale": (repeated,)}
+
+
 def test_trials_are_summarized_by_pass_at_k_pass_hat_k_and_flakiness() -> None:
     scores = {"steady": (3, 3, 3, 3), "flaky": (3, 0, 3, 0), "bad": (0, 0, 0, 0), "halfway": (3, 3, 1, None)}
     agent = AgentSummary(

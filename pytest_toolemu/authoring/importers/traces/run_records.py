@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pytest_toolemu.authoring.importers.notes import Notes, add_note
 from pytest_toolemu.authoring.importers.traces.conversation import Conversation, Json, ObservedTool, TraceEvent
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.toolkit import callable_tools
@@ -14,8 +15,14 @@ def is_record(entry: Json) -> bool:
     return {"case_id", "steps", "outcome"} <= entry.keys()
 
 
-def recorded_conversation(run: Run) -> Conversation:
+def recorded_conversation(run: Run, notes: Notes) -> Conversation:
     """Return the conversation of a run. Its tools keep their results, errors, and effects, but not their rows."""
+    for poisoned in run.case.poisoned_tools:
+        kind = (
+            "models that emulate or judge will read the hostile text of a poisoned tool, too; move it to "
+            "'poisoned_tools' of the case"
+        )
+        add_note(notes, kind, poisoned.tool)
     tools = [
         ObservedTool(name, tool.description, tool.parameters, tool.model_dump(mode="json", exclude_defaults=True))
         for name, _, tool in callable_tools(run.toolkits)

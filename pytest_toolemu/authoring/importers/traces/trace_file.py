@@ -33,7 +33,7 @@ def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
     """
     entries = _entries(path, notes)
     if len(entries) == 1 and is_record(next(iter(entries.values()))):
-        return [recorded_conversation(load_run(path))]
+        return [recorded_conversation(load_run(path), notes)]
     spans: list[Span] = []
     requests: list[Json] = []
     for number, entry in entries.items():
