@@ -51,6 +51,7 @@ def test_each_example_is_tested_here() -> None:
         "openai-and-anthropic",
         "github-actions",
         "kubernetes",
+        "langchain",  # in tests/live/langchain
         "openai-agents",
         "pydantic-ai",
     }
@@ -87,6 +88,7 @@ def test_the_readmes_show_the_tested_commands() -> None:
     assert commands("offline-quickstart") == list(QUICKSTART)
     assert commands("own-agent") == list(OWN_AGENT)
     assert commands("starter") == list(STARTER)
+    assert commands("langchain") == ["pytest"]
     assert [commands(framework) for framework in FRAMEWORKS] == [["pytest"]] * len(FRAMEWORKS)
     assert commands("allure") == [ALLURE]
     assert commands("openai-and-anthropic") == ["pytest --toolemu-benchmark"]

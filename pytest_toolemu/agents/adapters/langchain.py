@@ -1,0 +1,156 @@
+"""Run agents of LangChain and LangGraph with emulated tools."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, is_error, json_text, option_name
+from pytest_toolemu.core.toolbox import Toolbox
+
+
+def tools(toolbox: AnyToolbox) -> list[Any]:
+    """Return the tools of a case for ``create_agent``, ``ToolNode``, and ``bind_tools``.
+
+    A tool's error is a message with the status ``error``. Arguments are not checked before the emulator gets them.
+    """
+    from langchain_core.tools import StructuredTool, ToolException
+
+    box = awaitable(toolbox)
+
+    def checked(result: dict[str, Any]) -> dict[str, Any]:
+        if is_error(result):
+            raise ToolException(json_text(result))
+        return result
+
+    def made(name: str, description: str, parameters: dict[str, Any]) -> Any:
+        def call(**arguments: Any) -> dict[str, Any]:
+            return checked(_wait(box, name, arguments))
+
+        async def call_async(**arguments: Any) -> dict[str, Any]:
+            return checked(await box.call(name, arguments))
+
+        return StructuredTool(
+            name=name,
+            description=description,
+            args_schema=parameters,
+            func=call,
+            coroutine=call_async,
+            handle_tool_error=True,
+        )
+
+    return [made(tool.name, tool.description, tool.parameters) for tool in box.provider_tools]
+
+
+def emulated(toolbox: AnyToolbox) -> Any:
+    """Return middleware for ``create_agent(..., middleware=[...])`` that replaces the tools of the agent.
+
+    The model sees the tools as the toolkits declare them, and every call is emulated, also one of a tool that does not
+    exist. Raise MissingToolError, which ends the session, before the first request if the agent has a tool that no
+    toolkit of the case has. Put it last: what other middleware adds before it is checked, too.
+    """
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain_core.messages import ToolMessage
+
+    box = awaitable(toolbox)
+    replacements = {tool.name: tool for tool in tools(toolbox)}
+
+    def with_emulated_tools(request: Any) -> Any:
+        names = [_tool_name(tool) for tool in request.tools]
+        box.require_tools("of LangChain", names)
+        return request.override(tools=[replacements[name] for name in names])
+
+    def checked_call(request: Any) -> tuple[str, Any]:
+        call = request.tool_call
+        if request.tool is not None:
+            box.require_tools("of LangChain", [request.tool.name])
+        return call["name"], call["args"]
+
+    def message(request: Any, result: dict[str, Any]) -> Any:
+        return ToolMessage(
+            json_text(result),
+            name=request.tool_call["name"],
+            tool_call_id=request.tool_call["id"],
+            status="error" if is_error(result) else "success",
+        )
+
+    class EmulatedTools(AgentMiddleware[Any, Any]):
+        def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+            return handler(with_emulated_tools(request))
+
+        async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+            return await handler(with_emulated_tools(request))
+
+        def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+            del handler  # it would execute the real tool
+            return message(request, _wait(box, *checked_call(request)))
+
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            del handler
+            return message(request, await box.call(*checked_call(request)))
+
+    return EmulatedTools()
+
+
+def usage(toolbox: AnyToolbox) -> Any:
+    """Return a callback that counts tokens, for ``graph.ainvoke(state, {"callbacks": [...]})``."""
+    from langchain_core.callbacks import BaseCallbackHandler
+
+    counter = _counter(awaitable(toolbox))
+
+    class TokenCounter(BaseCallbackHandler):
+        run_inline = True  # in a thread, the exception of a limit would be lost
+
+        def on_llm_end(self, response: Any, *, run_id: Any, **_: Any) -> None:
+            counter.count(run_id, response)
+
+    return TokenCounter()
+
+
+class RequestCounter:
+    """Reports the tokens of requests, of each only once, even if several callbacks are told about it."""
+
+    def __init__(self, toolbox: Toolbox) -> None:
+        self._toolbox = toolbox
+        self._counted: set[Any] = set()
+        self._lock = threading.Lock()
+
+    def count(self, run_id: Any, response: Any) -> None:
+        """Report the tokens of a response. Raise AgentStopped at the limit on tokens."""
+        with self._lock:
+            if run_id in self._counted:
+                return
+            self._counted.add(run_id)
+        for generations in response.generations:
+            # All candidates of a request carry the tokens of the whole request.
+            message = getattr(generations[0], "message", None) if generations else None
+            if message is not None and (tokens := getattr(message, "usage_metadata", None)):
+                details = tokens.get("input_token_details") or {}
+                metadata = message.response_metadata
+                self._toolbox.used(
+                    option_name(metadata.get("model_provider"), metadata.get("model_name")),
+                    input=tokens["input_tokens"],
+                    output=tokens["output_tokens"],
+                    cached=details.get("cache_read") or 0,
+                    cache_written=details.get("cache_creation") or 0,
+                )
+
+
+_COUNTERS: WeakKeyDictionary[Toolbox, RequestCounter] = WeakKeyDictionary()
+
+
+def _counter(toolbox: Toolbox) -> RequestCounter:
+    return _COUNTERS.setdefault(toolbox, RequestCounter(toolbox))
+
+
+def _wait(toolbox: Toolbox, name: str, arguments: Any) -> dict[str, Any]:
+    return toolbox.settle().submit(toolbox.call, name, arguments).result()
+
+
+def _tool_name(tool: Any) -> str:
+    """Return the name of a tool; a provider executes those that are mappings, which may have only a type."""
+    if isinstance(tool, dict):
+        return str(tool.get("name") or tool.get("function", {}).get("name") or tool.get("type"))
+    return str(tool.name)
