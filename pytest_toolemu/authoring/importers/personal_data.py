@@ -17,10 +17,10 @@ from pytest_toolemu.formats.counted import counted
 
 INSTALL: Final = "pip install 'pytest-toolemu[redact]'"
 
-_EMAIL: Final = re.compile(
-    r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"
-)
+_EMAIL: Final = re.compile(r"(?<![\w.%+-])[\w.%+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
 _NUMBER: Final = re.compile(r"(?<![\w-])(?:[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}|\d(?:[ -]?\d){12,18})(?![\w-])")
+# Keys of OpenAI and Anthropic in all their forms; a word with hyphens has no digit.
+_MODEL_KEY: Final = re.compile(r"(?<![\w-])sk-(?=[A-Za-z_-]{0,200}\d)[\w-]{20,200}")
 # What surrounds a secret: some detectors return only its beginning.
 _TOKEN: Final = r"[^\s\"'<>,;]*"
 # These detectors report every word of a text.
@@ -66,14 +66,17 @@ class SensitiveData:
         """Return a JSON value in which each of the texts is replaced, everywhere by the same one."""
         numbers: Counter[str] = Counter()
         substitutes: dict[str, str] = {}
+        integers: dict[int, int] = {}
         for text, kind in self.kinds.items():
             numbers[kind] += 1
             substitutes[text] = _REPLACEMENTS[kind](numbers[kind])
+            if text.isdecimal():
+                integers[int(text)] = numbers[kind]  # as a number, so that it still fits the schema
         if not substitutes:
             return value
         # Longer texts first, as one may contain another.
         texts = re.compile("|".join(re.escape(text) for text in sorted(substitutes, key=len, reverse=True)))
-        return _mapped(value, lambda text: texts.sub(lambda match: substitutes[match[0]], text))
+        return _mapped(value, lambda text: texts.sub(lambda match: substitutes[match[0]], text), integers)
 
 
 def find_sensitive(value: Any) -> SensitiveData:
@@ -97,6 +100,7 @@ def find_sensitive(value: Any) -> SensitiveData:
     for _, text in _members(value, ""):
         numbers = (match[0] for match in _NUMBER.finditer(text))
         phones = PhoneNumberMatcher(text, None)  # only international numbers: others need a country
+        found.add("secret", (match[0] for match in _MODEL_KEY.finditer(text)))
         found.add("email", (match[0] for match in _EMAIL.finditer(text)))
         found.add("account", filter(_is_account, numbers))
         found.add("phone", (phone.raw_string for phone in phones))
@@ -122,20 +126,25 @@ def _is_account(text: str) -> bool:
 
 
 def _members(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Yield every string in a JSON value, with the name of the member that it is in."""
+    """Yield every string and integer in a JSON value, with the name of the member that it is in, and every name."""
     if isinstance(value, str):
         yield key, value
+    elif isinstance(value, int):
+        yield key, str(value)
     elif isinstance(value, dict):
         for name, part in value.items():
+            yield "", str(name)
             yield from _members(part, str(name))
     elif isinstance(value, list):
         for part in value:
             yield from _members(part, key)
 
 
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+def _mapped(value: Any, change: Callable[[str], str], integers: dict[int, int]) -> Any:
     if isinstance(value, str):
         return change(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return integers.get(value, value)
     if isinstance(value, dict):
-        return {key: _mapped(part, change) for key, part in value.items()}
-    return [_mapped(part, change) for part in value] if isinstance(value, list) else value
+        return {change(str(key)): _mapped(part, change, integers) for key, part in value.items()}
+    return [_mapped(part, change, integers) for part in value] if isinstance(value, list) else value

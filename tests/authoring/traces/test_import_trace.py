@@ -344,6 +344,32 @@ class TestSensitiveData:
         written = "".join(path.read_text() for path in tmp_path.glob("*/*.yaml"))
         assert not [text for text in ("AKIA", "kunz", "4111", "DE89", "+49") if text in written]
 
+    def test_names_of_members_and_numbers_are_searched_and_the_case_stays_valid(self, tmp_path: Path) -> None:
+        card, key = 4111111111111111, "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+        messages = [
+            {
+                "role": "user",
+                "content": f"Write to m\u00fcller@ex\u00e4mple.de with {key}, not sk-a-word-with-many-hyphens.",
+            },
+            {
+                "role": "assistant",
+                "tool_calls": [
+                    {
+                        "id": "1",
+                        "function": {"name": "pay", "arguments": json.dumps({"mia@kunz.example": 1, "card": card})},
+                    }
+                ],
+            },
+            {"role": "tool", "tool_call_id": "1", "content": "done"},
+        ]
+        case = imported(tmp_path, [{"messages": messages}], redact=True).case
+        text = "Write to person1@mail.invalid with removed-secret-1, not sk-a-word-with-many-hyphens."
+        assert case.instruction == text
+        assert case.title == "Write to person1@mail.invalid with removed-secret-1, not sk-a-word-wi…"
+        assert case.unlabeled["incident"].calls[0].arguments == {"person2@mail.invalid": 1, "card": 1}
+        written = "".join(path.read_text() for path in tmp_path.glob("*/*.yaml"))
+        assert not [text for text in ("kunz", "4111", "sk-proj", "m\u00fcller") if text in written]
+
     def test_a_missing_package_is_said_and_redact_refuses(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

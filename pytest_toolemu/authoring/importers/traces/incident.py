@@ -155,6 +155,8 @@ def _incident(
             raise
     if redact and sensitive is not None:
         case, toolkit = sensitive.replaced([case, toolkit])
+    # Only now: the beginning of a secret would not be found.
+    case = {"title": _title(case["instruction"]), **case}
     paths = target / "cases" / f"{case_id}{CASE_SUFFIX}", target / "toolkits" / f"{toolkit_name}{TOOLKIT_SUFFIX}"
     incident = ImportedIncident(
         case=paths[0],
@@ -193,7 +195,6 @@ def _case(
     if not answer:
         add_note(notes, "the trace has no final answer", INCIDENT)
     return {
-        "title": truncated(" ".join(messages[0].split()), _TITLE_LENGTH).rstrip(".!?"),
         "toolkits": [toolkit_name],
         "instruction": instruction,
         "tags": [INCIDENT],
@@ -207,6 +208,10 @@ def _case(
         },
         "inferred": ["title"],
     }
+
+
+def _title(instruction: str) -> str:
+    return truncated(" ".join(instruction.partition("\n\n")[0].split()), _TITLE_LENGTH).rstrip(".!?")
 
 
 def _pins(calls: list[ObservedCall], full: dict[str, str], notes: Notes) -> Iterator[Json]:
