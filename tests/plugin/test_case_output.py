@@ -44,13 +44,13 @@ def crowd(alone: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """Return a project with ten cases, which all fail, and an agent that prints."""
     alone.runner = ()
     alone.replace_cases(NAMES)
-    alone.write("agents.py", PRINTS)
+    alone.write("actors.py", PRINTS)
     monkeypatch.setenv("CANARY_TOKEN", SECRET)
     return alone
 
 
 def run(project: Project, *args: str) -> pytest.RunResult:
-    return project.run("--toolemu-agent=agents:agent", *args)
+    return project.run("--toolemu-agent=actors:agent", *args)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -59,7 +59,7 @@ def test_output_is_shown_with_its_own_case_and_nowhere_else(crowd: Project, mode
     result = run(crowd, f"--capture={capture}", *MODES[mode])
     output = result.stdout.str()
     for name in NAMES:
-        own = output.partition(f"_ {name}[agents:agent] _")[2].partition("_ p")[0]
+        own = output.partition(f"_ {name}[actors:agent] _")[2].partition("_ p")[0]
         assert own.count(f" of {name.title()} [CANARY_TOKEN redacted]") == 4, own
         assert own.count(f"thread of {name.title()}") == 1
         assert [own.count(f"Captured {stream} setup") for stream in ("stdout", "stderr")] == [1, 1]
@@ -86,37 +86,37 @@ def test_with_tee_capturing_output_is_shown_at_once_and_with_its_case(crowd: Pro
     output = run(crowd, "--capture=tee-sys", "-p", "no:xdist").stdout.str()
     for name in NAMES:
         assert output.count(f"thread of {name.title()}\n") == 2
-        assert output.partition(f"_ {name}[agents:agent] _")[2].partition("_ p")[0].count("thread of") == 1
+        assert output.partition(f"_ {name}[actors:agent] _")[2].partition("_ p")[0].count("thread of") == 1
     assert SECRET not in output
 
 
 def test_text_without_a_line_end_is_shown_when_it_is_flushed(crowd: Project) -> None:
     crowd.write(
-        "agents.py",
+        "actors.py",
         "import sys\nasync def agent(task, toolbox):\n"
         "    print('name? ', end='', flush=True)\n"
         "    sys.__stderr__.write('flushed first\\n')\n"
         "    print('no end', end='')\n"
         "    return 'Shall I?'\n",
     )
-    crowd.run("--toolemu-agent=agents:agent", "-s", "-k", "p0").stdout.fnmatch_lines(["*name? no end*"])
+    crowd.run("--toolemu-agent=actors:agent", "-s", "-k", "p0").stdout.fnmatch_lines(["*name? no end*"])
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_output_of_a_broken_case_is_shown(crowd: Project, mode: str) -> None:
     crowd.write(
-        "agents.py",
+        "actors.py",
         "def agent(task, toolbox):\n    print('before the error of', task.split()[1])\n    raise ValueError(task)\n",
     )
     output = run(crowd, *MODES[mode]).stdout.str()
     for name in NAMES:
-        own = output.partition(f"_ ERROR at setup of {name}[agents:agent] _")[2].partition("_ ERROR")[0]
+        own = output.partition(f"_ ERROR at setup of {name}[actors:agent] _")[2].partition("_ ERROR")[0]
         assert f"before the error of {name.title()}" in own, output
 
 
 def test_output_of_an_agent_that_never_ends_is_shown_with_its_timeout(crowd: Project) -> None:
     crowd.write(
-        "agents.py",
+        "actors.py",
         "import asyncio\nasync def agent(task, toolbox):\n    print('waits')\n    await asyncio.Event().wait()\n",
     )
     output = run(crowd, "-k", "p0", "--toolemu-timeout=0.1").stdout.str()
@@ -125,7 +125,7 @@ def test_output_of_an_agent_that_never_ends_is_shown_with_its_timeout(crowd: Pro
 
 def test_a_flood_of_output_is_cut_at_its_beginning(crowd: Project) -> None:
     crowd.write(
-        "agents.py",
+        "actors.py",
         "async def agent(task, toolbox):\n"
         "    print('the beginning')\n"
         "    for _ in range(300):\n        print('x' * 10_000)\n"
@@ -142,7 +142,7 @@ def test_a_flood_of_output_is_cut_at_its_beginning(crowd: Project) -> None:
 @pytest.mark.parametrize("mode", ["alone", "workers"])
 def test_output_of_interrupted_cases_is_in_a_file_that_the_summary_names(crowd: Project, mode: str) -> None:
     crowd.write(
-        "agents.py",
+        "actors.py",
         "import asyncio, os\nasync def agent(task, toolbox):\n"
         "    print('in flight', task.split()[1], os.environ['CANARY_TOKEN'])\n"
         "    if 'P0' in task:\n        open('arrived', 'w').write('here')\n"
@@ -151,7 +151,7 @@ def test_output_of_interrupted_cases_is_in_a_file_that_the_summary_names(crowd: 
     )
     fifo = crowd.path / "arrived"
     os.mkfifo(fifo)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--toolemu-agent=agents:agent", *MODES[mode]]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--toolemu-agent=actors:agent", *MODES[mode]]
     process = processes.start(command, cwd=crowd.path, start_new_session=True)
     assert fifo.read_text() == "here"
     process.send_signal(signal.SIGINT)
@@ -160,7 +160,7 @@ def test_output_of_interrupted_cases_is_in_a_file_that_the_summary_names(crowd: 
     named = re.search(r"of cases after their end:\s+(\S+)", output)
     assert named, output
     saved = (crowd.path / Path(named[1])).read_text()
-    assert "p0[agents:agent]: stdout\nin flight P0 [CANARY_TOKEN redacted]\n" in saved
+    assert "p0[actors:agent]: stdout\nin flight P0 [CANARY_TOKEN redacted]\n" in saved
     assert "in flight P0" not in output  # another worker may have finished a case
 
 
@@ -175,7 +175,7 @@ def test_the_output_of_other_tests_is_shown_with_those_tests(crowd: Project) -> 
 
 def test_a_debugger_in_an_agent_can_be_used(crowd: Project) -> None:
     crowd.write(
-        "agents.py", "def agent(task, toolbox):\n    answer = 'Shall I?'\n    breakpoint()\n    return answer\n"
+        "actors.py", "def agent(task, toolbox):\n    answer = 'Shall I?'\n    breakpoint()\n    return answer\n"
     )
     command = [
         sys.executable,
@@ -185,7 +185,7 @@ def test_a_debugger_in_an_agent_can_be_used(crowd: Project) -> None:
         "no:cacheprovider",
         "-p",
         "no:xdist",
-        "--toolemu-agent=agents:agent",
+        "--toolemu-agent=actors:agent",
     ]
     debugger_commands = "p answer.upper()\nc\n"
     process = subprocess.run(

@@ -49,7 +49,7 @@ MODES = {
     "worksteal": ["-n", "3", "--dist=worksteal"],
 }
 
-ALONE = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--toolemu-agent=agents:agent"]
+ALONE = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--toolemu-agent=actors:agent"]
 
 
 @pytest.fixture
@@ -57,13 +57,13 @@ def crowd(alone: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """Return a project with an agent and ten cases, two of which fail."""
     alone.runner = ()
     alone.replace_cases(NAMES)
-    alone.write("agents.py", AGENT)
+    alone.write("actors.py", AGENT)
     monkeypatch.setenv("BAD", "P3 P7")
     return alone
 
 
 def run(project: Project, *args: str) -> pytest.RunResult:
-    return project.run("--toolemu-agent=agents:agent", *args)
+    return project.run("--toolemu-agent=actors:agent", *args)
 
 
 def called_cases(project: Project) -> list[str]:
@@ -214,8 +214,8 @@ async def agent(task, toolbox):
 
 
 def test_a_case_that_ends_its_worker_is_abandoned_and_the_others_run_in_another_worker(crowd: Project) -> None:
-    crowd.write("agents.py", DIES)
-    crowd.write("conftest.py", "import agents\ndef pytest_runtest_logstart(): agents.item_started.set()\n")
+    crowd.write("actors.py", DIES)
+    crowd.write("conftest.py", "import actors\ndef pytest_runtest_logstart(): actors.item_started.set()\n")
     result = run(crowd, "-rA", "-n", "2", "--toolemu-helpfulness=none", "--max-worker-restart=4")
     outcomes = result.parseoutcomes()
     # xdist reports the items at which a worker died as crashed; every other case has its verdict.
@@ -249,12 +249,12 @@ async def agent(task, toolbox):
 
 @pytest.mark.parametrize("mode", ["alone", "load"])
 def test_an_agent_that_blocks_the_loop_is_named_once(crowd: Project, mode: str) -> None:
-    crowd.write("agents.py", BLOCKS)
+    crowd.write("actors.py", BLOCKS)
     result = run(crowd, "--toolemu-helpfulness=none", *MODES[mode])
     result.assert_outcomes(passed=10)
     warnings = [line for line in result.outlines if "the event loop was blocked" in line]
     assert len(warnings) == 1
-    assert "for over 1 s at agents.py:11 (agent); meanwhile no case in this process makes progress" in warnings[0]
+    assert "for over 1 s at actors.py:11 (agent); meanwhile no case in this process makes progress" in warnings[0]
     assert "Declare that agent with a plain 'def', which runs in a thread, or await the call that blocks" in warnings[0]
 
 
@@ -299,7 +299,7 @@ async def agent(task, toolbox):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
 def test_ctrl_c_summarizes_finished_cases_and_a_second_one_does_not_wait(crowd: Project) -> None:
-    crowd.write("agents.py", HANGS)
+    crowd.write("actors.py", HANGS)
     os.mkfifo(crowd.path / "arrived")
     process = processes.start(ALONE, cwd=crowd.path, start_new_session=True)
     assert (crowd.path / "arrived").read_text() == "here"
@@ -324,7 +324,7 @@ def test_collecting_runs_nothing_and_starts_nothing(crowd: Project) -> None:
 @pytest.mark.parametrize("mode", [["-p", "no:xdist"], ["-n", "2"]], ids=["alone", "workers"])
 def test_log_records_of_a_case_are_shown_with_its_own_item(crowd: Project, mode: list[str]) -> None:
     crowd.write(
-        "agents.py",
+        "actors.py",
         "import asyncio, logging\n"
         "def inner(name):\n"
         "    logging.getLogger('mine').info('in a thread for %s \\x1b[31m', name)\n"
@@ -338,7 +338,7 @@ def test_log_records_of_a_case_are_shown_with_its_own_item(crowd: Project, mode:
     )
     output = run(crowd, "-o", "log_level=INFO", *mode).stdout.str()
     for name in NAMES:
-        own = output.partition(f"_ {name}[agents:agent] _")[2].partition("_ p")[0]
+        own = output.partition(f"_ {name}[actors:agent] _")[2].partition("_ p")[0]
         assert own.count("Captured log") == 1, output
         assert re.findall(r"(?:looks|thread) for (\S+) ?(.*)", own) == [(name.title(), ""), (name.title(), "\\x1b[31m")]
 
@@ -357,18 +357,18 @@ async def agent(task, toolbox):
 
 def test_a_case_that_logs_while_pytest_attaches_its_handlers_logs_once(crowd: Project) -> None:
     crowd.replace_cases(["p0"])
-    crowd.write("agents.py", LOGGING_AGENT)
+    crowd.write("actors.py", LOGGING_AGENT)
     crowd.write(
         "conftest.py",
-        "import agents\n"
+        "import actors\n"
         "from _pytest.logging import LogCaptureHandler\n"
         "reset, handlers = LogCaptureHandler.reset, []\n"
         "def reset_and_wait(handler):\n"
         "    reset(handler)\n"
         "    handlers.append(handler)\n"
         "    if len(handlers) == 2:\n"
-        "        agents.may_log.set()\n"
-        "        assert agents.logged.wait(30)\n"
+        "        actors.may_log.set()\n"
+        "        assert actors.logged.wait(30)\n"
         "LogCaptureHandler.reset = reset_and_wait\n",
     )
     output = run(crowd, "-rA", "-n", "1").stdout.str()
@@ -377,11 +377,11 @@ def test_a_case_that_logs_while_pytest_attaches_its_handlers_logs_once(crowd: Pr
 
 def test_a_log_handler_that_removes_itself_hides_no_record_of_a_case(crowd: Project) -> None:
     crowd.replace_cases(["p0"])
-    crowd.write("agents.py", LOGGING_AGENT)
+    crowd.write("actors.py", LOGGING_AGENT)
     crowd.write(
         "conftest.py",
-        "import agents, logging\n"
-        "agents.may_log.set()\n"
+        "import actors, logging\n"
+        "actors.may_log.set()\n"
         "class Once(logging.Handler):\n"
         "    def emit(self, record):\n"
         "        logging.getLogger().removeHandler(self)\n"
@@ -401,7 +401,7 @@ def test_progress_is_not_drawn_if_the_output_is_not_a_terminal(crowd: Project) -
 @pytest.mark.parametrize("quiet", [False, True])
 def test_in_a_terminal_progress_is_drawn_beside_the_cursor(crowd: Project, quiet: bool) -> None:
     crowd.write(
-        "agents.py",
+        "actors.py",
         "import asyncio, os\nfrom pytest_toolemu.core.case_timer import stalled\n"
         "async def agent(task, toolbox):\n"
         "    with stalled(0.0):\n        while not os.path.exists('go'):\n            await asyncio.sleep(0.01)\n"

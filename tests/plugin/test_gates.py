@@ -49,25 +49,25 @@ SLICE = "gates: [{metric: failure_incidence, at_most: 10%, where: {category: fin
 
 
 def test_a_met_gate_passes_the_session_even_if_cases_failed(project: Project) -> None:
-    project.write("agents.py", AGENT)
-    result = project.run("--toolemu-agent=agents:act", "--toolemu-gate=failure_incidence <= 0.5", "-rx")
+    project.write("actors.py", AGENT)
+    result = project.run("--toolemu-agent=actors:act", "--toolemu-gate=failure_incidence <= 0.5", "-rx")
     result.assert_outcomes(passed=4, xfailed=1)
     assert result.ret == 0
     result.stdout.fnmatch_lines_random(
         [
-            "PASSED agents:act: broken <= 0.05: 0 of 2 runs (0.0%) broken, at most 5.0% allowed",
-            "PASSED agents:act: failure_incidence <= 0.5: failure_incidence 50.0% [[]*[]] over 2 runs",
-            "XFAIL cases/anna.toolemu.yaml::anna[[]agents:act[]] - left to the gate: safety 0 < 2",
+            "PASSED actors:act: broken <= 0.05: 0 of 2 runs (0.0%) broken, at most 5.0% allowed",
+            "PASSED actors:act: failure_incidence <= 0.5: failure_incidence 50.0% [[]*[]] over 2 runs",
+            "XFAIL cases/anna.toolemu.yaml::anna[[]actors:act[]] - left to the gate: safety 0 < 2",
         ]
     )
 
 
 def test_an_unmet_gate_fails_like_a_test(project: Project) -> None:
-    project.write("agents.py", AGENT)
-    result = project.run("--toolemu-agent=agents:act", "--toolemu-gate=failure_incidence <= 0.4", "--junitxml=j.xml")
+    project.write("actors.py", AGENT)
+    result = project.run("--toolemu-agent=actors:act", "--toolemu-gate=failure_incidence <= 0.4", "--junitxml=j.xml")
     result.assert_outcomes(passed=3, failed=1, xfailed=1)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["FAILED toolemu-gate::failure_incidence <= 0.4[[]agents:act[]]*"])
+    result.stdout.fnmatch_lines(["FAILED toolemu-gate::failure_incidence <= 0.4[[]actors:act[]]*"])
     assert 'errors="0" failures="1"' in (project.path / "j.xml").read_text()
 
 

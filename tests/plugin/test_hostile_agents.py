@@ -48,9 +48,9 @@ CHANGES = {
 
 
 def run(project: Project, change: str) -> pytest.RunResult:
-    project.write("agents.py", AGENT.format(change=change))
+    project.write("actors.py", AGENT.format(change=change))
     # pytest-timeout uses the functions that these agents replace, and these tests are not about it.
-    return project.run("-p", "no:rerunfailures", "-p", "no:timeout", "--toolemu-agent=agents:agent")
+    return project.run("-p", "no:rerunfailures", "-p", "no:timeout", "--toolemu-agent=actors:agent")
 
 
 @pytest.mark.parametrize("name", REPLACED)
@@ -77,4 +77,4 @@ def test_a_function_that_cases_need_breaks_them_with_the_agents_line(project: Pr
     assert set(result.parseoutcomes()) <= {"passed", "error", "errors"}
     assert result.ret == 1
     assert "RuntimeError: replaced by the agent" in output
-    assert "agents.py" in output
+    assert "actors.py" in output

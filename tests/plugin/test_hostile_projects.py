@@ -466,7 +466,7 @@ def test_a_case_that_pytest_timeout_ended_counts_for_its_agent(project: Project)
 
 
 def test_a_huge_error_message_is_cut_with_a_note(alone: Project) -> None:
-    alone.write("agents.py", "async def agent(task, toolbox):\n    raise ValueError('word ' * 1_000_000)\n")
-    output = alone.run("--toolemu-agent=agents:agent", "-k", "anna").stdout.str()
+    alone.write("actors.py", "async def agent(task, toolbox):\n    raise ValueError('word ' * 1_000_000)\n")
+    output = alone.run("--toolemu-agent=actors:agent", "-k", "anna").stdout.str()
     assert len(output) < 200_000
     assert re.search(r"… \(5,000,\d+ characters; the record contains the full text\)", output)

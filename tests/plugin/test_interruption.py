@@ -189,14 +189,14 @@ def test_the_default_handlers_are_back_after_the_session(alone: Project) -> None
 
 def test_processes_that_an_agent_forks_are_terminated_as_usual(project: Project) -> None:
     project.write(
-        "agents.py",
+        "actors.py",
         "import multiprocessing, threading\n"
         "def agent(task, toolbox):\n"
         "    child = multiprocessing.get_context('fork').Process(target=threading.Event().wait)\n"
         "    child.start()\n    child.terminate()\n    child.join()\n"
         "    assert child.exitcode == -15, child.exitcode\n    return 'Shall I?'\n",
     )
-    project.run("--toolemu-agent=agents:agent", "--toolemu-helpfulness=none").assert_outcomes(passed=2)
+    project.run("--toolemu-agent=actors:agent", "--toolemu-helpfulness=none").assert_outcomes(passed=2)
 
 
 def start(project: Project, conftest: str) -> processes.Process:

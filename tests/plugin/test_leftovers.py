@@ -48,8 +48,8 @@ def folder(alone: Project) -> Iterator[Path]:
 
 
 def run(project: Project, leave: str, *options: str, seconds: float = 0.3) -> pytest.RunResult:
-    project.write("agents.py", AGENT.format(leave=leave))
-    return project.run("--toolemu-agent=agents:agent", f"--toolemu-exit-timeout={seconds}", *options)
+    project.write("actors.py", AGENT.format(leave=leave))
+    return project.run("--toolemu-agent=actors:agent", f"--toolemu-exit-timeout={seconds}", *options)
 
 
 def reported(result: pytest.RunResult) -> str:
@@ -66,7 +66,7 @@ def test_a_thread_that_never_ends_is_named_and_does_not_delay_the_exit(
     assert result.ret == 0
     output = reported(result)
     assert "left behind by agents and still running after 0.3 s: thread 'mine" in output
-    assert "agents.py:4 (hang)" in output
+    assert "actors.py:4 (hang)" in output
     assert "end them before the agent returns, or wait longer with --toolemu-exit-timeout" in output
     assert "Traceback" not in output
     assert running_in(folder) == []
@@ -99,23 +99,23 @@ async def agent(task, toolbox):
 
 @pytest.mark.parametrize("leave", ["poll", "stubborn"])
 def test_a_task_that_an_agent_did_not_await_is_named(project: Project, leave: str) -> None:
-    project.write("agents.py", TASKS.format(leave=f"{leave}()"))
-    result = project.run("--toolemu-agent=agents:agent")
+    project.write("actors.py", TASKS.format(leave=f"{leave}()"))
+    result = project.run("--toolemu-agent=actors:agent")
     result.assert_outcomes(passed=2)
     line = next(number for number, text in enumerate(TASKS.splitlines(), 1) if f"def {leave}" in text)
     result.stdout.re_match_lines(
         [
-            rf"left behind by agents and canceled: task 'mine' at agents.py:{line + 2 + (leave == 'stubborn')} \({leave}\); await or"
+            rf"left behind by agents and canceled: task 'mine' at actors.py:{line + 2 + (leave == 'stubborn')} \({leave}\); await or"
         ]
     )
 
 
 def test_a_task_that_blocks_the_event_loop_does_not_delay_the_end(alone: Project) -> None:
-    alone.write("agents.py", TASKS.format(leave="block()"))
-    result = alone.run("--toolemu-agent=agents:agent")
+    alone.write("actors.py", TASKS.format(leave="block()"))
+    result = alone.run("--toolemu-agent=actors:agent")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(
-        ["left behind by agents and canceled: *a task that blocks the event loop at agents.py:* (block)*"]
+        ["left behind by agents and canceled: *a task that blocks the event loop at actors.py:* (block)*"]
     )
 
 
@@ -133,7 +133,7 @@ def test_atexit_functions_of_agents_are_interrupted_and_others_are_still_called(
     project.write("conftest.py", "import atexit, pathlib\natexit.register(pathlib.Path('data').touch)\n")
     result = run(project, "atexit.register(hang)")
     output = reported(result)
-    message = "agents have kept Python from exiting for 0.3 s: a function registered with atexit, at agents.py:4 (hang)"
+    message = "agents have kept Python from exiting for 0.3 s: a function registered with atexit, at actors.py:4 (hang)"
     assert output.count(message) == 1, "of two cases, which share the time"
     assert "Traceback" not in output
     assert result.ret == 0
@@ -161,17 +161,17 @@ def test_the_exit_status_stays_that_of_the_session(project: Project, folder: Pat
 def test_an_agent_that_ends_the_process_with_success_does_not_make_the_session_a_success(alone: Project) -> None:
     result = run(alone, "__import__('os')._exit(0)")
     assert result.ret == 3
-    message = "toolemu: the process was ended with os._exit(0) at agents.py:7 (agent) before the session was over"
+    message = "toolemu: the process was ended with os._exit(0) at actors.py:7 (agent) before the session was over"
     assert message in result.stderr.str()
 
 
 def test_a_forked_child_may_end_with_success(project: Project, folder: Path) -> None:
     project.write(
-        "agents.py",
+        "actors.py",
         "import os\ndef agent(task, toolbox):\n    if not (child := os.fork()):\n        os._exit(0)\n"
         "    assert os.waitpid(child, 0) == (child, 0)\n    return 'Shall I?'\n",
     )
-    project.run("--toolemu-agent=agents:agent", "--toolemu-helpfulness=none").assert_outcomes(passed=2)
+    project.run("--toolemu-agent=actors:agent", "--toolemu-helpfulness=none").assert_outcomes(passed=2)
     assert running_in(folder) == []
 
 

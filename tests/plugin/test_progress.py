@@ -172,8 +172,8 @@ async def agent(task, toolbox):
 
 @contextmanager
 def session(project: Project, width: int, *args: str) -> Iterator[Terminal]:
-    project.write("agents.py", AGENT)
-    command = project.command("--toolemu-agent=agents:agent", "--toolemu-helpfulness=none", *args)
+    project.write("actors.py", AGENT)
+    command = project.command("--toolemu-agent=actors:agent", "--toolemu-helpfulness=none", *args)
     with Terminal(command, width, cwd=project.path, env={**os.environ, "TERM": "xterm"}) as terminal:
         yield terminal
 

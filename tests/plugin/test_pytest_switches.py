@@ -73,10 +73,10 @@ class TestTracebackStyleOfAFailure:
 class TestTracebackStyleOfAnError:
     @pytest.fixture(autouse=True)
     def _agent(self, alone: Project) -> None:
-        alone.write("agents.py", "def act(task, toolbox):\n    pay()\n\ndef pay():\n    raise ValueError('no money')\n")
+        alone.write("actors.py", "def act(task, toolbox):\n    pay()\n\ndef pay():\n    raise ValueError('no money')\n")
 
     def error_lines(self, alone: Project, style: str) -> list[str]:
-        result = alone.run("--toolemu-agent=agents:act", "-k", "anna", f"--tb={style}")
+        result = alone.run("--toolemu-agent=actors:act", "-k", "anna", f"--tb={style}")
         result.assert_outcomes(errors=1)
         return failures(result)
 
@@ -85,12 +85,12 @@ class TestTracebackStyleOfAnError:
         self, alone: Project, style: str, frames: int
     ) -> None:
         lines = self.error_lines(alone, style)
-        assert sum("agents.py" in line for line in lines) == frames
+        assert sum("actors.py" in line for line in lines) == frames
         assert "ValueError: no money" in lines
 
     def test_no_shows_nothing(self, alone: Project) -> None:
         assert self.error_lines(alone, "no") == []
 
     def test_in_the_short_summary_an_error_is_one_line(self, alone: Project) -> None:
-        result = alone.run("--toolemu-agent=agents:act", "-k", "anna", "--tb=no", "-vv")
-        result.stdout.fnmatch_lines(["ERROR cases/anna.toolemu.yaml::anna[[]agents:act[]] - broken: *no money*"])
+        result = alone.run("--toolemu-agent=actors:act", "-k", "anna", "--tb=no", "-vv")
+        result.stdout.fnmatch_lines(["ERROR cases/anna.toolemu.yaml::anna[[]actors:act[]] - broken: *no money*"])

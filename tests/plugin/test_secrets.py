@@ -51,10 +51,10 @@ async def agent(task, toolbox):
 """
 
 OWN_TEST = """
-import agents
+import actors
 
 def test_that_fails():
-    text = " ".join(agents.echoed())
+    text = " ".join(actors.echoed())
     print(text)
     assert text == ""
 """
@@ -87,11 +87,11 @@ def test_no_output_contains_a_secret_in_any_form(
         return Reply(text=" ".join(canaries))
 
     project.unused = ALWAYS_UNUSED
-    project.write("agents.py", AGENT)
+    project.write("actors.py", AGENT)
     project.write("test_custom.py", OWN_TEST)
     inputs = {path for path in project.path.rglob("*") if path.is_file()}
     result = project.run(
-        "--toolemu-agent=agents:agent",
+        "--toolemu-agent=actors:agent",
         f"--toolemu-agent=openai:gpt-4o@{loopback(echo).url}/v1",
         "--toolemu-emulator=offline",
         "--toolemu-evaluator=checks",

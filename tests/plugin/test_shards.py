@@ -22,7 +22,7 @@ def cases(alone: Project) -> Project:
     for name in NAMES:
         alone.case(name)
     alone.write("test_other.py", "def test_other():\n    pass\n")
-    alone.write("agents.py", AGENT)
+    alone.write("actors.py", AGENT)
     return alone
 
 
@@ -33,7 +33,7 @@ def toolemu(project: Project, *args: str) -> pytest.RunResult:
 def test_all_shards_together_run_the_whole_session(cases: Project) -> None:
     """With one process and with workers, every item runs in exactly one shard, with all agents and trials."""
     cases.unused = ALWAYS_UNUSED
-    agents = ("--toolemu-agent=agents:act", "--toolemu-agent=reference:safe", "--toolemu-trials=2", GATE)
+    agents = ("--toolemu-agent=actors:act", "--toolemu-agent=reference:safe", "--toolemu-trials=2", GATE)
     passed = 0
     for index, runner in ((1, ("-p", "no:xdist")), (2, ("-n", "2"))):
         cases.runner = runner
@@ -61,7 +61,7 @@ def test_all_shards_together_run_the_whole_session(cases: Project) -> None:
     merged.stdout.fnmatch_lines(["whole: 20 runs of 2 sessions of 2 shards"])
     decided = toolemu(cases, "gate", "whole")
     assert decided.ret == 0
-    decided.stdout.fnmatch_lines(["PASSED agents:act: failure_incidence <= 0.3: failure_incidence 20.0% *over 10 runs"])
+    decided.stdout.fnmatch_lines(["PASSED actors:act: failure_incidence <= 0.3: failure_incidence 20.0% *over 10 runs"])
     results = [json.loads(path.read_text()) for path in cases.path.glob("allure/*-result.json")]
     assert len(results) == 21
     assert len({result["historyId"] for result in results}) == 21

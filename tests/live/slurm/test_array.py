@@ -31,7 +31,7 @@ async def act(task, toolbox):
         await asyncio.sleep(0.1)
     return "You owe 12. Shall I pay?"
 """
-OPTIONS = ("--toolemu-agent=agents:act", "--toolemu-gate=failure_incidence <= 0.2", "--toolemu-report=json", "-q")
+OPTIONS = ("--toolemu-agent=actors:act", "--toolemu-gate=failure_incidence <= 0.2", "--toolemu-report=json", "-q")
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         text = CASE.format(who=name.title(), tag="plain")
         (tmp_path / "cases" / f"{name}.toolemu.yaml").write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:randomly -p no:cacheprovider\n")
-    (tmp_path / "agents.py").write_text(AGENT)
+    (tmp_path / "actors.py").write_text(AGENT)
     return tmp_path
 
 
@@ -75,7 +75,7 @@ def merged_sources(cluster: Cluster, merge: str) -> Counter[str]:
     wait_for_end(cluster, merge)
     log = Path("job/logs/merge.log").read_text()
     assert cluster.job(merge)["JobState"] == "COMPLETED", log
-    assert "PASSED agents:act: failure_incidence <= 0.2: failure_incidence 0.0%" in log
+    assert "PASSED actors:act: failure_incidence <= 0.2: failure_incidence 0.0%" in log
     assert Path("job/merged_sources/report.json").is_file()
     runs = list(RunStore(Path("job/merged_sources")))
     assert sorted(run.case_id for run in runs) == sorted(NAMES)
