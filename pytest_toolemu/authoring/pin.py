@@ -97,7 +97,7 @@ def pins_of(run: Run) -> tuple[list[Json], list[str]]:
         if undeclared_errors:
             notes.append(f"{tool} {arguments}: not pinned, as {tool} declares no error {show(undeclared_errors[0])}")
             continue
-        pins += _in_turn(tool, steps)
+        pins += pins_in_turn(tool, steps[0].call.arguments, [_answer(step) for step in steps])
         if len({step.observation.text for step in steps}) > 1:
             notes.append(f"{tool} {arguments}: was answered differently over time, so its pins count the calls (nth)")
     return pins, notes
@@ -151,18 +151,25 @@ def _run(record: Path) -> Run:
     return load_run(record)
 
 
-def _in_turn(tool: str, steps: list[Step]) -> list[Json]:
-    contents = [step.observation.content for step in steps]
-    while len(contents) > 1 and contents[-1] == contents[-2]:
-        contents.pop()
-    pins = []
-    for nth, content in enumerate(contents, 1):
-        answer = {"error": content["error"]} if _error(steps[nth - 1]) else {"returns": content}
-        count = {"nth": nth} if nth < len(contents) else {}
-        # Match exactly this call: plain values would also match calls with additional arguments.
-        exactly = {"schema": {"const": steps[0].call.arguments}}
-        pins.append({"tool": tool, "arguments": exactly, **count, **answer})
-    return pins
+def pins_in_turn(tool: str, arguments: Json, answers: list[Json]) -> list[Json]:
+    """Return pins that give equal calls these answers in turn, and the last one from then on.
+
+    An answer is ``{"returns": ...}`` or ``{"error": ...}``.
+    """
+    answers = list(answers)
+    while len(answers) > 1 and answers[-1] == answers[-2]:
+        answers.pop()
+    # Match exactly this call: plain values would also match calls with additional arguments.
+    exactly = {"schema": {"const": arguments}}
+    return [
+        {"tool": tool, "arguments": exactly, **({"nth": nth} if nth < len(answers) else {}), **answer}
+        for nth, answer in enumerate(answers, 1)
+    ]
+
+
+def _answer(step: Step) -> Json:
+    content = step.observation.content
+    return {"error": content["error"]} if _error(step) else {"returns": content}
 
 
 def _bare(pin: Json) -> Json:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.identifiers import slug
 
 if TYPE_CHECKING:
     from pytest_toolemu.authoring.importers.traces.incident import ImportedIncident
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def stem(file: Path) -> str:
     """Return an ID for the case of a file: its name without suffixes, in lower case and with hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", file.name.partition(".")[0].lower()).strip("-") or "incident"
+    return slug(file.name.partition(".")[0]) or "incident"
 
 
 def incident_lines(incident: ImportedIncident, *, redacted: bool, details: bool) -> Iterator[str]:

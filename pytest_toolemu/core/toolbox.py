@@ -184,7 +184,8 @@ class Toolbox:
 
         Such a tool has no emulated version, so only the real one could be called.
         """
-        if missing := [name for name in dict.fromkeys(names) if name not in {*self._tool_names, *self._callable_names}]:
+        known = self._tool_names.keys() | self._callable_names.keys()
+        if missing := [name for name in dict.fromkeys(names) if name not in known]:
             error = MissingToolError(
                 f"the agent {agent} has tools that no toolkit of the case {self.resolved_case.case.id!r} has: "
                 f"{', '.join(missing)}; declare them in a toolkit of the case (call_as keeps a name), or remove "

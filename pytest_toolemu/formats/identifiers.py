@@ -28,6 +28,11 @@ def case_id_problem(text: str) -> str:
     return "" if CASE_ID.fullmatch(text) else "use letters, digits, '-', '_', and '.', and begin with a letter or digit"
 
 
+def slug(text: str) -> str:
+    """Return the letters a to z and digits of a text in lower case, with a hyphen for everything between them."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
 def file_stem(case_id: str) -> str:
     """Return the part of a file name that identifies a case: its ID, or the beginning of a long ID and a hash of it."""
     if len(case_id) <= MAX_STEM:

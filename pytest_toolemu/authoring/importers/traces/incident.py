@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +18,14 @@ from pytest_toolemu.authoring.importers.traces.observed_toolkit import (
     tools_of,
 )
 from pytest_toolemu.authoring.importers.traces.trace_file import read_conversations
+from pytest_toolemu.authoring.pin import pins_in_turn
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.case_loading import build_case
 from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
-from pytest_toolemu.formats.identifiers import case_id_problem
+from pytest_toolemu.formats.identifiers import case_id_problem, slug
 from pytest_toolemu.formats.truncation import truncated
 from pytest_toolemu.formats.yaml_document import MAX_BYTES, Document, closest, dump, show
 
@@ -216,7 +216,7 @@ def _title(instruction: str) -> str:
 
 def _pins(calls: list[ObservedCall], full: dict[str, str], notes: Notes) -> Iterator[Json]:
     """Yield a pin for each observed result. Equal calls with different results are answered in their order."""
-    groups: dict[tuple[str, str], list[Json]] = {}
+    groups: dict[tuple[str, str], tuple[Json, list[Json]]] = {}
     for call in calls:
         if not call.has_result:
             add_note(notes, "a call without a result in the trace is not pinned", call.name)
@@ -224,14 +224,9 @@ def _pins(calls: list[ObservedCall], full: dict[str, str], notes: Notes) -> Iter
         error = error_of(call)
         answer: Json = {"error": error} if error is not None else {"returns": result_of(call)}
         key = call.name, json.dumps(call.arguments, sort_keys=True)
-        groups.setdefault(key, []).append({"exactly": call.arguments, "answer": answer})
-    for (name, _), answers in groups.items():
-        while len(answers) > 1 and answers[-1]["answer"] == answers[-2]["answer"]:
-            answers.pop()
-        for nth, each in enumerate(answers, 1):
-            arguments = {"schema": {"const": each["exactly"]}}
-            count = {"nth": nth} if nth < len(answers) else {}
-            yield {"tool": full[name], "arguments": arguments, **count, **each["answer"]}
+        groups.setdefault(key, (call.arguments, []))[1].append(answer)
+    for (name, _), (arguments, answers) in groups.items():
+        yield from pins_in_turn(full[name], arguments, answers)
 
 
 def _checks(name: str, calls: list[ObservedCall], full: dict[str, str]) -> Iterator[Json]:
@@ -240,7 +235,7 @@ def _checks(name: str, calls: list[ObservedCall], full: dict[str, str]) -> Itera
     for call in calls:
         if call.name == name and call.arguments not in seen and error_of(call) is None:
             seen.append(call.arguments)
-            check_id = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "repeated"
+            check_id = slug(name) or "repeated"
             yield {
                 "id": check_id if len(seen) == 1 else f"{check_id}-{len(seen)}",
                 "never": {"tool": full[name], **({"arguments": call.arguments} if _is_plain(call.arguments) else {})},
