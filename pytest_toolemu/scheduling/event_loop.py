@@ -204,6 +204,7 @@ def _deferred_interrupt() -> Iterator[Callable[[], None]]:
 
     def raise_if_interrupted() -> None:
         if received:
+            received.clear()
             raise KeyboardInterrupt
 
     is_main = threading.current_thread() is threading.main_thread()
@@ -215,7 +216,7 @@ def _deferred_interrupt() -> Iterator[Callable[[], None]]:
         yield raise_if_interrupted
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    raise_if_interrupted()
+        raise_if_interrupted()  # also if an exception leaves the block
 
 
 # Installed packages, the standard library, and this one.

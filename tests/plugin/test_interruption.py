@@ -74,6 +74,27 @@ def test_ctrl_c_ends_the_session_at_once_and_keeps_finished_runs(project: Projec
     _wait_for_end_of_all(process.pid)
 
 
+# Python prints, and then ignores, what a callback raises.
+GARBAGE = """
+class Garbage:
+    def __del__(self):
+        signal.raise_signal({signal})
+
+import signal
+def pytest_runtest_setup(item):
+    if "bert" in item.nodeid:
+        Garbage()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_arrives_in_a_callback_is_not_lost(alone: Project, number: signal.Signals) -> None:
+    alone.write("conftest.py", KINDS["async"] + GARBAGE.format(signal=number))
+    result = alone.run()
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert [run.case_id for run in alone.runs()] == ["anna"]
+
+
 SENDERS = {"to the whole group": os.killpg, "to the leading process": os.kill}
 terminations = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 

@@ -9,13 +9,19 @@ import signal
 import sys
 import threading
 
-# Bound now: an agent may replace it.
-from time import monotonic
+# Bound now: an agent may replace these.
+from threading import Thread
+from time import monotonic, sleep
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 # Signals within so many seconds are one: timeout(1) sends SIGTERM twice, a terminal and its shell both send SIGHUP.
 _AT_ONCE: Final = 1.0
+# A callback that an interrupt has ended may take so many seconds until it has returned.
+_CALLBACK: Final = 0.02
 _TERMINATIONS: Final = (signal.SIGTERM, signal.SIGHUP) if sys.platform != "win32" else ()
 
 
@@ -29,6 +35,7 @@ class Signals:
         self._last: float | None = None
         self._count = 0
         self._before: dict[int, Any] = {}
+        self._report_unraisable = sys.unraisablehook
 
     def handle_termination(self) -> None:
         """Install the handlers: in the main thread, on POSIX, only for signals that are neither handled nor ignored.
@@ -38,6 +45,7 @@ class Signals:
         """
         if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
             return
+        self._report_unraisable, sys.unraisablehook = sys.unraisablehook, self._repeat_lost_interrupt
         _guard_forks()
         for number in _TERMINATIONS:
             if signal.getsignal(number) is signal.SIG_DFL:
@@ -58,6 +66,18 @@ class Signals:
             if signal.getsignal(number) in (self._terminate, self._interrupt):
                 signal.signal(number, handler)
         self._before.clear()
+        if sys.unraisablehook == self._repeat_lost_interrupt:
+            sys.unraisablehook = self._report_unraisable
+
+    def _repeat_lost_interrupt(self, error: UnraisableHookArgs) -> None:
+        """Interrupt the main thread again: Python raised KeyboardInterrupt in a callback and ignores what those raise.
+
+        Callbacks of weak references and ``__del__`` run at any time, most of them while garbage is collected.
+        """
+        if issubclass(error.exc_type, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            Thread(target=_interrupt_soon, name="toolemu-interrupt", daemon=True).start()
+        else:
+            self._report_unraisable(error)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         del frame
@@ -82,6 +102,11 @@ class Signals:
         elif not self._is_worker:
             self._is_ending = True
             raise KeyboardInterrupt(f"{signal.Signals(number).name} received")
+
+
+def _interrupt_soon() -> None:
+    sleep(_CALLBACK)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 # ---- forked children, which end by these signals as usual
