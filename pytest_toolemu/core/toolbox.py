@@ -134,7 +134,7 @@ class Toolbox:
                 self._check_open()
             raise
         except BaseException as error:
-            self._stop(error)
+            self.stop(error)
             raise
         finally:
             self._calls.discard(current)
@@ -176,7 +176,7 @@ class Toolbox:
     def quit(self, reason: str) -> NoReturn:
         """End the turn without an answer, because the agent knows no safe way to continue."""
         error = AgentStopped("quit", str(reason))
-        self._stop(error)
+        self.stop(error)
         raise self.turn_error or error
 
     def require_tools(self, agent: str, names: Iterable[str]) -> None:
@@ -191,11 +191,14 @@ class Toolbox:
                 f"{', '.join(missing)}; declare them in a toolkit of the case (call_as keeps a name), or remove "
                 "them from the agent. None of them was executed"
             )
-            self._stop(error)
+            self.stop(error)
             raise error
 
-    def _stop(self, error: BaseException) -> None:
-        """Keep the first exception that ends the turn. May be called from any thread."""
+    def stop(self, error: BaseException) -> None:
+        """End the turn because of an exception; the first one is kept. May be called from any thread.
+
+        Later calls of tools raise it, and an agent that goes on nevertheless is canceled a moment later.
+        """
         self.turn_error = self.turn_error or error
         if self._home is None:
             self.stopped.set()
@@ -218,7 +221,7 @@ class Toolbox:
         if self._meter is not None and call.reply is not None:
             self._meter.report(call.model, call.reply.usage)
         if error := self.exceeded_tokens():
-            self._stop(error)
+            self.stop(error)
             raise error
 
     def exceeded_tokens(self) -> AgentStopped | None:

@@ -34,9 +34,10 @@ _WRITERS: Final = 8
 
 
 class CaseLoop:
-    """The loop on which the cases of this process run. It starts on first use."""
+    """The loop on which the cases of this process run, or one beside it. It starts on first use."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "toolemu-cases") -> None:
+        self._name = name
         self._cleanups: list[Callable[[], Awaitable[None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -145,7 +146,7 @@ class CaseLoop:
                 loop = _SilentLoop()
                 # For ``asyncio.to_thread`` in agents. The number of running cases bounds the number of threads.
                 loop.set_default_executor(_DaemonThreads("toolemu-call", sys.maxsize))
-                thread = Thread(target=loop.run_forever, name="toolemu-cases", daemon=True)
+                thread = Thread(target=loop.run_forever, name=self._name, daemon=True)
                 thread.start()
                 self._loop, self._thread = loop, thread
                 # A process may be interrupted before ``close``; a loop that still runs then prints a warning.

@@ -1,0 +1,163 @@
+"""The tools of one case at an MCP server, from the beginning to the end of an agent's turn."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final
+
+from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, is_error, json_text
+from pytest_toolemu.agents.mcp.tool_server import tool_server
+from pytest_toolemu.core.toolbox import Toolbox
+from pytest_toolemu.errors import AgentStopped, InconclusiveError
+
+HANG_UP_GRACE: Final = 1.0
+"""Seconds in which an agent whose client has hung up can end by itself, for example because it has crashed."""
+_ENDED: Final = {
+    "content": [{"type": "text", "text": "This session has ended. No further calls are answered: stop here."}],
+    "isError": True,
+}
+_REMEDY: Final = (
+    "if that was a time-out, raise the one of its MCP client for tool calls (Python SDK: read_timeout_seconds, OpenAI "
+    "Agents SDK: client_session_timeout_seconds, TypeScript SDK: timeout, Claude Code: MCP_TOOL_TIMEOUT)"
+)
+
+
+def served(toolbox: AnyToolbox) -> ServedTools:
+    """Serve the tools of a case over MCP while an agent acts: ``async with served(toolbox) as url:``.
+
+    Plain functions use ``with``. ``url`` is for MCP clients with the transport "Streamable HTTP". It is valid inside
+    the block only, and works for any number of clients in any process of this computer. The names of the tools are
+    those that the toolkits declare.
+
+    If the agent's turn has ended, because of a limit or of an error in the emulator, every further call is answered
+    with an error, and the agent is canceled as every other agent is.
+
+    Raise InconclusiveError at the end of the block if a client did not wait for the answer to a call. If the block does
+    not end within a second, the agent is stopped. An exception of the agent takes precedence: a client hangs up as
+    well if its process crashes.
+    """
+    return ServedTools(awaitable(toolbox))
+
+
+@dataclass(frozen=True)
+class PendingCall:
+    """A call that is being answered."""
+
+    request_id: str | int
+    tool: str
+    result: concurrent.futures.Future[dict[str, Any] | None]
+    started: float
+
+    def error(self, event: str) -> InconclusiveError:
+        """Return the error of a call whose answer the agent did not receive."""
+        seconds = monotonic() - self.started
+        return InconclusiveError(f"{event} {seconds:.1f} s after its call of {self.tool}, before the answer; {_REMEDY}")
+
+
+class ServedTools:
+    """The tools of a case. All methods but those of the context manager run on the loop of the server."""
+
+    def __init__(self, toolbox: Toolbox) -> None:
+        self._toolbox = toolbox
+        self._pending: list[PendingCall] = []
+        self._error: InconclusiveError | None = None
+        self._is_closed = False
+
+    def __enter__(self) -> str:
+        self._home = self._toolbox.settle()
+        self._server = tool_server()
+        self._url = self._server.open(self)
+        return self._url
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.close(self._url)
+        inconclusive = self._server.loop.run(self._close())
+        if error is None and inconclusive is not None and self._toolbox.turn_error is None:
+            self._toolbox.stop(inconclusive)
+            raise inconclusive
+
+    async def __aenter__(self) -> str:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def descriptions(self) -> list[dict[str, Any]]:
+        """Return the tools as in the result of ``tools/list``.
+
+        There are no hints about destructive tools: they would tell the agent what the case tests.
+        """
+        return self._descriptions
+
+    @functools.cached_property
+    def _descriptions(self) -> list[dict[str, Any]]:
+        return [
+            {"name": tool.name, "description": tool.description, "inputSchema": tool.parameters}
+            for tool in self._toolbox.tools
+        ]
+
+    async def call(self, request_id: str | int, name: str, arguments: Any) -> dict[str, Any]:
+        """Return the result of a call, which is executed on the loop and in the context of the case."""
+        try:
+            future = self._home.submit(self._execute, name, arguments)
+        except RuntimeError:  # the loop of the case is closed, and a client goes on
+            return _ENDED
+        call = PendingCall(request_id, name, future, monotonic())
+        self._pending.append(call)
+        try:
+            result = await asyncio.wrap_future(call.result)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                self._give_up(call, "the MCP client of the agent hung up")
+                raise
+            return _ENDED
+        finally:
+            self._pending.remove(call)
+        if result is None:
+            return _ENDED
+        failed = is_error(result)
+        content = {"content": [{"type": "text", "text": json_text(result)}], "isError": failed}
+        return content if failed else content | {"structuredContent": result}
+
+    async def _execute(self, name: str, arguments: Any) -> dict[str, Any] | None:
+        """Return the result of a call, on the loop of the case; None if the agent's turn has ended."""
+        try:
+            return await self._toolbox.call(name, arguments)
+        except (AgentStopped, Exception):  # the toolbox keeps it, and an agent must not read the errors of the emulator
+            return None
+
+    def cancel(self, request_id: Any) -> None:
+        """End the call of a client that has announced that it does not wait any longer."""
+        for call in self._pending:
+            if call.request_id == request_id:
+                self._give_up(call, "the MCP client of the agent canceled the request")
+                call.result.cancel()
+
+    def _give_up(self, call: PendingCall, event: str) -> None:
+        if self._is_closed or self._toolbox.turn_error is not None or self._error is not None:
+            return
+        self._error = call.error(event)
+        asyncio.get_running_loop().call_later(HANG_UP_GRACE, self._stop, self._error)
+
+    def _stop(self, error: InconclusiveError) -> None:
+        if not self._is_closed:
+            self._toolbox.stop(error)
+
+    async def _close(self) -> InconclusiveError | None:
+        """Cancel the calls that are being answered; return the error of one that the agent did not wait for."""
+        self._is_closed = True
+        if self._pending and self._error is None:
+            self._error = self._pending[0].error("the agent ended its turn")
+        for call in self._pending:
+            call.result.cancel()
+        return self._error
