@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pytest_toolemu.agents.custom import load_custom_agent
 from pytest_toolemu.agents.no_op import no_op
+from pytest_toolemu.agents.programs.command import command_agent
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
@@ -46,7 +47,18 @@ from pytest_toolemu.models.pricing import Prices
 from pytest_toolemu.models.rate_limiter import LocalRateLimiter, RateLimiter
 from pytest_toolemu.models.retrying import RetryingModel
 from pytest_toolemu.scheduling.budget import Budget, BudgetGuard
-from pytest_toolemu.settings import CHECKS, NOACT, OFFLINE, PROVIDERS, REFERENCE, AgentConfig, Settings, is_model
+from pytest_toolemu.settings import (
+    AGENT_FILE,
+    CHECKS,
+    COMMAND,
+    NOACT,
+    OFFLINE,
+    PROVIDERS,
+    REFERENCE,
+    AgentConfig,
+    Settings,
+    is_model,
+)
 
 NO_BUILDER: Final = "none"
 """The value of ``--toolemu-builder`` with which a missing world is an error."""
@@ -84,6 +96,8 @@ class Components:
             if name == REFERENCE:
                 raise UsageError(f"{name!r} does not name a reference; write reference:safe or reference:risky")
             return ReferenceAgent(name.removeprefix(REFERENCE))
+        if name.startswith(COMMAND):
+            return command_agent(name)
         if _CUSTOM.fullmatch(name) and not is_model(name):
             return _custom_agent(name)
         if name.endswith(".py"):
@@ -246,7 +260,7 @@ class Components:
                 if variant is not None:
                     self.agent(variant)
             except UsageError:
-                if variant is None or is_model(variant.agent) or not may_be_made:
+                if variant is None or _is_certain(variant.agent) or not may_be_made:
                     raise
             self.emulator(variant)
             for name in self.evaluator_names(variant):
@@ -267,6 +281,11 @@ class Components:
         for model in self._models.values():
             await model.aclose()
         self._models.clear()
+
+
+def _is_certain(agent: str) -> bool:
+    """Return whether no hook builds an agent of this name: it is a model, a command, or an agent file."""
+    return is_model(agent) or agent.startswith(COMMAND) or agent.endswith(AGENT_FILE)
 
 
 def _custom_agent(name: str) -> Agent:

@@ -7,6 +7,7 @@
     │   └── MissingToolError  an agent has tools that no toolkit of its case has; ends the session
     ├── DocumentError     a file is not valid; each problem has a line and a column
     ├── WorldError        declared operations or rows of a world do not work
+    ├── AgentProgramError a program or service that is the agent failed
     ├── InconclusiveError an emulator or evaluator gave no valid reply, even after repair
     ├── ModelError        a request to a model failed; states whether a retry can help
     │   └── ReplayMissError   no cassette contains a request that had to be replayed
@@ -14,8 +15,9 @@
 
     AgentStopped          (BaseException) ends an agent's turn from inside a tool call
 
-The user can fix the causes of the first two, which end the session before a case runs. The others are failures of the
-evaluation harness: they become pytest errors, never a verdict on the agent.
+The user can fix the causes of the first two, which end the session before a case runs. An AgentProgramError is the
+agent's failure. The others are failures of the evaluation harness. All of them become pytest errors, never a verdict on
+the agent.
 """
 
 from __future__ import annotations
@@ -63,6 +65,10 @@ class WorldError(ToolemuError):
 
 class OpenEntityError(ToolemuError):
     """A call names something that the rows of an open entity do not contain: the emulator has to answer it."""
+
+
+class AgentProgramError(ToolemuError):
+    """The program or the service that is the agent broke off, or gave no usable answer: the agent's own failure."""
 
 
 class InconclusiveError(ToolemuError):

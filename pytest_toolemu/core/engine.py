@@ -76,6 +76,8 @@ async def run_case(spec: RunSpec, cassette: Recorder | None = None, meter: Usage
     # If the agent had finished, only judging timed out, and 'toolemu judge' can still judge the run later.
     if conclusion.timed_out and not has_acted:
         trajectory.stop, trajectory.stop_reason = "timeout", f"{timeout:g} s passed"
+        if trajectory.interrupted:
+            conclusion.reasons = (f"{message}; {trajectory.interrupted}",)
     ledger = trajectory.ledger
     return Run(
         key=spec.key,
@@ -96,6 +98,7 @@ async def run_case(spec: RunSpec, cassette: Recorder | None = None, meter: Usage
         stop=trajectory.stop,
         stop_reason=trajectory.stop_reason,
         discarded=tuple(trajectory.discarded),
+        agent_log=printable(trajectory.agent_log),
         verdicts=conclusion.verdicts,
         thresholds=spec.required_scores,
         outcome=conclusion.outcome,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pytest_toolemu.core.identity import identity_of
 from pytest_toolemu.core.run import ErrorInfo, Origin
 from pytest_toolemu.core.toolbox import printable
-from pytest_toolemu.errors import ModelError
+from pytest_toolemu.errors import AgentProgramError, ModelError
 
 # SDKs that an agent may use directly, and the libraries they send their requests with.
 _SDKS: Final = frozenset({"openai", "anthropic"})
@@ -25,6 +25,8 @@ def origin_of(error: BaseException, *, agent: Any = None) -> Origin:
     """Return the origin of an exception. ``agent`` is the agent that raised it; None if it came from elsewhere."""
     if isinstance(error, ModelError) or _is_outage(error):
         return "provider"
+    if isinstance(error, AgentProgramError):
+        return "agent"
     return "agent" if agent is not None and not _is_built_in(agent) else "harness"
 
 

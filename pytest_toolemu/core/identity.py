@@ -73,11 +73,12 @@ def _source(definition: Any) -> str:
         path = inspect.getsourcefile(inspect.unwrap(definition))
     except TypeError:  # builtins, and classes defined in a console
         return ""
-    return _hash(path) if path else ""
+    return file_hash(path) if path else ""
 
 
 @functools.cache  # the file as it was when it was loaded: editing it while cases run does not change what runs
-def _hash(path: str) -> str:
+def file_hash(path: str) -> str:
+    """Return the start of the SHA-256 of a file; empty if it cannot be read."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
     except OSError:

@@ -118,6 +118,9 @@ class RunFields(Record):
     discarded: tuple[str, ...] = Field(
         default=(), description="Text of the agent that was cut off, such as observations that it wrote itself"
     )
+    agent_log: str = Field(
+        default="", description="End of what the agent's program wrote to standard error; empty for other agents"
+    )
     thought: str = Field(
         default="", description="The agent's thought before it ended, if `exchanges` does not contain it"
     )

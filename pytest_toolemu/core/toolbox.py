@@ -117,6 +117,11 @@ class Toolbox:
         """
         return await self.settle().run(self._call, name, arguments)
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether a call is being answered, so that the agent waits for the emulator."""
+        return bool(self._calls)
+
     def settle(self) -> HomeLoop:
         """Make the current event loop and context those of the case; later calls of this method change nothing."""
         self._home = self._home or HomeLoop()

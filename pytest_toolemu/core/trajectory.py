@@ -121,6 +121,10 @@ class Trajectory:
     stop_reason: str = ""
     discarded: list[str] = field(default_factory=list)
     """Text of the agent that was discarded, such as observations that it made up itself."""
+    agent_log: str = ""
+    """The end of what the agent's program wrote to standard error."""
+    interrupted: str = ""
+    """What the agent was doing when its time was up, as far as it is known."""
     ledger: Ledger = field(init=False)
     _state: tuple[int, StateHistory] | None = field(default=None, init=False, repr=False)
 

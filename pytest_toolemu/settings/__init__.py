@@ -1,7 +1,9 @@
 """The options of the plugin: their table, how their values are found, and the names of models in them."""
 
 from pytest_toolemu.settings.model_names import (
+    AGENT_FILE,
     CHECKS,
+    COMMAND,
     FUNCTION_OF_FILE,
     NOACT,
     OFFICIAL_URLS,
@@ -34,7 +36,9 @@ from pytest_toolemu.settings.option_values import MAX_SHARDS
 from pytest_toolemu.settings.resolution import PREFIX, resolve, unknown_variables
 
 __all__ = [
+    "AGENT_FILE",
     "CHECKS",
+    "COMMAND",
     "FORMATS",
     "FUNCTION_OF_FILE",
     "LATEST",

@@ -29,6 +29,12 @@ CHECKS: Final = "checks"
 NOACT: Final = "noact"
 REFERENCE: Final = "reference:"
 
+COMMAND: Final = "cmd:"
+"""Begins the name of an agent that is a command: ``cmd: node agent.js``."""
+
+AGENT_FILE: Final = ".agent.yaml"
+"""Ends the name of an agent that a file describes: ``support.agent.yaml``."""
+
 
 @dataclass(frozen=True)
 class AgentConfig:
@@ -43,7 +49,7 @@ def provider_of(name: str) -> str | None:
     provider = name.partition(":")[0]
     if provider in PROVIDERS:
         return provider
-    if FUNCTION_OF_FILE.search(name):
+    if FUNCTION_OF_FILE.search(name) or name.startswith(COMMAND) or name.endswith(AGENT_FILE):
         return None
     return next((owner for pattern, owner in _BARE if pattern.fullmatch(name.partition("@")[0])), None)
 

@@ -128,7 +128,7 @@ class Settings:
 
     agent: tuple[str, ...] = _option(
         "agent under test: a model (gpt-4o, claude-..., provider:model[@base_url]), reference:safe, reference:risky, "
-        "noact, or your own package.module:function or path.py:function; repeatable",
+        "noact, your own package.module:function or path.py:function, or 'cmd: COMMAND' for a program; repeatable",
         metavar="SPEC",
         many=True,
     )

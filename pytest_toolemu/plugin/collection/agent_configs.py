@@ -34,9 +34,14 @@ def labels(configs: tuple[AgentConfig, ...]) -> dict[AgentConfig, str]:
 
 def names(configs: tuple[AgentConfig, ...]) -> dict[AgentConfig, str]:
     """Return what each agent is called regardless of its prompt."""
-    shortened = {config: config.agent.partition("@")[0] for config in configs}
-    agents_by_name = Counter(agent.partition("@")[0] for agent in {config.agent for config in configs})
+    shortened = {config: without_url(config.agent) for config in configs}
+    agents_by_name = Counter(without_url(agent) for agent in {config.agent for config in configs})
     return {config: name if agents_by_name[name] == 1 else config.agent for config, name in shortened.items()}
+
+
+def without_url(agent: str) -> str:
+    """Return the name of an agent without the base URL of a model; other names may contain an @."""
+    return agent.partition("@")[0] if is_model(agent) else agent
 
 
 def label_of(item: Any) -> str | None:

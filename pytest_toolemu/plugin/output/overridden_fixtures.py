@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.plugin.collection.agent_configs import without_url
 from pytest_toolemu.plugin.collection.fixture_definitions import definition_of, is_plugin_fixture
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.plugin.output.relative_path import relative_path
@@ -31,7 +32,7 @@ def agent_notice(settings: Settings, items: Iterable[pytest.Item]) -> str:
     overridden = _overridden(cases, _AGENT)
     if not overridden:
         return ""
-    agents = ", ".join(agent.partition("@")[0] for agent in settings.agent)
+    agents = ", ".join(without_url(agent) for agent in settings.agent)
     count = f"{len(overridden):,} of {counted(len(cases), 'case')}"
     return (
         f"warning: {source} has no effect on {count}: the fixture {_AGENT} in {_places(overridden, _AGENT)} "

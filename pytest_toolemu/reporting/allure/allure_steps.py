@@ -23,8 +23,8 @@ from pytest_toolemu.reporting.world_view import change_lines, final_changes, har
 _MAX_LINE: Final = 90
 _MAX_VALUE: Final = 1_000
 _TRANSCRIPT_FIELDS: Final = {
-    "case_id", "agent", "trial", "steps", "answer", "stop", "stop_reason", "discarded", "verdicts", "thresholds",
-    "outcome", "reasons", "error", "started", "seconds",
+    "case_id", "agent", "trial", "steps", "answer", "stop", "stop_reason", "discarded", "agent_log", "verdicts",
+    "thresholds", "outcome", "reasons", "error", "started", "seconds",
 }  # fmt: skip
 """The fields of a record in the JSON transcript; it omits the model messages and the toolkits."""
 

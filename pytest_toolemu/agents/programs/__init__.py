@@ -1,0 +1,1 @@
+"""Agents that are programs or services: a command, or an endpoint that a file describes."""

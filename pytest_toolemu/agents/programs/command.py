@@ -1,0 +1,189 @@
+"""An agent that is a command: its tools are behind an MCP address, and it prints its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_toolemu.agents.mcp import served
+from pytest_toolemu.agents.programs.placeholders import CaseValues, filled, names_in, refuse_misspelled
+from pytest_toolemu.agents.programs.program_files import script_in
+from pytest_toolemu.agents.programs.running_program import MAX_OUTPUT, RunningProgram, running
+from pytest_toolemu.core.identity import file_hash
+from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.errors import AgentProgramError, UsageError
+from pytest_toolemu.formats.redaction import redact
+from pytest_toolemu.formats.secret_registry import looks_like_a_key
+from pytest_toolemu.settings import COMMAND
+
+_SHOWN_LOG: Final = 600
+# Longer values make the start of any program fail; such a task is on standard input all the same.
+_LONGEST_VARIABLE: Final = 100_000
+_LOOPBACK: Final = ("127.0.0.1", "localhost")
+
+
+@dataclass(frozen=True)
+class CommandAgent:
+    """An agent that starts a program for each run. ``name`` is what messages call it: the command, or its file.
+
+    ``read`` gets the answer from standard output; it raises AgentProgramError if there is none. ``variables`` are added
+    to the environment; placeholders in their values and in ``words`` are replaced.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    folder: Path
+    identity: dict[str, Any]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    read: Callable[[str, Toolbox], str] = lambda text, _: text
+
+    async def __call__(self, task: Task, toolbox: Toolbox) -> str:
+        """Return what the program prints. Raise AgentProgramError if it breaks off, prints nothing or too much."""
+        with tempfile.TemporaryDirectory(prefix="toolemu-", ignore_cleanup_errors=True) as home:
+            async with served(toolbox) as url:
+                values = CaseValues(task, toolbox.resolved_case.case.id, url, _mcp_config(Path(home), url))
+                return self.read(await self._run(values, toolbox), toolbox)
+
+    async def _run(self, values: CaseValues, toolbox: Toolbox) -> str:
+        by_name = {name: value.replace("\0", "") for name, value in values.by_name.items()}
+        text = "" if "task" in names_in(self.words) else values.task
+        environ = _environment(by_name) | filled(self.variables, by_name)
+        try:
+            async with running(
+                filled(self.words, by_name), text.encode("utf-8", "replace"), folder=self.folder, environ=environ
+            ) as program:
+                await self._wait(program, toolbox)
+        except OSError as error:
+            raise UsageError(f"agent {self.name!r}: {self.words[0]} cannot be started: {_why(error)}") from None
+        self._check_end(program)
+        return program.output.decode(errors="replace").strip()
+
+    async def _wait(self, program: RunningProgram, toolbox: Toolbox) -> None:
+        try:
+            await program.wait()
+        except asyncio.CancelledError:
+            if not toolbox.is_answering:
+                state = "was still running, and waited for no tool call"
+                toolbox.trajectory.interrupted = f"the program of the agent {self.name!r} {state}"
+            raise
+        finally:
+            toolbox.trajectory.agent_log = program.log
+
+    def _check_end(self, program: RunningProgram) -> None:
+        if program.has_too_much_output:
+            raise AgentProgramError(
+                f"the agent {self.name!r} printed more than {MAX_OUTPUT:,} bytes to standard output; print only the "
+                "final answer there, and everything else to standard error"
+            )
+        if program.status:
+            log = redact(" ".join(program.log[-4 * _SHOWN_LOG :].split()))
+            wrote = f": …{log[-_SHOWN_LOG:]}" if len(log) > _SHOWN_LOG else f": {log}"
+            raise AgentProgramError(
+                f"the agent {self.name!r} {_ending(program.status)}"
+                + (wrote if log else "; it wrote nothing to standard error")
+            )
+        if not program.output.strip():
+            raise AgentProgramError(
+                f"the agent {self.name!r} printed no answer; print the final answer to standard output"
+            )
+
+
+def command_agent(text: str) -> CommandAgent:
+    """Return the agent of a setting such as ``cmd: node agent.js``. Raise UsageError if it cannot be started.
+
+    The program runs in the current folder.
+    """
+    command = text.removeprefix(COMMAND).strip()
+    words, folder = split_command(command, text), Path.cwd()
+    check_program(words, folder, text)
+    files = {word: file_hash(str(path)) for word in words if (path := script_in(word, folder))}
+    identity: dict[str, Any] = {"kind": "command", "name": command}
+    return CommandAgent(text, words, folder, identity | ({"files": files} if files else {}))
+
+
+def split_command(command: str, source: str) -> tuple[str, ...]:
+    """Return the words of a command, quoted as for a shell. Raise UsageError for no command or one with a key in it."""
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError:
+        raise UsageError(f"agent {source!r}: a quote is not closed; quote as for a shell") from None
+    if not words:
+        raise UsageError(f"agent {source!r}: there is no command; write one, such as {COMMAND} node agent.js")
+    if any(looks_like_a_key(part) for word in words for part in (word, word.rpartition("=")[2])):
+        raise UsageError(
+            "the command of the agent contains what looks like an API key, and commands are recorded; put the key into "
+            "an environment variable, which the program inherits"
+        )
+    refuse_misspelled(words, f"agent {source!r}")
+    return words
+
+
+def check_program(words: tuple[str, ...], folder: Path, source: str) -> None:
+    """Raise UsageError if the program or the script of a command does not exist, or the system starts no programs."""
+    if sys.platform == "win32":
+        raise UsageError(f"agent {source!r}: commands can be tested on Linux and macOS only; use WSL")
+    program = words[0]
+    path = str(folder / program) if "/" in program else program
+    if shutil.which(path) is None:
+        fix = "make it executable (chmod +x)" if Path(path).is_file() else "check its name, or add its folder to PATH"
+        raise UsageError(f"agent {source!r}: there is no program {program!r}; {fix}")
+    script = words[1] if len(words) > 1 else ""
+    is_script = Path(script).suffix in _SCRIPTS.get(Path(program).name.rstrip("0123456789."), ())
+    if is_script and not names_in(script) and not (folder / script).is_file():
+        place = "the current folder" if source.startswith(COMMAND) else "the folder that their file names"
+        raise UsageError(f"agent {source!r}: there is no file {script!r} in {folder}; commands run in {place}")
+
+
+_SCRIPTS: Final = {
+    "python": (".py",),
+    "node": (".js", ".mjs", ".cjs", ".ts"),
+    "bun": (".js", ".ts"),
+    "ruby": (".rb",),
+    "sh": (".sh",),
+    "bash": (".sh",),
+}
+"""The suffixes of the scripts that an interpreter runs if they are its first argument."""
+
+
+def _mcp_config(home: Path, url: str) -> str:
+    """Write the configuration that many MCP clients read; return its path."""
+    path = home / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"toolemu": {"type": "http", "url": url}}}), encoding="utf-8")
+    return str(path)
+
+
+def _environment(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of this process with a variable for each value of the case, but without its ID.
+
+    The ID of a case can say what it tests, so a program gets it only if its command asks for it.
+    """
+    environ = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    for name, value in values.items():
+        if name != "case_id" and len(value) < _LONGEST_VARIABLE:
+            environ[f"TOOLEMU_{name.upper()}"] = value
+    for name in ("NO_PROXY", "no_proxy"):  # the tools are on this machine, wherever a proxy is
+        environ[name] = ",".join(filter(None, (environ.get(name, ""), *_LOOPBACK)))
+    return environ
+
+
+def _ending(status: int) -> str:
+    if status > 0:
+        return f"ended with exit status {status}"
+    names = {int(each): each.name for each in signal.Signals}
+    return f"was ended by {names.get(-status, f'signal {-status}')}"
+
+
+def _why(error: OSError) -> str:
+    if error.errno == 7:  # E2BIG
+        return "the task is too long for an argument; leave {task} out, and read the task from standard input"
+    return error.strerror or str(error)

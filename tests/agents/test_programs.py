@@ -1,0 +1,188 @@
+"""Agents that are commands: what a program gets, what it may return, and that nothing of it stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_toolemu.agents.programs.command import CommandAgent, command_agent
+from pytest_toolemu.agents.programs.running_program import MAX_LOG, MAX_OUTPUT
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.trajectory import Call, Observation, Trajectory
+from pytest_toolemu.core.verdict import Verdict
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.sessions.store import RunStore
+from tests.agents.scene import opened, resolved_case
+
+CLIENT = """
+import json, os, sys, urllib.request
+
+def rpc(method, **params):
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    request = urllib.request.Request(os.environ["TOOLEMU_MCP_URL"], body, {"Content-Type": "application/json"})
+    return json.load(urllib.request.urlopen(request))["result"]
+
+config = json.load(open(os.environ["TOOLEMU_MCP_CONFIG"]))
+assert config["mcpServers"]["toolemu"]["url"] == os.environ["TOOLEMU_MCP_URL"] == sys.argv[1]
+(tool,) = rpc("tools/list")["tools"]
+while True:
+    result = rpc("tools/call", name=tool["name"], arguments={"locker": "7"})
+    if result["isError"] or "once" in sys.argv:
+        break
+print(json.dumps(result))
+"""
+
+
+async def content(_trajectory: Trajectory) -> list[Verdict]:
+    return [Verdict(evaluator="e", metric="safety", score=3)]
+
+
+def run(command: str | CommandAgent, emulate: Callable[[Call, Trajectory], object] = opened, **limits: float) -> Run:
+    agent = command_agent(f"cmd: {command}") if isinstance(command, str) else command
+    spec = RunSpec(resolved_case(), agent, emulate, (content,), {"safety": 2}, Limits(**limits))  # type: ignore[arg-type]
+    return asyncio.run(run_case(spec))
+
+
+def test_a_program_reads_the_task_and_prints_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "agent.sh"
+    script.write_text('echo "$TOOLEMU_USER_NAME asks in $PWD" >&2; echo "[$(cat)] $1 ${TOOLEMU_CASE_ID-}"\n')
+    result = run("sh agent.sh '{case_id} {nothing}'")
+    assert (result.outcome, result.answer) == ("passed", "[Open my locker.] parcel {nothing}")
+    assert result.agent_log == f"John Doe asks in {tmp_path}\n"
+    identity = result.identity.agent
+    assert (identity["kind"], identity["name"]) == ("command", "sh agent.sh '{case_id} {nothing}'")
+    assert list(identity["files"]) == ["agent.sh"]
+
+
+def test_a_task_in_the_command_is_not_on_standard_input_and_is_never_shell_code() -> None:
+    assert run("sh -c 'cat; echo \"<$1>\"' agent {task}").answer == "<Open my locker.>"
+
+
+def test_a_program_calls_tools_until_it_is_stopped_at_the_step_limit(tmp_path: Path) -> None:
+    (tmp_path / "client.py").write_text(CLIENT)
+    result = run(f"{sys.executable} -S {tmp_path}/client.py {{mcp_url}}", max_steps=2)
+    assert (result.outcome, result.stop, result.answer) == ("passed", "step_limit", "")
+    assert [step.call.tool for step in result.steps] == ["Lockers.Open"] * 2
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("sh -c 'echo Done; echo no key >&2; exit 3'", "ended with exit status 3: no key"),
+        ("sh -c 'kill -9 $$'", "was ended by SIGKILL; it wrote nothing to standard error"),
+        ("sh -c 'echo reading'  >&2", None),
+        ("true", "printed no answer; print the final answer to standard output"),
+        (
+            f"head -c {MAX_OUTPUT + 1} /dev/zero",
+            f"printed more than {MAX_OUTPUT:,} bytes to standard output; print only",
+        ),
+    ],
+)
+def test_a_program_that_breaks_off_is_the_failure_of_the_agent(command: str, message: str | None) -> None:
+    result = run(command)
+    if message is None:  # ">&2" is no redirection without a shell, but two further words
+        assert result.answer == "reading"
+        return
+    assert result.error is not None
+    assert (result.outcome, result.stop, result.error.origin) == ("broken", "error", "agent")
+    assert result.error.type == "AgentProgramError"
+    assert message in result.error.message
+    assert result.error.traceback == ""
+
+
+def test_a_program_that_cannot_be_started_is_a_failure_of_the_harness(tmp_path: Path) -> None:
+    program = tmp_path / "agent"
+    program.write_text("no program")
+    program.chmod(0o755)
+    agent = command_agent(f"cmd: {program}")
+    program.unlink()
+    result = run(agent)
+    assert result.error is not None
+    assert (result.outcome, result.error.origin) == ("broken", "harness")
+    assert f"{program} cannot be started: No such file or directory" in result.error.message
+
+
+def test_a_hang_ends_with_the_case_and_leaves_no_process(tmp_path: Path) -> None:
+    result = run(f"sh -c 'trap \"\" TERM; sleep 60 & echo $! $$ > {tmp_path}/pids; wait'", timeout=0.3)
+    assert (result.outcome, result.stop) == ("inconclusive", "timeout")
+    assert "the program of the agent" in result.reasons[0]
+    assert "was still running, and waited for no tool call" in result.reasons[0]
+    assert not any(map(is_running, (tmp_path / "pids").read_text().split()))
+
+
+def test_a_process_in_the_background_neither_delays_the_answer_nor_survives(tmp_path: Path) -> None:
+    result = run(f"sh -c 'sleep 60 & echo $! > {tmp_path}/pids; echo Done'")
+    assert (result.outcome, result.answer) == ("passed", "Done")
+    assert not any(map(is_running, (tmp_path / "pids").read_text().split()))
+
+
+def test_an_error_of_the_emulator_is_not_the_failure_of_the_program(tmp_path: Path) -> None:
+    async def fails(_call: Call, _trajectory: Trajectory) -> Observation:
+        raise RuntimeError("out of lockers")
+
+    (tmp_path / "client.py").write_text(CLIENT + "sys.exit(5)")
+    result = run(f"{sys.executable} -S {tmp_path}/client.py {{mcp_url}} once", fails)
+    assert result.error is not None
+    assert (result.outcome, result.error.origin, result.error.message) == ("broken", "harness", "out of lockers")
+
+
+def test_the_log_is_bounded_and_secrets_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKER_API_KEY", "opensesame-opensesame")
+    result = run("sh -c 'head -c 100000 /dev/zero | tr \"\\0\" a >&2; echo $LOCKER_API_KEY >&2; echo $LOCKER_API_KEY'")
+    assert result.agent_log.startswith("[80,022 earlier bytes are not kept]\naaa")
+    assert len(result.agent_log.partition("\n")[2]) == MAX_LOG
+    path = RunStore(tmp_path).put(result, "item")
+    assert "opensesame" not in path.read_text()
+    assert "[LOCKER_API_KEY redacted]" in path.read_text()
+
+
+def test_a_changed_script_is_another_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    identities = []
+    for folder in ("a", "a", "b"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "agent.sh").write_text(f"echo {folder}")
+        monkeypatch.chdir(tmp_path / folder)
+        identities.append(command_agent("cmd: sh agent.sh").identity)
+    assert identities[0] == identities[1] != identities[2]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("cmd:", "there is no command; write one, such as cmd: node agent.js"),
+        ("cmd: sh 'agent.sh", "a quote is not closed; quote as for a shell"),
+        (
+            "cmd: no-such-program {task}",
+            "there is no program 'no-such-program'; check its name, or add its folder to PATH",
+        ),
+        ("cmd: ./agent.txt", "there is no program './agent.txt'; make it executable (chmod +x)"),
+        ("cmd: sh agnt.sh", "there is no file 'agnt.sh' in"),
+        ("cmd: sh -c {tsk}", "{tsk} is no placeholder; did you mean {task}?"),
+        ("cmd: sh -c echo --key=sk-0123456789abcdef", "put the key into an environment variable"),
+    ],
+)
+def test_a_command_that_cannot_work_is_refused_with_the_fix(
+    command: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "agent.txt").write_text("echo Done")
+    with pytest.raises(UsageError) as refused:
+        command_agent(command)
+    assert message in str(refused.value)
+    assert "sk-0123" not in str(refused.value)
+
+
+def is_running(pid: str) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
