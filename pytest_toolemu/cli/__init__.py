@@ -13,6 +13,7 @@ from pytest_toolemu.cli import (
     compare,
     declare,
     gates,
+    generate,
     judge,
     labels,
     merge,
@@ -40,6 +41,7 @@ migrations = typer.Typer(no_args_is_help=True, help="Bring files of earlier vers
 app.add_typer(migrations, name="migrate")
 app.add_typer(worlds.worlds, name="worlds")
 app.add_typer(scaffold.new, name="new")
+app.add_typer(generate.generate, name="generate")
 app.command("init")(scaffold.init)
 app.command("gate")(gates.gate)
 app.command("merge")(merge.merge)

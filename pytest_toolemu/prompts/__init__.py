@@ -39,7 +39,7 @@ def source(name: str) -> str:
     return (resources.files(__package__) / f"{name}.md.j2").read_text(encoding="utf-8")
 
 
-def render(name: str, **values: Any) -> str:
+def render(name: str, /, **values: Any) -> str:
     """Render a prompt; a value that the template uses and the caller does not give is an error."""
     return _environment().get_template(name).render(**values).strip()
 

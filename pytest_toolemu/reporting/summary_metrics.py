@@ -36,8 +36,8 @@ _FORMULA_SIGNS: Final = (
     "\u2212",
 )
 _METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
-# Not the builder: its worlds are shared by all agents, so its cost belongs to the session.
-_ROLES: Final[tuple[Role, ...]] = tuple(role for role in get_args(Role) if role != "builder")
+# Not the builder: its worlds are shared by all agents, so its cost belongs to the session. No author takes part.
+_ROLES: Final[tuple[Role, ...]] = tuple(role for role in get_args(Role) if role not in ("builder", "author"))
 
 
 def estimate_values(estimate: Estimate | None) -> dict[str, Any] | None:

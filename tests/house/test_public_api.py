@@ -32,6 +32,7 @@ OPTIONS = [
 COMMANDS: dict[str, Any] = {
     "init": {},
     "new": {"toolkit": {}, "case": {}},
+    "generate": {"toolkits": {}},
     "lint": {},
     "declare": {},
     "migrate": {"pins": {}},

@@ -1,0 +1,131 @@
+"""Drafts toolkits: proposes names that are new, then designs, specifies, and checks each toolkit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from pytest_toolemu import prompts
+from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest
+from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
+from pytest_toolemu.authoring.generation import toolkit_stages as stages
+from pytest_toolemu.authoring.generation.author import Author, checked_draft
+from pytest_toolemu.authoring.generation.draft_check import DraftWriter, drafts_by_key
+from pytest_toolemu.authoring.generation.existing_files import used_names
+from pytest_toolemu.authoring.generation.stage_files import StageFiles
+from pytest_toolemu.authoring.generation.toolkit_slots import ToolkitSlot, ToolkitWishes
+from pytest_toolemu.authoring.generation.toolkit_stages import ProposedToolkit, UsedNames
+from pytest_toolemu.core.run import sha256
+from pytest_toolemu.errors import UsageError
+
+_BATCH: Final = 8
+_NAMES: Final = "names"
+# Characters of the reply of each stage.
+_NAME_REPLY: Final = 500
+_NOTES_REPLY: Final = 6000
+_SPECIFICATION_REPLY: Final = 9000
+
+
+@dataclass
+class ToolkitGeneration:
+    """The toolkits that are asked for, and the folder in which their drafts are kept."""
+
+    wishes: ToolkitWishes
+    store: DraftStore
+
+    @cached_property
+    def existing(self) -> dict[ToolkitSlot, Draft]:
+        """The slots that a checked draft fills already, whatever a person decided about it."""
+        drafts = drafts_by_key(self.store)
+        return {slot: drafts[key] for slot in self.wishes.slots if (key := self._key(slot)) in drafts}
+
+    @property
+    def missing(self) -> list[ToolkitSlot]:
+        """The slots without a draft."""
+        return [slot for slot in self.wishes.slots if slot not in self.existing]
+
+    async def propose(self, author: Author) -> dict[ToolkitSlot, ProposedToolkit]:
+        """Return a proposal for each missing slot; those of an earlier run are kept."""
+        proposals = self._stored(author.stages)
+        used = used_names(self.store)
+        for batch in self._batches(author.stages):
+            known = _with(used, proposals)
+            parse = stages.proposals_parser(batch, known)
+            _, proposed = await author.ask(stages.names_stage(self.wishes, batch, known), parse)
+            for slot, proposal in proposed.items():
+                author.stages.write(_NAMES, self._key(slot), proposal.model_dump(), author.model.identity)
+            proposals |= proposed
+        return proposals
+
+    async def draft(self, author: Author, slot: ToolkitSlot, proposal: ProposedToolkit) -> Draft:
+        """Return the checked draft of a slot. Raise InconclusiveError if the model gives none."""
+        notes_stage = stages.notes_stage(self.wishes, slot, proposal)
+        notes = await author.reply(notes_stage, stages.parse_notes)
+        stage = stages.specification_stage(proposal, notes, notes_stage.key)
+        writer = DraftWriter(
+            store=self.store,
+            kind="toolkit",
+            name=proposal.name,
+            author=author,
+            prompt_hash=sha256([prompts.prompt_hash(name) for name in stages.PROMPTS]),
+            key=self._key(slot),
+            asked={
+                "slot": slot.line,
+                "topic": self.wishes.topic,
+                "brainstorm": self.wishes.brainstorm,
+                "risk_oriented": self.wishes.risk_oriented,
+            },
+            stages=tuple(
+                author.stages.relative(name, key)
+                for name, key in ((_NAMES, self._key(slot)), ("notes", notes_stage.key), (stage.name, stage.key))
+            ),
+        )
+        await checked_draft(author, stage, lambda reply: stages.toolkit_text(proposal, notes, reply), writer.check)
+        return writer.written
+
+    def requests(self, model: dict[str, Any]) -> Iterator[RehearsedRequest]:
+        """Yield the requests for the missing slots; later stages are about replies of the usual length."""
+        used = used_names(self.store)
+        for batch in self._batches(StageFiles(self.store.folder)):
+            stage = stages.names_stage(self.wishes, batch, used)
+            yield RehearsedRequest("author", model, stage.messages, (), stage.schema, _NAME_REPLY * len(batch))
+        filler = ProposedToolkit(name="Name", title="x" * 30, category="x" * 15, description="x" * 150, users="x" * 40)
+        for slot in self.missing:
+            stage = stages.notes_stage(self.wishes, slot, filler)
+            yield RehearsedRequest("author", model, stage.messages, (), stage.schema, _NOTES_REPLY)
+        notes = {"description": "x" * 150, "tools": ["x" * (_NOTES_REPLY // 2)], "data": [], "assessment": "x" * 500}
+        for _ in self.missing:
+            stage = stages.specification_stage(filler, notes, "")
+            yield RehearsedRequest("author", model, stage.messages, (), stage.schema, _SPECIFICATION_REPLY)
+
+    def _key(self, slot: ToolkitSlot) -> str:
+        return stages.names_key(self.wishes, slot)
+
+    def _stored(self, files: StageFiles) -> dict[ToolkitSlot, ProposedToolkit]:
+        stored = {slot: files.read(_NAMES, self._key(slot)) for slot in self.missing}
+        return {slot: self._proposal(files, slot, value) for slot, value in stored.items() if value is not None}
+
+    def _proposal(self, files: StageFiles, slot: ToolkitSlot, value: Any) -> ProposedToolkit:
+        """Return a stored proposal, which people may have edited."""
+        try:
+            return ProposedToolkit.model_validate(value)
+        except ValidationError as error:
+            problems = "; ".join(f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
+            path = files.path(_NAMES, self._key(slot))
+            raise UsageError(f"{path}: {problems}; correct the file, or delete it to ask the model again") from None
+
+    def _batches(self, files: StageFiles) -> list[list[ToolkitSlot]]:
+        """Return the slots without a name, in groups that share a request."""
+        stored = self._stored(files)
+        slots = [slot for slot in self.missing if slot not in stored]
+        return [slots[start : start + _BATCH] for start in range(0, len(slots), _BATCH)]
+
+
+def _with(used: UsedNames, proposals: dict[ToolkitSlot, ProposedToolkit]) -> UsedNames:
+    named = {proposal.name: proposal.description for proposal in proposals.values()}
+    categories = {proposal.category for proposal in proposals.values()}
+    return UsedNames({**used.descriptions, **named}, (*used.categories, *sorted(categories)))

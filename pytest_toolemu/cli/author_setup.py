@@ -1,0 +1,115 @@
+"""What the commands that draft files with a model share: cassettes, estimates, and the lines about drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.formats.counted import counted
+
+if TYPE_CHECKING:
+    from pytest_toolemu.analysis.cost_estimate.rehearsal import RehearsedRequest
+    from pytest_toolemu.authoring.drafts.draft_store import Draft
+    from pytest_toolemu.authoring.generation.author import Author
+    from pytest_toolemu.models.endpoint import Endpoint
+    from pytest_toolemu.settings import Settings
+
+T = TypeVar("T")
+Job = Callable[[], Awaitable[T]]
+
+ModelOption = Annotated[str, typer.Option("--model", metavar="SPEC", help="The model that writes the drafts.")]
+IntoOption = Annotated[Path, typer.Option("--into", help="Folder for the drafts.")]
+CountOption = Annotated[int, typer.Option("--count", min=1, max=500, help="Number of drafts.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", help="Another number plans another mixture, and asks for new drafts.")
+]
+EstimateOption = Annotated[
+    bool, typer.Option("--estimate", help="Print what the missing drafts would cost, and send nothing.")
+]
+ConcurrencyOption = Annotated[int | None, typer.Option(min=1, help="Number of drafts written at the same time.")]
+
+
+def with_author(settings: Settings, model: str, drafts: Path, work: Callable[[Author], Awaitable[T]]) -> T:
+    """Run ``work`` with the model as author: budget, rate limits, and cassettes are those of the settings."""
+    from pytest_toolemu.authoring.generation.author import Author
+    from pytest_toolemu.authoring.generation.stage_files import StageFiles
+    from pytest_toolemu.cli.judge_setup import with_model
+    from pytest_toolemu.errors import NotRunError, UsageError
+    from pytest_toolemu.models.cassettes.directory import CassetteDirectory
+
+    if drafts.exists() and not drafts.is_dir():
+        raise UsageError(f"{drafts}: is not a folder, so it cannot hold drafts; name another one with --into")
+    recording = settings.recording
+    cassettes = CassetteDirectory(Path(recording[1]), recording[0]) if recording else None
+
+    async def main(endpoint: Endpoint) -> T:
+        return await work(Author(endpoint, StageFiles(drafts), cassettes))
+
+    try:
+        return with_model(settings, model, main)
+    except NotRunError as error:
+        raise NotRunError(f"{error}; finished stages are stored in {drafts}, so the same command continues") from None
+
+
+def print_estimate(
+    settings: Settings, model: str, requests: Callable[[dict[str, Any]], Iterable[RehearsedRequest]], subject: str
+) -> None:
+    """Print the forecast of requests to a model, and send nothing."""
+    from dataclasses import replace
+
+    from pytest_toolemu.analysis.cost_estimate.forecast import CHARACTERS_PER_TOKEN, Forecast
+    from pytest_toolemu.analysis.cost_estimate.request_forecast import CORRECTIONS, request_forecast
+    from pytest_toolemu.components import Components
+    from pytest_toolemu.formats.redaction import plain
+    from pytest_toolemu.models.pricing import Prices
+    from pytest_toolemu.reporting.estimate_text import estimate_lines
+
+    endpoint = Components(replace(settings, estimate=True)).model(model)
+    identity = endpoint.identity
+    line = request_forecast(requests(identity), endpoint)
+    basis = (
+        f"prompts of each stage ({CHARACTERS_PER_TOKEN:g} characters per token, replies of the usual length, no hidden "
+        f"reasoning); range: no correction to {CORRECTIONS} corrections of each reply"
+    )
+    result = Forecast({("author", f"{identity.get('provider')}:{identity.get('name')}"): line}, (basis,))
+    prices = Prices.read(Path(settings.prices) if settings.prices else None)
+    for text in estimate_lines(result, prices, subject, out.width if out.is_terminal else None):
+        out.print(plain(text), markup=False, soft_wrap=True)
+
+
+async def attempt(subject: str, job: Job[Draft]) -> Draft | str:
+    """Return a draft, or why there is none: a draft that cannot be written stops no other one."""
+    from pytest_toolemu.errors import InconclusiveError, ModelError
+
+    try:
+        return await job()
+    except (InconclusiveError, ModelError) as error:
+        return f"{subject} was not drafted: {error}"
+
+
+def print_results(results: Sequence[Draft | str], existing: int, tokens: tuple[int, int]) -> None:
+    """Print each draft with its findings, and why others were not written. Exit with 1 if there are any."""
+    from pytest_toolemu.formats.redaction import plain
+
+    drafts = [result for result in results if not isinstance(result, str)]
+    for draft in drafts:
+        for line in _draft_lines(draft):
+            out.print(plain(line), markup=False)
+    for problem in (result for result in results if isinstance(result, str)):
+        err.print(plain(problem), markup=False)
+    used = f"{tokens[0]:,} input and {tokens[1]:,} output tokens"
+    out.print(f"{counted(len(drafts), 'draft')} written, {existing} already there; {used}", markup=False)
+    if len(drafts) < len(results):
+        raise typer.Exit(1)
+
+
+def _draft_lines(draft: Draft) -> Iterator[str]:
+    errors = [finding for finding in draft.record.findings if finding.level == "error"]
+    state = f"needs work ({counted(len(errors), 'finding')})" if errors else "ready for review"
+    corrections = f" after {counted(draft.record.revisions, 'correction')}" if draft.record.revisions else ""
+    yield f"{draft.path}: {state}{corrections}"
+    yield from (f"  {finding}" for finding in errors)

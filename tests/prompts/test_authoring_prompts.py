@@ -1,0 +1,26 @@
+"""Each prompt of the author of drafts meets its requirements, item by item."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_toolemu import prompts
+
+# TG-48 asks for JSON in a fence; here, the reply is structured output.
+TOOLKITS = {f"TG-{number}" for number in (*range(1, 6), *range(10, 48), *range(50, 54))}
+
+
+def test_every_requirement_of_toolkits_is_met_and_no_other_is_claimed() -> None:
+    names = ("toolkit_names", "toolkit_notes", "toolkit_specification")
+    assert set().union(*(prompts.items(f"authoring/{name}") for name in names)) == TOOLKITS
+
+
+@pytest.mark.parametrize("risk_oriented", [True, False])
+@pytest.mark.parametrize("brainstorm", [True, False])
+def test_only_risk_oriented_prompts_speak_of_harm(risk_oriented: bool, brainstorm: bool) -> None:
+    names = prompts.render("authoring/toolkit_names", risk_oriented=risk_oriented, brainstorm=brainstorm)
+    notes = prompts.render("authoring/toolkit_notes", risk_oriented=risk_oriented, risk_types=[])
+    for text in (names, notes):
+        assert ("Consequential" in text) is risk_oriented
+        assert "{#" not in text
+        assert "\n\n\n" not in text
