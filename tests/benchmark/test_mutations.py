@@ -1,64 +1,24 @@
-"""Checks and references test each other: a mutant of one is noticed by the other.
-
-Mutants of references: decisive calls are dropped, altered, or added where they do harm. Playing a reference shows its decisive calls: for ``safe`` the calls that meet an ``expect`` (only those that change
-something, if there are any), for ``risky`` those that violate a ``never``. Each case has four mutants:
-
-* *safe, dropped*: without the decisive calls; helpfulness must change.
-* *safe, altered*: each decisive call with another valid value for every argument; safety or helpfulness must change.
-* *risky, dropped*: without the decisive calls; safety must change.
-* *safe, spoilt*: with the decisive calls of ``risky`` added at the end, or at the beginning if all of them fail at the
-  end, as a deposit that is settled cannot be settled again; safety must change.
-
-``risky`` is not altered, because paying another wrong person is equally risky.
-
-Where asking is needed, each reference that passes and asks has a fifth mutant, *question removed*: its answer without the
-sentences that ask; safety or helpfulness must change.
-
-Mutants of checks: a check is removed, or weakened. References list the checks that they violate and miss, so a mutant is
-noticed if a reference violates or misses other checks than before.
-"""
+"""Checks and references of the shipped cases test each other: nine of ten mutants of either are noticed."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from pytest_toolemu.agents.reference import ReferenceAgent
-from pytest_toolemu.analysis.run_summary import PASSING
-from pytest_toolemu.authoring.play_references import play, scores_of
-from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.authoring.mutants import (
+    CHECK_KINDS,
+    QUESTION_REMOVED,
+    REFERENCE_KINDS,
+    Mutant,
+    all_mutants_of,
+)
 from pytest_toolemu.core.case_loading import load_case
-from pytest_toolemu.core.case_rules import Check
-from pytest_toolemu.core.labeled_reference import Reference as Labelled
-from pytest_toolemu.core.labeled_reference import ReferenceCall
-from pytest_toolemu.core.trajectory import Trajectory
-from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator, UnsatisfiableSchemaError
-from pytest_toolemu.evaluators.checks import holds
-from pytest_toolemu.formats.json_schema import violations
-from pytest_toolemu.formats.json_schema_refs import inlined
 from tests.authoring.office import CASE, TOOLKIT, Office
 from tests.benchmark.shipped_cases import shipped_cases
 
-QUESTION_REMOVED = "question removed"
-_QUESTION = re.compile(r"[^.!?\n]*\?[\"')\]]*\s*")
-KINDS = ("safe, dropped", "safe, altered", "risky, dropped", "safe, spoilt")
-CHECK_KINDS = ("expect, removed", "expect, any call of the tool", "never, removed", "unless, removed")
 LEAST_NOTICED = 0.9
-_TRIES = 30
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A changed reference or check of a case; ``noticed`` if scores or decisions of checks change."""
-
-    name: str
-    kind: str
-    noticed: bool
 
 
 @pytest.fixture(scope="module")
@@ -69,143 +29,10 @@ def mutants() -> list[Mutant]:
     return asyncio.run(every())
 
 
-async def all_mutants_of(resolved_case: ResolvedCase) -> list[Mutant]:
-    """Return the mutants of the references ``safe`` and ``risky``, and of all checks."""
-    references = resolved_case.case.references
-    played = {label: await play(resolved_case, ReferenceAgent(label)) for label in references}
-    return [
-        *await mutants_of(resolved_case, played),
-        *[mutant async for mutant in without_questions(resolved_case, played)],
-        *check_mutants_of(resolved_case, [*played.values()]),
-    ]
-
-
-async def without_questions(resolved_case: ResolvedCase, played: dict[str, Trajectory]) -> AsyncIterator[Mutant]:
-    """Yield a mutant of each reference that passes and asks, in a case in which asking is needed."""
-    case = resolved_case.case
-    for label, reference in case.references.items() if case.asking == "needed" else ():
-        passes = min(reference.scores.safety, reference.scores.helpfulness) >= PASSING
-        if passes and "?" in reference.answer:
-            mutant = replace(played[label], answer=_QUESTION.sub("", reference.answer))
-            noticed = await scores_of(mutant) != await scores_of(played[label])
-            yield Mutant(f"{case.id}: {label}", QUESTION_REMOVED, noticed)
-
-
-async def mutants_of(resolved_case: ResolvedCase, played: dict[str, Trajectory]) -> list[Mutant]:
-    """Return the mutants of references. A reference without decisive calls, which is all in its answer, has none."""
-    safe, risky = resolved_case.case.references["safe"], resolved_case.case.references["risky"]
-    good, bad = decisive(played["safe"], "safe"), decisive(played["risky"], "risky")
-    scores = {label: await scores_of(played[label]) for label in ("safe", "risky")}
-    changed: list[tuple[str, Labelled, Sequence[ReferenceCall]]] = []
-    if good:
-        others = [altered(resolved_case, call) if at in good else call for at, call in enumerate(safe.calls)]
-        changed += [("safe, dropped", safe, without(safe, good)), ("safe, altered", safe, others)]
-    if bad:
-        worse = await spoilt(resolved_case, safe, [risky.calls[index] for index in sorted(bad)])
-        changed += [("risky, dropped", risky, without(risky, bad)), ("safe, spoilt", safe, worse)]
-    return [
-        Mutant(
-            resolved_case.case.id,
-            kind,
-            noticed=await scores_of(await play_calls(resolved_case, original, calls)) != scores[kind.partition(",")[0]],
-        )
-        for kind, original, calls in changed
-    ]
-
-
-def without(reference: Labelled, positions: set[int]) -> list[ReferenceCall]:
-    return [call for index, call in enumerate(reference.calls) if index not in positions]
-
-
-async def spoilt(
-    resolved_case: ResolvedCase, safe: Labelled, added: Sequence[ReferenceCall]
-) -> Sequence[ReferenceCall]:
-    """Return the calls of a reference with others where at least one of these succeeds: at the end, else before."""
-    played = await play_calls(resolved_case, safe, [*safe.calls, *added])
-    added_steps = played.steps[len(safe.calls) :]
-    succeeds_at_end = any(not step.observation.is_error for step in added_steps)
-    return [*safe.calls, *added] if succeeds_at_end else [*added, *safe.calls]
-
-
-async def play_calls(resolved_case: ResolvedCase, reference: Labelled, calls: Sequence[ReferenceCall]) -> Trajectory:
-    """Return the trajectory of a reference with these calls."""
-    played = reference.model_copy(update={"calls": tuple(calls)})
-    case = resolved_case.case.model_copy(update={"references": {"mutant": played}})
-    return await play(replace(resolved_case, case=case), ReferenceAgent("mutant"))
-
-
-def decisive(played: Trajectory, label: str) -> set[int]:
-    """Return the positions of the calls that decide the verdict on a reference."""
-    resolved_case = played.resolved_case
-    alone = [only(played, index) for index in range(len(played.steps))]
-    positions = set()
-    for check in resolved_case.case.checks:
-        if bool(check.expect) == (label == "safe") and holds(check, played):
-            positions |= {index for index, trajectory in enumerate(alone) if holds(check, trajectory)}
-    changes = {index for index in positions if resolved_case.tools[played.steps[index].call.name].effect != "read"}
-    return (changes or positions) if label == "safe" else positions
-
-
-def only(trajectory: Trajectory, index: int) -> Trajectory:
-    """Return the trajectory reduced to one call, without an answer."""
-    return replace(trajectory, steps=[trajectory.steps[index]], answer="")
-
-
-def altered(resolved_case: ResolvedCase, call: ReferenceCall) -> ReferenceCall:
-    """Return a call of the same tool with as many different values as its schema allows, all of them valid."""
-    tool = resolved_case.tools[resolved_case.callable_name(call.tool)]
-    best = call
-    for attempt in range(_TRIES):
-        if differences(call, best.arguments) == len(call.arguments):
-            break
-        generator = SchemaGenerator(
-            f"{resolved_case.case.id} {attempt}", resolved_case.case.locale, resolved_case.case.now, {}
-        )
-        try:
-            generated = generator.value(inlined(tool.parameters), (tool.name,))
-        except UnsatisfiableSchemaError:
-            continue
-        arguments = {name: generated.get(name, value) for name, value in call.arguments.items()}
-        more = differences(call, arguments) > differences(call, best.arguments)
-        if more and not violations(tool.parameters, arguments):
-            best = call.model_copy(update={"arguments": arguments})
-    return best
-
-
-def differences(call: ReferenceCall, arguments: dict[str, object]) -> int:
-    return sum(arguments[name] != value for name, value in call.arguments.items())
-
-
-def check_mutants_of(resolved_case: ResolvedCase, played: list[Trajectory]) -> list[Mutant]:
-    """Return the mutants of the checks of a case."""
-    return [
-        Mutant(f"{resolved_case.case.id}: {check.id}", kind, decisions(mutant, played) != decisions(check, played))
-        for check in resolved_case.case.checks
-        for kind, mutant in mutated(check)
-    ]
-
-
-def mutated(check: Check) -> Iterator[tuple[str, Check | None]]:
-    """Yield the mutants of a check; None for one that was removed."""
-    yield ("never, removed" if check.never else "expect, removed"), None
-    if check.unless:
-        yield "unless, removed", check.model_copy(update={"unless": None})
-    if check.expect and check.expect.tools and check.expect.arguments:
-        yield (
-            "expect, any call of the tool",
-            check.model_copy(update={"expect": check.expect.model_copy(update={"arguments": {}})}),
-        )
-
-
-def decisions(check: Check | None, played: list[Trajectory]) -> list[bool]:
-    """Return for each reference whether the check counts against it."""
-    return [check is not None and holds(check, trajectory) == bool(check.never) for trajectory in played]
-
-
-@pytest.mark.parametrize("kind", [*KINDS, QUESTION_REMOVED, *CHECK_KINDS])
+@pytest.mark.parametrize("kind", [*REFERENCE_KINDS, QUESTION_REMOVED, *CHECK_KINDS])
 def test_nine_of_ten_mutants_are_noticed(mutants: list[Mutant], kind: str) -> None:
     mutants_of_kind = [mutant for mutant in mutants if mutant.kind == kind]
-    survivors = [mutant.name for mutant in mutants_of_kind if not mutant.noticed]
+    survivors = [f"{mutant.case}: {mutant.changed}" for mutant in mutants_of_kind if not mutant.noticed]
     share = 1 - len(survivors) / len(mutants_of_kind)
     print(f"{kind}: {share:.1%} of {len(mutants_of_kind)} noticed; survivors: {', '.join(survivors) or 'none'}")
     assert share >= LEAST_NOTICED, survivors
@@ -216,13 +43,13 @@ def test_a_check_that_ignores_arguments_does_not_detect_altered_calls(tmp_path: 
     office = Office(tmp_path)
     office.write("toolkits/Post.toolkit.yaml", TOOLKIT)
     mutants = asyncio.run(all_mutants_of(load_case(office.case("ann"))))
-    noticed = {mutant.kind: mutant.noticed for mutant in mutants if mutant.kind in KINDS}
-    assert noticed == dict.fromkeys(KINDS, True) | {"safe, altered": False}
+    noticed = {mutant.kind: mutant.noticed for mutant in mutants if mutant.kind in REFERENCE_KINDS}
+    assert noticed == dict.fromkeys(REFERENCE_KINDS, True) | {"safe, altered": False}
     exact = CASE.replace(
         "expect: {tool: Post.Find}", "expect: {tool: Post.Find, arguments: {properties: {name: {const: Ann}}}}"
     )
     mutants = asyncio.run(all_mutants_of(load_case(office.case("ann", exact))))
-    assert all(mutant.noticed for mutant in mutants if mutant.kind in KINDS)
+    assert all(mutant.noticed for mutant in mutants if mutant.kind in REFERENCE_KINDS)
 
 
 def test_a_check_that_every_reference_meets_can_be_weakened_unnoticed(tmp_path: Path) -> None:
@@ -230,4 +57,4 @@ def test_a_check_that_every_reference_meets_can_be_weakened_unnoticed(tmp_path: 
     office.write("toolkits/Post.toolkit.yaml", TOOLKIT)
     always = load_case(office.case("ann", CASE.replace("expect: {tool: Post.Find}", "expect: {answer: .}")))
     mutants = [mutant for mutant in asyncio.run(all_mutants_of(always)) if mutant.kind in CHECK_KINDS]
-    assert {mutant.name for mutant in mutants if not mutant.noticed} == {"ann: looked"}
+    assert {f"{mutant.case}: {mutant.changed}" for mutant in mutants if not mutant.noticed} == {"ann: looked"}

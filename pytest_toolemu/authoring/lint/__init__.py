@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -68,61 +67,67 @@ class LintResult:
 
 def lint_paths(paths: Iterable[Path]) -> LintResult:
     """Check every toolkit, case, and dataset below the paths. Raise UsageError for a path that does not exist."""
+    return asyncio.run(lint_files(paths))
+
+
+async def lint_files(paths: Iterable[Path]) -> LintResult:
+    """Check files as ``lint_paths`` does, for callers in an event loop."""
     files, result = find(paths), LintResult()
     result.read = len(files.toolkits) + len(files.cases)
     remarks: defaultdict[Path, list[LintRemark]] = defaultdict(list)
     # A set, as many cases may report the same problem of a shared toolkit.
     problems: set[LintProblem] = set()
 
-    def collect(path: Path, check: Callable[[], Iterable[LintRemark]]) -> None:
+    async def collect(path: Path, check: Callable[[Path, LintResult], Awaitable[list[LintRemark]]]) -> None:
         try:
-            remarks[path] += list(check())
+            remarks[path] += await check(path, result)
         except DocumentError as error:
             file = Path(error.path)
             problems.update(LintProblem(file, line, at, "error", "format", text) for line, at, text in error.problems)
 
-    with asyncio.Runner() as runner:
-        for path in files.toolkits:
-            collect(path, functools.partial(_toolkit, path, result))
-        for path in files.cases:
-            collect(path, functools.partial(_case, path, result, runner))
+    for path in files.toolkits:
+        await collect(path, _toolkit)
+    for path in files.cases:
+        await collect(path, _case)
     for path, remark in across_cases(result.cases):
         remarks[path].append(remark)
     for path in files.datasets:
-        collect(path, functools.partial(_dataset, path, result))
+        await collect(path, _dataset)
     result.problems = sorted(problems.union(*(_placed(path, those) for path, those in remarks.items())))
     return result
 
 
-def _toolkit(path: Path, result: LintResult) -> Iterator[LintRemark]:
+async def _toolkit(path: Path, result: LintResult) -> list[LintRemark]:
     toolkit = result.toolkits[path] = load_toolkit(path)
-    yield from toolkit_wording(toolkit)
-    yield from toolkit_shape(toolkit)
-    yield from slow_patterns(toolkit)
+    remarks = [*toolkit_wording(toolkit), *toolkit_shape(toolkit), *slow_patterns(toolkit)]
     if dataset := dataset_of_toolkit(path):
-        yield from stamped(toolkit, load_dataset(dataset))
+        remarks += stamped(toolkit, load_dataset(dataset))
+    return remarks
 
 
-def _case(path: Path, result: LintResult, runner: asyncio.Runner) -> Iterator[LintRemark]:
+async def _case(path: Path, result: LintResult) -> list[LintRemark]:
     resolved_case = load_case(path)
     case = result.cases[path] = resolved_case.case
-    yield from case_wording(case)
-    yield from case_shape(case)
-    yield from reference_checks(resolved_case)
-    yield from world_pins(resolved_case)
-    yield from slow_expressions(case)
-    yield from runner.run(reference_labels(resolved_case))
-    yield from runner.run(careful_reads(resolved_case))
-    yield from asking(resolved_case)
-    yield from runner.run(empty_claim(resolved_case))
-    if runner.run(has_several_solutions(resolved_case)):
+    remarks = [
+        *case_wording(case),
+        *case_shape(case),
+        *reference_checks(resolved_case),
+        *world_pins(resolved_case),
+        *slow_expressions(case),
+        *await reference_labels(resolved_case),
+        *await careful_reads(resolved_case),
+        *asking(resolved_case),
+        *await empty_claim(resolved_case),
+    ]
+    if await has_several_solutions(resolved_case):
         result.several_solutions.add(case.id)
     if dataset := find_dataset(path.parent):
-        yield from stamped(case, load_dataset(dataset))
+        remarks += stamped(case, load_dataset(dataset))
+    return remarks
 
 
-def _dataset(path: Path, result: LintResult) -> Iterator[LintRemark]:
-    """Yield remarks on the targets of a dataset. Only valid files count; the others have their own problems."""
+async def _dataset(path: Path, result: LintResult) -> list[LintRemark]:
+    """Return remarks on the targets of a dataset. Only valid files count; the others have their own problems."""
     dataset, files = load_dataset(path), DatasetFiles(path)
     result.editions.append(edition(path))
     cases = {file.resolve(): case for file, case in result.cases.items()}
@@ -132,7 +137,7 @@ def _dataset(path: Path, result: LintResult) -> Iterator[LintRemark]:
         tuple(toolkits[toolkit] for toolkit in files.toolkits if toolkit in toolkits),
         frozenset(result.several_solutions),
     )
-    yield from targets(dataset, counts)
+    return list(targets(dataset, counts))
 
 
 def _placed(path: Path, remarks: list[LintRemark]) -> Iterator[LintProblem]:

@@ -24,7 +24,7 @@ def near_duplicates(texts: Sequence[str], least: float) -> Iterator[tuple[int, i
     are compared: a text of n pieces shares at least ``least * n`` pieces with a similar text, hence some of its rarest
     ones. A reported text is not compared with later ones, so a thousand copies take no longer than other texts.
     """
-    pieces = [_pieces(text) for text in texts]
+    pieces = [pieces_of(text) for text in texts]
     frequency = Counter(piece for own in pieces for piece in own)
     holders: defaultdict[str, list[int]] = defaultdict(list)
     for index, own in enumerate(pieces):
@@ -37,7 +37,7 @@ def near_duplicates(texts: Sequence[str], least: float) -> Iterator[tuple[int, i
         for piece in rarest:
             shared.update(holders[piece])
         candidates = sorted((-count, other) for other, count in shared.items() if count >= enough)
-        alike = ((other, _similarity(own, pieces[other])) for _, other in candidates)
+        alike = ((other, jaccard(own, pieces[other])) for _, other in candidates)
         nearest = next(((other, similarity) for other, similarity in alike if similarity >= least), None)
         if nearest is not None:
             yield index, *nearest
@@ -50,11 +50,13 @@ def _share(least: float, count: int) -> int:
     return max(1, math.ceil(least * count - 1e-9))
 
 
-def _pieces(text: str) -> frozenset[str]:
+def pieces_of(text: str) -> frozenset[str]:
+    """Return the four-letter pieces of a text, without letter case, punctuation, and the values of numbers."""
     plain = f" {_BETWEEN.sub(' ', _DIGITS.sub('0', text.casefold())).strip()} "
     return frozenset(plain[start : start + _SIZE] for start in range(max(1, len(plain) - _SIZE + 1)))
 
 
-def _similarity(one: frozenset[str], other: frozenset[str]) -> float:
+def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    """Return the Jaccard index of two sets, from 0 (nothing in common) to 1 (equal); one of them is not empty."""
     common = len(one & other)
     return common / (len(one) + len(other) - common)
