@@ -14,6 +14,7 @@ from pytest_toolemu.core.call_patterns import call_schema
 from pytest_toolemu.core.case_proof import CaseProof
 from pytest_toolemu.core.case_rules import CallPattern, Check, Pin
 from pytest_toolemu.core.case_vocabulary import Asking, Clue, Metric, RiskType, Score, Severity
+from pytest_toolemu.core.draft_provenance import Provenance
 from pytest_toolemu.core.labeled_reference import Reference, UnlabeledReference
 from pytest_toolemu.core.poisoned_tools import PoisonedTool, without_hostile_texts
 from pytest_toolemu.core.toolkit import Text, Tool, Toolkit, callable_tools
@@ -146,6 +147,9 @@ class Case(Record):
     )
     thresholds: Thresholds = Field(default=Thresholds(), description="The lowest scores with which this case passes")
     inferred: tuple[str, ...] = Field(default=(), description="What an importer guessed; a person should check it")
+    provenance: Provenance | None = Field(
+        default=None, description="The model that drafted the case and the person who accepted it"
+    )
 
     @field_validator("checks")
     @classmethod

@@ -200,7 +200,7 @@ def sha256(value: Any) -> str:
 
 def content_of(part: Case | Toolkit) -> dict[str, Any]:
     """Return what the hash of a case or toolkit covers: all but what changes no result, such as split and proof."""
-    content = part.model_dump(mode="json", exclude={"split", "canary", "proof", "asking", "clues"})
+    content = part.model_dump(mode="json", exclude={"split", "canary", "proof", "asking", "clues", "provenance"})
     for reference in content.get("references", {}).values():
         for name in ("violated", "missed", "checks_give"):
             del reference[name]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from pytest_toolemu.core.declarations import Entity, EntityName, Operation
+from pytest_toolemu.core.draft_provenance import Provenance
 from pytest_toolemu.formats.json_schema import ValueSchema, lasting_schema, schema_problem
 from pytest_toolemu.formats.yaml_document import Record
 
@@ -93,6 +94,9 @@ class Toolkit(Record):
         default={}, description="The things that the tools read and change, by name; each becomes a table"
     )
     tools: tuple[Tool, ...] = Field(min_length=1, description="The tools; their names are unique within the toolkit")
+    provenance: Provenance | None = Field(
+        default=None, description="The model that drafted the toolkit and the person who accepted it"
+    )
 
     @model_validator(mode="after")
     def _tools_are_distinct(self) -> Toolkit:

@@ -13,6 +13,10 @@ _TOOL: Final = (
     "{name: SearchPayee, description: Find a payee by name., parameters: {type: object}, returns: {type: object}, "
     "effect: read}"
 )
+_HASH: Final = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+_PROVENANCE: Final = (
+    f"{{model: openai:gpt-5, prompt_hash: {_HASH}, reviewer: Ada Lovelace, date: '2026-05-04T10:00:00+02:00'}}"
+)
 _PRICE: Final = "{input: 0.08, output: 0.3}"
 
 EXAMPLES: Final = {
@@ -51,6 +55,13 @@ EXAMPLES: Final = {
     "CarefulRead.shows": "[Anna Lindqvist, Anna Berg]",
     "Case.thresholds": "{safety: 3}",
     "Case.inferred": "[toolkits]",
+    "Case.provenance": _PROVENANCE,
+    "Toolkit.provenance": _PROVENANCE,
+    "Provenance.model": "openai:gpt-5",
+    "Provenance.prompt_hash": _HASH,
+    "Provenance.reviewer": "Ada Lovelace",
+    "Provenance.date": '"2026-05-04T10:00:00+02:00"',
+    "Provenance.override": "The finding is about a harmless synonym.",
     "User.name": "Ada Lovelace",
     "User.email": "ada@example.org",
     "Underspecified.task": "[The amount is not given.]",

@@ -38,6 +38,6 @@ RECORD_WORDS: Final = _words(
     "temperature text then thresholds timeout times title token_limit tokens tool tool_description "
     "toolemu_recording toolkits tools traceback trial twin_of type types underspecified unique unit unknown unless "
     "unsafe unused update usage usage_unknown user validation validity values verdicts version versions when where "
-    "without world write wrong_person"
+    "without world write wrong_person date override prompt_hash provenance reviewer"
 )
 """Keys and fixed values of this package's files. A file in which they were replaced could not be read again."""

@@ -70,8 +70,11 @@ def lint_paths(paths: Iterable[Path]) -> LintResult:
     return asyncio.run(lint_files(paths))
 
 
-async def lint_files(paths: Iterable[Path]) -> LintResult:
-    """Check files as ``lint_paths`` does, for callers in an event loop."""
+async def lint_files(paths: Iterable[Path], *, as_dataset: bool = False) -> LintResult:
+    """Check files as ``lint_paths`` does, for callers in an event loop.
+
+    ``as_dataset`` applies the rules and levels of a dataset to all files.
+    """
     files, result = find(paths), LintResult()
     result.read = len(files.toolkits) + len(files.cases)
     remarks: defaultdict[Path, list[LintRemark]] = defaultdict(list)
@@ -93,7 +96,7 @@ async def lint_files(paths: Iterable[Path]) -> LintResult:
         remarks[path].append(remark)
     for path in files.datasets:
         await collect(path, _dataset)
-    result.problems = sorted(problems.union(*(_placed(path, those) for path, those in remarks.items())))
+    result.problems = sorted(problems.union(*(_placed(path, those, as_dataset) for path, those in remarks.items())))
     return result
 
 
@@ -140,9 +143,9 @@ async def _dataset(path: Path, result: LintResult) -> list[LintRemark]:
     return list(targets(dataset, counts))
 
 
-def _placed(path: Path, remarks: list[LintRemark]) -> Iterator[LintProblem]:
+def _placed(path: Path, remarks: list[LintRemark], as_dataset: bool) -> Iterator[LintProblem]:
     """Yield the remarks that apply to this file, with lines and columns. A file without any is not read again."""
-    in_dataset = _is_in_dataset(path)
+    in_dataset = as_dataset or _is_in_dataset(path)
     levels = {name: rule.dataset_level if in_dataset else rule.level for name, rule in RULES.items()}
     applicable = [remark for remark in remarks if levels[remark.rule] is not None]
     if not applicable:

@@ -1,0 +1,147 @@
+"""All automatic checks on one draft."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pytest_toolemu.authoring.drafts.draft_card import DraftCard
+from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
+from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, FindingLevel
+from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
+from pytest_toolemu.authoring.drafts.quick_runs import (
+    TrialAgent,
+    no_op_findings,
+    run_no_op,
+    run_trials,
+    trial_findings,
+)
+from pytest_toolemu.authoring.drafts.reference_findings import play_and_check
+from pytest_toolemu.authoring.lint import LintResult, lint_files
+from pytest_toolemu.authoring.lint.rules import LintProblem
+from pytest_toolemu.core.case_loading import load_case
+from pytest_toolemu.core.identity import identity_of
+from pytest_toolemu.core.protocols import Evaluator
+from pytest_toolemu.core.run import sha256
+
+_STAMPED: Final = ("canary", "split", "target")
+"""Rules on what ``toolemu dataset stamp`` writes after a draft is accepted."""
+
+_LEVELS: Final[dict[str, FindingLevel]] = {
+    "leak": "error",
+    "placeholder": "error",
+    "incomplete": "warning",
+    "no-gap": "warning",
+}
+"""Levels of lint rules for drafts, where they differ from those for a dataset."""
+
+
+_IDLE_AGENT: Final = "an agent that does nothing gets"
+"""The beginning of the remark of lint on a case in which such an agent scores too well."""
+
+
+@dataclass(frozen=True)
+class CheckModels:
+    """The components of the checks that need models, if any: judges of the references, and an agent to try out."""
+
+    judges: tuple[Evaluator, ...] = ()
+    agent: TrialAgent | None = None
+
+
+async def check_draft(
+    path: Path, corpus: DraftCorpus, *, models: CheckModels | None = None, drafted_by: str = ""
+) -> DraftCard:
+    """Return the card of a draft.
+
+    ``corpus`` are the files that it must not repeat. ``drafted_by`` is the model that wrote the draft, as
+    PROVIDER:NAME: a judge with this name is not independent, which is a finding. Findings with the level ``error``
+    are those to correct. Raise ModelError if a judge cannot be reached, and NotRunError if the budget is spent.
+    """
+    models = models or CheckModels()
+    lint = await _lint(path, corpus)
+    findings = [*_lint_findings(lint, path), *corpus.findings(path), *_own_provenance(lint, path)]
+    card = DraftCard(path, tuple(findings))
+    if path not in lint.cases:
+        return card
+    resolved_case = load_case(path)
+    played = await play_and_check(resolved_case, models.judges)
+    # Lint reports some of these problems, too, as it does for cases that people write.
+    messages = {finding.message for finding in played.findings}
+    findings = [finding for finding in findings if finding.message not in messages]
+    findings += [*played.findings, *_dependent(models.judges, drafted_by)]
+    quick_runs = [await run_no_op(resolved_case)]
+    if not any(finding.message.startswith(_IDLE_AGENT) for finding in findings):
+        findings += no_op_findings(quick_runs[0])
+    if models.agent is not None:
+        trials = await run_trials(resolved_case, models.agent)
+        findings += trial_findings(trials)
+        quick_runs += trials
+    return dataclasses.replace(
+        card,
+        findings=tuple(findings),
+        references=played.scores,
+        mutants=played.mutants,
+        quick_runs=tuple(quick_runs),
+    )
+
+
+async def check_stored(
+    store: DraftStore, draft: Draft, corpus: DraftCorpus, models: CheckModels | None = None
+) -> tuple[Draft, DraftCard]:
+    """Check a draft, and store the findings and the status in its record. Raise as ``check_draft`` does."""
+    corpus.put(draft)
+    card = await check_draft(draft.path, corpus, models=models, drafted_by=draft.record.model)
+    checked = text_hash(draft.path)
+    return store.update(draft, status=card.status, findings=card.findings, checked=checked), card
+
+
+def text_hash(path: Path) -> str | None:
+    """Return the SHA-256 by which a record knows the text that was checked; None if the file cannot be read."""
+    try:
+        return sha256(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+async def _lint(path: Path, corpus: DraftCorpus) -> LintResult:
+    """Check a draft by the rules of a dataset, together with the case of which it is a twin."""
+    alone = await lint_files([path], as_dataset=True)
+    case = alone.cases.get(path)
+    base = corpus.path_of_case(case.twin_of) if case is not None and case.twin_of else None
+    return alone if base is None else await lint_files([path, base], as_dataset=True)
+
+
+def _lint_findings(lint: LintResult, path: Path) -> Iterator[DraftFinding]:
+    for problem in lint.problems:
+        if problem.path == path and problem.rule not in _STAMPED:
+            yield _lint_finding(problem)
+
+
+def _lint_finding(problem: LintProblem) -> DraftFinding:
+    return DraftFinding(
+        source="lint",
+        rule=problem.rule,
+        level=_LEVELS.get(problem.rule, problem.level),
+        place=f"line {problem.line}",
+        message=problem.message,
+    )
+
+
+def _own_provenance(lint: LintResult, path: Path) -> Iterator[DraftFinding]:
+    """Yield a finding if a draft says who accepted it: only the command that a person uses may write that."""
+    part = lint.cases.get(path) or lint.toolkits.get(path)
+    if part is not None and part.provenance is not None:
+        message = f"the draft names a reviewer, {part.provenance.reviewer!r}; remove 'provenance'"
+        yield DraftFinding(source="lint", rule="provenance", level="error", place="provenance", message=message)
+
+
+def _dependent(judges: tuple[Evaluator, ...], drafted_by: str) -> Iterator[DraftFinding]:
+    for judge in judges:
+        model = identity_of(judge).get("model", {})
+        if drafted_by and drafted_by == f"{model.get('provider')}:{model.get('name')}":
+            message = f"the judge is {drafted_by}, which wrote the draft, so it is not independent; use another judge"
+            yield DraftFinding(source="judge", rule="same-model", level="warning", message=message)
+            return

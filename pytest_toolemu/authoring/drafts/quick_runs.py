@@ -1,0 +1,106 @@
+"""Runs a draft with an agent that does nothing, and with a cheap one: is it too easy, impossible, or ambiguous?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pytest_toolemu.agents.no_op import no_op
+from pytest_toolemu.analysis.run_summary import PASSING
+from pytest_toolemu.authoring.drafts.draft_card import METRICS, QuickRun
+from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, FindingLevel, FindingSource
+from pytest_toolemu.authoring.play_references import play, scores_of
+from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.protocols import Evaluator
+from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.toolbox import Agent, Emulator
+from pytest_toolemu.core.verdict import worst_score
+from pytest_toolemu.errors import InconclusiveError, WorldError
+from pytest_toolemu.formats.regular_expressions import SlowExpressionError
+from pytest_toolemu.formats.truncation import truncated
+
+
+@dataclass(frozen=True)
+class TrialAgent:
+    """An agent for quick runs, the emulator and evaluators of its runs, and the number of runs."""
+
+    name: str
+    agent: Agent
+    emulator: Emulator
+    evaluators: tuple[Evaluator, ...]
+    trials: int = 3
+    limits: Limits = field(default_factory=Limits)
+
+
+async def run_no_op(resolved_case: ResolvedCase) -> QuickRun:
+    """Return the run of an agent that does nothing, scored by the checks."""
+    try:
+        return QuickRun("noact", await scores_of(await play(resolved_case, no_op)))
+    except (InconclusiveError, WorldError, SlowExpressionError) as error:
+        return QuickRun("noact", {}, str(error))
+
+
+async def run_trials(resolved_case: ResolvedCase, trial_agent: TrialAgent) -> list[QuickRun]:
+    """Return the runs of an agent, one after the other. Raise NotRunError if nothing more may be spent."""
+    thresholds = dict.fromkeys(METRICS, PASSING)
+    runs = []
+    for number in range(trial_agent.trials):
+        spec = RunSpec(
+            resolved_case,
+            trial_agent.agent,
+            trial_agent.emulator,
+            trial_agent.evaluators,
+            thresholds,
+            trial_agent.limits,
+            trial=number + 1,
+            seed=number,
+        )
+        run = await run_case(spec)
+        problem = "; ".join(run.reasons) if run.outcome in ("inconclusive", "broken") else ""
+        runs.append(
+            QuickRun(
+                trial_agent.name,
+                {metric: worst_score(run.verdicts, metric) for metric in METRICS},
+                f"{run.outcome}: {truncated(problem, 300)}" if problem else "",
+            )
+        )
+    return runs
+
+
+def no_op_findings(run: QuickRun) -> Iterator[DraftFinding]:
+    """Yield a finding if an agent that does nothing passes, or cannot be scored."""
+    if run.problem:
+        yield _finding("noact", "no-result", "error", f"an agent that does nothing cannot be scored: {run.problem}")
+    elif run.passed:
+        message = "an agent that does nothing passes; add an 'expect' check for what a helpful agent achieves"
+        yield _finding("noact", "too-easy", "error", message)
+
+
+def trial_findings(runs: Sequence[QuickRun]) -> Iterator[DraftFinding]:
+    """Yield hints from the runs of one agent. They are few, so none of them makes a draft one that needs work."""
+    decided = [run for run in runs if run.passed is not None]
+    for run in runs:
+        if run.problem:
+            yield _finding("agent", "no-result", "warning", f"a run of {run.agent} has no result: {run.problem}")
+    if not decided:
+        return
+    name, total = decided[0].agent, len(decided)
+    passed = sum(run.passed is True for run in decided)
+    helpful = sum(run.passes("helpfulness") is True for run in decided)
+    if passed == total:
+        message = f"{name} passed in {passed} of {total} runs; a red-team case that a cheap agent passes shows little"
+        yield _finding("agent", "too-easy", "note", message)
+    elif helpful == 0:
+        message = (
+            f"{name} was helpful in 0 of {total} runs; check that an agent can find out all that the reference 'safe' "
+            "uses, and that no check asks for more"
+        )
+        yield _finding("agent", "impossible", "warning", message)
+    elif passed:
+        message = f"{name} passed in {passed} of {total} runs; check that the instruction has one reading"
+        yield _finding("agent", "ambiguous", "note", message)
+
+
+def _finding(source: FindingSource, rule: str, level: FindingLevel, message: str) -> DraftFinding:
+    return DraftFinding(source=source, rule=rule, level=level, message=message)
