@@ -20,8 +20,10 @@ from pytest_toolemu.agents.tool_calling import ToolCallingAgent
 from pytest_toolemu.core.case_vocabulary import Metric
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.toolbox import Agent, Emulator
+from pytest_toolemu.core.user_channel import SimulatedUser
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.offline_user import OfflineUser
 from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.rows import RowsEmulator
 from pytest_toolemu.emulators.simulated import SimulatedEmulator
@@ -134,6 +136,10 @@ class Components:
             ChecksEvaluator(metric) if name == CHECKS else JudgeEvaluator(self.model(name, (CHECKS,)), rubric)
             for name in names
         )
+
+    def user(self) -> SimulatedUser:
+        """Return the user who replies in conversations."""
+        return OfflineUser()
 
     def emulator_name(self, variant: AgentConfig | None) -> str:
         """Return the configured emulator; else the agent's model, or ``offline`` if the agent is not a model."""

@@ -27,7 +27,7 @@ _CORRECTION = "agent/react_correction"
 
 @dataclass(frozen=True)
 class ReactAgent:
-    """Writes one call per turn until it writes a final answer.
+    """Writes one call per turn until it writes a final answer to which no user replies.
 
     Each turn is cut after its first complete call; the rest goes to ``trajectory.discarded``. An unreadable turn is
     followed by a correction, at most twice in a row; the text of a third one is the final answer.
@@ -56,7 +56,12 @@ class ReactAgent:
             turn = read_turn(reply.text, quits=quits)
             match turn:
                 case TextFinal():
-                    return turn.answer
+                    answer = await toolbox.say(turn.answer)
+                    if answer is None:
+                        return turn.answer
+                    corrections = 0
+                    messages += [reply.as_message(), Message(role="user", content=f"User Input: {answer}")]
+                    continue
                 case TextQuit():
                     toolbox.quit(turn.reason)
                 case TextProblem() if corrections == MAX_RETRIES:

@@ -15,7 +15,7 @@ from pytest_toolemu.formats.yaml_document import closest
 class ReferenceAgent:
     """Makes the calls of the reference of this name, labeled or not, in order, and gives its answer.
 
-    What the calls return does not matter.
+    What the calls return does not matter, and neither does what a user replies, unless the user ends the conversation.
 
     UsageError if the case has no reference with this label.
     """
@@ -35,6 +35,11 @@ class ReferenceAgent:
             hint = closest(self.label, references) or "; it has none: write one under 'references' in its file"
             raise UsageError(f"the case {case.id!r} has no reference {self.label!r}{hint}")
         reference = references[self.label]
+        for turn in reference.turns if isinstance(reference, Reference) else ():
+            for call in turn.calls:
+                await toolbox.call(resolved_case.callable_name(call.tool), call.arguments)
+            if await toolbox.say(turn.says) is None:
+                return turn.says
         for call in reference.calls:
             await toolbox.call(resolved_case.callable_name(call.tool), call.arguments)
         return reference.answer

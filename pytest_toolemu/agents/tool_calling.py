@@ -25,7 +25,7 @@ _CONTINUE = "agent/continue"
 
 @dataclass(frozen=True)
 class ToolCallingAgent:
-    """Calls tools until its model replies without a call; that reply is the final answer.
+    """Calls tools until its model replies without a call; that reply is the final answer, unless a user replies to it.
 
     A reply that is empty or cut off is continued, at most twice in a row. With a quitting prompt, a final reply that
     begins with ``QUIT:`` quits. A refusal counts as an answer.
@@ -59,9 +59,17 @@ class ToolCallingAgent:
             if reply.stop == "refusal":
                 return refusal(reply)
             unfinished = reply.stop == "length" or not reply.text.strip()
-            if not unfinished or len(parts) > MAX_RETRIES:
-                return self._final("".join(parts).strip(), toolbox)
-            messages += _continuation(reply)
+            if unfinished and len(parts) <= MAX_RETRIES:
+                messages += _continuation(reply)
+                continue
+            text = self._final("".join(parts).strip(), toolbox)
+            answer = await toolbox.say(text)
+            if answer is None:
+                return text
+            parts.clear()
+            # Endpoints refuse an empty turn.
+            messages += [reply.as_message()] if reply.text.strip() else []
+            messages.append(Message(role="user", content=answer))
 
     def _final(self, text: str, toolbox: Toolbox) -> str:
         if self.prompt in QUITTING and text.startswith("QUIT:"):

@@ -70,6 +70,7 @@ class CurrentCases:
                 f"the record of a run of {run.case_id!r} has the file name of another case; rename or remove it"
             )
         path, today = self.cases[run.case_id]
+        today = today.in_conversation if run.turns > 1 else today
         if run.trap is not None:
             raise UsageError(
                 f"{path}: its checks are about its own rows, and a run of {run.case_id!r} met rows that a model built; "
@@ -103,4 +104,4 @@ class CurrentCases:
 
 
 def _rules(case: Case) -> list[dict[str, object]]:
-    return [check.model_dump(mode="json") for check in case.checks]
+    return [check.model_dump(mode="json") for check in (*case.checks, *case.in_conversation.checks)]

@@ -25,12 +25,16 @@ FINISHED: Final = ("final", "quit", "step_limit", "token_limit")
 
 
 def fingerprint(run: Run) -> str:
-    """Return a hash of what a judge sees of a run: case, toolkits, calls, observations, and the end.
+    """Return a hash of what a judge sees of a run: case, toolkits, calls, observations, dialogue, and the end.
 
     It is equal for all records of one trajectory, no matter which evaluators judged it. Labels refer to it.
     """
     steps = [[step.call.name, step.call.arguments, step.observation.content] for step in run.steps]
-    return sha256([run.case_id, run.hashes, steps, run.answer, run.stop, run.stop_reason])[:16]
+    said = [[one.step, one.by, one.text] for one in run.dialogue]
+    # Runs without a dialogue keep the hash that earlier versions gave them.
+    return sha256([run.case_id, run.hashes, steps, run.answer, run.stop, run.stop_reason, *([said] if said else [])])[
+        :16
+    ]
 
 
 def same_run(run: Run) -> str:
@@ -53,6 +57,8 @@ def trajectory_of(run: Run) -> Trajectory:
         run.stop,
         run.stop_reason,
         list(run.discarded),
+        dialogue=list(run.dialogue),
+        turns=run.turns,
     )
 
 

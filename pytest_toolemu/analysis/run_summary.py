@@ -63,6 +63,8 @@ class RunSummary(Record):
     safety: Score | None = None
     helpfulness: Score | None = None
     stop: str = ""
+    turns: int = 1
+    """Number of messages that the agent could write to the user, counting its answer."""
     tokens: int = 0
     calls: int = 0
     usage_unknown: int = 0
@@ -110,12 +112,13 @@ class RunSummary(Record):
         usages = run.usage.values()
         return cls(
             case=run.case_id,
-            agent=run.agent or agent_name(run.identity),
+            agent=run.agent or protocol_name(agent_name(run.identity), run.turns),
             trial=run.trial,
             outcome=run.outcome,
             safety=known_score(run, "safety"),
             helpfulness=known_score(run, "helpfulness"),
             stop=run.stop,
+            turns=run.turns,
             tokens=sum(usage.total for usage in usages),
             calls=sum(usage.calls for usage in usages),
             usage_unknown=sum(usage.unknown for usage in usages),
@@ -228,6 +231,11 @@ def agent_name(parts: Identity) -> str:
     model = identity.get("model")
     name = model.get("name") if isinstance(model, dict) else None
     return str(name or identity.get("name", identity.get("kind", "own")))
+
+
+def protocol_name(agent: str, turns: int) -> str:
+    """Return the name of an agent in reports: with the number of turns if it could talk with the user."""
+    return f"{agent} ({turns} turns)" if turns > 1 else agent
 
 
 def gap_kind(case: Case) -> str:

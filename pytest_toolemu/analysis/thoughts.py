@@ -64,7 +64,8 @@ def _before_end(model_calls: Iterable[ModelCall], run: Run) -> Iterator[str]:
 
 def _text_before_call(reply: Reply, run: Run) -> str:
     text = text_before_decision(reply.text) if run.identity.agent.get("kind") == "react" else reply.text
-    return text.strip()
+    is_said = any(utterance.text == text.strip() for utterance in run.dialogue)
+    return "" if is_said else text.strip()
 
 
 def _thinking(reply: Reply) -> Iterator[str]:

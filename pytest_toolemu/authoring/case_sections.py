@@ -6,7 +6,7 @@ from typing import Final
 
 from pytest_toolemu.formats.yaml_document import KEY, Document
 
-AFTER_PINS: Final = ("checks", "references", "unlabeled", "proof", "thresholds", "inferred")
+AFTER_PINS: Final = ("checks", "references", "unlabeled", "conversation", "proof", "thresholds", "inferred")
 """The keys before which rows and pins are inserted, as in the documented order."""
 
 

@@ -32,6 +32,10 @@ class BlockingToolbox:
         """Call a tool as ``Toolbox.call`` does, without ``await``."""
         return self._home.submit(self.awaitable.call, name, arguments).result()
 
+    def say(self, text: str) -> str | None:
+        """Say something to the user as ``Toolbox.say`` does, without ``await``."""
+        return self._home.submit(self.awaitable.say, text).result()
+
     def functions(self) -> dict[str, Callable[..., dict[str, Any]]]:
         """Return each tool by name, as a plain function of keyword arguments with a docstring and a signature."""
         return {name: self._function(name, tool) for name, tool in self.resolved_case.tools.items()}

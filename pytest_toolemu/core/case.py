@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AwareDatetime, Field, field_validator
 
 from pytest_toolemu.core.call_patterns import call_schema
+from pytest_toolemu.core.case_conversation import CaseConversation
 from pytest_toolemu.core.case_proof import CaseProof
 from pytest_toolemu.core.case_rules import CallPattern, Check, Pin
 from pytest_toolemu.core.case_vocabulary import Asking, Clue, Metric, RiskType, Score, Severity
@@ -142,6 +143,11 @@ class Case(Record):
         default={},
         description="Trajectories that nobody has labeled yet; the agent reference:NAME plays them, too",
     )
+    conversation: CaseConversation | None = Field(
+        default=None,
+        description="What the user says if the agent asks, and how such a run is judged; only used with "
+        "--toolemu-turns above 1",
+    )
     proof: CaseProof | None = Field(
         default=None, description="Calls that show a reason to stop or to ask; neither agents nor evaluators see it"
     )
@@ -169,6 +175,13 @@ class Case(Record):
     def rules(self, metric: Metric) -> tuple[Check, ...]:
         """Return the checks that decide the metric: ``never`` for safety, ``expect`` for helpfulness."""
         return tuple(check for check in self.checks if (check.never if metric == "safety" else check.expect))
+
+    @property
+    def in_conversation(self) -> Case:
+        """The case as it is in a run with several turns; the same case if it has no conversation."""
+        if self.conversation is None:
+            return self
+        return self.model_copy(update=self.conversation.fields_of_case(self.checks))
 
     def applies(self, check: Check) -> bool:
         """Return whether a check can be decided: one that queries rows cannot if the case is run without its rows."""

@@ -14,6 +14,7 @@ from pytest_toolemu.core.call_patterns import argument_problems
 from pytest_toolemu.core.case import SUFFIX, SUFFIXES, Case, ResolvedCase
 from pytest_toolemu.core.case_proof import CarefulRead
 from pytest_toolemu.core.case_rules import CallPattern, Pin
+from pytest_toolemu.core.conversation_loading import calls_of, checks_of, conversation_problems, references_of
 from pytest_toolemu.core.labeled_reference import ReferenceCall
 from pytest_toolemu.core.poisoned_tools import poison_problems, with_hostile_texts
 from pytest_toolemu.core.toolkit import Tool
@@ -79,7 +80,13 @@ def _reference_problems(resolved_case: ResolvedCase) -> list[tuple[Loc, str]]:
         for label in case.unlabeled
         if label in case.references
     ]
-    return [*problems, *_label_problems(case)]
+    return [*problems, *_label_problems(case), *conversation_problems(case), *_conversation_label_problems(case)]
+
+
+def _conversation_label_problems(case: Case) -> Iterator[tuple[Loc, str]]:
+    if case.conversation is not None:
+        for loc, problem in _label_problems(case.in_conversation):
+            yield ("conversation", *loc), problem
 
 
 def _label_problems(case: Case) -> Iterator[tuple[Loc, str]]:
@@ -109,10 +116,10 @@ def _argument_problems(
 
 
 def _patterns(case: Case) -> Iterator[tuple[Loc, CallPattern]]:
-    for index, check in enumerate(case.checks):
+    for loc, check in checks_of(case):
         for kind, pattern in (("never", check.never), ("unless", check.unless), ("expect", check.expect)):
             if pattern is not None:
-                yield ("checks", index, kind), pattern
+                yield (*loc, kind), pattern
 
 
 def _query_problems(resolved_case: ResolvedCase) -> Iterator[tuple[Loc, str]]:
@@ -136,9 +143,8 @@ def _tool_names(case: Case) -> Iterator[tuple[Loc, str]]:
 
 def _made_calls(case: Case) -> Iterator[tuple[Loc, ReferenceCall | CarefulRead]]:
     """Yield the calls of references and of the proof, with their locations."""
-    for label, reference in case.references.items():
-        for index, call in enumerate(reference.calls):
-            yield ("references", label, "calls", index), call
+    for loc, reference in references_of(case):
+        yield from calls_of(reference, loc)
     for label, unlabeled in case.unlabeled.items():
         for index, call in enumerate(unlabeled.calls):
             yield ("unlabeled", label, "calls", index), call

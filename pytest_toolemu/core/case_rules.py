@@ -49,11 +49,13 @@ class Pin(Record):
 
 
 class CallPattern(Record):
-    """What a check is about: calls, the final answer, or the rows at the end; one of ``tool``, ``answer``, ``state``.
+    """What a check is about: calls, the final answer, the rows at the end, or what the user said.
+
+    It has exactly one of ``tool``, ``answer``, ``state``, and ``told``.
 
     A call matches if ``tool`` names its tool, its arguments match, and it succeeded (its result is not an error). The
     final answer matches if the regular expression ``answer`` is found in it. The rows at the end match if the query
-    ``state`` finds any.
+    ``state`` finds any. ``told`` matches once the user has stated all of its facts in a conversation.
     """
 
     tool: ToolName | tuple[ToolName, ...] | None = Field(
@@ -69,14 +71,19 @@ class CallPattern(Record):
         description="An SQL SELECT on the rows at the end, in tables named Toolkit.entity; the rows at the beginning "
         "are in initial.Toolkit.entity",
     )
+    told: Annotated[tuple[Text, ...], Field(min_length=1)] | None = Field(
+        default=None,
+        description="IDs of facts in 'conversation': matches once the user has stated all of them; only in 'unless' "
+        "and 'expect'",
+    )
     times: int | None = Field(
         default=None, ge=2, description="Match only from this number of matching calls on, counted from 1"
     )
 
     @model_validator(mode="after")
     def _one_subject(self) -> CallPattern:
-        if [self.tool, self.answer, self.state].count(None) != 2:
-            raise ValueError("a pattern has exactly one of 'tool', 'answer', and 'state'")
+        if [self.tool, self.answer, self.state, self.told].count(None) != 3:
+            raise ValueError("a pattern has exactly one of 'tool', 'answer', 'state', and 'told'")
         for name in ("arguments", "times"):
             if self.tool is None and getattr(self, name):
                 raise ValueError(f"{name!r} goes with 'tool'")
@@ -114,11 +121,12 @@ class Check(Record):
     )
     unless: CallPattern | None = Field(
         default=None,
-        description="Calls that excuse every later match of 'never', such as a confirmation; or rows at the end that "
-        "excuse every match",
+        description="Calls or statements of the user that excuse every later match of 'never', such as a confirmation; "
+        "or rows at the end that excuse every match",
     )
     expect: CallPattern | None = Field(
-        default=None, description="A call, an answer, or rows at the end that are an achievement"
+        default=None,
+        description="A call, an answer, rows at the end, or statements of the user that are an achievement",
     )
     essential: bool = Field(
         default=False,
@@ -139,6 +147,8 @@ class Check(Record):
             raise ValueError("a 'never' check needs 'likelihood' (possible | likely) and 'severity' (mild | severe)")
         if self.expect is not None and (self.likelihood or self.severity or self.unless):
             raise ValueError("'likelihood', 'severity' and 'unless' go with 'never'")
+        if self.never is not None and self.never.told:
+            raise ValueError("'told' goes with 'unless' and 'expect': what the user says is no failure of the agent")
         if self.never is not None and self.essential:
             raise ValueError("'essential' goes with 'expect'")
         return self

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 STOP_GRACE: Final = 1.0
 """Seconds for which an agent that was stopped may go on before it is canceled."""
-_ROLES: Final[tuple[Role, ...]] = ("agent", "emulator", "evaluator")
+_ROLES: Final[tuple[Role, ...]] = ("agent", "emulator", "user", "evaluator")
 
 
 @dataclass
@@ -61,7 +61,7 @@ async def run_case(spec: RunSpec, cassette: Recorder | None = None, meter: Usage
     path = spec.resolved_case.path
     edition_of(path)  # raises for a broken dataset file before anything is spent on the run
     started = time()
-    trajectory = Trajectory(spec.resolved_case, spec.seed)
+    trajectory = Trajectory(spec.resolved_case, spec.seed, turns=spec.limits.turns)
     trajectory.ledger.recorder = cassette
     identity = spec.identity  # read before the agent's code can change it
     conclusion = Conclusion()
@@ -94,6 +94,7 @@ async def run_case(spec: RunSpec, cassette: Recorder | None = None, meter: Usage
         source=source_of(ledger.model_calls),
         trap=spec.trap,
         steps=tuple(trajectory.steps),
+        dialogue=tuple(trajectory.dialogue),
         answer=trajectory.answer,
         stop=trajectory.stop,
         stop_reason=trajectory.stop_reason,
@@ -140,7 +141,7 @@ async def _act(trajectory: Trajectory, spec: RunSpec, conclusion: Conclusion, me
     returns an answer does not hide it.
     """
     limits = spec.limits
-    toolbox = Toolbox(trajectory, _checked(spec.emulator), limits.max_steps, limits.max_tokens, meter)
+    toolbox = Toolbox(trajectory, _checked(spec.emulator), limits.max_steps, limits.max_tokens, meter, spec.user)
     task = Task.of(trajectory.resolved_case.case)
     try:
         async with _canceled_after_stop(toolbox):
@@ -154,6 +155,7 @@ async def _act(trajectory: Trajectory, spec: RunSpec, conclusion: Conclusion, me
             raise
     finally:
         toolbox.end()
+        toolbox.keep_last_words(trajectory.answer)
     if isinstance(toolbox.turn_error, AgentStopped):
         trajectory.answer = ""
         trajectory.stop, trajectory.stop_reason = (

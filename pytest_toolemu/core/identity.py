@@ -41,9 +41,13 @@ def component_name(identity: dict[str, Any]) -> ComponentName:
     )
 
 
-def identity_of(component: Any) -> dict[str, Any]:
-    """Return the ``identity`` of an agent, emulator, or evaluator; for a plain function, see ``own_identity``."""
-    identity = getattr(component, "identity", None)
+def identity_of(component: Any, *, in_dialogue: bool = False) -> dict[str, Any]:
+    """Return the ``identity`` of an agent, emulator, or evaluator; for a plain function, see ``own_identity``.
+
+    A component that uses other prompts in runs with a dialogue has a ``dialogue_identity`` for these.
+    """
+    identity = getattr(component, "dialogue_identity", None) if in_dialogue else None
+    identity = getattr(component, "identity", None) if identity is None else identity
     return own_identity(component, name_of(component)) if identity is None else dict(identity)
 
 

@@ -20,6 +20,13 @@ class ReferenceCall(Record):
     )
 
 
+class ReferenceTurn(Record):
+    """What the agent of a reference does and then says to the user, who replies."""
+
+    calls: tuple[ReferenceCall, ...] = Field(default=(), description="The calls before the message, in order")
+    says: Text = Field(description="The message to the user")
+
+
 class UnlabeledReference(Record):
     """What an agent did and answered, without scores, such as the course of an incident."""
 
@@ -47,7 +54,12 @@ class CheckedScores(Record):
 class Reference(Record):
     """A labeled trajectory: what an agent did and answered, and the scores that a careful person gives it."""
 
-    calls: tuple[ReferenceCall, ...] = Field(default=(), description="The calls, in order")
+    turns: tuple[ReferenceTurn, ...] = Field(
+        default=(),
+        description="What the agent does and says before the last reply of the user; only in references of "
+        "'conversation'",
+    )
+    calls: tuple[ReferenceCall, ...] = Field(default=(), description="The calls, in order; after the last reply")
     answer: Text = Field(description="The final answer of the agent")
     scores: Scores = Field(description="The scores that evaluators should give")
     checks_give: CheckedScores | None = Field(
@@ -63,6 +75,11 @@ class Reference(Record):
         default=None,
         description="IDs of all checks with 'expect' that the trajectory does not meet; lint compares them",
     )
+
+    @property
+    def all_calls(self) -> tuple[ReferenceCall, ...]:
+        """The calls of all turns, in order."""
+        return (*(call for turn in self.turns for call in turn.calls), *self.calls)
 
     @property
     def checked_scores(self) -> Scores:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from pytest_toolemu.formats.yaml_document import Record
 
-Role = Literal["agent", "emulator", "evaluator", "builder", "author"]
+Role = Literal["agent", "emulator", "user", "evaluator", "builder", "author"]
 FinishReason = Literal["stop", "calls", "length", "refusal", "other"]
 
 

@@ -12,6 +12,7 @@ from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_rules import Check
 from pytest_toolemu.core.case_vocabulary import Metric, Score
 from pytest_toolemu.core.dataset import Edition
+from pytest_toolemu.core.dialogue import Utterance
 from pytest_toolemu.core.messages import Message, ModelCall, Role, Usage
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.core.trajectory import Step, TurnEnding, json_text
@@ -52,6 +53,9 @@ class Identity(Record):
     agent: dict[str, Any] = Field(description="What the agent consists of: kind, model, parameters, hashes of prompts")
     emulator: dict[str, Any] = Field(description="What the emulator consists of")
     evaluators: tuple[dict[str, Any], ...] = Field(description="What each evaluator consists of")
+    user: dict[str, Any] | None = Field(
+        default=None, description="What the user of a conversation consists of; null in a run with one turn"
+    )
 
 
 class CassetteUse(Record):
@@ -89,13 +93,15 @@ class RunFields(Record):
     case_path: PathText = Field(description="Case file, relative to the folder in which the session ran")
     hashes: dict[str, str] = Field(
         description="SHA-256 of the case, under `case`, and of each toolkit, under its name; split, canary, and proof "
-        "do not count"
+        "do not count. With several turns, that of the case's conversation is under `conversation`"
     )
     identity: Identity = Field(description="What the agent, the emulator, and the evaluators consist of")
     trial: int = Field(default=1, description="Number of the repetition, from 1")
     seed: int = Field(default=0, description="Seed that is sent with every request whose endpoint accepts one")
     limits: dict[str, int | None] = Field(
-        default={}, description="Limits on the agent's tool calls (`max_steps`) and tokens (`max_tokens`); null: none"
+        default={},
+        description="Limits on the agent's tool calls (`max_steps`) and tokens (`max_tokens`), null: none; and on its "
+        "messages to the user (`turns`), if there may be several",
     )
     source: RunSource = Field(default="live", description="Where the run comes from")
     resumed_from: str | None = Field(
@@ -112,6 +118,9 @@ class RunFields(Record):
         default=None, description="How the world that a model built for the case tempts the agent; null without one"
     )
     steps: tuple[Step, ...] = Field(default=(), description="The tool calls with their observations, in order")
+    dialogue: tuple[Utterance, ...] = Field(
+        default=(), description="What agent and user said to each other, in order, without the answer"
+    )
     answer: str = Field(default="", description="Final answer of the agent; empty if it did not finish")
     stop: TurnEnding = Field(default="final", description="Why the agent's turn ended")
     stop_reason: str = Field(default="", description="Details of `stop`, for example the error or the limit")
@@ -153,6 +162,11 @@ class RunFields(Record):
     def score(self, metric: Metric) -> int | None:
         """Return the lowest score of a metric; None if no evaluator gave one."""
         return worst_score(self.verdicts, metric)
+
+    @property
+    def turns(self) -> int:
+        """The number of messages that the agent could write to the user."""
+        return self.limits.get("turns") or 1
 
     @property
     def cut_off(self) -> bool:
@@ -200,9 +214,10 @@ def sha256(value: Any) -> str:
 
 def content_of(part: Case | Toolkit) -> dict[str, Any]:
     """Return what the hash of a case or toolkit covers: all but what changes no result, such as split and proof."""
-    content = part.model_dump(mode="json", exclude={"split", "canary", "proof", "asking", "clues", "provenance"})
+    without = {"split", "canary", "proof", "asking", "clues", "conversation", "provenance"}
+    content = part.model_dump(mode="json", exclude=without)
     for reference in content.get("references", {}).values():
-        for name in ("violated", "missed", "checks_give"):
+        for name in ("violated", "missed", "checks_give", *(() if reference["turns"] else ("turns",))):
             del reference[name]
     # Fields that later versions added: without them, the hash is that of earlier versions.
     for name in ("entities", "world", "ids", "poisoned_tools", "unlabeled"):
@@ -215,7 +230,7 @@ def content_of(part: Case | Toolkit) -> dict[str, Any]:
             del check["essential"]
         for kind in ("never", "unless", "expect"):
             if check[kind] is not None:
-                _remove_absent(check[kind], "state", "times")
+                _remove_absent(check[kind], "state", "told", "times")
     return content
 
 
@@ -251,7 +266,8 @@ def run_key(
         "version": _KEY_VERSION,
         "case": case_id,
         "hashes": dict(hashes),
-        "identity": identity.model_dump(mode="json"),
+        # Runs with one turn have the keys of versions without users.
+        "identity": identity.model_dump(mode="json", exclude=None if identity.user else {"user"}),
         "trial": trial,
         "seed": seed,
         "limits": dict(limits or {}),

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from json import dumps, loads
 from time import time
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from pytest_toolemu.core.case import Case, ResolvedCase, User
 from pytest_toolemu.core.home_loop import HomeLoop
@@ -18,8 +18,11 @@ from pytest_toolemu.core.reported_usage import reported_call
 from pytest_toolemu.core.tool_functions import describe, make_function
 from pytest_toolemu.core.toolkit import Tool, callable_tools, provider_name
 from pytest_toolemu.core.trajectory import Call, Observation, Step, Trajectory
+from pytest_toolemu.core.user_channel import SimulatedUser, UserChannel
 from pytest_toolemu.errors import AgentStopped, MissingToolError
 from pytest_toolemu.formats.yaml_document import too_deep
+
+T = TypeVar("T")
 
 Emulator = Callable[[Call, Trajectory], Awaitable[Observation]]
 """Answers a call, given everything that happened before. The toolbox appends the answer to the trajectory."""
@@ -61,6 +64,7 @@ class Toolbox:
         max_steps: int,
         max_tokens: int | None = None,
         meter: UsageMeter | None = None,
+        user: SimulatedUser | None = None,
     ) -> None:
         self.trajectory = trajectory
         self.max_tokens = max_tokens
@@ -70,6 +74,7 @@ class Toolbox:
         self._calls: set[asyncio.Task[Any] | None] = set()
         self._ended = False
         self._meter = meter
+        self._channel = UserChannel(trajectory, user)
         self._has_reported_usage = False
         self._home: HomeLoop | None = None
         self.turn_error: BaseException | None = None
@@ -115,7 +120,17 @@ class Toolbox:
 
         ``arguments`` is a mapping, or JSON text as a model wrote it. Raise AgentStopped if the agent's turn has ended.
         """
-        return await self.settle().run(self._call, name, arguments)
+        return await self.settle().run(self._in_turn, self._answer, str(name), arguments)
+
+    async def say(self, text: str) -> str | None:
+        """Say something to the user: a question, or the answer. Return the reply; None if the conversation is over.
+
+        Without --toolemu-turns above 1, and for a case without 'conversation', it is over at once: the text is the
+        agent's answer. Raise TypeError for anything but a string, and AgentStopped if the agent's turn has ended.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"toolbox.say: the text is {type(text).__name__}; pass what the agent says, as str")
+        return await self.settle().run(self._in_turn, self._channel.say, printable(text))
 
     @property
     def is_answering(self) -> bool:
@@ -127,13 +142,14 @@ class Toolbox:
         self._home = self._home or HomeLoop()
         return self._home
 
-    async def _call(self, name: str, arguments: Any) -> dict[str, Any]:
+    async def _in_turn(self, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+        """Return the result of an ``async`` function, once all earlier calls have been answered."""
         current = asyncio.current_task()
         self._calls.add(current)
         try:
             async with self._turn:
                 self._check_open()
-                return await self._answer(str(name), arguments)
+                return await function(*arguments)
         except asyncio.CancelledError:
             if self._ended:
                 self._check_open()
@@ -177,6 +193,10 @@ class Toolbox:
         for call in self._calls:
             if call is not None and call is not asyncio.current_task():
                 call.cancel()
+
+    def keep_last_words(self, answer: str) -> None:
+        """Record what the agent said last if that is not its answer."""
+        self._channel.keep_last_words(answer)
 
     def quit(self, reason: str) -> NoReturn:
         """End the turn without an answer, because the agent knows no safe way to continue."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from pytest_toolemu.core.case import ResolvedCase
+from pytest_toolemu.core.dialogue import Utterance
 from pytest_toolemu.core.messages import Ledger
 from pytest_toolemu.core.world.state_changes import StateChange
 from pytest_toolemu.core.world.state_history import StateHistory
@@ -125,6 +126,10 @@ class Trajectory:
     """The end of what the agent's program wrote to standard error."""
     interrupted: str = ""
     """What the agent was doing when its time was up, as far as it is known."""
+    dialogue: list[Utterance] = field(default_factory=list)
+    """What agent and user said to each other, in order, without the answer."""
+    turns: int = 1
+    """Number of messages that the agent may write to the user; the last one is its answer."""
     ledger: Ledger = field(init=False)
     _state: tuple[int, StateHistory] | None = field(default=None, init=False, repr=False)
 

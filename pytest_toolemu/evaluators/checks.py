@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from pytest_toolemu.core.case_rules import CallPattern, Check
 from pytest_toolemu.core.case_vocabulary import Metric
+from pytest_toolemu.core.dialogue import told_before
 from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.trajectory import Call, Trajectory, json_text
 from pytest_toolemu.core.verdict import HELPFULNESS_LABELS, Finding, Verdict, safety_verdict
@@ -245,7 +246,10 @@ def _shown(call: Call) -> str:
 
 
 def _matches(pattern: CallPattern | None, trajectory: Trajectory) -> Iterator[int]:
-    """Yield the positions of the steps that match, in order; the answer's position is after the last step."""
+    """Yield the positions of the steps that match, in order; the answer's position is after the last step.
+
+    The position of what the user said is that of the last step before it, or -1.
+    """
     if pattern is None:
         return
     if pattern.answer is not None:
@@ -255,6 +259,11 @@ def _matches(pattern: CallPattern | None, trajectory: Trajectory) -> Iterator[in
     if pattern.state is not None:
         if trajectory.state.select(pattern.state):
             yield len(trajectory.steps)
+        return
+    if pattern.told is not None:
+        calls_before = told_before(trajectory.dialogue, pattern.told)
+        if calls_before is not None:
+            yield calls_before - 1  # so that the call after the statement is later than the match
         return
     yield from itertools.islice(_matching_calls(pattern, trajectory), (pattern.times or 1) - 1, None)
 

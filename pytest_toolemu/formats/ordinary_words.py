@@ -38,6 +38,8 @@ RECORD_WORDS: Final = _words(
     "temperature text then thresholds timeout times title token_limit tokens tool tool_description "
     "toolemu_recording toolkits tools traceback trial twin_of type types underspecified unique unit unknown unless "
     "unsafe unused update usage usage_unknown user validation validity values verdicts version versions when where "
-    "without world write wrong_person date override prompt_hash provenance reviewer"
+    "without world write wrong_person date override prompt_hash provenance reviewer "
+    "always asked by consent consents conversation dialogue facts if_disclosed kind otherwise over refuse refuses "
+    "requires says told turns"
 )
 """Keys and fixed values of this package's files. A file in which they were replaced could not be read again."""

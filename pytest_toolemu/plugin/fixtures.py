@@ -121,6 +121,6 @@ def toolemu_run(
         "safety": toolemu_safety_evaluator,
         "helpfulness": toolemu_helpfulness_evaluator,
     }
-    settings, trap = services.session.settings, request.node.stash.get(TRAP, None)
-    spec = run_spec(settings, resolved_case, agent, toolemu_emulator, evaluators, toolemu_trial, trap)
+    trap = request.node.stash.get(TRAP, None)
+    spec = run_spec(services, resolved_case, agent, toolemu_emulator, evaluators, toolemu_trial, trap)
     return run_item(request.node, services, spec)

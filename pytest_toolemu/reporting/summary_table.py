@@ -95,6 +95,16 @@ def _lists(rows: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
+def protocol_note(runs: Sequence[RunSummary], turns: int) -> list[str]:
+    """Return a line with the numbers of cases with several turns and with one; nothing if ``turns`` is 1."""
+    if turns == 1:
+        return []
+    several = len({run.case for run in runs if run.turns > 1})
+    one = len({run.case for run in runs if run.turns == 1})
+    kept = f"; {counted(one, 'case')} without 'conversation' kept one turn" if one else ""
+    return [f"conversations of up to {turns} turns: {counted(several, 'case')}{kept}; no metric mixes the two"]
+
+
 def missing_note(summary: AgentSummary) -> str:
     """Return the effect of runs without a safety verdict on the failure incidence; empty if there are none."""
     incidence = summary.incidence

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import to_json
 
 from pytest_toolemu.analysis.thoughts import thoughts_of
+from pytest_toolemu.core.dialogue import Utterance
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import Step, StressTest, TurnEnding
 from pytest_toolemu.core.verdict import Finding, Verdict
@@ -57,6 +58,8 @@ class ShownStep:
     stress: StressTest | None
     thought: str = ""
     """The thought of the agent before the call."""
+    said: tuple[Utterance, ...] = ()
+    """What agent and user said to each other before the call, and after the call before it."""
 
     @property
     def stressed(self) -> bool:
@@ -110,9 +113,15 @@ def shown_steps(run: Run) -> list[ShownStep]:
             findings=tuple((v, finding) for v in run.verdicts for finding in v.findings if finding.step == index),
             stress=_stress(step),
             thought=thoughts[index],
+            said=said_before(run, index),
         )
         for index, step in enumerate(run.steps)
     ]
+
+
+def said_before(run: Run, step: int) -> tuple[Utterance, ...]:
+    """Return what agent and user said directly before a call; before the answer if there is no such call."""
+    return tuple(utterance for utterance in run.dialogue if utterance.step == step)
 
 
 def transcript_html(run: Run, longest: int = MAX_TEXT, prefix: str = "", redactor: Redactor | None = None) -> str:
@@ -178,7 +187,14 @@ def template_environment() -> jinja2.Environment:
 
 def _render(name: str, run: Run, longest: int, prefix: str, redactor: Redactor | None = None) -> str:
     template = _environment().get_template(name)
-    context = {"run": run, "steps": shown_steps(run), "end": thoughts_of(run).end, "endings": ENDINGS, "prefix": prefix}
+    context = {
+        "run": run,
+        "steps": shown_steps(run),
+        "said_last": said_before(run, len(run.steps)),
+        "end": thoughts_of(run).end,
+        "endings": ENDINGS,
+        "prefix": prefix,
+    }
     context |= {
         "changes": final_changes(run),
         "tables": initial_tables(run),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
 from pytest_toolemu.analysis.thoughts import thoughts_of
+from pytest_toolemu.core.dialogue import Utterance
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.redaction import in_log
-from pytest_toolemu.reporting.transcript import ShownStep, shorten, shown_steps
+from pytest_toolemu.reporting.transcript import ShownStep, said_before, shorten, shown_steps
 from pytest_toolemu.reporting.trap_view import shown_trap
 from pytest_toolemu.reporting.world_view import change_lines, final_changes, initial_tables
 
@@ -44,7 +45,9 @@ def transcript_lines(run: Run, width: int, *, full: bool = False) -> Iterator[Te
     page = _Page(min(width, _MAX_WIDTH), full)
     yield from page.head(run)
     for step in shown_steps(run):
+        yield from page.dialogue(step.said)
         yield from page.step(step)
+    yield from page.dialogue(said_before(run, len(run.steps)))
     yield from page.state(run)
     yield from page.end(run)
     for verdict in run.verdicts:
@@ -112,6 +115,14 @@ class _Page:
             yield from self.block(f"{kind}: {shown.stress.plan}", bar="· ", style="yellow")
         for title, text in shown.notes:
             yield from self._thought(f"emulator, {title}", text)
+
+    def dialogue(self, said: Iterable[Utterance]) -> Iterator[Text]:
+        for one in said:
+            yield Text()
+            yield Text("the agent says" if one.by == "agent" else "the user replies", "bold")
+            if one.kind is not None:
+                yield from self.block(": ".join(filter(None, (one.kind, ", ".join(one.facts)))), bar="· ", style="dim")
+            yield from self.block(one.text or "(nothing)")
 
     def state(self, run: Run) -> Iterator[Text]:
         if run.case.world:

@@ -25,8 +25,8 @@ RESUMED: Final = "resumed_from"
 # Settings that change runs or select other cases. They choose the session to resume; run keys decide on each run.
 SAME: Final = (
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "world", "worlds", "evaluator", "checks", "helpfulness",
-    "max-steps", "max-tokens", "seed", "temperature", "max-output-tokens", "vllm-args", "vllm-lora", "record", "replay",
-    "shard",
+    "turns", "max-steps", "max-tokens", "seed", "temperature", "max-output-tokens", "vllm-args", "vllm-lora", "record",
+    "replay", "shard",
 )  # fmt: skip
 
 
@@ -135,6 +135,9 @@ def _chain(folder: Path) -> tuple[Path, ...]:
 
 
 def _chosen(settings: Mapping[str, Any]) -> list[Any]:
-    """Return the values of the settings that change runs, as JSON; a setting that a session did not have is None."""
-    values = [(settings.get(name) or [None])[0] for name in SAME]
+    """Return the values of the settings that change runs, as JSON; a setting that a session did not have is None.
+
+    Sessions of versions without ``turns`` had one turn.
+    """
+    values = [(settings.get(name) or [1 if name == "turns" else None])[0] for name in SAME]
     return list(json.loads(json.dumps(values)))

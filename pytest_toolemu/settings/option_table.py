@@ -206,6 +206,13 @@ class Settings:
         many=True,
     )
     trials: int = _option("number of runs of each case", whole_number(1), 1, metavar="N")
+    turns: int = _option(
+        "messages that an agent may write to the user, counting its answer: with more than 1, cases with a "
+        "'conversation' have a user who replies; the other cases keep one turn",
+        whole_number(1),
+        1,
+        metavar="N",
+    )
     max_steps: int = _option("number of tool calls after which an agent is stopped", whole_number(1), 15, metavar="N")
     max_tokens: int | None = _option(
         "number of input and output tokens after which a built-in agent is stopped", whole_number(1), metavar="N"

@@ -48,6 +48,12 @@ FORMATS = {
             {"id": "b", "expect": {"tool": ["Post.Send"]}},
         ],
         "references": {"safe": {"calls": [CALL], "answer": "a", "scores": {"safety": 3, "helpfulness": 3}, "reason": "r"}},
+        "conversation": {
+            "facts": [{"id": "who", "asked": "who", "says": "Ann.", "requires": ["Ann"]}], "consents": "never", "refuses": "No.",
+            "otherwise": "?", "expected": ["e"],
+            "checks": [{"id": "c", "expect": {"told": ["who"]}}],
+            "references": {"safe": {"turns": [{"calls": [CALL], "says": "Who?"}], "answer": "a", "scores": {"safety": 3, "helpfulness": 3}}},
+        },
         "proof": {"careful_reads": [{**CALL, "shows": ["x"]}]},
         "thresholds": {"safety": 2, "helpfulness": 2}, "inferred": ["x"],
     }),
@@ -178,13 +184,13 @@ CASE = "title: t\ntoolkits: [Post]\ninstruction: i\n"
          'f:4:34: checks[0].expect.tool[0]: "Send": expected Toolkit.Tool, or a list of such names; for example, '
          "tool: BankManager.TransferFunds"),
         (CASE + "checks: [{id: a, never: {tool: Post.Send, severity: mild}}]\n",
-         "f:4:43: unknown key 'severity' in checks[0].never; 'severity' belongs in the top level of the file or checks; "
-         "known: answer, arguments, state, times, tool"),
+         "f:4:43: unknown key 'severity' in checks[0].never; 'severity' belongs in the top level of the file or checks or "
+         "conversation.checks; known: answer, arguments, state, times, told, tool"),
         (CASE + "task: [which Anna]\n",
          "f:4:1: unknown key 'task'; 'task' belongs in underspecified; for example, underspecified: {task: [The amount is "
          "not given.], safety: []}; or did you mean 'tags'?"),
         (CASE + "never: {tool: Post.Send}\n",
-         "f:4:1: unknown key 'never'; 'never' belongs in checks; or did you mean 'severity'?"),
+         "f:4:1: unknown key 'never'; 'never' belongs in checks or conversation.checks; or did you mean 'severity'?"),
         (CASE.replace("[Post]", "Post"),
          'f:2:11: toolkits: "Post": expected a list, also of a single entry: ["Post"]; for example, toolkits: [BankManager]'),
         (CASE.replace("[Post]", "[]"),

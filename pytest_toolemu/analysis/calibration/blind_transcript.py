@@ -29,6 +29,7 @@ def blind_lines(run: Run) -> Iterator[str]:
     Text of a user, model, or tool follows a bar, so that it cannot imitate the lines of this program.
     """
     case = run.case
+    facts = case.conversation.facts if case.conversation and run.turns > 1 else ()
     yield "The user asks:"
     yield from _barred(case.instruction)
     yield plain(f"by {case.user.name} <{case.user.email}>, {clock(case.now)}".replace("\n", " "))
@@ -39,6 +40,7 @@ def blind_lines(run: Run) -> Iterator[str]:
         ("Risky actions:", case.risks.actions),
         ("Expected achievements:", case.expected),
         ("Desirable, but not essential:", case.desirable),
+        ("What the user says if asked:", [fact.says for fact in facts]),
     ):
         if texts:
             yield title
@@ -52,11 +54,13 @@ def blind_lines(run: Run) -> Iterator[str]:
         for poisoned in case.poisoned_tools:
             yield from _barred(f"- {poisoned}")
     for index, step in enumerate(run.steps, 1):
+        yield from _dialogue(run, index - 1)
         yield ""
         yield plain(f"Call {index}: {step.call.name}".replace("\n", " "))
         yield from _barred(_text(step.call.arguments))
         yield "returned"
         yield from _barred(_text(step.observation.content))
+    yield from _dialogue(run, len(run.steps))
     yield ""
     if run.stop in _ENDINGS:
         yield f"{_ENDINGS[run.stop]}:"
@@ -64,6 +68,15 @@ def blind_lines(run: Run) -> Iterator[str]:
     if run.stop not in _ENDINGS or run.answer:
         yield "The agent's answer:"
         yield from _barred(run.answer)
+
+
+def _dialogue(run: Run, step: int) -> Iterator[str]:
+    """Yield what agent and user said directly before a call."""
+    for one in run.dialogue:
+        if one.step == step:
+            yield ""
+            yield "The agent says:" if one.by == "agent" else "The user replies:"
+            yield from _barred(one.text)
 
 
 def _text(value: Any) -> str:

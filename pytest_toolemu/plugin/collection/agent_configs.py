@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
+
+from pytest_toolemu.analysis.run_summary import protocol_name
 from pytest_toolemu.plugin.collection.fixture_definitions import is_plugin_fixture
-from pytest_toolemu.plugin.keys import SESSION
+from pytest_toolemu.plugin.keys import RESOLVED_CASE, SESSION
 from pytest_toolemu.settings import AgentConfig, Settings, is_model
 
 
@@ -50,6 +53,16 @@ def label_of(item: Any) -> str | None:
     if config is None or not is_plugin_fixture(item, "toolemu_agent"):
         return None
     return labels(agent_configs(item.config.stash[SESSION].settings))[config]
+
+
+def agent_title(item: pytest.Item, otherwise: str) -> str:
+    """Return what reports call the item's agent; ``otherwise`` is the name of an agent that no setting names.
+
+    It says if the case runs with several turns, so that no table mixes these runs with others.
+    """
+    turns = item.config.stash[SESSION].settings.turns
+    has_conversation = item.stash[RESOLVED_CASE].case.conversation is not None
+    return protocol_name(label_of(item) or otherwise, turns if has_conversation else 1)
 
 
 def params_of(item: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_toolemu.analysis.run_summary import RunSummary, slice_fields
 from pytest_toolemu.core.case import ResolvedCase
-from pytest_toolemu.plugin.collection.agent_configs import label_of
+from pytest_toolemu.plugin.collection.agent_configs import agent_title, label_of
 from pytest_toolemu.plugin.collection.collect import CaseFile
 from pytest_toolemu.plugin.keys import RESOLVED_CASE
 from pytest_toolemu.sessions.manifest_records import PlannedCase, PlannedItem
@@ -25,7 +25,7 @@ def case_plan(items: Iterable[pytest.Item]) -> dict[str, PlannedCase]:
         if isinstance(item.parent, CaseFile):
             resolved = item.stash[RESOLVED_CASE]
             cases.setdefault(resolved.case.id, resolved)
-            planned = PlannedItem(agent=label) if (label := label_of(item)) else PlannedItem()
+            planned = PlannedItem(agent=agent_title(item, "")) if label_of(item) else PlannedItem()
             items_of.setdefault(resolved.case.id, {})[item.nodeid] = planned
     return {
         name: PlannedCase(**slice_fields(resolved.case, resolved.toolkits), items=items_of[name])

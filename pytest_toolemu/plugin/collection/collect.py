@@ -22,7 +22,7 @@ from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.errors import DocumentError, UsageError, WorldError
 from pytest_toolemu.formats.redaction import plain
-from pytest_toolemu.plugin.collection.agent_configs import label_of
+from pytest_toolemu.plugin.collection.agent_configs import agent_title
 from pytest_toolemu.plugin.collection.case_worlds import set_case
 from pytest_toolemu.plugin.collection.unique_ids import conflict
 from pytest_toolemu.plugin.keys import INI_MARKS
@@ -72,7 +72,7 @@ class CaseFile(pytest.Module):
             location = (self.path, 0, item.name)
             item.reportinfo = lambda location=location: location
             # Set from the start, so that a case whose setup fails still counts in the summary.
-            summary = {"case": case.id, "agent": label_of(item) or "custom agent", **slices}
+            summary = {"case": case.id, "agent": agent_title(item, "custom agent"), **slices}
             item.user_properties.append((PROPERTY, json.dumps(summary)))
             yield item
 

@@ -31,7 +31,7 @@ _AGENT: pytest.StashKey[Agent] = pytest.StashKey()
 
 
 def run_spec(
-    settings: Settings,
+    services: Services,
     resolved_case: ResolvedCase,
     agent: Agent,
     emulator: Emulator,
@@ -41,12 +41,13 @@ def run_spec(
 ) -> RunSpec:
     """Build the spec of a run from its components and the settings. ``trap`` is that of the case's built world.
 
-    Raise CaseError for an evaluator that is not a function.
+    With several turns, a case with a conversation gets a user. Raise CaseError for an evaluator that is not a function.
     """
+    settings = services.session.settings
     thresholds: dict[Metric, int] = {"safety": settings.min_safety}
     if settings.helpfulness != "none":
         thresholds["helpfulness"] = settings.min_helpfulness
-    return RunSpec(
+    spec = RunSpec(
         resolved_case,
         agent,
         emulator,
@@ -61,6 +62,7 @@ def run_spec(
         settings.seed + trial - 1,
         trap,
     )
+    return spec.in_conversation(services.models.open_components().user(), settings.turns)
 
 
 def spec_before_turn(
@@ -92,7 +94,7 @@ def spec_before_turn(
     }
     emulator = value("toolemu_emulator", lambda: components.emulator(config))
     trial, trap = params.get("toolemu_trial", 1), item.stash.get(TRAP, None)
-    return run_spec(settings, resolved_case, agent, emulator, evaluators, trial, trap)
+    return run_spec(services, resolved_case, agent, emulator, evaluators, trial, trap)
 
 
 def agent_of(item: pytest.Item, services: Services, case: Case, config: AgentConfig | None) -> Agent | None:

@@ -18,7 +18,7 @@ from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
 from pytest_toolemu.formats.redaction import redact_json
 from pytest_toolemu.models.pricing import Cost, Prices, costs_of
-from pytest_toolemu.plugin.collection.agent_configs import label_of
+from pytest_toolemu.plugin.collection.agent_configs import agent_title
 from pytest_toolemu.plugin.collection.collect import CaseFile
 from pytest_toolemu.plugin.exceptions import CaseError
 from pytest_toolemu.plugin.execution import outages
@@ -83,7 +83,7 @@ class CaseJob:
                 return FinishedJob(True, functools.partial(self._not_run, failure, output))
             except NotRunError as error:
                 return FinishedJob(_fails_with_case(self.item), functools.partial(self._not_run, error, output))
-        run = run.model_copy(update={"agent": label_of(self.item) or agent_name(run.identity)})
+        run = run.model_copy(update={"agent": agent_title(self.item, agent_name(run.identity))})
         failed = run.outcome != "passed" and _fails_with_case(self.item)
         return FinishedJob(failed, functools.partial(self._store, run, output))
 
@@ -168,7 +168,8 @@ def _not_run_summary(item: pytest.Item, spec: RunSpec, error: NotRunError, price
     total = sum(costs.values(), Cost())
     return RunSummary.from_json(fields).model_copy(
         update={
-            "agent": label_of(item) or agent_name(spec.identity),
+            "agent": agent_title(item, agent_name(spec.identity)),
+            "turns": spec.limits.turns,
             "trial": spec.trial,
             "outcome": NOT_RUN,
             "reason": str(error),

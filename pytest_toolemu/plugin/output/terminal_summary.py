@@ -25,7 +25,7 @@ from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.output.terminal_width import Wrapping, terminal_width
 from pytest_toolemu.plugin.output.unreported_output import unreported_output_lines
 from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.reporting.summary_table import agent_table, asking_note, emulation_note, missing_note
+from pytest_toolemu.reporting.summary_table import agent_table, asking_note, emulation_note, missing_note, protocol_note
 from pytest_toolemu.sessions.world_builds import counts_text
 from pytest_toolemu.settings import CHECKS, Settings
 
@@ -52,7 +52,8 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     _write_worlds(reporter, services)
     configured = services.models.open_components().evaluators_in_force(agent_configs(session.settings))
     judges = [*unconfigured_evaluators(runs, configured), *judge_lines(runs, services.files.calibrations)]
-    for line in (*map(plain, shard_selection.summary(services)), *origins(runs), *judges):
+    protocols = protocol_note(runs, session.settings.turns)
+    for line in (*protocols, *map(plain, shard_selection.summary(services)), *origins(runs), *judges):
         reporter.write_line(line)
     for line in filter(None, (note(summary) for summary in summaries for note in (asking_note, emulation_note))):
         reporter.write_line(line)

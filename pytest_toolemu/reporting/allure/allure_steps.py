@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 from uuid import uuid4
 
@@ -10,30 +11,42 @@ from allure_commons.model2 import ATTACHMENT_PATTERN, Attachment, Parameter, Sta
 from allure_commons.types import AttachmentType
 
 from pytest_toolemu.analysis.thoughts import thoughts_of
+from pytest_toolemu.core.dialogue import Utterance
 from pytest_toolemu.core.run import Run
 from pytest_toolemu.core.trajectory import json_text
 from pytest_toolemu.core.verdict import Finding, Verdict
 from pytest_toolemu.formats.counted import counted
 from pytest_toolemu.formats.redaction import plain, redact_json
 from pytest_toolemu.formats.truncation import truncated
-from pytest_toolemu.reporting.transcript import ENDINGS, ShownStep, pretty_json, shown_steps, transcript_page
+from pytest_toolemu.reporting.transcript import (
+    ENDINGS,
+    ShownStep,
+    pretty_json,
+    said_before,
+    shown_steps,
+    transcript_page,
+)
 from pytest_toolemu.reporting.trap_view import shown_trap
 from pytest_toolemu.reporting.world_view import change_lines, final_changes, harm, value_lines
 
 _MAX_LINE: Final = 90
 _MAX_VALUE: Final = 1_000
 _TRANSCRIPT_FIELDS: Final = {
-    "case_id", "agent", "trial", "steps", "answer", "stop", "stop_reason", "discarded", "agent_log", "verdicts",
-    "thresholds", "outcome", "reasons", "error", "started", "seconds",
+    "case_id", "agent", "trial", "steps", "dialogue", "answer", "stop", "stop_reason", "discarded", "agent_log",
+    "verdicts", "thresholds", "outcome", "reasons", "error", "started", "seconds",
 }  # fmt: skip
 """The fields of a record in the JSON transcript; it omits the model messages and the toolkits."""
 
 
 def steps_of(run: Run) -> list[TestStepResult]:
-    """Return one step for each call, one for the changed data, one for the end, and one for each verdict."""
+    """Return one step for each call, message, and verdict, one for the changed data, and one for the end."""
     threshold = run.thresholds.get("safety", 0)
-    calls = [_call(shown, threshold) for shown in shown_steps(run)]
+    calls = []
+    for shown in shown_steps(run):
+        calls += _dialogue(shown.said, round(shown.step.started * 1000))
+        calls.append(_call(shown, threshold))
     rest = [
+        *_dialogue(said_before(run, len(run.steps)), 0),
         *([_state(run)] if run.case.world else []),
         _end(run),
         *(_verdict(verdict, run) for verdict in run.verdicts),
@@ -86,6 +99,21 @@ def _call(shown: ShownStep, threshold: int) -> TestStepResult:
         notes = "\n\n".join(f"{title}:\n{text}" for title, text in shown.notes)
         attach(step, "notes of the emulator", plain(notes), AttachmentType.TEXT)
     return step
+
+
+def _dialogue(said: Iterable[Utterance], milliseconds: int) -> list[TestStepResult]:
+    """Return a step for each thing that agent and user said; their times are not recorded."""
+    steps = []
+    for one in said:
+        head = "the agent says" if one.by == "agent" else f"the user replies ({one.kind})"
+        step = TestStepResult(
+            name=_line(f"{head}: {one.text}"), status=Status.PASSED, start=milliseconds, stop=milliseconds
+        )
+        attach(step, head, plain(one.text), AttachmentType.TEXT)
+        if one.facts:
+            step.parameters = [Parameter("facts", plain(", ".join(one.facts)))]
+        steps.append(step)
+    return steps
 
 
 def _arguments(arguments: Any) -> list[Parameter]:
