@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,10 +18,7 @@ from agents import (
     set_tracing_disabled,
 )
 from agents.items import ToolCallOutputItem
-from agents.testing import ModelStep, ScriptedModel
-from agents.usage import Usage
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from openai.types.responses.response_usage import InputTokensDetails
+from agents.testing import ScriptedModel
 
 from pytest_toolemu.agents.adapters import openai_agents as adapter
 from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
@@ -43,36 +39,11 @@ from tests.adapters.framework_case import (
     run,
     run_many,
 )
+from tests.adapters.openai_agents_model import scripted
 from tests.agents.scene import LOCKERS
 
 REQUEST = ("openai:gpt-4o", INPUT, OUTPUT, CACHED)
 real_tools = RealTools()
-numbers = itertools.count()
-
-
-def scripted(turns: Sequence[Turn]) -> ScriptedModel:
-    """Return a model that replies with one turn after the other."""
-
-    def call(name: str, arguments: str) -> ResponseFunctionToolCall:
-        return ResponseFunctionToolCall(
-            name=name, arguments=arguments, call_id=f"c{next(numbers)}", type="function_call"
-        )
-
-    def message(text: str) -> ResponseOutputMessage:
-        content = ResponseOutputText(annotations=[], text=text, type="output_text")
-        return ResponseOutputMessage(id="m", content=[content], role="assistant", status="completed", type="message")
-
-    def step(turn: Turn) -> ModelStep:
-        tokens = Usage(
-            requests=1,
-            input_tokens=INPUT,
-            output_tokens=OUTPUT,
-            total_tokens=INPUT + OUTPUT,
-            input_tokens_details=InputTokensDetails(cached_tokens=CACHED, cache_write_tokens=0),
-        )
-        return ModelStep([message(turn)] if isinstance(turn, str) else [call(*each) for each in turn], usage=tokens)
-
-    return ScriptedModel(step(turn) for turn in turns)
 
 
 def config(turns: Sequence[Turn] = SCRIPT) -> RunConfig:
