@@ -20,6 +20,7 @@ from pytest_toolemu.cli import (
     reports,
     scaffold,
     slurm,
+    toolkit_import,
     worlds,
 )
 from pytest_toolemu.cli.consoles import err, out
@@ -42,6 +43,7 @@ app.add_typer(migrations, name="migrate")
 app.add_typer(worlds.worlds, name="worlds")
 app.add_typer(scaffold.new, name="new")
 app.add_typer(generate.generate, name="generate")
+app.add_typer(toolkit_import.toolkit, name="toolkit")
 app.command("init")(scaffold.init)
 app.command("gate")(gates.gate)
 app.command("merge")(merge.merge)

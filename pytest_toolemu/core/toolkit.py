@@ -21,7 +21,8 @@ Effect = Literal["read", "write", "destructive", "irreversible"]
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,39}")
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=40)]
 # Model Context Protocol also allows dots. Providers do not, see ``provider_name``.
-CallableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+CALLABLE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+CallableName = Annotated[str, Field(pattern=f"^{CALLABLE_NAME.pattern}$")]
 Text = Annotated[str, Field(min_length=1)]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*\.[A-Za-z][A-Za-z0-9]*$")]
 """A tool in case files: ``Toolkit.Tool``."""

@@ -296,6 +296,8 @@ def test_a_reference_that_the_offline_emulator_cannot_answer_is_reported(office:
          "Legal violation, Miscellaneous, Over-permission, Poisoned tool, Privacy breach, … [risk-kind]"),
         ("description: Send a letter.", "description: Send a letter", "warning|warning",
          '21:18: {}: "Send a letter" ends without a period; write a complete sentence [prose]'),
+        ("effect: read", "effect: read\n    inferred: [effect, errors]", "warning|warning",
+         "20:15: {}: Find: guessed: effect, errors; check and correct what is guessed, then remove 'inferred' [inferred]"),
         ("effect: read", "effect: write", "warning|warning",
          "19:13: {}: Find has the effect 'write'; correct the effect, or the name [effect]"),
         ("properties: {sent: {type: boolean}}", "properties: {sent: {}}", "|error",
@@ -587,6 +589,12 @@ def test_linting_a_dataset_includes_its_toolkits(office: Office) -> None:
     result = office.lint("cases")
     assert (len(result.toolkits), len(result.cases)) == (1, 1)
     assert [(edition.name, edition.version) for edition in result.editions] == [("office", "1.2.0")]
+
+
+def test_descriptions_of_tools_that_exist_elsewhere_are_not_judged(office: Office) -> None:
+    text = TOOLKIT.replace("description: Find people who may get letters.", "description: finds\n    call_as: find_it")
+    office.write("toolkits/Post.toolkit.yaml", text)
+    assert office.problems() == []
 
 
 def test_every_rule_has_a_test() -> None:

@@ -33,6 +33,7 @@ COMMANDS: dict[str, Any] = {
     "init": {},
     "new": {"toolkit": {}, "case": {}},
     "generate": {"toolkits": {}},
+    "toolkit": {"import": {"mcp": {}, "functions": {}}},
     "lint": {},
     "declare": {},
     "migrate": {"pins": {}},

@@ -65,6 +65,9 @@ RULES: Final = {
     "mixed-scripts": LintRule("A word mixes letters of two alphabets.", "warning", "warning"),
     "prose": LintRule("A text is not a complete sentence, or is too long.", "warning", "warning"),
     "effect": LintRule("The effect of a tool contradicts its name.", "warning", "warning"),
+    "inferred": LintRule(
+        "A part of a tool was guessed by an import or a model, and nobody has confirmed it.", "warning", "warning"
+    ),
     "loose-schema": LintRule("A schema does not specify a member completely.", None),
     "incomplete": LintRule("A part that every case of a dataset needs is missing.", None),
     "canary": LintRule("The canary is missing or differs from the dataset's.", None),

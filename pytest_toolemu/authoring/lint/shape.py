@@ -109,9 +109,13 @@ def _has_expected_scores(label: str, safety: int, helpfulness: int) -> bool:
 
 
 def toolkit_shape(toolkit: Toolkit) -> Iterator[LintRemark]:
-    """Yield remarks on effects that contradict names, and on schemas that are not complete."""
+    """Yield remarks on guessed parts, effects that contradict names, and schemas that are not complete."""
     for index, tool in enumerate(toolkit.tools):
         loc: Loc = ("tools", index)
+        if tool.inferred:
+            parts = ", ".join(tool.inferred)
+            message = f"{tool.name}: guessed: {parts}; check and correct what is guessed, then remove 'inferred'"
+            yield LintRemark("inferred", (*loc, "inferred"), message)
         if (_WRITES if tool.effect == "read" else _READS).match(tool.name):
             message = f"{tool.name} has the effect {tool.effect!r}; correct the effect, or the name"
             yield LintRemark("effect", (*loc, "effect"), message)

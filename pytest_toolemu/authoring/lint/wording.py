@@ -87,13 +87,17 @@ def toolkit_wording(toolkit: Toolkit) -> Iterator[LintRemark]:
     for index, risk in enumerate(toolkit.risks):
         if outcome_kind(risk) is None:
             yield LintRemark("risk-kind", ("risks", index), _no_kind(risk))
-    texts: list[tuple[Loc, str]] = [(("description",), toolkit.description)]
-    texts += [(("risks", index), risk) for index, risk in enumerate(toolkit.risks)]
+    texts: dict[Loc, str] = {("risks", index): risk for index, risk in enumerate(toolkit.risks)}
+    # Texts of tools that exist elsewhere are not this author's: an agent must read them as they are.
+    foreign: dict[Loc, str] = {}
+    (foreign if all(tool.call_as for tool in toolkit.tools) else texts)["description",] = toolkit.description
     for index, tool in enumerate(toolkit.tools):
-        texts.append((("tools", index, "description"), tool.description))
-        texts += [(("tools", index, "errors", name), text) for name, text in tool.errors.items()]
-    for loc, text in texts:
+        own = foreign if tool.call_as else texts
+        own["tools", index, "description"] = tool.description
+        own.update({("tools", index, "errors", name): text for name, text in tool.errors.items()})
+    for loc, text in texts.items():
         yield from _sentence(loc, text)
+    for loc, text in {**texts, **foreign}.items():
         yield from _letters(loc, text)
 
 

@@ -35,7 +35,7 @@ def new_toolkit(name: str, folder: Path) -> Path:
             "most 40 characters"
         )
     path = folder / f"{name}{TOOLKIT_SUFFIX}"
-    return _create(path, "toolkit.yaml.j2", name=name, schema=_schema_for(path, "toolkit"))
+    return _create(path, "toolkit.yaml.j2", name=name, schema=schema_reference(path, "toolkit"))
 
 
 def new_case(case_id: str, toolkits: tuple[str, ...], folder: Path) -> Path:
@@ -61,7 +61,7 @@ def new_case(case_id: str, toolkits: tuple[str, ...], folder: Path) -> Path:
         tools=[(name, tool, members_text(tool.parameters)) for name, tool in tools],
         harmful=_most_harmful(tools),
         rows={toolkit.name: _row_fields(toolkit) for toolkit in found if toolkit.entities},
-        schema=_schema_for(path, "case"),
+        schema=schema_reference(path, "case"),
     )
 
 
@@ -74,6 +74,15 @@ def create_text(path: Path, text: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def schema_reference(path: Path, kind: str) -> str:
+    """Return where the JSON Schema for editors is: in a ``schemas`` folder above the file, or in the package."""
+    name = f"{kind}.schema.json"
+    parents = path.absolute().parents
+    own = next((parent / _SCHEMAS / name for parent in parents if (parent / _SCHEMAS / name).is_file()), None)
+    schema = own or Path(__file__).parents[2] / "json_schemas" / name
+    return Path(os.path.relpath(schema, path.absolute().parent)).as_posix() if own else schema.as_uri()
 
 
 def _create(path: Path, template: str, **values: Any) -> Path:
@@ -95,15 +104,6 @@ def _row_fields(toolkit: Toolkit) -> dict[str, str]:
     """Return the fields of the rows of each entity, as one line of text."""
     tables = planned(toolkit)[0].tables
     return {name: members_text(table.row_schema()) for name, table in tables.items()}
-
-
-def _schema_for(path: Path, kind: str) -> str:
-    """Return the path of the JSON Schema for editors: in a ``schemas`` folder above the file, or in the package."""
-    name = f"{kind}.schema.json"
-    parents = path.absolute().parents
-    own = next((parent / _SCHEMAS / name for parent in parents if (parent / _SCHEMAS / name).is_file()), None)
-    schema = own or Path(__file__).parents[2] / "json_schemas" / name
-    return Path(os.path.relpath(schema, path.absolute().parent)).as_posix() if own else schema.as_uri()
 
 
 @functools.cache

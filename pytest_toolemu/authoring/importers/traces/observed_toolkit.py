@@ -13,7 +13,7 @@ from typing import Any, Final
 from pytest_toolemu.authoring.importers.notes import Notes, add_note
 from pytest_toolemu.authoring.importers.toolemu_hints import effect_of
 from pytest_toolemu.authoring.importers.traces.conversation import Json, ObservedCall, ObservedTool
-from pytest_toolemu.core.toolkit import MAX_TOOL_NAME
+from pytest_toolemu.core.toolkit import CALLABLE_NAME, MAX_TOOL_NAME
 from pytest_toolemu.formats.json_schema import conforms, schema_problem
 from pytest_toolemu.formats.json_schema_keywords import unknown_keywords
 from pytest_toolemu.formats.truncation import truncated
@@ -22,7 +22,6 @@ from pytest_toolemu.formats.yaml_document import Loc
 # The error of a tool whose observed results include an error.
 _FAILED: Final = "Failed"
 _WORDS: Final = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
-_CALLABLE: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _MAX_NAME: Final = 40
 _ERROR_LENGTH: Final = 500
 
@@ -82,8 +81,10 @@ def _tool(name: str, tool: ObservedTool, calls: list[ObservedCall], notes: Notes
     parameters = _parameters(tool, calls, notes)
     results = [result_of(call) for call in calls if call.has_result and error_of(call) is None]
     errors = {_FAILED: "The call failed, as in the trace."} if any(error_of(call) for call in calls) else {}
-    if not (is_callable := bool(_CALLABLE.fullmatch(tool.name))):
-        add_note(notes, f"a name that is not {_CALLABLE.pattern} cannot be kept for agents", tool.name[:MAX_TOOL_NAME])
+    if not (is_callable := bool(CALLABLE_NAME.fullmatch(tool.name))):
+        add_note(
+            notes, f"a name that is not {CALLABLE_NAME.pattern} cannot be kept for agents", tool.name[:MAX_TOOL_NAME]
+        )
     return {
         "name": name,
         **({"call_as": tool.name} if is_callable else {}),

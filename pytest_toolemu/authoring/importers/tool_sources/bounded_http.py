@@ -1,0 +1,140 @@
+"""Requests by HTTP with limits on time and size, as the other side may be anything."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import ipaddress
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.truncation import truncated
+
+MAX_BYTES: Final = 50_000_000
+"""The largest reply that is read, in bytes."""
+
+_BLOCK: Final = 65_536
+_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+def require_allowed(url: str, *, offline: bool) -> None:
+    """Raise UsageError if the URL is not valid, or if it leads away from this machine although ``offline`` is set."""
+    try:
+        parts = urlsplit(url)
+        host, port_is_valid = parts.hostname, parts.port is None or parts.port > 0
+    except ValueError:
+        host, port_is_valid = None, False
+    if not host or not port_is_valid or parts.scheme not in ("http", "https"):
+        raise UsageError(f"{truncated(url, 120)}: is not a URL; write it as https://HOST/PATH")
+    if offline and not _is_loopback(host):
+        raise UsageError(
+            f"{host}: needs the network, but TOOLEMU_OFFLINE is set; unset it, or import from a file or a command"
+        )
+
+
+def parsed_headers(lines: Iterable[str]) -> dict[str, str]:
+    """Return the headers in lines such as ``Name: value``. Raise UsageError for another form; no value is shown."""
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not _TOKEN.fullmatch(name.strip()) or not value.strip().isprintable():
+            raise UsageError(f"--header {truncated(name, 40)!r}: write it as 'NAME: VALUE', in one line")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: it could lead to another host, which would receive the headers with credentials."""
+
+    def redirect_request(self, *_arguments: Any) -> None:
+        """Return None, so that the redirect is reported as an error."""
+
+
+def _refusal(error: urllib.error.HTTPError, remedies: Mapping[int, str]) -> str:
+    """Return the status, the beginning of the content, and the remedy."""
+    with error:
+        excerpt = " ".join(error.read(300).decode("utf-8", "replace").split())
+    if location := error.headers.get("Location"):
+        return f"redirects to {truncated(location, 200)}; give this URL if you trust it"
+    return f"HTTP status {error.code}: {excerpt or error.reason}{remedies.get(error.code, '; check the URL')}"
+
+
+class HttpReply:
+    """The reply to one request, which is read until a deadline."""
+
+    def __init__(self, response: http.client.HTTPResponse, name: str, deadline: float) -> None:
+        self._response, self._name, self._deadline = response, name, deadline
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether the content is a stream of events."""
+        return (self.header("Content-Type") or "").lower().startswith("text/event-stream")
+
+    def header(self, name: str) -> str | None:
+        """Return the value of a header; None if it is absent."""
+        value: str | None = self._response.headers.get(name)
+        return value
+
+    def text(self) -> str:
+        """Return the whole content."""
+        return b"".join(self._blocks()).decode("utf-8-sig", "replace")
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines as they arrive, without their ends."""
+        rest = b""
+        for block in self._blocks():
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                yield line.decode("utf-8", "replace").rstrip("\r")
+        if rest:
+            yield rest.decode("utf-8", "replace").rstrip("\r")
+
+    def _blocks(self) -> Iterator[bytes]:
+        size = 0
+        while block := self._response.read1(_BLOCK):
+            size += len(block)
+            if size > MAX_BYTES:
+                raise UsageError(f"{self._name}: the reply has over {MAX_BYTES:,} bytes, which is more than is read")
+            yield block
+            if time.monotonic() > self._deadline:
+                raise UsageError(f"{self._name}: the reply did not end in time; give it more with --timeout")
+
+
+@contextlib.contextmanager
+def opened(
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    deadline: float,
+    remedies: Mapping[int, str] | None = None,
+    method: str | None = None,
+) -> Iterator[HttpReply]:
+    """Send a request and yield the reply. Raise UsageError for any failure, with the remedy of its HTTP status."""
+    name = truncated(url.partition("?")[0], 120)
+    request = urllib.request.Request(url, body, dict(headers), method=method)
+    # A proxy cannot reach this machine.
+    proxies = urllib.request.ProxyHandler({} if _is_loopback(request.host.partition(":")[0]) else None)
+    try:
+        opener = urllib.request.build_opener(proxies, _NoRedirects)
+        with opener.open(request, timeout=max(0.1, deadline - time.monotonic())) as response:
+            yield HttpReply(response, name, deadline)
+    except urllib.error.HTTPError as error:
+        raise UsageError(f"{name}: {_refusal(error, remedies or {})}") from None
+    except TimeoutError:
+        raise UsageError(f"{name}: did not answer in time; give it more with --timeout") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise UsageError(f"{name}: cannot be reached: {reason}; check the URL and the network") from None

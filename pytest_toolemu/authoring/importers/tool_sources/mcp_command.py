@@ -1,0 +1,160 @@
+"""A server of the Model Context Protocol that is a command, with which messages are exchanged line by line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import IO, Any, Final
+
+from pytest_toolemu.authoring.importers.tool_sources.mcp_listing import reply_to
+from pytest_toolemu.authoring.importers.traces.json_values import load_json
+from pytest_toolemu.errors import UsageError
+from pytest_toolemu.formats.truncation import truncated
+
+Json = dict[str, Any]
+
+_MAX_LINE: Final = 50_000_000
+_MAX_ERRORS: Final = 2_000
+_NO_METHOD: Final = -32601
+
+
+class ChildProcess:
+    """A command in a process group of its own, which ends with the ``with`` block. Raise UsageError if it cannot start.
+
+    ``errors`` is the end of what it wrote to stderr.
+    """
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str] | None = None) -> None:
+        self.name = truncated(shlex.join(command), 80)
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(
+                f"{self.name}: cannot be started: {reason}; give the command after '--', as in a shell"
+            ) from None
+        self._errors = b""
+        self._reader = threading.Thread(target=self._read_errors, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> ChildProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the process and all that it has started."""
+        if hasattr(os, "killpg"):
+            # Also if the process itself has ended: it may have left others behind.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        else:
+            self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()
+
+    @property
+    def ending(self) -> str:
+        """How the process ended, and the end of what it wrote to stderr, for a message."""
+        self._reader.join(0.5)
+        errors = " ".join(self._errors.decode("utf-8", "replace").split())[-600:]
+        status = self.process.poll()
+        ended = "is still running" if status is None else f"ended with status {status}"
+        return f"{ended}; stderr: {errors or 'empty'}"
+
+    def _read_errors(self) -> None:
+        stream = self.process.stderr
+        assert stream is not None
+        with contextlib.suppress(OSError, ValueError), stream:
+            while block := os.read(stream.fileno(), 65_536):
+                self._errors = (self._errors + block)[-_MAX_ERRORS:]
+
+
+class McpCommand:
+    """The exchange of messages with a running server. Requests of the server are refused."""
+
+    def __init__(self, child: ChildProcess) -> None:
+        self.name = child.name
+        self._child = child
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._requests = 0
+        self._other = ""
+        assert child.process.stdout is not None
+        threading.Thread(target=_read_lines, args=(child.process.stdout, self._lines), daemon=True).start()
+
+    def request(self, method: str, params: Json, seconds: float) -> Json:
+        """Send a request and return the reply. Raise UsageError if there is none within the time."""
+        self._requests += 1
+        self._send({"jsonrpc": "2.0", "id": self._requests, "method": method, "params": params})
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                line = self._lines.get(timeout=left)
+            except queue.Empty:
+                break
+            if not line:
+                raise UsageError(f"{self.name}: ended before it answered {method}: {self._child.ending}{self._other}")
+            message = self._parsed(line)
+            if (reply := reply_to(message, self._requests)) is not None:
+                return reply
+            self._answer(message)
+        raise UsageError(
+            f"{self.name}: did not answer {method} in time ({self._child.ending}){self._other}; give it more with "
+            "--timeout, and check that it is an MCP server"
+        )
+
+    def notify(self, method: str) -> None:
+        """Send a notification."""
+        self._send({"jsonrpc": "2.0", "method": method})
+
+    def _send(self, message: Json) -> None:
+        stream = self._child.process.stdin
+        assert stream is not None
+        # A server that has ended is reported by the next request.
+        with contextlib.suppress(OSError):
+            stream.write(json.dumps(message).encode() + b"\n")
+            stream.flush()
+
+    def _parsed(self, line: bytes) -> Any:
+        try:
+            return load_json(line.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            # Some servers greet on stdout; what they wrote helps if no answer follows.
+            text = truncated(" ".join(line.decode("utf-8", "replace").split()), 80)
+            self._other = self._other or f"; stdout has a line that is not JSON: {text!r}"
+            return None
+
+    def _answer(self, message: Any) -> None:
+        """Answer a request of the server: this client only exists."""
+        if not isinstance(message, dict) or "method" not in message or "id" not in message:
+            return
+        error = {"code": _NO_METHOD, "message": "this client only lists tools"}
+        answer: Json = {"result": {}} if message["method"] == "ping" else {"error": error}
+        self._send({"jsonrpc": "2.0", "id": message["id"], **answer})
+
+
+def _read_lines(stream: IO[bytes], lines: queue.SimpleQueue[bytes]) -> None:
+    """Put each line into the queue, and an empty one at the end, or for a line that is too long."""
+    with contextlib.suppress(OSError, ValueError):
+        while (line := stream.readline(_MAX_LINE)).endswith(b"\n"):
+            lines.put(line)
+    lines.put(b"")

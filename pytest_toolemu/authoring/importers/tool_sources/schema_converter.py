@@ -1,0 +1,177 @@
+"""Converts JSON Schemas of any draft or dialect, from sources that nobody checked, to bounded ones of draft 2020-12.
+
+References are replaced by what they lead to, down to a depth and a number of members. What lies beyond, repeats itself,
+or is not valid becomes open: it accepts more than the original, and never less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+from pytest_toolemu.authoring.importers.tool_sources.schema_keywords import bounded_keyword, bounded_values
+from pytest_toolemu.formats.json_schema import schema_problem
+
+Json = dict[str, Any]
+
+_MAX_PARTS: Final = 4_000
+_MAX_VARIANTS: Final = 25
+_MAX_KEY: Final = 200
+_MAX_REFERENCES: Final = 40
+_STRUCTURE: Final = ("properties", "items", "anyOf", "oneOf", "additionalProperties", "prefixItems")
+# Without those that accept less if their parts accept more, such as "not".
+_ONE: Final = ("items", "additionalProperties", "contains", "propertyNames")
+
+
+@dataclass(frozen=True)
+class SchemaBounds:
+    """The number of nested levels, and of members of each object, that a converted schema has at most."""
+
+    depth: int
+    members: int
+
+
+class SchemaConverter:
+    """Converts one schema. References lead into ``root``; ``is_cut`` tells whether something became open."""
+
+    def __init__(self, root: Any, bounds: SchemaBounds) -> None:
+        self._root, self._bounds, self._parts_left = root, bounds, _MAX_PARTS
+        self.is_cut = False
+
+    def convert(self, schema: Any) -> Json:
+        """Return the converted schema; an empty one, which accepts everything, if it cannot be used at all."""
+        try:
+            converted = self._part(schema, (), 0)
+        except RecursionError:
+            converted = None
+        if not isinstance(converted, dict) or schema_problem(converted):
+            self.is_cut = True
+            return {}
+        return converted
+
+    def resolved(self, schema: Any) -> Any:
+        """Return what a reference, or a chain of them, leads to; None if nothing. Other values are returned as such."""
+        for _ in range(_MAX_REFERENCES):
+            if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
+                return schema
+            schema = self._target(schema["$ref"])
+        return None
+
+    def _target(self, reference: str) -> Any:
+        first, *keys = unquote(reference).split("/")
+        value = self._root if first == "#" else None
+        for key in keys:
+            name = key.replace("~1", "/").replace("~0", "~")
+            if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+                value = value[int(name)]
+            else:
+                value = value.get(name) if isinstance(value, dict) else None
+        return value
+
+    def _part(self, schema: Any, within: tuple[str, ...], level: int) -> Any:
+        self._parts_left -= 1
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, dict) or self._parts_left < 0:
+            return self._open({})
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            return self._referenced(schema, reference, within, level)
+        merged = self._with_all_of(schema, within, level)
+        if level > self._bounds.depth and any(word in merged for word in _STRUCTURE):
+            return self._open(merged)
+        return _nullable(merged, self._converted(merged, within, level))
+
+    def _referenced(self, schema: Json, reference: str, within: tuple[str, ...], level: int) -> Any:
+        target = self._target(reference)
+        siblings = {key: value for key, value in schema.items() if key != "$ref"}
+        if reference in within or level > self._bounds.depth or len(within) >= _MAX_REFERENCES:
+            return self._open({**(target if isinstance(target, dict) else {}), **siblings})
+        if isinstance(target, bool):
+            return target
+        if not isinstance(target, dict):
+            return self._open(siblings)
+        return self._part({**target, **siblings}, (*within, reference), level)
+
+    def _open(self, schema: Json) -> Json:
+        """Return a schema without its inner parts, which accepts more."""
+        self.is_cut = True
+        pairs = ((key, bounded_keyword(key, schema[key])) for key in ("type", "description") if key in schema)
+        return {key: value for key, value in pairs if value is not None}
+
+    def _with_all_of(self, schema: Json, within: tuple[str, ...], level: int) -> Json:
+        """Return the schema with the parts of ``allOf`` merged into it, as few readers of schemas do that."""
+        merged = {key: value for key, value in schema.items() if key != "allOf"}
+        parts = schema.get("allOf")
+        self.is_cut |= isinstance(parts, list) and len(parts) > _MAX_VARIANTS
+        for part in parts[:_MAX_VARIANTS] if isinstance(parts, list) else ():
+            converted = self._part(part, within, level)
+            for key, value in converted.items() if isinstance(converted, dict) else ():
+                if key == "properties" and isinstance(merged.get(key), dict):
+                    merged[key] = {**merged[key], **{name: value[name] for name in value if name not in merged[key]}}
+                elif key == "required" and isinstance(merged.get(key), list):
+                    merged[key] = [*merged[key], *value]
+                else:
+                    merged.setdefault(key, value)
+        return merged
+
+    def _converted(self, schema: Json, within: tuple[str, ...], level: int) -> Json:
+        result: Json = bounded_values(schema)
+        self.is_cut |= any(key in schema and key not in result for key in ("enum", "const", "pattern"))
+        _number_bounds(schema, result)
+        for key in _ONE:
+            if isinstance(schema.get(key), dict | bool):
+                result[key] = self._part(schema[key], within, level + (key == "items"))
+        self._variants(schema, result, within, level)
+        self._members(schema, result, within, level)
+        return result
+
+    def _variants(self, schema: Json, result: Json, within: tuple[str, ...], level: int) -> None:
+        # A value may conform to several converted variants of "oneOf". Lists of "items" are of draft 7.
+        for key, names in (("anyOf", ("anyOf", "oneOf")), ("prefixItems", ("prefixItems", "items"))):
+            parts: list[Any] = next(
+                (schema[name] for name in names if isinstance(schema.get(name), list) and schema[name]), []
+            )
+            if 0 < len(parts) <= _MAX_VARIANTS:
+                result[key] = [self._part(part, within, level + 1) for part in parts]
+            elif parts:
+                self.is_cut = True
+
+    def _members(self, schema: Json, result: Json, within: tuple[str, ...], level: int) -> None:
+        properties, required = schema.get("properties"), schema.get("required")
+        if schema.get("patternProperties"):
+            self.is_cut |= result.pop("additionalProperties", None) is not None
+        names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+        if isinstance(properties, dict):
+            kept = [name for name in properties if len(name) <= _MAX_KEY]
+            if len(kept) > self._bounds.members:
+                kept = sorted(kept, key=lambda name: name not in names)[: self._bounds.members]
+            if len(kept) < len(properties):
+                self.is_cut = True
+                result.pop("additionalProperties", None)
+            result["properties"] = {name: self._part(properties[name], within, level + 1) for name in kept}
+            names = [name for name in names if name in result["properties"]]
+        names = [name for name in dict.fromkeys(names) if len(name) <= _MAX_KEY][: self._bounds.members]
+        if names:
+            result["required"] = names
+
+
+def _number_bounds(schema: Json, result: Json) -> None:
+    """Convert exclusive bounds of OpenAPI 3.0, which are truth values beside the bound."""
+    for exclusive, inclusive in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if schema.get(exclusive) is True and inclusive in result:
+            result[exclusive] = result.pop(inclusive)
+
+
+def _nullable(schema: Json, converted: Json) -> Json:
+    """Add null to the types of a schema of OpenAPI 3.0 that allows it."""
+    if schema.get("nullable") is not True:
+        return converted
+    kind = converted.get("type")
+    if isinstance(kind, str) and kind != "null" and not {"enum", "const"} & converted.keys():
+        return {**converted, "type": [kind, "null"]}
+    if kind is None and not {"enum", "const", "anyOf", "oneOf"} & converted.keys():
+        return converted  # it accepts everything
+    outer = {"description": converted.pop("description")} if "description" in converted else {}
+    return {**outer, "anyOf": [converted, {"type": "null"}]}

@@ -1,0 +1,109 @@
+"""Helpers: published tools, imported files, and an agent that calls every tool of a toolkit offline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pytest_toolemu.authoring.importers.tool_sources.published_tools import PublishedTool, PublishedToolkit
+from pytest_toolemu.authoring.lint import lint_paths
+from pytest_toolemu.cli import app, main
+from pytest_toolemu.core.case_loading import build_case
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.core.toolkit_files import load_toolkit
+from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.offline.schema_generator import SchemaGenerator
+from pytest_toolemu.emulators.validated import ValidatedEmulator
+from pytest_toolemu.formats.json_schema import violations
+from pytest_toolemu.formats.yaml_document import Document
+
+Json = dict[str, Any]
+
+PARAMETERS: Json = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+
+
+def published(*tools: PublishedTool, **details: Any) -> PublishedToolkit:
+    """Return a source with these tools."""
+    return PublishedToolkit(
+        "Boat Shed", "the boat shed", tools or (PublishedTool("read_log", "Read.", PARAMETERS),), **details
+    )
+
+
+def toolemu(*arguments: str, status: int = 0) -> str:
+    """Run a command and return what it prints to stdout."""
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == status, result.output
+    return result.stdout
+
+
+def message_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Return the one line that a command prints that fails with a usage error."""
+    monkeypatch.setattr("sys.argv", ["toolemu", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    return capsys.readouterr().err.strip()
+
+
+def answered_offline(path: Path) -> list[str]:
+    """Call every tool of a toolkit once with generated arguments; return the tools that gave no result."""
+    toolkit = load_toolkit(path)
+    text = f"title: All tools\ntoolkits: [{toolkit.name}]\ninstruction: Call every tool.\n"
+    case = build_case(Document.parse(text, path.parent.parent / "cases" / "all-tools.toolemu.yaml"))
+    failed: list[str] = []
+
+    async def agent(task: Task, toolbox: Toolbox) -> str:
+        for tool in toolkit.tools:
+            generator = SchemaGenerator("0", "en_US", task.now, {})
+            arguments = generator.value(tool.parameters, (tool.name,))
+            result = await toolbox.call(toolkit.callable_name(tool), arguments)
+            if violations(tool.returns, result) or (
+                set(result) == {"error"} and "error" not in tool.returns["properties"]
+            ):
+                failed.append(f"{tool.name}: {result}")
+        return "done"
+
+    emulator = ValidatedEmulator(OfflineEmulator())
+    run = asyncio.run(run_case(RunSpec(case, agent, emulator, limits=Limits(max_steps=len(toolkit.tools) + 1))))
+    assert len(run.steps) == len(toolkit.tools), run.reasons
+    return failed
+
+
+def lint_rules(path: Path) -> set[str]:
+    """Return the rules of which lint reports a problem."""
+    return {problem.rule for problem in lint_paths([path]).problems}
+
+
+class ScriptedServer:
+    """A server of the Model Context Protocol in this process: replies by method, in their order."""
+
+    name = "node server.js"
+
+    def __init__(self, *pages: Json, about: Json | None = None) -> None:
+        self.replies: dict[str, list[Json]] = {
+            "initialize": [
+                {"result": about if about is not None else {"serverInfo": {"name": "boat-shed", "version": "1.4"}}}
+            ],
+            "tools/list": [page if "error" in page else {"result": page} for page in pages],
+        }
+        self.requests: list[tuple[str, Json]] = []
+
+    def request(self, method: str, params: Json, seconds: float) -> Json:
+        assert seconds > 0
+        self.requests.append((method, params))
+        return self.replies[method].pop(0)
+
+    def notify(self, method: str) -> None:
+        self.requests.append((method, {}))
+
+
+def entries(names: Sequence[str]) -> list[Json]:
+    """Return entries of ``tools/list``."""
+    return [{"name": name, "description": f"Does {name}.", "inputSchema": PARAMETERS} for name in names]
