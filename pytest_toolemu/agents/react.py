@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from pytest_toolemu.agents.turns import (
 )
 from pytest_toolemu.core.messages import Message, Model
 from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.prompts import render
 from pytest_toolemu.settings import Prompt
 
@@ -92,4 +92,4 @@ def _keep(turn: TextCall | TextProblem, messages: list[Message], toolbox: Toolbo
 
 async def _observation(turn: TextCall, toolbox: Toolbox) -> str:
     result = await toolbox.call(turn.name, turn.arguments)
-    return f"Observation: {json.dumps(result, ensure_ascii=False)}"
+    return f"Observation: {compact_json(result)}"

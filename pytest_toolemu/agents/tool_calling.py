@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from pytest_toolemu.agents.turns import (
 )
 from pytest_toolemu.core.messages import Message, Model, Reply
 from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.prompts import render
 from pytest_toolemu.settings import Prompt
 
@@ -82,7 +82,7 @@ async def _tool_messages(reply: Reply, toolbox: Toolbox) -> list[Message]:
     messages = []
     for call in reply.calls:
         result = await toolbox.call(call.name, call.arguments)
-        content = json.dumps(result, ensure_ascii=False)
+        content = compact_json(result)
         messages.append(Message(role="tool", content=content, call_id=call.id))
     return messages
 

@@ -7,7 +7,6 @@ so providers can cache them; of the model's own replies, only the log summary an
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import Tool
 from pytest_toolemu.core.trajectory import Call, Observation, Source, Step, Trajectory
 from pytest_toolemu.emulators.reply import any_tool_schema, read_edits, read_reply, reply_schema
+from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.formats.redaction import quoted
 from pytest_toolemu.models.structured_output import ask_structured
 from pytest_toolemu.prompts.tool_text import clock, described_tool_text, names, returns_text, sketch, tool_text
@@ -149,8 +149,8 @@ def _tables(call: Call, trajectory: Trajectory) -> list[str]:
     lines: list[str] = []
     for name, rows in trajectory.world.rows()[kit].items():
         fields = list(trajectory.world.plans[kit].tables[name].fields)
-        lines.append(quoted({name: fields}))
-        lines += [quoted([row.get(field) for field in fields]) for row in rows]
+        lines.append(quoted({name: fields}, compact=True))
+        lines += [quoted([row.get(field) for field in fields], compact=True) for row in rows]
     return lines
 
 
@@ -199,7 +199,7 @@ def _call_message(
         tool=call.name if call.name in trajectory.resolved_case.trusted_tools else quoted(call.name),
         specification=specification,
         returns=returns,
-        arguments=quoted(call.arguments),
+        arguments=quoted(call.arguments, compact=True),
         tables=tables,
         code=secret_code(trajectory),
     )
@@ -210,7 +210,7 @@ def _result_message(step: Step) -> Message:
     emulation, source = step.observation.emulation, step.observation.source
     summary = emulation.log_summary if emulation else _SUMMARIES[source]
     content = {"log_summary": summary, "observation": step.observation.content}
-    return Message(role="assistant", content=json.dumps(content, ensure_ascii=False))
+    return Message(role="assistant", content=compact_json(content))
 
 
 def secret_code(trajectory: Trajectory) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from json import dumps
 from typing import Any, Final
 
+from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.formats.escape_invisible import visible
 from pytest_toolemu.formats.secret_forms import Rule, forms
 from pytest_toolemu.formats.secret_registry import REGISTRY, in_environment, rule_for
@@ -181,9 +182,9 @@ def in_log(text: str) -> str:
     return _COMMAND.sub(lambda match: f"{match[1] or match[3] or ''}\\{match[2] or match[4]}", text)
 
 
-def quoted(value: Any) -> str:
+def quoted(value: Any, *, compact: bool = False) -> str:
     """Return a value as one line of JSON; control, formatting, and other invisible characters are escaped."""
-    text = dumps(value, ensure_ascii=False)
+    text = compact_json(value) if compact else dumps(value, ensure_ascii=False)
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else dumps(char)[1:-1] for char in text)

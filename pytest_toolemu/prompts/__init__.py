@@ -2,7 +2,7 @@
 
 In every conversation, constant text comes first and variable text last, so that providers can cache the beginning. A
 Jinja comment such as ``{# EM-14 #}`` names the requirement that the text below it meets; a test checks that every
-requirement is met.
+requirement is met. A paragraph that is sent often is one line: most line breaks are a token of their own.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
 from pytest_toolemu.core.toolkit import Tool, Toolkit
+from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.formats.identity_cache import once_per_object
 from pytest_toolemu.formats.json_schema_text import members_text
 
@@ -64,7 +64,7 @@ def described_tool_text(tool: Tool) -> str:
 @_once
 def returns_text(tool: Tool) -> str:
     """Return the JSON Schema of what a tool returns, on one line."""
-    return json.dumps(_open(tool.returns), ensure_ascii=False, separators=(",", ":"))
+    return compact_json(_open(tool.returns))
 
 
 def _open(schema: Any) -> Any:

@@ -21,7 +21,7 @@ def test_a_call_gets_its_observation_before_the_answer() -> None:
     assert conversation(model) == [
         ("user", "User Input: Open my locker."),
         ("assistant", OPEN),
-        ("user", 'Observation: {"opened": true, "nth": 0}'),
+        ("user", 'Observation: {"opened":true,"nth":0}'),
     ]
     assert box.trajectory.discarded == []
 

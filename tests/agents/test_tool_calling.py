@@ -45,8 +45,8 @@ def test_parallel_calls_are_answered_in_order_each_by_its_own_message() -> None:
     assert calls(box) == [("Lockers_Open", {"locker": "7"}), ("Lockers_Open", {"locker": "8"})]
     answers = model.conversations[-1][-2:]
     assert [(m.role, m.call_id, m.content) for m in answers] == [
-        ("tool", "c0", '{"opened": true, "nth": 0}'),
-        ("tool", "c1", '{"opened": true, "nth": 1}'),
+        ("tool", "c0", '{"opened":true,"nth":0}'),
+        ("tool", "c1", '{"opened":true,"nth":1}'),
     ]
 
 

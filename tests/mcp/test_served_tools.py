@@ -66,11 +66,11 @@ def test_calls_are_answered_and_recorded_with_their_errors() -> None:
     async def action(url: str, _: Toolbox) -> None:
         first, second = await result_of(url, tool_call("7")), await result_of(url, tool_call("8", "two"))
         assert first == {
-            "content": [{"type": "text", "text": '{"opened": true, "größe": "L"}'}],
+            "content": [{"type": "text", "text": '{"opened":true,"größe":"L"}'}],
             "isError": False,
             "structuredContent": {"opened": True, "größe": "L"},
         }
-        assert second == {"content": [{"type": "text", "text": '{"error": "Jammed: it is stuck"}'}], "isError": True}
+        assert second == {"content": [{"type": "text", "text": '{"error":"Jammed: it is stuck"}'}], "isError": True}
 
     box = serve(action, emulator=emulator)
     assert calls(box) == [("Lockers_Open", {"locker": "7"}), ("Lockers_Open", {"locker": "8"})]

@@ -64,8 +64,8 @@ def test_the_model_sees_the_rows_as_they_are_now(tmp_path: Path) -> None:
     run(tmp_path, model, ("Library_UpdateBook", {"book_id": "B-1", "title": "The Night Tram"}), DESCRIBE)
     (conversation,) = model.conversations
     last = conversation[-1].content
-    assert '{"book": ["book_id", "isbn", "title", "language", "tags", "lendable", "copies"]}' in last
-    assert '["B-1", "111", "The Night Tram", "en", [], true, 3]' in last
+    assert '{"book":["book_id","isbn","title","language","tags","lendable","copies"]}' in last
+    assert '["B-1","111","The Night Tram","en",[],true,3]' in last
     assert "The Last Tram" not in "".join(message.content for message in conversation)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pytest_toolemu.core.blocking_toolbox import BlockingToolbox
@@ -21,11 +20,6 @@ def awaitable(toolbox: AnyToolbox) -> Toolbox:
 def is_error(result: dict[str, Any]) -> bool:
     """Return whether a tool reports an error, which frameworks pass to their models with a status of its own."""
     return set(result) == {"error"}
-
-
-def json_text(result: dict[str, Any]) -> str:
-    """Return the result of a tool as the text that a model reads."""
-    return json.dumps(result, ensure_ascii=False)
 
 
 def option_name(provider: str | None, model: str | None) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, is_error, json_text, option_name
+from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, is_error, option_name
 from pytest_toolemu.core.toolbox import Toolbox
+from pytest_toolemu.formats.compact_json import compact_json
 
 
 def tools(toolbox: AnyToolbox) -> list[Any]:
@@ -22,7 +23,7 @@ def tools(toolbox: AnyToolbox) -> list[Any]:
 
     def checked(result: dict[str, Any]) -> dict[str, Any]:
         if is_error(result):
-            raise ToolException(json_text(result))
+            raise ToolException(compact_json(result))
         return result
 
     def made(name: str, description: str, parameters: dict[str, Any]) -> Any:
@@ -70,7 +71,7 @@ def emulated(toolbox: AnyToolbox) -> Any:
 
     def message(request: Any, result: dict[str, Any]) -> Any:
         return ToolMessage(
-            json_text(result),
+            compact_json(result),
             name=request.tool_call["name"],
             tool_call_id=request.tool_call["id"],
             status="error" if is_error(result) else "success",

@@ -6,8 +6,9 @@ import copy
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, json_text, option_name
+from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, option_name
 from pytest_toolemu.core.toolbox import Toolbox
+from pytest_toolemu.formats.compact_json import compact_json
 from pytest_toolemu.settings import OFFICIAL_URLS
 
 
@@ -146,7 +147,7 @@ def _tools(toolbox: Toolbox) -> dict[str, Any]:
 
     def made(name: str, description: str, parameters: dict[str, Any]) -> Any:
         async def invoke(_: Any, arguments: str) -> str:
-            return json_text(await toolbox.call(name, arguments))
+            return compact_json(await toolbox.call(name, arguments))
 
         return FunctionTool(name, description, parameters, invoke, strict_json_schema=False)
 

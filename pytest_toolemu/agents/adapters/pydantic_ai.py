@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, is_error, json_text, option_name
+from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, is_error, option_name
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import AgentStopped
+from pytest_toolemu.formats.compact_json import compact_json
 
 MAX_RETRIES: Final = 3
 """Calls in a row of a tool that does not exist, after which Pydantic AI gives up. Emulated tools never need them."""
@@ -154,7 +155,7 @@ def _toolset(toolbox: Toolbox, meter: RunUsageMeter | None) -> Any:
             del ctx, tool
             result = await toolbox.call(name, tool_args.get(_TEXT, tool_args))
             if is_error(result):
-                raise ToolFailed(json_text(result))
+                raise ToolFailed(compact_json(result))
             return result
 
     return EmulatedToolset()

@@ -10,10 +10,11 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final
 
-from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, is_error, json_text
+from pytest_toolemu.agents.adapters.framework_values import AnyToolbox, awaitable, is_error
 from pytest_toolemu.agents.mcp.tool_server import tool_server
 from pytest_toolemu.core.toolbox import Toolbox
 from pytest_toolemu.errors import AgentStopped, InconclusiveError
+from pytest_toolemu.formats.compact_json import compact_json
 
 HANG_UP_GRACE: Final = 1.0
 """Seconds in which an agent whose client has hung up can end by itself, for example because it has crashed."""
@@ -126,7 +127,7 @@ class ServedTools:
         if result is None:
             return _ENDED
         failed = is_error(result)
-        content = {"content": [{"type": "text", "text": json_text(result)}], "isError": failed}
+        content = {"content": [{"type": "text", "text": compact_json(result)}], "isError": failed}
         return content if failed else content | {"structuredContent": result}
 
     async def _execute(self, name: str, arguments: Any) -> dict[str, Any] | None:
