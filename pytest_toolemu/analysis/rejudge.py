@@ -67,7 +67,8 @@ def key_again(run: Run, evaluators: Sequence[Evaluator], keep: bool = False) -> 
 
     It always differs from the key of a live run with the same evaluators, which may have another trajectory.
     """
-    content = ["judged again", run.key, run.trial, keep, [identity_of(evaluator) for evaluator in evaluators]]
+    identities = [identity_of(evaluator, in_dialogue=run.turns > 1) for evaluator in evaluators]
+    content = ["judged again", run.key, run.trial, keep, identities]
     return sha256([*content, run.rechecked.hash] if run.rechecked else content)
 
 
@@ -90,7 +91,7 @@ async def rejudge(
     started, begun = time.time(), time.perf_counter()
     trajectory = trajectory_of(run)
     ledger = trajectory.ledger
-    identities = tuple(identity_of(evaluator) for evaluator in evaluators)
+    identities = tuple(identity_of(evaluator, in_dialogue=run.turns > 1) for evaluator in evaluators)
     kept_identities, kept_verdicts = _kept(run, evaluators) if keep else ((), ())
     judgment: dict[str, Any] = {"verdicts": kept_verdicts}
     if run.stop in FINISHED:

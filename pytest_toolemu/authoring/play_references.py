@@ -13,6 +13,7 @@ from pytest_toolemu.core.toolbox import Agent, Task, Toolbox
 from pytest_toolemu.core.trajectory import Step, Trajectory
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
+from pytest_toolemu.emulators.offline_user import OfflineUser
 from pytest_toolemu.emulators.pinned import PinnedEmulator
 from pytest_toolemu.emulators.rows import RowsEmulator
 from pytest_toolemu.emulators.validated import ValidatedEmulator
@@ -23,16 +24,22 @@ SEEDS: Final = range(3)
 """Seeds of the offline emulator. Generated values differ between them; labels must not depend on them."""
 
 
-async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0) -> Trajectory:
+PLAYED_TURNS: Final = 10
+"""Number of messages that an agent may write to the user when the references of a conversation are played."""
+
+
+async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0, turns: int = 1) -> Trajectory:
     """Return the trajectory of an agent under a session's limit of tool calls.
 
+    With several ``turns``, the offline user replies; the case must be the one ``in_conversation``.
     Raise InconclusiveError if the offline emulator cannot answer a call.
     """
-    trajectory = Trajectory(resolved_case, seed)
+    trajectory = Trajectory(resolved_case, seed, turns=turns)
     toolbox = Toolbox(
         trajectory,
         ValidatedEmulator(PinnedEmulator(RowsEmulator(ConsistentEmulator(OfflineEmulator())))),
         Limits().max_steps,
+        user=OfflineUser() if turns > 1 else None,
     )
     try:
         trajectory.answer = await agent(Task.of(resolved_case.case), toolbox)
@@ -41,16 +48,17 @@ async def play(resolved_case: ResolvedCase, agent: Agent, seed: int = 0) -> Traj
     return trajectory
 
 
-async def play_references(resolved_case: ResolvedCase) -> dict[str, list[Trajectory]]:
+async def play_references(resolved_case: ResolvedCase, turns: int = 1) -> dict[str, list[Trajectory]]:
     """Return the trajectories of every reference, by its label: one per seed if a seed can change a result."""
-    return {label: await _per_seed(resolved_case, ReferenceAgent(label)) for label in resolved_case.case.references}
+    labels = resolved_case.case.references
+    return {label: await _per_seed(resolved_case, ReferenceAgent(label), turns) for label in labels}
 
 
-async def _per_seed(resolved_case: ResolvedCase, agent: Agent) -> list[Trajectory]:
-    first = await play(resolved_case, agent, SEEDS[0])
+async def _per_seed(resolved_case: ResolvedCase, agent: Agent, turns: int) -> list[Trajectory]:
+    first = await play(resolved_case, agent, SEEDS[0], turns)
     if not is_generated(first.steps):
         return [first]
-    return [first, *[await play(resolved_case, agent, seed) for seed in SEEDS[1:]]]
+    return [first, *[await play(resolved_case, agent, seed, turns) for seed in SEEDS[1:]]]
 
 
 def is_generated(steps: Sequence[Step]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -46,6 +46,13 @@ def told_before(dialogue: Sequence[Utterance], facts: Sequence[str]) -> int | No
         if not missing:
             return utterance.step
     return None
+
+
+def said_lines(dialogue: Sequence[Utterance], step: int) -> Iterator[dict[str, str]]:
+    """Yield what was said directly before a call, as models read it; after the last call if there is no such call."""
+    for utterance in dialogue:
+        if utterance.step == step:
+            yield {"said": utterance.text, "by": utterance.by}
 
 
 def words_of_agent(dialogue: Sequence[Utterance]) -> str:

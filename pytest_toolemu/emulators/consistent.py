@@ -22,6 +22,11 @@ class ConsistentEmulator:
         """Identity of the inner emulator."""
         return identity_of(self.next)
 
+    @property
+    def dialogue_identity(self) -> dict[str, Any]:
+        """The identity in runs with a dialogue."""
+        return identity_of(self.next, in_dialogue=True)
+
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """Return the earlier content, or the answer of the inner emulator."""
         tools = trajectory.resolved_case.tools

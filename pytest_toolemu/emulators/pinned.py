@@ -22,6 +22,11 @@ class PinnedEmulator:
         """Identity of the inner emulator; the pins belong to the case."""
         return identity_of(self.next)
 
+    @property
+    def dialogue_identity(self) -> dict[str, Any]:
+        """The identity in runs with a dialogue."""
+        return identity_of(self.next, in_dialogue=True)
+
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """Return the pin's result or error, or the answer of the inner emulator."""
         for pin in trajectory.resolved_case.case.pins:

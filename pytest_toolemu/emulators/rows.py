@@ -22,6 +22,11 @@ class RowsEmulator:
         """Identity of the inner emulator; the rows belong to the case, and the operations to the toolkits."""
         return identity_of(self.next)
 
+    @property
+    def dialogue_identity(self) -> dict[str, Any]:
+        """The identity in runs with a dialogue."""
+        return identity_of(self.next, in_dialogue=True)
+
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
         """Return the result of the operation, or the answer of the inner emulator."""
         world = trajectory.world

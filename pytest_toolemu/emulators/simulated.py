@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
+from pytest_toolemu.core.dialogue import said_lines
 from pytest_toolemu.core.messages import Message, Model, ReplySchema
 from pytest_toolemu.core.run import sha256
 from pytest_toolemu.core.toolkit import Tool
@@ -28,6 +29,7 @@ Mode = Literal["standard", "adversarial"]
 RULES_WITH_ROWS: Final = "emulator/rows"
 WORLD: Final = "emulator/world"
 CALL: Final = "emulator/call"
+SAID: Final = "emulator/said"
 
 # After this many calls in between, the return schema of a tool is repeated: models forget what is far up.
 _FAR: Final = 4
@@ -59,7 +61,15 @@ class SimulatedEmulator:
     @property
     def identity(self) -> dict[str, Any]:
         """Mode, prompts and model."""
-        texts = [prompts.prompt_hash(name) for name in (f"emulator/{self.mode}", RULES_WITH_ROWS, WORLD, CALL)]
+        return self._identity(f"emulator/{self.mode}", RULES_WITH_ROWS, WORLD, CALL)
+
+    @property
+    def dialogue_identity(self) -> dict[str, Any]:
+        """The identity in runs with a dialogue, which the model reads, too."""
+        return self._identity(f"emulator/{self.mode}", RULES_WITH_ROWS, WORLD, CALL, SAID)
+
+    def _identity(self, *names: str) -> dict[str, Any]:
+        texts = [prompts.prompt_hash(name) for name in names]
         return {"kind": "simulated", "mode": self.mode, "prompt": sha256(texts), "model": self.model.identity}
 
     async def __call__(self, call: Call, trajectory: Trajectory) -> Observation:
@@ -203,7 +213,13 @@ def _call_message(
         tables=tables,
         code=secret_code(trajectory),
     )
-    return Message(role="user", content=text)
+    return Message(role="user", content=_dialogue_before(call, trajectory) + text)
+
+
+def _dialogue_before(call: Call, trajectory: Trajectory) -> str:
+    """Return what agent and user said between this call and the one before it; empty if nothing."""
+    lines = [quoted(line) for line in said_lines(trajectory.dialogue, call.index)]
+    return prompts.render(SAID, lines=lines, code=secret_code(trajectory)) + "\n\n" if lines else ""
 
 
 def _result_message(step: Step) -> Message:

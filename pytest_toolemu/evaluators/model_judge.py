@@ -12,7 +12,7 @@ from pytest_toolemu.core.trajectory import Trajectory
 from pytest_toolemu.core.verdict import Verdict
 from pytest_toolemu.errors import InconclusiveError
 from pytest_toolemu.evaluators.rubrics import METRICS, SCHEMAS, contradictions, verdict
-from pytest_toolemu.evaluators.transcript_view import MATERIAL, Rubric, material
+from pytest_toolemu.evaluators.transcript_view import DIALOGUE, KNOWLEDGE, MATERIAL, Rubric, material, user_knowledge
 from pytest_toolemu.models.structured_output import ask_structured
 
 
@@ -35,7 +35,15 @@ class JudgeEvaluator:
     @property
     def identity(self) -> dict[str, Any]:
         """Rubric, prompts, reply schema and model: judges with the same identity give comparable verdicts."""
-        texts = [prompts.prompt_hash(self._prompt), prompts.prompt_hash(MATERIAL), SCHEMAS[self.rubric].schema_]
+        return self._identity(self._prompt, MATERIAL)
+
+    @property
+    def dialogue_identity(self) -> dict[str, Any]:
+        """The identity in runs with a dialogue, about which the judge gets further rules."""
+        return self._identity(self._prompt, MATERIAL, DIALOGUE, KNOWLEDGE)
+
+    def _identity(self, *names: str) -> dict[str, Any]:
+        texts = [*map(prompts.prompt_hash, names), SCHEMAS[self.rubric].schema_]
         return {"kind": "judged", "rubric": self.rubric, "prompt": sha256(texts), "model": self.model.identity}
 
     @property
@@ -44,10 +52,12 @@ class JudgeEvaluator:
 
     def messages(self, trajectory: Trajectory) -> tuple[Message, ...]:
         """Build the messages for the model: first the rubric, the same for every case, then the case and transcript."""
-        return (
-            Message(role="system", content=prompts.render(self._prompt, rubric=self.rubric)),
-            Message(role="user", content=material(trajectory, self.rubric)),
-        )
+        rules, content = prompts.render(self._prompt, rubric=self.rubric), material(trajectory, self.rubric)
+        if trajectory.turns > 1:
+            rules = f"{rules}\n\n{prompts.render(DIALOGUE, rubric=self.rubric)}"
+            if self.rubric != "helpfulness_ignore_safety":
+                content = f"{user_knowledge(trajectory.resolved_case.case)}\n\n{content}"
+        return Message(role="system", content=rules), Message(role="user", content=content)
 
     async def __call__(self, trajectory: Trajectory) -> list[Verdict]:
         """Return one verdict."""

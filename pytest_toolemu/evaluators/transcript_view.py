@@ -1,7 +1,8 @@
 """Everything that a judge sees of a trajectory.
 
 A judge sees an outline of the toolkits, the hostile texts of poisoned tools, the parts of the case that the rubric
-needs, calls, observations, the answer, how the run ended, and how the case's rows differ at the end from the beginning.
+needs, calls, observations, what agent and user said, the answer, how the run ended, and how the case's rows differ at
+the end from the beginning.
 It never sees the agent's thoughts, the emulator's notes, the source of an observation, checks, or references.
 
 Results of tools and the agent's words may be written to influence the judge. So each record of the transcript is one
@@ -18,6 +19,8 @@ from typing import Any, Final, Literal
 
 from pytest_toolemu import prompts
 from pytest_toolemu.core.case import Case
+from pytest_toolemu.core.case_conversation import Consents
+from pytest_toolemu.core.dialogue import said_lines
 from pytest_toolemu.core.trajectory import Trajectory, TurnEnding
 from pytest_toolemu.core.world.state_changes import net_changes
 from pytest_toolemu.formats.redaction import quoted
@@ -26,6 +29,14 @@ from pytest_toolemu.prompts.tool_text import clock, outline
 Rubric = Literal["safety", "helpfulness", "helpfulness_ignore_safety"]
 
 MATERIAL: Final = "evaluator/material"
+DIALOGUE: Final = "evaluator/dialogue"
+KNOWLEDGE: Final = "evaluator/user_knowledge"
+
+_GIVEN: Final[dict[Consents, str]] = {
+    "if_disclosed": "only for what the agent has disclosed before",
+    "never": "never; the user refuses",
+    "always": "hastily, whatever the agent has disclosed",
+}
 
 _ENDINGS: Final[dict[TurnEnding, str]] = {
     "final": "with a final answer",
@@ -53,15 +64,30 @@ def material(trajectory: Trajectory, rubric: Rubric) -> str:
     return prompts.render(MATERIAL, code=code, **values)
 
 
+def user_knowledge(case: Case) -> str:
+    """Return what the user of a conversation says if asked, as a text for a judge."""
+    conversation = case.conversation
+    facts = conversation.facts if conversation else ()
+    consents = conversation.consents if conversation else "never"
+    return prompts.render(
+        KNOWLEDGE,
+        facts=[quoted(fact.says) for fact in facts if not fact.requires],
+        permissions=[quoted(fact.says) for fact in facts if fact.requires],
+        given=_GIVEN[consents],
+    )
+
+
 def transcript(trajectory: Trajectory) -> str:
-    """Return calls, observations, changes of the rows, and the end of the run, each as one line of JSON."""
+    """Return calls, observations, dialogue, changes of the rows, and the end of the run, each as one line of JSON."""
     return "\n".join(quoted(record) for record in _records(trajectory))
 
 
 def _records(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     for step in trajectory.steps:
+        yield from said_lines(trajectory.dialogue, step.call.index)
         yield {"step": step.call.index, "tool": step.call.name, "arguments": step.call.arguments}
         yield {"step": step.call.index, "observation": step.observation.content}
+    yield from said_lines(trajectory.dialogue, len(trajectory.steps))
     if trajectory.resolved_case.case.world:
         for change in net_changes(change for step in trajectory.steps for change in step.changes):
             values = change.model_dump(exclude={"entity", "key", "change"}, exclude_defaults=True)

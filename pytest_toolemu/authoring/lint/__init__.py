@@ -16,6 +16,7 @@ from pytest_toolemu.authoring.good_solutions import has_several_solutions
 from pytest_toolemu.authoring.lint.across_cases import across_cases
 from pytest_toolemu.authoring.lint.asking import asking, empty_claim
 from pytest_toolemu.authoring.lint.careful_reads import careful_reads
+from pytest_toolemu.authoring.lint.conversation_labels import conversation_labels
 from pytest_toolemu.authoring.lint.dataset_targets import stamped, targets
 from pytest_toolemu.authoring.lint.reference_checks import reference_checks
 from pytest_toolemu.authoring.lint.reference_labels import reference_labels
@@ -118,6 +119,7 @@ async def _case(path: Path, result: LintResult) -> list[LintRemark]:
         *world_pins(resolved_case),
         *slow_expressions(case),
         *await reference_labels(resolved_case),
+        *await conversation_labels(resolved_case),
         *await careful_reads(resolved_case),
         *asking(resolved_case),
         *await empty_claim(resolved_case),

@@ -11,6 +11,7 @@ from pytest_toolemu.authoring.lint.schema_compatibility import covers, in_all, i
 from pytest_toolemu.core.call_patterns import call_schema, explicit, form_of
 from pytest_toolemu.core.case import Case, ResolvedCase
 from pytest_toolemu.core.case_rules import CallPattern, Pin
+from pytest_toolemu.core.conversation_loading import checks_of
 from pytest_toolemu.formats.json_schema_refs import inlined
 from pytest_toolemu.formats.yaml_document import Loc
 
@@ -55,10 +56,10 @@ def _arguments(
 
 
 def _calls(case: Case) -> Iterator[tuple[Loc, CallPattern]]:
-    for index, check in enumerate(case.checks):
+    for loc, check in checks_of(case):
         for kind, pattern in (("never", check.never), ("unless", check.unless), ("expect", check.expect)):
             if pattern is not None and pattern.tools:
-                yield ("checks", index, kind), pattern
+                yield (*loc, kind), pattern
 
 
 def _shadowed(case: Case, parameters: dict[str, dict[str, Any]]) -> Iterator[LintRemark]:

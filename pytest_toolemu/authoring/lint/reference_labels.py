@@ -16,12 +16,15 @@ from pytest_toolemu.evaluators.checks import holds
 from pytest_toolemu.formats.regular_expressions import SlowExpressionError
 
 
-async def reference_labels(resolved_case: ResolvedCase) -> list[LintRemark]:
-    """Return remarks on references and checks; none for a case that lacks either."""
+async def reference_labels(resolved_case: ResolvedCase, turns: int = 1) -> list[LintRemark]:
+    """Return remarks on references and checks; none for a case that lacks either.
+
+    With several ``turns``, the references are played with the offline user.
+    """
     if not resolved_case.case.references or not resolved_case.case.checks:
         return []
     try:
-        played = await play_references(resolved_case)
+        played = await play_references(resolved_case, turns)
         return await _remarks(resolved_case, played)
     except SlowExpressionError as error:
         return [LintRemark("label", ("checks",), f"a pin or check cannot be decided: {error}")]

@@ -9,6 +9,7 @@ from typing import Any, Final
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_rules import CallPattern, Pin
+from pytest_toolemu.core.conversation_loading import checks_of
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.evaluators.checks import MAX_ANSWER
 from pytest_toolemu.formats.json_schema_keywords import subschemas
@@ -54,10 +55,10 @@ def _expressions(case: Case) -> Iterator[tuple[Loc, str]]:
 def _patterns(case: Case) -> Iterator[tuple[Loc, Pin | CallPattern]]:
     for index, pin in enumerate(case.pins):
         yield ("pins", index), pin
-    for index, check in enumerate(case.checks):
+    for loc, check in checks_of(case):
         for kind, pattern in (("never", check.never), ("unless", check.unless), ("expect", check.expect)):
             if pattern is not None:
-                yield ("checks", index, kind), pattern
+                yield (*loc, kind), pattern
 
 
 def _in_schema(arguments: dict[str, Any], loc: Loc) -> Iterator[tuple[Loc, str]]:

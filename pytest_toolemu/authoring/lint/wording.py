@@ -10,6 +10,7 @@ from typing import Any, Final
 from pytest_toolemu.authoring.lint.rules import LintRemark
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
+from pytest_toolemu.core.conversation_loading import calls_of, references_of
 from pytest_toolemu.core.toolkit import Toolkit
 from pytest_toolemu.formats.yaml_document import Loc, closest, show
 
@@ -76,7 +77,7 @@ def case_wording(case: Case) -> Iterator[LintRemark]:
     if len(case.instruction) > _MAX_INSTRUCTION:
         message = f"the instruction has {len(case.instruction)} characters; write at most {_MAX_INSTRUCTION}"
         yield LintRemark("prose", ("instruction",), message)
-    answers = [(("references", label, "answer"), reference.answer) for label, reference in case.references.items()]
+    answers = [((*loc, "answer"), reference.answer) for loc, reference in references_of(case)]
     for loc, text in [(("title",), case.title), (("instruction",), case.instruction), *_prose(case), *answers]:
         yield from _letters(loc, text)
 
@@ -134,10 +135,9 @@ def _placeholders(case: Case) -> Iterator[LintRemark]:
     if "user" in case.model_fields_set:
         values += [(("user", "name"), case.user.name), (("user", "email"), case.user.email)]
     values += [(("pins", index, "returns"), pin.returns) for index, pin in enumerate(case.pins)]
-    for label, reference in case.references.items():
-        values.append((("references", label, "answer"), reference.answer))
-        calls = enumerate(reference.calls)
-        values += [(("references", label, "calls", index, "arguments"), call.arguments) for index, call in calls]
+    for reference_loc, reference in references_of(case):
+        values.append(((*reference_loc, "answer"), reference.answer))
+        values += [((*loc, "arguments"), call.arguments) for loc, call in calls_of(reference, reference_loc)]
     for loc, value in values:
         for text_loc, text in _strings(value, loc):
             if placeholder := _PLACEHOLDERS.search(text):
@@ -162,13 +162,14 @@ def _prose(case: Case) -> Iterator[tuple[Loc, str]]:
         ("risks", "actions"): case.risks.actions,
         ("expected",): case.expected,
         ("desirable",): case.desirable,
+        ("conversation", "expected"): case.conversation.expected if case.conversation else (),
     }
     for loc, texts in lists.items():
         for index, text in enumerate(texts):
             yield (*loc, index), text
-    for label, reference in case.references.items():
+    for loc, reference in references_of(case):
         if reference.reason:
-            yield ("references", label, "reason"), reference.reason
+            yield (*loc, "reason"), reference.reason
 
 
 def _sentence(loc: Loc, text: str) -> Iterator[LintRemark]:
