@@ -17,6 +17,7 @@ from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from pytest_toolemu.agents.programs.agent_file import AgentFile
 from pytest_toolemu.analysis.gates.gate_file import Gates
 from pytest_toolemu.authoring.lint.rules import RULES
 from pytest_toolemu.cli import app
@@ -106,7 +107,7 @@ def formats() -> Iterator[str]:
     yield "# File formats\n"
     yield (
         "All files are YAML 1.2. Unknown keys, values of another type, and duplicate keys are errors with file, line, and column. "
-        "The JSON Schemas in `pytest_toolemu/json_schemas` let an editor complete and check case and toolkit files.\n"
+        "The JSON Schemas in `pytest_toolemu/json_schemas` let an editor complete and check case, toolkit, and agent files.\n"
     )
     for title, file, example, model in FORMATS:
         yield f"## {title}\n"
@@ -123,6 +124,7 @@ FORMATS: Final[tuple[tuple[str, str, str, type[BaseModel]], ...]] = (
     ("Toolkit", "`toolkits/NAME.toolkit.yaml`", "ClubDesk.toolkit.yaml", Toolkit),
     ("Gates", "any YAML file that `--toolemu-gate` names", "release.gate.yaml", Gates),
     ("Dataset", "`toolemu-dataset.yaml`", "toolemu-dataset.yaml", Dataset),
+    ("Agent", "any file that ends with `.agent.yaml`", "support.agent.yaml", AgentFile),
     ("Prices", "any YAML file that `--toolemu-prices` names", "prices.yaml", PriceFile),
 )
 

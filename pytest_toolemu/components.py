@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from pytest_toolemu.agents.custom import load_custom_agent
 from pytest_toolemu.agents.no_op import no_op
-from pytest_toolemu.agents.programs.command import command_agent
+from pytest_toolemu.agents.programs.load_agent import is_program, load_program
+from pytest_toolemu.agents.programs.service import ServiceAgent
 from pytest_toolemu.agents.react import ReactAgent
 from pytest_toolemu.agents.reference import ReferenceAgent
 from pytest_toolemu.agents.tool_calling import ToolCallingAgent
@@ -98,18 +99,18 @@ class Components:
             if name == REFERENCE:
                 raise UsageError(f"{name!r} does not name a reference; write reference:safe or reference:risky")
             return ReferenceAgent(name.removeprefix(REFERENCE))
-        if name.startswith(COMMAND):
-            return command_agent(name)
+        if is_program(name):
+            return load_program(name)
         if _CUSTOM.fullmatch(name) and not is_model(name):
             return _custom_agent(name)
-        if name.endswith(".py"):
-            raise UsageError(f"{name!r} names a file without a function; write {name}:FUNCTION")
-        if not is_model(name) and (path := _FOLDERS.fullmatch(name)):
-            module, function = path.groups()
-            dotted = module.removeprefix("./").replace("/", ".")
-            raise UsageError(f"{name!r} does not name an agent; write {dotted}:{function} or {module}.py:{function}")
+        _refuse_near_miss(name)
         loop = ReactAgent if self._settings.protocol == "react" else ToolCallingAgent
         return loop(self.model(name, _AGENTS), variant.prompt)
+
+    def agent_note(self, variant: AgentConfig) -> str:
+        """Return what the header says about an agent that a file describes; empty for nothing."""
+        agent = load_program(variant.agent) if variant.agent.endswith(AGENT_FILE) else None
+        return agent.note if isinstance(agent, ServiceAgent) else ""
 
     def emulator(self, variant: AgentConfig | None) -> Emulator:
         """Return the emulator for an agent; None means an agent that is not configured by name."""
@@ -263,10 +264,10 @@ class Components:
         """
         for variant in variants:
             try:
-                if variant is not None:
-                    self.agent(variant)
+                if variant is not None and isinstance(agent := self.agent(variant), ServiceAgent):
+                    await agent.check()
             except UsageError:
-                if variant is None or _is_certain(variant.agent) or not may_be_made:
+                if variant is None or is_model(variant.agent) or is_program(variant.agent) or not may_be_made:
                     raise
             self.emulator(variant)
             for name in self.evaluator_names(variant):
@@ -289,9 +290,18 @@ class Components:
         self._models.clear()
 
 
-def _is_certain(agent: str) -> bool:
-    """Return whether no hook builds an agent of this name: it is a model, a command, or an agent file."""
-    return is_model(agent) or agent.startswith(COMMAND) or agent.endswith(AGENT_FILE)
+def _refuse_near_miss(name: str) -> None:
+    """Raise UsageError for a name that is almost that of a custom agent, a command, or an agent file."""
+    if name.endswith(".py"):
+        raise UsageError(f"{name!r} names a file without a function; write {name}:FUNCTION")
+    if not is_model(name) and (path := _FOLDERS.fullmatch(name)):
+        module, function = path.groups()
+        dotted = module.removeprefix("./").replace("/", ".")
+        raise UsageError(f"{name!r} does not name an agent; write {dotted}:{function} or {module}.py:{function}")
+    if name.endswith((".yaml", ".yml")):
+        raise UsageError(f"{name!r} does not name an agent; a file that describes one is called NAME{AGENT_FILE}")
+    if " " in name:
+        raise UsageError(f"{name!r} does not name an agent; to test a program, write '{COMMAND} PROGRAM ARGUMENTS'")
 
 
 def _custom_agent(name: str) -> Agent:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pytest_toolemu.agents.programs.agent_file import AgentFile
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import RISK_TYPES
 from pytest_toolemu.core.toolkit import Toolkit
@@ -30,11 +31,17 @@ def toolkit_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "toolemu toolkit", **_untitled(schema)}
 
 
+def agent_schema() -> dict[str, Any]:
+    """Return the schema of ``*.agent.yaml``."""
+    schema = AgentFile.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "toolemu agent", **_untitled(schema)}
+
+
 def write_schemas(folder: Path) -> list[Path]:
-    """Write both schemas to a folder, and return their paths."""
+    """Write all schemas to a folder, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, schema in (("case", case_schema()), ("toolkit", toolkit_schema())):
+    for name, schema in (("case", case_schema()), ("toolkit", toolkit_schema()), ("agent", agent_schema())):
         path = folder / f"{name}.schema.json"
         write_json_text(path, json.dumps(schema, indent=2, ensure_ascii=False) + "\n")
         paths.append(path)

@@ -128,7 +128,8 @@ class Settings:
 
     agent: tuple[str, ...] = _option(
         "agent under test: a model (gpt-4o, claude-..., provider:model[@base_url]), reference:safe, reference:risky, "
-        "noact, your own package.module:function or path.py:function, or 'cmd: COMMAND' for a program; repeatable",
+        "noact, your own package.module:function or path.py:function, 'cmd: COMMAND' for a program, or a *.agent.yaml "
+        "file; repeatable",
         metavar="SPEC",
         many=True,
     )

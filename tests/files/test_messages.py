@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from pytest_toolemu.agents.programs.agent_file import AgentFile
 from pytest_toolemu.analysis.gates.gate_file import Gates
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.dataset import Dataset
@@ -37,6 +38,11 @@ class Format:
 
 
 FORMATS = {
+    "agent": Format(AgentFile, {
+        "command": "node a.js", "url": "http://a/", "responses": "http://a/", "a2a": "http://a/", "folder": "a", "env": {"A": "a"},
+        "headers": {"A": "a"}, "body": {"a": "{task}"}, "model": "m", "answer": "a", "retries": 1, "tools_port": 80, "watch": ["a"],
+        "usage": {"model": "m", "input": "i", "output": "o", "cached": "c"},
+    }),
     "case": Format(Case, {
         "title": "t", "toolkits": ["Post"], "instruction": "i", "user": {"name": "n", "email": "e"},
         "now": "2026-05-04T10:00:00+02:00", "locale": "en_US", "underspecified": {"task": ["a"], "safety": ["b"]},

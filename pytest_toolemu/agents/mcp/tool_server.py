@@ -56,7 +56,7 @@ class ToolServer:
         return port
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
-        if problem := self._refusal(request):
+        if problem := refusal(request, self._port):
             return problem
         tools = self._cases.get(_token(request.path.partition("?")[0]))
         if tools is None:
@@ -72,16 +72,16 @@ class ToolServer:
             )
         return await reply_to(request, tools)
 
-    def _refusal(self, request: HttpRequest) -> HttpResponse | None:
-        host = request.headers.get("host", "")
-        if host.lower() not in {f"{name}:{self._port}" for name in _HOSTS}:
-            return _error(
-                HTTPStatus.MISDIRECTED_REQUEST, f"the host {host!r} is not served; connect to 127.0.0.1:{self._port}"
-            )
-        origin = request.headers.get("origin")
-        if origin is not None and not _LOCAL_ORIGIN.fullmatch(origin):
-            return _error(HTTPStatus.FORBIDDEN, f"requests of the web page {origin!r} are refused")
-        return None
+
+def refusal(request: HttpRequest, port: int) -> HttpResponse | None:
+    """Return the response to a request that comes from a web page, or for another host; None for any other one."""
+    host = request.headers.get("host", "")
+    if host.lower() not in {f"{name}:{port}" for name in _HOSTS}:
+        return _error(HTTPStatus.MISDIRECTED_REQUEST, f"the host {host!r} is not served; connect to 127.0.0.1:{port}")
+    origin = request.headers.get("origin")
+    if origin is not None and not _LOCAL_ORIGIN.fullmatch(origin):
+        return _error(HTTPStatus.FORBIDDEN, f"requests of the web page {origin!r} are refused")
+    return None
 
 
 def tool_server() -> ToolServer:

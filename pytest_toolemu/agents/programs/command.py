@@ -32,6 +32,12 @@ _LONGEST_VARIABLE: Final = 100_000
 _LOOPBACK: Final = ("127.0.0.1", "localhost")
 
 
+def plain_text(output: str, toolbox: Toolbox) -> str:
+    """Return the output itself: it is the answer."""
+    del toolbox
+    return output
+
+
 @dataclass(frozen=True)
 class CommandAgent:
     """An agent that starts a program for each run. ``name`` is what messages call it: the command, or its file.
@@ -45,7 +51,7 @@ class CommandAgent:
     folder: Path
     identity: dict[str, Any]
     variables: Mapping[str, str] = field(default_factory=dict)
-    read: Callable[[str, Toolbox], str] = lambda text, _: text
+    read: Callable[[str, Toolbox], str] = plain_text
 
     async def __call__(self, task: Task, toolbox: Toolbox) -> str:
         """Return what the program prints. Raise AgentProgramError if it breaks off, prints nothing or too much."""

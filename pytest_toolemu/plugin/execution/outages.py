@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_toolemu.core.failure_origin import outage_kind
 from pytest_toolemu.core.identity import component_name
-from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run import ErrorInfo, Run
 from pytest_toolemu.core.run_spec import RunSpec
 from pytest_toolemu.errors import MissingToolError, NotRunError, UsageError
 from pytest_toolemu.plugin.output.relative_path import relative_path
@@ -32,10 +32,14 @@ def check(scheduler: WorkerScheduler, spec: RunSpec) -> None:
 def report(scheduler: WorkerScheduler, spec: RunSpec, run: Run) -> None:
     """Report whether an agent's own client reached its provider. All other requests are counted when they are sent."""
     key = _agent_key(spec)
-    if run.error is not None and run.error.origin == "provider" and run.error.type != "ModelError":
+    if run.error is not None and (_is_outage_of_agent(run.error) or run.error.type == "ServiceUnreachableError"):
         scheduler.send(ProviderFailed(key, outage_kind(run.error), f"{run.error.type}: {run.error.message}"))
     elif run.stop != "error":
         scheduler.send(ProviderSucceeded(key))
+
+
+def _is_outage_of_agent(error: ErrorInfo) -> bool:
+    return error.origin == "provider" and error.type != "ModelError"
 
 
 def stop_writing(

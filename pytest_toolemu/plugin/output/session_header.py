@@ -30,6 +30,8 @@ def _lines(services: Services) -> list[str]:
         emulator = _emulator(settings, components.emulator_name(config))
         agent = f"agent {config.agent} ({settings.source('agent')})"
         lines.append(f"toolemu: {agent}, {emulator}, {_evaluators(settings, evaluators)}")
+        if note := components.agent_note(config):
+            lines.append(f"toolemu: {note}")
         if components.judges_itself(config):
             lines.append(f"toolemu: warning: {config.agent} judges itself; name another model with --toolemu-evaluator")
     if any(is_model(name) for config in configs for name in components.evaluator_names(config)):

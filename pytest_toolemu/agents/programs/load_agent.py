@@ -1,0 +1,95 @@
+"""Load the agent that a setting names: a command, or a file that describes a command or a service."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_toolemu.agents.programs.agent_file import AgentFile, read_agent_file
+from pytest_toolemu.agents.programs.answers import parsed, text_at
+from pytest_toolemu.agents.programs.command import CommandAgent, check_program, command_agent, plain_text, split_command
+from pytest_toolemu.agents.programs.program_files import file_hashes, script_in
+from pytest_toolemu.agents.programs.service import ServiceAgent
+from pytest_toolemu.agents.programs.variables import expanded
+from pytest_toolemu.core.identity import file_hash
+from pytest_toolemu.core.toolbox import Toolbox
+from pytest_toolemu.errors import DocumentError, UsageError
+from pytest_toolemu.settings import AGENT_FILE, COMMAND
+
+
+def is_program(name: str) -> bool:
+    """Return whether the name of an agent is a command, or the path of an agent file."""
+    return name.startswith(COMMAND) or name.endswith(AGENT_FILE)
+
+
+def load_program(name: str) -> CommandAgent | ServiceAgent:
+    """Return the agent that a command or an agent file describes. Raise UsageError if it cannot work."""
+    return command_agent(name) if name.startswith(COMMAND) else load_agent_file(name)
+
+
+def load_agent_file(name: str, environ: Mapping[str, str] = os.environ) -> CommandAgent | ServiceAgent:
+    """Return the agent that a file describes. Raise UsageError if the file is not valid, or the agent cannot work.
+
+    The path is relative to the current folder. ``environ`` has the variables that the file may use.
+    """
+    path = Path(name)
+    if not path.is_file():
+        near = sorted(str(other) for other in path.parent.glob(f"*{AGENT_FILE}"))[:3]
+        hint = f"; there is {', '.join(near)}" if near else "; a path is relative to the current folder"
+        raise UsageError(f"agent {name!r}: there is no such file{hint}")
+    try:
+        file = read_agent_file(path)
+    except DocumentError as error:
+        raise UsageError(str(error)) from None
+    watched = file_hashes(file.watch, path.parent, name)
+    label = path.name.removesuffix(AGENT_FILE)
+    if file.command is not None:
+        return _command(file, path, label, watched, environ)
+    identity = _identity("service", label, path, watched)
+    values = {
+        "headers": expanded(file.headers, environ, name, secret=True),
+        "body": expanded(file.body, environ, name),
+    }
+    return ServiceAgent(name, file.model_copy(update=values), identity)
+
+
+def _command(
+    file: AgentFile, path: Path, label: str, watched: dict[str, str], environ: Mapping[str, str]
+) -> CommandAgent:
+    name, folder = str(path), (path.parent / file.folder).resolve()
+    if not folder.is_dir():
+        raise UsageError(f"{name}: there is no folder {file.folder!r} in {path.parent.resolve()}; correct 'folder'")
+    words = split_command(file.command or "", name)
+    check_program(words, folder, name)
+    scripts = {word: file_hash(str(script)) for word in words if (script := script_in(word, folder))}
+    identity: dict[str, Any] = {
+        "kind": "command",
+        "name": label,
+        "file": file_hash(str(path.resolve())),
+        "files": scripts | watched,
+    }
+    read = JsonAnswer(file, name) if file.answer is not None else plain_text
+    return CommandAgent(name, words, folder, identity, expanded(file.env, environ, name), read)
+
+
+def _identity(kind: str, label: str, path: Path, files: dict[str, str]) -> dict[str, Any]:
+    return {"kind": kind, "name": label, "file": file_hash(str(path.resolve())), "files": files}
+
+
+@dataclass(frozen=True)
+class JsonAnswer:
+    """Reads the answer of a command that prints JSON."""
+
+    file: AgentFile
+    name: str
+
+    def __call__(self, text: str, toolbox: Toolbox) -> str:
+        """Return the text at the path of the file, and report the tokens. Raise AgentProgramError if there is none."""
+        source = f"the output of the agent {self.name!r}"
+        value = parsed(text, source)
+        if self.file.usage is not None:
+            self.file.usage.report(value, toolbox)
+        return text_at(value, self.file.answer or "", source)

@@ -1,0 +1,79 @@
+"""An agent behind HTTP: it gets the task and the MCP address of its tools, and returns its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_toolemu.agents.mcp import served
+from pytest_toolemu.agents.programs.agent_file import AgentFile
+from pytest_toolemu.agents.programs.fixed_address import check_port, served_at
+from pytest_toolemu.agents.programs.placeholders import CaseValues, filled
+from pytest_toolemu.agents.programs.service_protocols import CONVERSATIONS, PROTOCOL_HEADERS
+from pytest_toolemu.agents.programs.service_request import ServiceRequest, check_reachable
+from pytest_toolemu.core.toolbox import Task, Toolbox
+from pytest_toolemu.errors import AgentProgramError, UsageError
+
+
+@dataclass(frozen=True)
+class ServiceAgent:
+    """An agent that sends each task to a service. ``name`` is what messages call it.
+
+    ``file`` has no variables of the environment left; they are in ``headers`` and ``body``.
+    """
+
+    name: str
+    file: AgentFile
+    identity: dict[str, Any]
+
+    async def __call__(self, task: Task, toolbox: Toolbox) -> str:
+        """Return the answer of the service. Raise AgentProgramError if there is none."""
+        async with self._served(toolbox) as url:
+            values = CaseValues(task, toolbox.resolved_case.case.id, url)
+            answer = await CONVERSATIONS[self.file.kind](
+                self.file, values.by_name, toolbox, lambda body: self._request(values, body, toolbox).send()
+            )
+        if not answer.strip():
+            raise AgentProgramError(f"{self.url} returned an empty answer")
+        return answer.strip()
+
+    @property
+    def url(self) -> str:
+        """The URL of the service."""
+        return str(getattr(self.file, self.file.kind))
+
+    @property
+    def note(self) -> str:
+        """What a session says about the agent in its header; empty for nothing."""
+        if self.file.tools_port is None:
+            return ""
+        return (
+            f"{self.name}: its cases run one at a time, because its service gets all tools at "
+            f"http://127.0.0.1:{self.file.tools_port}/mcp (tools_port)"
+        )
+
+    async def check(self) -> None:
+        """Raise UsageError if the service cannot be reached, or its fixed port cannot be used."""
+        if self.file.tools_port is not None:
+            await check_port(self.file.tools_port, self.name)
+        if reason := await check_reachable(self.url):
+            raise UsageError(
+                f"agent {self.name!r}: {self.url} cannot be reached ({reason}); start the service, or correct the URL"
+            )
+
+    def _served(self, toolbox: Toolbox) -> AbstractAsyncContextManager[str]:
+        port = self.file.tools_port
+        return served(toolbox) if port is None else served_at(port, toolbox)
+
+    def _request(self, values: CaseValues, body: Any, toolbox: Toolbox) -> ServiceRequest:
+        headers: Mapping[str, str] = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            # Instrumented services pass it on, so their logs can be joined with the records of the run.
+            "traceparent": f"00-{values.session}-{values.session[:16]}-01",
+            **PROTOCOL_HEADERS[self.file.kind],
+            **filled(self.file.headers, values.by_name),
+        }
+        return ServiceRequest(self.url, headers, body, self.file.retries, lambda: not toolbox.trajectory.steps)

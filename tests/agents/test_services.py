@@ -1,0 +1,310 @@
+"""Agents that files describe: services behind HTTP, commands that print JSON, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_toolemu.agents.programs import service_protocols, service_request
+from pytest_toolemu.agents.programs.load_agent import load_agent_file
+from pytest_toolemu.core.engine import run_case
+from pytest_toolemu.core.run import Run
+from pytest_toolemu.core.run_spec import Limits, RunSpec
+from pytest_toolemu.core.trajectory import Trajectory
+from pytest_toolemu.core.verdict import Verdict
+from pytest_toolemu.errors import UsageError
+from tests.agents.scene import opened, resolved_case
+
+CHAT = """\
+url: {url}/chat
+headers: {{Authorization: "Bearer ${{DESK}}"}}
+body: {{message: "{{task}}", tools: "{{mcp_url}}", session: "{{session}}"}}
+answer: reply.text
+usage: {{model: openai:gpt-4o, input: usage.in, output: usage.out}}
+"""
+ENVIRON = {"DESK": "open-sesame-open-sesame"}
+
+Answer = Callable[[str, Any], Any]
+"""Answers a request, given its path and JSON body: with JSON, or with a status and a text."""
+
+
+class Service:
+    """A service in a thread. ``answer`` may be replaced; ``requests`` are all requests with their headers."""
+
+    def __init__(self) -> None:
+        self.answer: Answer = lambda _path, _body: (500, "not scripted")
+        self.requests: list[tuple[dict[str, str], Any]] = []
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                service.requests.append((dict(self.headers), body))
+                reply = service.answer(self.path, body)
+                if reply is None:  # hang up
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
+                status, text = reply if isinstance(reply, tuple) else (200, json.dumps(reply))
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text.encode())))
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with contextlib.closing(Service()) as service:
+        yield service
+
+
+def use_tool(url: str) -> Any:
+    """Call the first tool at an MCP address, as an agent does."""
+    body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    body["params"] = {"name": "Lockers_Open", "arguments": {"locker": "7"}}
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as response:
+        return json.load(response)["result"]["structuredContent"]
+
+
+async def content(_trajectory: Trajectory) -> list[Verdict]:
+    return [Verdict(evaluator="e", metric="safety", score=3)]
+
+
+async def playing(path: Path) -> Run:
+    agent = load_agent_file(str(path), ENVIRON)
+    return await run_case(RunSpec(resolved_case(), agent, opened, (content,), {"safety": 2}, Limits(timeout=20)))
+
+
+def run(folder: Path, text: str) -> Run:
+    path = folder / "desk.agent.yaml"
+    path.write_text(text)
+    return asyncio.run(playing(path))
+
+
+def test_a_service_gets_task_and_tools_and_its_tokens_count(tmp_path: Path, service: Service) -> None:
+    def answer(path: str, body: Any) -> Any:
+        nth = use_tool(body["tools"])["nth"]
+        return {"reply": {"text": f"{body['message']} {path} {nth}"}, "usage": {"in": 30, "out": 4}}
+
+    service.answer = answer
+    result = run(tmp_path, CHAT.format(url=service.url))
+    assert (result.outcome, result.answer) == ("passed", "Open my locker. /chat 0")
+    assert (result.usage["agent"].input, result.usage["agent"].output) == (30, 4)
+    assert len(result.steps) == 1
+    ((headers, body),) = service.requests
+    assert headers["Authorization"] == "Bearer open-sesame-open-sesame"
+    assert headers["traceparent"].split("-")[1] == body["session"]
+    assert (result.identity.agent["kind"], result.identity.agent["name"]) == ("service", "desk")
+    assert "sesame" not in result.model_dump_json()
+
+
+def test_an_endpoint_of_the_responses_api_calls_the_tools_itself(tmp_path: Path, service: Service) -> None:
+    def answer(_path: str, body: Any) -> Any:
+        (tool,) = body["tools"]
+        use_tool(tool["server_url"])
+        parts = [{"type": "output_text", "text": f"{body['model']}: {body['input']}"}]
+        usage = {"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 5}}
+        return {
+            "status": "completed",
+            "output": [{"type": "mcp_call"}, {"type": "message", "content": parts}],
+            "usage": usage,
+        }
+
+    service.answer = answer
+    result = run(tmp_path, f"responses: {service.url}/v1/responses\nmodel: gpt-4o\n")
+    assert (result.outcome, result.answer, len(result.steps)) == ("passed", "gpt-4o: Open my locker.", 1)
+    assert (result.usage["agent"].input, result.usage["agent"].cached) == (9, 5)
+    assert result.exchanges[0].model["base_url"] == f"{service.url}/v1"
+
+
+def test_an_agent_that_speaks_a2a_is_asked_until_its_task_is_done(
+    tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_protocols, "_POLL_SECONDS", 0.01)
+
+    def answer(_path: str, body: Any) -> Any:
+        if body["method"] == "SendMessage":
+            use_tool(body["params"]["message"]["metadata"]["mcp_url"])
+            return {"result": {"task": {"id": "t1", "status": {"state": "TASK_STATE_WORKING"}}}}
+        parts = [{"text": "Opened."}]
+        return {"result": {"id": "t1", "status": {"state": "TASK_STATE_COMPLETED"}, "artifacts": [{"parts": parts}]}}
+
+    service.answer = answer
+    result = run(tmp_path, f"a2a: {service.url}/\n")
+    assert (result.outcome, result.answer, len(result.steps)) == ("passed", "Opened.", 1)
+    assert [body["method"] for _, body in service.requests] == ["SendMessage", "GetTask"]
+    assert service.requests[0][0]["A2A-Version"] == "1.0"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reply", "message"),
+    [
+        ("url", (500, "no luck"), "/chat answered 500: 'no luck'"),
+        ("url", (200, "<html>"), "/chat is not JSON: '<html>'"),
+        ("url", {"reply": {"txet": "hi"}}, "has no 'text' at 'reply', which the path 'reply.text' needs; did you mean 'txet'?"),
+        ("url", {"reply": {"text": ["hi"]}}, "has no text at 'reply.text', but '[\"hi\"]'; correct the path"),
+        ("url", {"reply": {"text": " "}}, "/chat returned an empty answer"),
+        ("url", (200, "x" * 1_000_001), "answered with more than 1,000,000 bytes"),
+        ("url", (307, ""), "redirects (307) to"),
+        ("url", None, "closed the connection before it had answered"),
+        ("responses", {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "'max_output_tokens'"),
+        ("a2a", {"error": {"code": -32001, "message": "no such task"}}, "answered with an error: 'no such task'"),
+        ("a2a", {"result": {"task": {"status": {"state": "TASK_STATE_REJECTED"}}}}, "ended the task with TASK_STATE_REJECTED"),
+    ],
+)  # fmt: skip
+def test_a_service_without_a_usable_answer_is_the_failure_of_the_agent(
+    kind: str, reply: Any, message: str, tmp_path: Path, service: Service
+) -> None:
+    service.answer = lambda _path, _body: reply
+    texts = {"url": CHAT.format(url=service.url), "responses": f"responses: {service.url}/\nmodel: m\n"}
+    result = run(tmp_path, texts.get(kind, f"a2a: {service.url}/\n"))
+    assert result.error is not None
+    assert (result.outcome, result.error.origin) == ("broken", "agent")
+    assert message in result.error.message
+    assert len(service.requests) == 1
+
+
+def test_only_a_request_that_was_turned_away_is_repeated(
+    tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_request, "_FIRST_DELAY", 0.01)
+    replies: Iterator[Any] = iter([(503, "busy"), {"reply": {"text": "Done"}}])
+    service.answer = lambda _path, _body: next(replies)
+    assert run(tmp_path, CHAT.format(url=service.url)).answer == "Done"
+
+    def busy(_path: str, body: Any) -> Any:
+        use_tool(body["tools"])
+        return 503, "busy now"
+
+    service.answer = busy
+    result = run(tmp_path, CHAT.format(url=service.url))
+    assert result.error is not None
+    assert "answered 503: 'busy now'" in result.error.message
+    assert len(service.requests) == 3, "it had called a tool, so it was not turned away"
+
+
+def test_a_service_that_does_not_run_is_named_with_the_fix(tmp_path: Path, service: Service) -> None:
+    service.close()
+    path = tmp_path / "desk.agent.yaml"
+    path.write_text(CHAT.format(url=service.url) + "retries: 0\n")
+    result = asyncio.run(playing(path))
+    assert result.error is not None
+    assert (result.error.type, result.error.origin) == ("ServiceUnreachableError", "agent")
+    assert f"{service.url}/chat cannot be reached (Connection refused); start the service" in result.error.message
+    with pytest.raises(UsageError, match="cannot be reached"):
+        asyncio.run(load_agent_file(str(path), ENVIRON).check())  # type: ignore[union-attr]
+
+
+def test_cases_of_a_service_with_a_fixed_address_run_one_at_a_time(tmp_path: Path, service: Service) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    running: list[str] = []
+
+    def answer(_path: str, body: Any) -> Any:
+        running.append(body["session"])
+        use_tool(f"http://127.0.0.1:{port}/mcp")
+        alone = running == [body["session"]]
+        running.remove(body["session"])
+        return {"reply": {"text": f"alone: {alone}"}}
+
+    service.answer = answer
+    path = tmp_path / "desk.agent.yaml"
+    path.write_text(CHAT.format(url=service.url) + f"tools_port: {port}\n")
+
+    async def several() -> list[Run]:
+        return await asyncio.gather(*(playing(path) for _ in range(3)))
+
+    results = asyncio.run(several())
+    assert [(result.answer, len(result.steps)) for result in results] == [("alone: True", 1)] * 3
+    agent: Any = load_agent_file(str(path), ENVIRON)
+    assert (
+        f"its cases run one at a time, because its service gets all tools at http://127.0.0.1:{port}/mcp" in agent.note
+    )
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(UsageError, match=f"port {port} .* cannot be used"):
+        asyncio.run(agent.check())
+
+
+def test_a_command_can_print_json(tmp_path: Path) -> None:
+    (tmp_path / "out.json").write_text('{"result": "Done", "usage": {"in": 8, "out": 1}}')
+    usage = "usage: {model: openai:gpt-4o, input: usage.in, output: usage.out}\n"
+    text = 'command: sh -c "echo $MODE >&2; cat out.json"\nenv: {MODE: "{locale} ${DESK}"}\nanswer: result\n'
+    result = run(tmp_path, text + usage)
+    assert (result.answer, result.usage["agent"].total) == ("Done", 9)
+    assert result.agent_log == "en_US open-sesame-open-sesame\n"
+    assert (
+        run(tmp_path, text.replace("out.json", "desk.agent.yaml"))
+        .reasons[0]
+        .startswith("AgentProgramError: the output of the agent")
+    )
+
+
+def test_a_watched_file_belongs_to_the_identity(tmp_path: Path) -> None:
+    hashes = []
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        (folder / "prompts").mkdir(parents=True)
+        (folder / "prompts" / "system.md").write_text(f"prompt {number}")
+        (folder / "desk.agent.yaml").write_text("command: cat\nwatch: [prompts]\n")
+        hashes.append(load_agent_file(str(folder / "desk.agent.yaml"), ENVIRON).identity)
+    assert list(hashes[0]["files"]) == ["prompts/system.md"]
+    assert hashes[0] != hashes[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("url: http://a/\nbody: {m: '{task}'}\nanwser: x\n", "3:1: unknown key 'anwser'; did you mean 'answer'?"),
+        ("watch: [a]\n", "1:1: an agent has exactly one of command, url, responses, a2a, but none is given"),
+        ("command: cat\na2a: http://a/\n", "1:1: an agent has exactly one of command, url, responses, a2a, but command and a2a"),
+        ("command: cat\nbody: {m: '{task}'}\n", "2:1: 'body' belongs to url, and this agent has 'command'; remove it"),
+        ("url: http://a/\nbody: {m: '{task}'}\n", "1:1: 'answer' is missing: the path of the answer"),
+        ("url: http://a/\nbody: {m: hi}\nanswer: a\n", "2:1: 'body' must contain the placeholder {task}"),
+        ("url: http://a/\nbody: {m: '{task} {mcp_ulr}'}\nanswer: a\n", "2:7: {mcp_ulr} is no placeholder; did you mean {mcp_url}?"),
+        ("responses: http://a/\n", "1:1: 'model' is missing"),
+        ("a2a: desk.example\n", "1:6: 'desk.example' is no URL; write http(s)://host[:port]/path"),
+        ("a2a: http://me:secret@a/\n", "1:6: the URL contains a user name or a password; put credentials into 'headers'"),
+        ("a2a: http://a/\nheaders: {X: sk-0123456789abcdef}\n", "2:14: the value of 'X' looks like a key; write ${NAME}"),
+        ("command: cat\nusage: {model: m, input: a, output: b}\n", "2:1: 'usage' needs 'answer'"),
+        ("a2a: http://a/\ntools_port: 80000\n", "2:13: tools_port: 80000"),
+        ("a2a: http://a/\nheaders: {X: '${NOT_SET}'}\n", "the variable NOT_SET is not set"),
+        ("command: cat\nwatch: [nothing.js]\n", "there is no file or folder 'nothing.js'"),
+        ("command: cat\nfolder: nowhere\n", "there is no folder 'nowhere'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file_is_said_with_its_place(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "desk.agent.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        load_agent_file(str(path), ENVIRON)
+    assert message in str(refused.value)
+    assert str(path) in str(refused.value)
+    assert "sk-0123" not in str(refused.value)
+
+
+def test_a_missing_file_is_named_with_those_that_exist(tmp_path: Path) -> None:
+    (tmp_path / "desk.agent.yaml").write_text("command: cat")
+    with pytest.raises(UsageError, match=r"there is no such file; there is .*desk\.agent\.yaml"):
+        load_agent_file(str(tmp_path / "dsk.agent.yaml"), ENVIRON)
