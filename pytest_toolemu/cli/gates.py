@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.cli.consoles import out
 from pytest_toolemu.cli.session_folders import Sessions, note_superseded
 from pytest_toolemu.formats.counted import counted
 
@@ -73,16 +73,28 @@ def gate(
 
 @baseline.command()
 def update(
-    results: Sessions, file: Annotated[Path, typer.Option("--to", help="The baseline file; commit it.")]
+    results: Sessions,
+    file: Annotated[Path, typer.Option("--to", help="The baseline file; commit it.")],
+    incomplete: Annotated[
+        bool, typer.Option("--incomplete", help="Accept sessions that have not run all cases.")
+    ] = False,
 ) -> None:
     """Write the results of stored sessions as the baseline, and print what changed."""
     from datetime import UTC, datetime
 
     from pytest_toolemu.analysis.gates.baseline import Baseline, baseline_changes, read_baseline
+    from pytest_toolemu.errors import UsageError
     from pytest_toolemu.sessions.planned_cases import missing_runs
     from pytest_toolemu.sessions.reader import manifest_of, read_run_summaries
 
     note_superseded(results)
+    missing = missing_runs(results, [manifest_of(folder) for folder in results], ())
+    if missing and not incomplete:
+        have = "has" if len(missing) == 1 else "have"
+        raise UsageError(
+            f"{counted(len(missing), 'planned case')} {have} no record; run them with --toolemu-resume, or add "
+            "--incomplete for a baseline without them"
+        )
     new = Baseline.of(read_run_summaries(results), datetime.now(UTC).isoformat(timespec="seconds"))
     lines = baseline_changes(read_baseline(file), new) if file.exists() else []
     new.write(file)
@@ -93,8 +105,6 @@ def update(
         )
     for line in lines:
         out.print(line, markup=False)
-    if missing := missing_runs(results, [manifest_of(folder) for folder in results], ()):
-        err.print(f"note: the baseline lacks {counted(len(missing), 'planned case')} without a record", markup=False)
 
 
 @baseline.command()

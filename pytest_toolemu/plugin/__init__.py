@@ -146,6 +146,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             session.shard_manifest = select_shard(config, session.settings, items)
         except UsageError as error:  # durations that cannot be read
             raise pytest.UsageError(f"toolemu: {error}") from None
+    if session.settings.stop_when_decided is not None:
+        from pytest_toolemu.plugin.execution.early_stop import shuffle
+
+        shuffle(items, session.settings.seed)
     # What Python tests patch (environment, clock, sockets) must not affect cases that are running.
     items.sort(key=lambda item: RESOLVED_CASE in item.stash)
     session.has_cases = bool(items) and RESOLVED_CASE in items[-1].stash

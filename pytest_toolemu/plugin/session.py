@@ -63,6 +63,8 @@ class ToolemuSession:
     """How the worlds that this session built have used their cassettes."""
     shard_manifest: ShardManifest | None = None
     """What this shard has to run, and out of how much; None if the session is not a shard."""
+    stopped_early: str = ""
+    """Why this session has started no more cases although it could; empty if it has run all."""
     is_manifest_written: bool = False
     exit_status: int = int(pytest.ExitCode.INTERNAL_ERROR)
 

@@ -83,7 +83,7 @@ class Coordinator:
         self._concurrency = concurrency
         self._queue = CaseQueue(self.cutoff.matters)
         self._case, self._workers = self._queue.case, self._queue.workers
-        self._stopped = ""
+        self._stopped = self._concluded = ""
         self._orders: list[Order] = []
         self._last_message_at = 0.0
 
@@ -170,6 +170,11 @@ class Coordinator:
                 if case.state in ("pending", "running"):
                     self._deny(index, "stopped", reason)
         return self._flush()
+
+    def conclude(self, reason: str) -> list[Order]:
+        """Start nothing more, complete what runs, and release the items whose case has not started."""
+        self._concluded = reason
+        return self._start_cases()
 
     def report_item(self, index: int, *, failed: bool) -> list[Order]:
         """Record the outcome that pytest reports for an item, which may be a test without a case."""
@@ -325,6 +330,11 @@ class Coordinator:
     # ---- decisions
 
     def _start_cases(self) -> list[Order]:
+        if self._concluded:
+            for index, case in self._queue.cases.items():
+                if case.state == "pending" and case.waiting:
+                    self._deny(index, "decided", self._concluded)
+            return self._flush()
         while self._is_started and not self._stopped and self._has_room:
             pick = self._queue.next()
             if pick is None:

@@ -17,8 +17,8 @@ from typing import Literal
 from pytest_toolemu.scheduling.adaptive_limit import RequestOutcome
 from pytest_toolemu.scheduling.job import JobResult
 
-NoResultKind = Literal["stopped", "cut", "broken"]
-"""Why there is no result: the session was stopped, it ends before this case, or the harness failed."""
+NoResultKind = Literal["stopped", "cut", "decided", "broken"]
+"""Why there is no result: the session was stopped, it ends before this case, it is decided, or the harness failed."""
 
 
 # ---- from a worker: its items

@@ -125,6 +125,9 @@ class Manifest(Record):
     servers: tuple[ServerRecord, ...] = Field(default=(), description="vLLM servers that the session started")
     cost: dict[str, dict[str, int | float]] = Field(default={}, description="Requests, tokens, and cost in USD by role")
     worlds: WorldCounts | None = Field(default=None, description="Worlds that the session built; null if it built none")
+    stopped_early: str = Field(
+        default="", description="Why the session stopped before it had run all of its cases; empty if it did not"
+    )
     not_run: Count = Field(default=0, description="Number of cases that were not run")
     planned: dict[CaseId, PlannedCase] = Field(default={}, description="Cases that the session was to run, by ID")
     merged_from: tuple[PathText, ...] = Field(

@@ -79,8 +79,9 @@ class ShardAssignment:
 
 
 def gaps(manifests: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for everything that is missing of these sessions: what a merge went without, and other shards."""
-    return [line for manifest in manifests for line in manifest.get("missing", ())] + absent(manifests)
+    """Return a line for all that is missing of these sessions: cases, what a merge went without, and other shards."""
+    stopped = [text for manifest in manifests if (text := manifest.get("stopped_early"))]
+    return stopped + [line for manifest in manifests for line in manifest.get("missing", ())] + absent(manifests)
 
 
 def absent(manifests: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -15,6 +15,7 @@ from pytest_toolemu.settings.option_values import (
     arguments,
     choice,
     counted_folder,
+    error_probability,
     flag,
     named_path,
     seconds,
@@ -200,6 +201,13 @@ class Settings:
         "are then shown as xfailed; repeatable",
         metavar="FILE",
         many=True,
+    )
+    stop_when_decided: float | None = _option(
+        "run the cases in random order, and start no more when every gate is decided; ERROR is the largest probability "
+        "that a full session would decide differently, such as 0.01; 0 means never",
+        error_probability,
+        metavar="ERROR",
+        bare="0",
     )
     calibration: tuple[str, ...] = _option(
         "file that 'toolemu calibrate' wrote: how good the judges are, for reports and gates; repeatable",

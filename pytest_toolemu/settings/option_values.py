@@ -74,6 +74,17 @@ seconds: Final = _above_zero("a number of seconds above 0")
 amount_usd: Final = _above_zero("an amount of USD above 0")
 
 
+def error_probability(text: str) -> float:
+    """Parse a probability of a wrong decision, below one half."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < 0.5:
+        raise ValueError("a probability from 0 to below 0.5, such as 0.01")
+    return number
+
+
 def temperature(text: str) -> float | None:
     """Parse a temperature; ``none`` means that none is sent."""
     if text.strip().casefold() == "none":

@@ -67,7 +67,9 @@ def test_a_session_that_a_budget_stopped_does_not_pass_later(project: Path) -> N
     assert sum(run["outcome"] == "not run" for run in runs) == 3
     assert len(runs) == count
     update = toolemu("baseline", "update", "cut", "--to", "cut.json", cwd=project)
-    assert update.stderr == "note: the baseline lacks 3 planned cases without a record\n"
+    assert update.returncode == 2
+    assert "3 planned cases have no record; run them with --toolemu-resume, or add --incomplete" in update.stderr
+    assert toolemu("baseline", "update", "cut", "--to", "cut.json", "--incomplete", cwd=project).returncode == 0
     assert toolemu("judge", "cut", "--evaluator=checks", "--to=judged", cwd=project).returncode == 0
     assert toolemu("gate", "judged", "--gate", "slice.yaml", cwd=project).stdout == result.stdout
 

@@ -107,6 +107,26 @@ def test_a_stalled_case_frees_its_slot_and_takes_one_when_it_continues() -> None
     assert runs(workers.send("a", CaseCompleted(0, 1, False, stored("")))) == [("a", 4)]
 
 
+def test_a_concluded_session_completes_what_runs_and_denies_what_has_not_started() -> None:
+    workers = Workers(concurrency=1)
+    workers.join("a", "b")
+    assert runs(workers.send("a", CasesOffered((0, 1, 2)))) == [("a", 0)]
+    assert workers.send("b", ResultRequested(1)) == []
+    assert workers.coordinator.conclude("decided") == [Order("b", ResultUnavailable(1, "decided", "decided"))]
+    assert workers.send("a", CaseCompleted(0, 1, False, stored("kept"))) == []
+    assert workers.send("a", ResultRequested(0)) == [Order("a", ResultReady(0, stored("kept")))]
+    assert workers.send("a", ResultRequested(2)) == [Order("a", ResultUnavailable(2, "decided", "decided"))]
+
+
+def test_a_case_whose_worker_dies_after_the_conclusion_is_denied_to_the_item_that_waits() -> None:
+    workers = Workers(concurrency=1)
+    workers.join("a", "b")
+    workers.send("a", CasesOffered((0,)))
+    workers.send("b", ResultRequested(0))
+    workers.coordinator.conclude("decided")
+    assert workers.coordinator.remove_worker("a") == [Order("b", ResultUnavailable(0, "decided", "decided"))]
+
+
 def test_with_a_concurrency_of_one_a_stalled_case_frees_no_slot() -> None:
     workers = Workers(concurrency=1)
     workers.join("a")

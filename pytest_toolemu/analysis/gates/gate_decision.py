@@ -143,7 +143,7 @@ def _decide_losses(gates: Gates, summary: AgentSummary) -> list[Decision]:
     """Decide the limits on runs without a verdict."""
     decisions = []
     counts: Counter[str] = Counter(run.outcome or "broken" for run in summary.runs)
-    for outcome, limit in _loss_limits(gates).items():
+    for outcome, limit in loss_limits(gates).items():
         if outcome == NOT_RUN and not counts[NOT_RUN]:
             continue  # only a budget or a deadline leaves cases out
         status: Status = "undecided" if _exceeds(counts[outcome], summary.n, limit) else "passed"
@@ -164,12 +164,12 @@ def _excess_losses(gates: Gates, gate: Gate, runs: Sequence[RunSummary]) -> str:
     counts = Counter(outcome if outcome in ("broken", NOT_RUN) else "inconclusive" for outcome in outcomes)
     return "; ".join(
         _share_lost(outcome, counts[outcome], len(runs), limit)
-        for outcome, limit in _loss_limits(gates).items()
+        for outcome, limit in loss_limits(gates).items()
         if _exceeds(counts[outcome], len(runs), limit)
     )
 
 
-def _loss_limits(gates: Gates) -> dict[str, float]:
+def loss_limits(gates: Gates) -> dict[str, float]:
     """Return the largest share of runs that may have each outcome without a verdict."""
     return {"broken": gates.broken_at_most, "inconclusive": gates.inconclusive_at_most, NOT_RUN: gates.broken_at_most}
 
@@ -206,7 +206,7 @@ def _decide_absolute(gate: Gate, runs: Sequence[RunSummary], incomplete: str) ->
     estimate, value = metric.estimate(runs), metric.exact(runs)
     if estimate is None or value is None:
         return "undecided", f"none of {counted(len(runs), 'run')} has a value; check 'where' and the errors above"
-    met = _meets(gate, value)
+    met = is_met(gate, value)
     if gate.decide_by == "bound":
         bound = estimate.high if gate.at_most is not None else estimate.low
         if bound is None:
@@ -214,7 +214,7 @@ def _decide_absolute(gate: Gate, runs: Sequence[RunSummary], incomplete: str) ->
                 "undecided",
                 f"{gate.metric} has no interval: {counted(estimate.n, 'run')} of one case; run more cases",
             )
-        met = _meets(gate, bound)
+        met = is_met(gate, bound)
     interval = format_interval(estimate, "{:.1%}" if metric.percent else "{:.2f}")
     text = f"{gate.metric} {interval} over {counted(estimate.n, 'run')}"
     if missing := len(runs) - estimate.n:
@@ -222,12 +222,13 @@ def _decide_absolute(gate: Gate, runs: Sequence[RunSummary], incomplete: str) ->
         low, high = (metric.format_value(float(extreme)) for extreme in extremes)
         text += f"; with the missing values ({missing}) at their extremes, it is {low} to {high}"
         # A failure stands if even the most favorable missing values could not turn it into a pass.
-        if incomplete and (met or any(_meets(gate, extreme) for extreme in extremes)):
+        if incomplete and (met or any(is_met(gate, extreme) for extreme in extremes)):
             return "undecided", f"{text}; {incomplete}: too many runs are missing to decide"
     return ("passed" if met else "failed"), text
 
 
-def _meets(gate: Gate, value: float | Fraction) -> bool:
+def is_met(gate: Gate, value: float | Fraction) -> bool:
+    """Return whether a value of the metric meets the limit of an absolute gate."""
     limit = exact_fraction(gate.limit)
     return value <= limit if gate.at_most is not None else value >= limit
 

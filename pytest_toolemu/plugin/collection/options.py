@@ -70,6 +70,7 @@ def resolve_settings(config: pytest.Config) -> Settings:
             for value in values:
                 refuse(value, resolved.source(name))
         _refuse_references(resolved)
+        _refuse_undecidable(resolved)
     except UsageError as error:
         raise pytest.UsageError(plain(str(error))) from None
     return resolved
@@ -82,6 +83,22 @@ def _refuse_references(settings: Settings) -> None:
         raise UsageError(
             f"{references[0]} ({settings.source('agent')}) belongs to the rows of its case, and "
             f"{settings.source('world')}=built replaces them; name an agent, or use {settings.source('world')}=case"
+        )
+
+
+def _refuse_undecidable(settings: Settings) -> None:
+    """Raise UsageError if nothing in this session could be decided early."""
+    if settings.stop_when_decided is None:
+        return
+    source = settings.source("stop-when-decided")
+    if not settings.gate:
+        raise UsageError(
+            f"{source} needs a gate to decide; add one, such as --toolemu-gate='failure_incidence <= 0.25'"
+        )
+    if settings.shard:
+        raise UsageError(
+            f"{source} has no effect in the shard {settings.shard}, as 'toolemu gate' decides on the merged session; "
+            f"remove it, or {settings.source('shard')}"
         )
 
 

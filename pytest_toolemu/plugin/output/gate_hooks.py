@@ -14,6 +14,7 @@ from pytest_toolemu.plugin.output.run_property import record_path
 
 if TYPE_CHECKING:
     from pytest_toolemu.analysis.gates.gate_decision import Decision
+    from pytest_toolemu.plugin.execution.early_stop import EarlyStop
     from pytest_toolemu.plugin.services import Services
 
 FILE = "toolemu-gate"
@@ -29,6 +30,7 @@ class GateHooks:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._session = services.session
+        self._early_stop: EarlyStop | None = None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
@@ -38,9 +40,13 @@ class GateHooks:
 
         sources, root = self._session.settings.gate, session.config.rootpath
         try:
-            read_gates_and_baselines(sources, root)
+            gates = [gates for gates, _ in read_gates_and_baselines(sources, root)]
         except ToolemuError as error:
             raise pytest.UsageError(f"toolemu: {error}") from None
+        if self._session.settings.stop_when_decided is not None:
+            from pytest_toolemu.plugin.execution.early_stop import EarlyStop
+
+            self._early_stop = EarlyStop(self._services, gates, self._session.settings.stop_when_decided)
         result = yield
         if self._session.settings.shard:
             return result  # 'toolemu gate' decides on the merged session
@@ -48,15 +54,20 @@ class GateHooks:
         if not (session.shouldstop or session.shouldfail or session.config.option.collectonly):
             try:
                 kappas = judge_kappas(self._services.files.calibrations)
-                self._session.decisions = decide_gate_sources(
-                    sources, root, list(self._session.run_summaries.values()), kappas
-                )
+                decisions = decide_gate_sources(sources, root, list(self._session.run_summaries.values()), kappas)
+                self._session.decisions = self._early_stop.applied(decisions) if self._early_stop else decisions
             except ToolemuError as error:
                 raise pytest.UsageError(f"toolemu: {error}") from None
             session.testscollected += len(self._session.decisions)
             for decision in self._session.decisions:
                 _report(session, decision)
         return result
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """After the teardown of a case, see whether the gates need more of them."""
+        if self._early_stop is not None and report.when == "teardown" and report.nodeid in self._session.run_summaries:
+            self._early_stop.look()
 
 
 def leave_to_gate(report: pytest.TestReport, error: BaseException, item: pytest.Item) -> None:

@@ -83,6 +83,7 @@ def _content(services: Services) -> dict[str, Any]:
         "servers": servers.as_json() if servers else [],
         "cost": {role: asdict(cost) for role, cost in (total_costs(runs) | builder_cost(services)).items()},
         **({WORLDS: builds.counts.model_dump(mode="json")} if (builds := files.world_builds()) else {}),
+        **({"stopped_early": session.stopped_early} if session.stopped_early else {}),
         "not_run": sum(run.outcome == NOT_RUN for run in runs),
         **({PLANNED: plan_as_json(with_outcomes(plan, session.run_summaries, session.skipped))} if plan else {}),
     }

@@ -37,7 +37,7 @@ class ReportHooks:
             run = run_summary_of(report)
             if run is not None:
                 self._session.run_summaries[report.nodeid] = run
-            if report.skipped and run is None:
+            if report.skipped and run is None and not self._is_left_out(report):
                 self._session.skipped.add(report.nodeid)
                 from pytest_toolemu.plugin.collection import missing_agent
 
@@ -66,6 +66,14 @@ class ReportHooks:
                 from pytest_toolemu.plugin.output import resume_command
 
                 resume_command.show(self._session, exitstatus)
+
+    def _is_left_out(self, report: pytest.TestReport) -> bool:
+        """Return whether the item was skipped because the session stopped early: it remains planned."""
+        return (
+            bool(self._session.stopped_early)
+            and isinstance(report.longrepr, tuple)
+            and (report.longrepr[2].endswith(f"not run: {self._session.stopped_early}"))
+        )
 
     def _clear_progress(self) -> None:
         if self._services.progress is not None:

@@ -1,0 +1,137 @@
+"""--toolemu-stop-when-decided: no more cases start when every gate is decided, and nothing pretends that they ran."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from pytest_toolemu.cli import app
+from tests.plugin.conftest import Project
+
+GATE = "--toolemu-gate=failure_incidence <= 0.25"
+STOP = "--toolemu-stop-when-decided"
+CASES = [f"case-{number:02}" for number in range(40)]
+# Cases that do not run before their turn stop at a predictable point.
+OPTIONS = ("--toolemu-agent=reference:safe", "--toolemu-run-ahead=never", GATE)
+NOTE = "of 40 runs, when every gate was decided; run the others with --toolemu-resume and without " + STOP
+
+
+def test_a_session_stops_when_no_case_can_change_the_decision(project: Project) -> None:
+    project.replace_cases(CASES)
+    result = project.run(*OPTIONS, STOP)
+    outcomes = result.parseoutcomes()
+    # 40 cases may have 10 failures, so 30 safe ones decide.
+    assert 33 <= outcomes["passed"] < 43, "30 cases at least, and three decisions"
+    assert outcomes["passed"] + outcomes["skipped"] == 43
+    assert result.ret == 0
+    runs = len(project.runs())
+    assert runs == outcomes["passed"] - 3
+    result.stdout.fnmatch_lines([f"stopped after {runs} {NOTE}"])
+    assert f"over {runs} runs; decided early, as no other run can change it: all 40 runs could give 0.0% to " in (
+        result.stdout.str()
+    )
+
+
+def test_a_permitted_error_stops_it_earlier_and_a_failing_agent_fails(alone: Project) -> None:
+    alone.replace_cases(CASES)
+    result = alone.run("--toolemu-agent=reference:risky", "--toolemu-run-ahead=never", GATE, f"{STOP}=0.05")
+    outcomes = result.parseoutcomes()
+    assert (result.ret, outcomes["failed"]) == (pytest.ExitCode.TESTS_FAILED, 1)
+    assert outcomes["xfailed"] < 11, "11 failures decide without a permitted error"
+    assert "decided early, with an error probability of at most 0.05: all 40 runs could give " in result.stdout.str()
+
+
+def test_the_order_is_random_and_depends_on_the_seed(alone: Project) -> None:
+    alone.replace_cases(CASES[:6])
+
+    def order(*args: str) -> list[str]:
+        listing = alone.run("--collect-only", "-q", "--toolemu-agent=reference:safe", GATE, *args).outlines
+        return [line.partition("::")[2] for line in listing if "::" in line]
+
+    assert order() == sorted(order())
+    shuffled = order(STOP)
+    assert shuffled == order(STOP) != order(STOP, "--toolemu-seed=1")
+    assert sorted(shuffled) == order() != shuffled
+
+
+def test_a_session_that_stopped_is_incomplete_until_the_other_cases_have_run(
+    alone: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone.replace_cases(CASES[:8])
+    stopped = alone.run(*OPTIONS, STOP, "--toolemu-report=md")
+    stopped.assert_outcomes(passed=9, skipped=2)
+    text = "stopped after 6 of 8 runs, when every gate was decided"
+    assert alone.manifest()["stopped_early"].startswith(text)
+    (session,) = (alone.path / ".toolemu").glob("2*")
+    assert text in (session / "report.md").read_text()
+
+    monkeypatch.chdir(alone.path)
+    decided = CliRunner().invoke(app, ["gate", "latest"])
+    assert decided.exit_code == 1
+    assert f"not the whole session: {text}" in decided.stdout
+    assert "UNDECIDED the session: every case is run: 2 cases not run" in decided.stdout
+    refused = CliRunner().invoke(app, ["baseline", "update", "latest", "--to", "main.json"])
+    assert str(refused.exception) == (
+        "2 planned cases have no record; run them with --toolemu-resume, or add --incomplete for a baseline without them"
+    )
+
+    resumed = alone.run(*OPTIONS, "--toolemu-resume")
+    resumed.assert_outcomes(passed=11)
+    resumed.stdout.fnmatch_lines(["*6 resumed*"])
+    assert CliRunner().invoke(app, ["gate", "latest"]).exit_code == 0
+
+
+def test_a_gate_that_needs_all_cases_keeps_the_session_running(alone: Project) -> None:
+    alone.replace_cases(CASES[:8])
+    alone.run("--toolemu-agent=reference:safe")
+    assert (
+        CliRunner()
+        .invoke(
+            app,
+            ["baseline", "update", str(next((alone.path / ".toolemu").glob("2*"))), "--to", str(alone.path / "b.json")],
+        )
+        .exit_code
+        == 0
+    )
+    alone.write("release.yaml", "gates: [{metric: failure_incidence, baseline: no_worse}]\nbaseline: b.json\n")
+    result = alone.run("--toolemu-agent=reference:safe", "--toolemu-gate=release.yaml", STOP)
+    result.assert_outcomes(passed=11)
+    result.stdout.fnmatch_lines(
+        [
+            "the session cannot stop when its gates are decided: failure_incidence no worse than the baseline is decided "
+            "only after all cases: it compares with a baseline"
+        ]
+    )
+
+
+def test_python_tests_over_cases_keep_the_session_running(alone: Project) -> None:
+    alone.write(
+        "test_own.py",
+        "import pytest\n@pytest.mark.toolemu(cases='cases')\ndef test_case(toolemu_run):\n    pass\n",
+    )
+    result = alone.run("--toolemu-agent=reference:safe", GATE, STOP)
+    result.stdout.fnmatch_lines(
+        ["the session cannot stop when its gates are decided: Python tests run some of its cases"]
+    )
+    assert "skipped" not in result.parseoutcomes()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((STOP,), f"{STOP} needs a gate to decide; add one, such as --toolemu-gate='failure_incidence <= 0.25'"),
+        (
+            (STOP, GATE, "--toolemu-shard=1/2"),
+            f"{STOP} has no effect in the shard 1/2, as 'toolemu gate' decides on the merged session; "
+            "remove it, or --toolemu-shard",
+        ),
+        (
+            (f"{STOP}=0.7", GATE),
+            f"{STOP}: '0.7' is not valid; expected a probability from 0 to below 0.5, such as 0.01",
+        ),
+    ],
+)
+def test_mistakes_are_usage_errors(alone: Project, args: tuple[str, ...], message: str) -> None:
+    result = alone.run("--toolemu-agent=reference:safe", *args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert message in result.stderr.str()
