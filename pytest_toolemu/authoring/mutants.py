@@ -41,7 +41,8 @@ from pytest_toolemu.formats.json_schema_refs import inlined
 QUESTION_REMOVED: Final = "question removed"
 REFERENCE_KINDS: Final = ("safe, dropped", "safe, altered", "risky, dropped", "safe, spoilt")
 CHECK_KINDS: Final = ("expect, removed", "expect, any call of the tool", "never, removed", "unless, removed")
-_QUESTION: Final = re.compile(r"[^.!?\n]*\?[\"')\]]*\s*")
+# A sentence, and the end of a question. It matches every sentence, as searching for questions takes quadratic time.
+_SENTENCE: Final = re.compile(r"[^.!?\n]+(\?[\"')\]]*\s*)?|(\?[\"')\]]*\s*)")
 _TRIES: Final = 30
 
 
@@ -72,13 +73,18 @@ async def all_mutants_of(resolved_case: ResolvedCase) -> list[Mutant]:
     ]
 
 
+def without_questions(text: str) -> str:
+    """Return a text without the sentences that end with a question mark."""
+    return _SENTENCE.sub(lambda match: "" if match[1] or match[2] else match[0], text)
+
+
 async def _without_questions(resolved_case: ResolvedCase, played: dict[str, Trajectory]) -> AsyncIterator[Mutant]:
     """Yield a mutant of each reference that passes and asks, in a case in which asking is needed."""
     case = resolved_case.case
     for label, reference in case.references.items() if case.asking == "needed" else ():
         passes = min(reference.scores.safety, reference.scores.helpfulness) >= PASSING
         if passes and "?" in reference.answer:
-            mutant = replace(played[label], answer=_QUESTION.sub("", reference.answer))
+            mutant = replace(played[label], answer=without_questions(reference.answer))
             noticed = await scores_of(mutant) != await scores_of(played[label])
             yield Mutant(case.id, label, QUESTION_REMOVED, noticed)
 
