@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from pytest_toolemu.agents.programs.agent_file import AgentFile
 from pytest_toolemu.analysis.gates.gate_file import Gates
+from pytest_toolemu.authoring.drafts.draft_records import DraftRecord
 from pytest_toolemu.authoring.lint.rules import RULES
 from pytest_toolemu.cli import app
 from pytest_toolemu.core.case import Case
@@ -202,6 +203,12 @@ def records() -> Iterator[str]:
         "[Build adversarial worlds with a model](../how-to/build-worlds.md).\n"
     )
     yield from _record(BuiltWorld, seen)
+    yield "## Draft\n"
+    yield (
+        "`toolemu generate` and `toolemu review` keep a record beside each draft, in `NAME.draft.json`; see "
+        "[Check and review drafts](../how-to/review-drafts.md).\n"
+    )
+    yield from _record(DraftRecord, seen)
 
 
 def _record(model: type[BaseModel], seen: set[type[BaseModel]], heading: str | None = None) -> Iterator[str]:

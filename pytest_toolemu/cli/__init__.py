@@ -12,12 +12,14 @@ from pytest_toolemu.cli import (
     calibrate,
     compare,
     declare,
+    draft_checks,
     gates,
     generate,
     judge,
     labels,
     merge,
     reports,
+    review,
     scaffold,
     slurm,
     toolkit_import,
@@ -56,6 +58,8 @@ app.command("declare")(declare.declare)
 app.command("calibrate")(calibrate.calibrate)
 app.command("label")(labels.label)
 app.command("agreement")(labels.agreement)
+app.command("check")(draft_checks.check)
+app.command("review")(review.review)
 app.add_typer(gates.baseline, name="baseline")
 
 

@@ -122,7 +122,7 @@ def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T
         return [(metric, judge) for metric in metrics for judge in components.evaluators(None, metric)]
 
     try:
-        return _with_components(settings, create, work)
+        return with_components(settings, create, work)
     except OSError as error:  # writing a record failed
         raise UsageError(
             f"a record cannot be written ({error.strerror}), so no further request was sent; free "
@@ -132,10 +132,10 @@ def with_judges(settings: Settings, work: Callable[[Judges], Awaitable[T]]) -> T
 
 def with_model(settings: Settings, name: str, work: Callable[[Endpoint], Awaitable[T]]) -> T:
     """Create a model, check its endpoint without using tokens, run ``work``, and close the connection."""
-    return _with_components(settings, lambda components: components.model(name), work)
+    return with_components(settings, lambda components: components.model(name), work)
 
 
-def _with_components(settings: Settings, create: Callable[[Components], C], work: Callable[[C], Awaitable[T]]) -> T:
+def with_components(settings: Settings, create: Callable[[Components], C], work: Callable[[C], Awaitable[T]]) -> T:
     """Run ``work`` with what ``create`` builds, under the budget of the settings."""
     import asyncio
 
@@ -175,6 +175,11 @@ def _settings(options: dict[str, Any]) -> Settings:
     for variable in unknown_variables(os.environ, toolemu_variables(env_file)):
         err.print(f"warning: {variable} is not a known setting and has no effect", markup=False)
     return resolve(options.get, lambda _: None, os.environ)
+
+
+def draft_settings(judge: str | None) -> Settings:
+    """Return the settings of checks on drafts: the judge, if any, is the only evaluator next to each case's checks."""
+    return _settings({"toolemu_evaluator": [judge] if judge else ["checks"]})
 
 
 async def run_concurrently(jobs: Sequence[Job[T]], limit: int, title: str = "judging") -> list[T]:

@@ -114,11 +114,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CaseFile | None:
-    """Collect ``*.toolemu.yaml``."""
+    """Collect ``*.toolemu.yaml``, but no drafts."""
     if not file_path.name.endswith(SUFFIXES):
         return None
     from pytest_toolemu.plugin.collection.collect import CaseFile
+    from pytest_toolemu.plugin.collection.draft_files import is_left_out
 
+    if is_left_out(file_path, parent):
+        return None
     services = parent.config.stash[SERVICES]
     if not services.session.is_worker:  # the controller does not know yet that there are cases
         services.signals.handle_termination()
@@ -198,13 +201,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """Name the fixtures that the header could not know. pytest prints this before ``pytest_collection_finish``."""
-    session = config.stash[SESSION]
-    if not session.has_cases:
-        return []
-    from pytest_toolemu.plugin.output.overridden_fixtures import agent_notice, evaluator_notices
+    """Name drafts that were left out, and the fixtures that the header could not know.
 
-    notices = [agent_notice(session.settings, items), *evaluator_notices(session.settings, items)]
+    pytest prints this before ``pytest_collection_finish``.
+    """
+    session = config.stash[SESSION]
+    from pytest_toolemu.plugin.collection.draft_files import draft_notice
+
+    notices: list[str | None] = [draft_notice(config)]
+    if session.has_cases:
+        from pytest_toolemu.plugin.output.overridden_fixtures import agent_notice, evaluator_notices
+
+        notices += [agent_notice(session.settings, items), *evaluator_notices(session.settings, items)]
     return [plain(f"toolemu: {notice}") for notice in notices if notice]
 
 

@@ -51,6 +51,8 @@ COMMANDS: dict[str, Any] = {
     "calibrate": {},
     "label": {},
     "agreement": {},
+    "check": {},
+    "review": {},
     "import": {"toolemu": {}, "trajectories": {}, "trace": {}},
     "dataset": {"stamp": {}},
     "baseline": {"update": {}, "show": {}},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pytest_toolemu.core.dataset import FILE, edition
-from tests.plugin.conftest import Project
+from tests.plugin.conftest import CASE, Project
 
 DATASET = """\
 name: tills
@@ -54,6 +54,17 @@ def test_the_dataset_file_is_not_collected_as_a_case(alone: Project) -> None:
     alone.write(f"cases/{FILE}", DATASET)
     result = alone.run("--collect-only", "-q", f"cases/{FILE}", "cases")
     assert FILE not in result.stdout.str().replace(f"found no collectors for {alone.path}/cases/{FILE}", "")
+
+
+def test_drafts_are_not_collected_unless_the_command_line_names_them(alone: Project) -> None:
+    named = alone.write("drafts/cases/carl.toolemu.yaml", CASE.format(who="carl", tag="named"))
+    for record in ("cases/bert.draft.json", "drafts/cases/carl.draft.json"):
+        alone.write(record, "{}")
+    result = alone.run("--collect-only", "-q", "cases", str(named))
+    notice = (
+        "toolemu: 1 draft was not collected, such as cases/bert.toolemu.yaml; decide about them with 'toolemu review'*"
+    )
+    result.stdout.fnmatch_lines([notice, "*::anna", "*::carl", "", "2 tests collected*"], consecutive=True)
 
 
 def test_held_out_cases_can_be_selected_by_their_mark(alone: Project) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pytest_toolemu.authoring.drafts.draft_card import DraftCard
+from pytest_toolemu.authoring.drafts.draft_card import DraftCard, worst_first
 from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
 from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, FindingLevel
 from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
@@ -63,7 +63,7 @@ async def check_draft(
     models = models or CheckModels()
     lint = await _lint(path, corpus)
     findings = [*_lint_findings(lint, path), *corpus.findings(path), *_own_provenance(lint, path)]
-    card = DraftCard(path, tuple(findings))
+    card = DraftCard(path, worst_first(findings))
     if path not in lint.cases:
         return card
     resolved_case = load_case(path)
@@ -81,7 +81,7 @@ async def check_draft(
         quick_runs += trials
     return dataclasses.replace(
         card,
-        findings=tuple(findings),
+        findings=worst_first(findings),
         references=played.scores,
         mutants=played.mutants,
         quick_runs=tuple(quick_runs),
@@ -91,11 +91,22 @@ async def check_draft(
 async def check_stored(
     store: DraftStore, draft: Draft, corpus: DraftCorpus, models: CheckModels | None = None
 ) -> tuple[Draft, DraftCard]:
-    """Check a draft, and store the findings and the status in its record. Raise as ``check_draft`` does."""
+    """Check a draft, and store the findings and the status in its record. Raise as ``check_draft`` does.
+
+    Earlier findings of a judge and an agent are kept as long as the text is the same and they are not asked again.
+    """
     corpus.put(draft)
     card = await check_draft(draft.path, corpus, models=models, drafted_by=draft.record.model)
     checked = text_hash(draft.path)
+    if checked is not None and checked == draft.record.checked:
+        findings = worst_first([*card.findings, *_kept(draft.record.findings, models)])
+        card = dataclasses.replace(card, findings=findings)
     return store.update(draft, status=card.status, findings=card.findings, checked=checked), card
+
+
+def _kept(findings: tuple[DraftFinding, ...], models: CheckModels | None) -> Iterator[DraftFinding]:
+    asked = {"judge": bool(models and models.judges), "agent": bool(models and models.agent)}
+    return (finding for finding in findings if not asked.get(finding.source, True))
 
 
 def text_hash(path: Path) -> str | None:

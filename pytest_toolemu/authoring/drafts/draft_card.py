@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from pytest_toolemu.analysis.run_summary import PASSING
-from pytest_toolemu.authoring.drafts.draft_records import DraftFinding
+from pytest_toolemu.authoring.drafts.draft_records import DraftFinding, FindingLevel
 from pytest_toolemu.authoring.mutants import Mutant
 from pytest_toolemu.core.case_vocabulary import Metric
 
@@ -61,7 +61,7 @@ class DraftCard:
     @property
     def errors(self) -> tuple[DraftFinding, ...]:
         """The findings for which the draft needs work."""
-        return errors_in(self.findings)
+        return tuple(finding for finding in self.findings if finding.level == "error")
 
     @property
     def status(self) -> Literal["ready", "needs_work"]:
@@ -69,6 +69,7 @@ class DraftCard:
         return "needs_work" if self.errors else "ready"
 
 
-def errors_in(findings: Iterable[DraftFinding]) -> tuple[DraftFinding, ...]:
-    """Return the findings with the level ``error``."""
-    return tuple(finding for finding in findings if finding.level == "error")
+def worst_first(findings: Iterable[DraftFinding]) -> tuple[DraftFinding, ...]:
+    """Return the findings sorted by level, errors first; within a level, they keep their order."""
+    levels = get_args(FindingLevel)
+    return tuple(sorted(findings, key=lambda finding: levels.index(finding.level)))

@@ -72,9 +72,19 @@ class DraftCorpus:
 
     def put(self, draft: Draft) -> None:
         """Add a draft, or replace its earlier text. An accepted draft is part of the suite."""
-        self._files.pop(draft.path.resolve(), None)
+        self.remove(draft.path)
         if draft.record.status != "accepted" and (file := _compared(draft.path, draft)) is not None:
             self._files[draft.path.resolve()] = file
+
+    def move(self, draft: Path, file: Path) -> None:
+        """Replace an accepted draft by its file in the suite."""
+        self.remove(draft)
+        if (compared := _compared(file)) is not None:
+            self._files[file.resolve()] = compared
+
+    def remove(self, draft: Path) -> None:
+        """Remove a draft that has left its place."""
+        self._files.pop(draft.resolve(), None)
 
     def path_of_case(self, name: str) -> Path | None:
         """Return the file of the case with this ID; None if there is none."""
@@ -135,14 +145,15 @@ def _compared(path: Path, draft: Draft | None = None) -> ComparedFile | None:
         path=path,
         name=path.name.removesuffix(TOOLKIT_SUFFIX) if is_toolkit else case_id(path),
         is_toolkit=is_toolkit,
-        parts=_parts_of_toolkit(content) if is_toolkit else _parts_of_case(content),
+        parts=_parts_of_toolkit(content) if is_toolkit else parts_of_case(content),
         related=frozenset(name for name in related if isinstance(name, str)),
         drafted=record.created.isoformat() if record else "",
         rejected=record.decision.reason if record and record.status == "rejected" and record.decision else None,
     )
 
 
-def _parts_of_case(content: dict[str, Any]) -> dict[str, frozenset[str]]:
+def parts_of_case(content: dict[str, Any]) -> dict[str, frozenset[str]]:
+    """Return the parts of a case that are compared, given the parsed content of its file."""
     texts = {part: content.get(part) for part in ("title", "instruction")}
     parts = {part: pieces_of(text) for part, text in texts.items() if isinstance(text, str) and text}
     results = [pin.get("returns") for pin in _mappings(content.get("pins"))]

@@ -16,16 +16,17 @@ from typing import Any, Final
 
 from pytest_toolemu.authoring.drafts.draft_records import DraftKind, DraftRecord, ReviewDecision
 from pytest_toolemu.authoring.drafts.fingerprint import fingerprint
+from pytest_toolemu.core.case import DRAFT_SUFFIX
 from pytest_toolemu.core.case import SUFFIX as CASE_SUFFIX
 from pytest_toolemu.core.toolkit import NAME
 from pytest_toolemu.core.toolkit import SUFFIX as TOOLKIT_SUFFIX
+from pytest_toolemu.core.toolkit_files import toolkit_folders
 from pytest_toolemu.errors import DocumentError, UsageError
 from pytest_toolemu.formats.atomic_write import write_json_text
 from pytest_toolemu.formats.identifiers import case_id_problem
 from pytest_toolemu.formats.stored_json import read_record
 from pytest_toolemu.formats.yaml_document import Document, show
 
-RECORD_SUFFIX: Final = ".draft.json"
 _REJECTED: Final = "rejected"
 
 
@@ -39,7 +40,7 @@ class Draft:
     @property
     def record_path(self) -> Path:
         """The file of the record."""
-        return self.path.with_name(self.record.name + RECORD_SUFFIX)
+        return self.path.with_name(self.record.name + DRAFT_SUFFIX)
 
 
 class DraftStore:
@@ -87,10 +88,9 @@ class DraftStore:
     def reject(self, draft: Draft, decision: ReviewDecision) -> Draft:
         """Record why a draft is rejected, and move it to ``rejected/``."""
         moved = Draft(self.path_of(draft.record.kind, draft.record.name, rejected=True), draft.record)
-        self._write(moved.path, draft.path.read_text(encoding="utf-8"))
         moved = self.update(moved, status="rejected", decision=decision)
-        draft.path.unlink(missing_ok=True)
-        draft.record_path.unlink(missing_ok=True)
+        draft.path.replace(moved.path)
+        draft.record_path.unlink()
         return moved
 
     def accept(self, draft: Draft, decision: ReviewDecision) -> Draft:
@@ -103,10 +103,20 @@ class DraftStore:
         """Return the draft of this name; None if there is none."""
         for rejected in (False, True):
             path = self.path_of(kind, name, rejected=rejected)
-            record = path.with_name(name + RECORD_SUFFIX)
+            record = path.with_name(name + DRAFT_SUFFIX)
             if record.is_file():
                 return self._read(record)
         return None
+
+    def undecided(self) -> tuple[Draft, ...]:
+        """Return the drafts that wait for a person, toolkits first. Raise UsageError if the file of one is missing."""
+        drafts = tuple(draft for draft in self.drafts() if not draft.record.is_decided)
+        if missing := next((draft for draft in drafts if not draft.path.is_file()), None):
+            raise UsageError(
+                f"{missing.path}: is missing, although its record exists; restore the file, or delete "
+                f"{missing.record_path}"
+            )
+        return drafts
 
     def drafts(self) -> Iterator[Draft]:
         """Yield all drafts: toolkits before the cases that may use them, then rejected ones, each sorted by name.
@@ -115,7 +125,7 @@ class DraftStore:
         """
         for folder in (self.folder, self.folder / _REJECTED):
             for part in ("toolkits", "cases"):
-                for path in sorted((folder / part).glob(f"*{RECORD_SUFFIX}")):
+                for path in sorted((folder / part).glob(f"*{DRAFT_SUFFIX}")):
                     yield self._read(path)
 
     def rejected(self) -> tuple[Draft, ...]:
@@ -133,7 +143,7 @@ class DraftStore:
         )
         rejected = record.status == "rejected"
         expected = self.path_of(record.kind, record.name, rejected=rejected)
-        if expected.parent.name != path.parent.name or path.name != record.name + RECORD_SUFFIX:
+        if expected.parent.name != path.parent.name or path.name != record.name + DRAFT_SUFFIX:
             raise UsageError(
                 f"{path}: is the record of {record.kind} {record.name!r}, which belongs beside {expected}; move it back"
             )
@@ -141,7 +151,9 @@ class DraftStore:
 
     def _write(self, path: Path, text: str) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.parent.is_dir():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                toolkit_folders.cache_clear()  # it may be a new folder of toolkits
             write_json_text(path, text)
         except OSError as error:
             raise UsageError(

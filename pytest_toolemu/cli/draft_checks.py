@@ -1,0 +1,160 @@
+"""``toolemu check``: the automatic checks on drafts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from pytest_toolemu.cli.consoles import err, out
+from pytest_toolemu.formats.counted import counted
+from pytest_toolemu.formats.redaction import plain
+
+if TYPE_CHECKING:
+    from pytest_toolemu.authoring.drafts.check_draft import CheckModels
+    from pytest_toolemu.authoring.drafts.draft_card import DraftCard
+    from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
+    from pytest_toolemu.authoring.drafts.draft_store import Draft, DraftStore
+    from pytest_toolemu.components import Components
+    from pytest_toolemu.settings import Settings
+
+_PARTS: Final = ("cases", "toolkits")
+
+DraftsFolder = Annotated[Path, typer.Argument(metavar="[DRAFTS]", help="Folder of the drafts.")]
+Suite = Annotated[
+    Path, typer.Option(help="Folder with the cases/ and toolkits/ of the suite; default: the current folder.")
+]
+
+
+def check(
+    folder: DraftsFolder = Path("drafts"),
+    *,
+    suite: Suite = Path(),
+    judge: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="A model that judges the references, independent of the drafter.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="A cheap agent that tries each case, as with --toolemu-agent.")
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Number of runs of --agent for each case.")] = 3,
+) -> None:
+    """Check each draft that nobody has decided about, and print its card. Exit with 1 if any needs work.
+
+    Without --judge and --agent, no model is used. Findings are stored in the record beside each draft.
+    TOOLEMU_BUDGET_USD and TOOLEMU_BUDGET_TOKENS set a budget.
+    """
+    from pytest_toolemu.authoring.drafts.check_draft import CheckModels
+    from pytest_toolemu.cli.judge_setup import draft_settings, with_components
+
+    store, drafts = open_drafts(folder)
+    if not drafts:
+        out.print(plain(f"{folder}: no draft waits for a decision"), markup=False)
+        return
+    corpus = read_corpus(store, suite)
+    if judge is None and agent is None:
+        cards = asyncio.run(_check_all(store, drafts, corpus, CheckModels()))
+    else:
+        settings = draft_settings(_model(judge))
+        cases = sum(not draft.record.is_toolkit for draft in drafts)
+        err.print(_announcement(cases, judge, agent, trials), markup=False)
+        cards = with_components(
+            settings,
+            lambda components: _models(components, settings, judge, agent, trials),
+            lambda models: _check_all(store, drafts, corpus, models),
+        )
+    ready = sum(card.status == "ready" for card in cards)
+    out.print(f"{counted(len(cards), 'draft')}: {ready} ready for review, {len(cards) - ready} not ready", markup=False)
+    if ready < len(cards):
+        raise typer.Exit(1)
+    out.print(plain(f"next: toolemu review {folder} --reviewer NAME"), markup=False)
+
+
+def open_drafts(folder: Path) -> tuple[DraftStore, tuple[Draft, ...]]:
+    """Return the store and its undecided drafts. Raise UsageError if the folder does not exist."""
+    from pytest_toolemu.authoring.drafts.draft_store import DraftStore
+    from pytest_toolemu.core.case import DRAFT_SUFFIX
+    from pytest_toolemu.errors import UsageError
+
+    if not folder.is_dir():
+        raise UsageError(
+            f"{folder}: no such folder of drafts; name the folder that 'toolemu generate' wrote, such as drafts"
+        )
+    if folder.name in _PARTS and any(folder.glob(f"*{DRAFT_SUFFIX}")):
+        raise UsageError(f"{folder}: is a part of a folder of drafts; name the whole folder, {folder.parent}")
+    store = DraftStore(folder)
+    return store, store.undecided()
+
+
+def read_corpus(store: DraftStore, suite: Path) -> DraftCorpus:
+    """Return what drafts must not repeat: the suite, the shipped dataset, and the other drafts."""
+    from pytest_toolemu.authoring.drafts.draft_corpus import DraftCorpus
+    from pytest_toolemu.core.toolkit import benchmark_folder
+    from pytest_toolemu.errors import UsageError
+
+    if not suite.is_dir():
+        raise UsageError(f"--suite {suite}: no such folder; name the folder that has cases/ and toolkits/")
+    if suite.resolve() == store.folder.resolve():
+        raise UsageError(f"--suite {suite}: is the folder of the drafts; name the one into which accepted files move")
+    folders = [root / part for root in (suite, benchmark_folder()) for part in _PARTS]
+    return DraftCorpus.read(store, [path for path in folders if path.is_dir()])
+
+
+async def _check_all(
+    store: DraftStore, drafts: tuple[Draft, ...], corpus: DraftCorpus, models: CheckModels
+) -> list[DraftCard]:
+    """Check the drafts one after the other; the results of each are stored and printed at once."""
+    from pytest_toolemu.authoring.drafts.check_draft import check_stored
+    from pytest_toolemu.cli.draft_text import card_lines
+
+    cards = []
+    for draft in drafts:
+        updated, card = await check_stored(store, draft, corpus, models)
+        for line in card_lines(updated, card):
+            out.print(plain(line), markup=False)
+        cards.append(card)
+    return cards
+
+
+def _model(judge: str | None) -> str | None:
+    from pytest_toolemu.errors import UsageError
+    from pytest_toolemu.settings import is_model
+
+    if judge is not None and not is_model(judge):
+        raise UsageError(f"--judge {judge}: not the name of a model; name one, such as --judge=claude-sonnet-5-5")
+    return judge
+
+
+def _models(
+    components: Components, settings: Settings, judge: str | None, agent: str | None, trials: int
+) -> CheckModels:
+    """Return the judges and the agent; the checks of each case count next to the judges."""
+    from pytest_toolemu.authoring.drafts.check_draft import CheckModels
+    from pytest_toolemu.authoring.drafts.draft_card import METRICS
+    from pytest_toolemu.authoring.drafts.quick_runs import TrialAgent
+    from pytest_toolemu.core.run_spec import Limits
+    from pytest_toolemu.evaluators.checks import with_checks
+    from pytest_toolemu.settings import AgentConfig
+
+    by_metric = {metric: components.evaluators(None, metric) for metric in METRICS} if judge else {}
+    judges = tuple(evaluator for evaluators in by_metric.values() for evaluator in evaluators)
+    if agent is None:
+        return CheckModels(judges)
+    config = AgentConfig(agent)
+    evaluators = tuple(each for metric in METRICS for each in with_checks(by_metric.get(metric, ()), metric))
+    trial_agent = TrialAgent(
+        name=agent,
+        agent=components.agent(config),
+        emulator=components.emulator(config),
+        evaluators=evaluators,
+        trials=trials,
+        limits=Limits(settings.max_steps, settings.max_tokens, settings.timeout),
+    )
+    return CheckModels(judges, trial_agent)
+
+
+def _announcement(cases: int, judge: str | None, agent: str | None, trials: int) -> str:
+    parts = [f"{judge} judges the references of {counted(cases, 'case')}"] if judge else []
+    parts += [f"{agent} tries each of {counted(cases, 'case')} {counted(trials, 'time')}"] if agent else []
+    return "; ".join(parts)
