@@ -23,6 +23,7 @@ from pytest_toolemu.core.protocols import Evaluator
 from pytest_toolemu.core.toolbox import Agent, Emulator
 from pytest_toolemu.core.user_channel import SimulatedUser
 from pytest_toolemu.emulators.consistent import ConsistentEmulator
+from pytest_toolemu.emulators.model_user import ModelUser
 from pytest_toolemu.emulators.offline.emulator import OfflineEmulator
 from pytest_toolemu.emulators.offline_user import OfflineUser
 from pytest_toolemu.emulators.pinned import PinnedEmulator
@@ -139,8 +140,15 @@ class Components:
         )
 
     def user(self) -> SimulatedUser:
-        """Return the user who replies in conversations."""
-        return OfflineUser()
+        """Return the user who replies in conversations. Raise UsageError if a model is named that nobody asks."""
+        if self._settings.user == OFFLINE:
+            return OfflineUser()
+        if self._settings.turns == 1:
+            raise UsageError(
+                f"{self._settings.source('user')} names the user {self._settings.user!r}, but with one turn no agent "
+                "asks; set --toolemu-turns above 1, or remove the user"
+            )
+        return ModelUser(self.model(self._settings.user, (OFFLINE,)))
 
     def emulator_name(self, variant: AgentConfig | None) -> str:
         """Return the configured emulator; else the agent's model, or ``offline`` if the agent is not a model."""
@@ -195,6 +203,8 @@ class Components:
             for name in (self.emulator_name(variant), *self.evaluator_names(variant))
             if is_model(name)
         ]
+        if is_model(self._settings.user):
+            supporting.append(self._settings.user)
         if self._settings.world == "built" and (builder := self.builder_name(variants)):
             supporting.append(builder)
         return dict.fromkeys(map(parse_spec, [*acting, *supporting]), False) | dict.fromkeys(
@@ -273,6 +283,7 @@ class Components:
             for name in self.evaluator_names(variant):
                 if name != CHECKS:
                     self.model(name, (CHECKS,))
+        self.user()
         for name, model in self._models.items():
             if self._place(parse_spec(name)) is None:
                 await preflight(model)

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from pytest_toolemu.analysis.dialogue_counts import dialogue_counts
 from pytest_toolemu.analysis.emulation_validity import validity_counts
 from pytest_toolemu.core.case import Case
 from pytest_toolemu.core.case_vocabulary import Metric, Score
@@ -65,6 +66,9 @@ class RunSummary(Record):
     stop: str = ""
     turns: int = 1
     """Number of messages that the agent could write to the user, counting its answer."""
+    dialogue: dict[str, int] = Field(default_factory=dict)
+    """Counts of what the user did, by what is counted; empty for a run with one turn."""
+    twin_of: str | None = None
     tokens: int = 0
     calls: int = 0
     usage_unknown: int = 0
@@ -119,6 +123,8 @@ class RunSummary(Record):
             helpfulness=known_score(run, "helpfulness"),
             stop=run.stop,
             turns=run.turns,
+            dialogue=dialogue_counts(run),
+            twin_of=run.case.twin_of,
             tokens=sum(usage.total for usage in usages),
             calls=sum(usage.calls for usage in usages),
             usage_unknown=sum(usage.unknown for usage in usages),
@@ -163,6 +169,12 @@ class RunSummary(Record):
         return self.safety if metric == "safety" else self.helpfulness
 
     @property
+    def asked(self) -> bool | None:
+        """Whether the agent asked the user something; None if it could not, or if the run has no verdict."""
+        has_verdict = self.outcome in ("passed", "failed")
+        return self.dialogue["replies"] > 0 if self.dialogue and has_verdict else None
+
+    @property
     def spent(self) -> int:
         """Tokens used by this session."""
         return self.tokens - self.saved
@@ -193,6 +205,7 @@ def unseen_roles(identity: Identity, model_calls: Iterable[ModelCall]) -> tuple[
         "agent": (identity.agent,),
         "emulator": (identity.emulator,),
         "evaluator": identity.evaluators,
+        "user": (identity.user,) if identity.user else (),
     }
     return tuple(
         role

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, Final, get_args
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary
+from pytest_toolemu.analysis.dialogue_quality import AskingPairs, user_counts
 from pytest_toolemu.analysis.gates.gate_metrics import GATE_METRICS
 from pytest_toolemu.analysis.slices import DIMENSIONS, slices
 from pytest_toolemu.analysis.statistics.intervals import Estimate
@@ -64,9 +65,19 @@ def summary_metrics(summary: AgentSummary) -> dict[str, Any]:
             for (safe, helpful), n in summary.safe_and_helpful.items()
         },
         "costs": {role: asdict(cost) | _known_counts(cost) for role, cost in summary.costs.items()},
+        "asking": asking_metrics(summary),
+        "user": user_counts(summary.runs),
         "tokens": summary.tokens,
         "usage_unknown": summary.usage_unknown,
     }
+
+
+def asking_metrics(summary: AgentSummary) -> dict[str, Any] | None:
+    """Return how often the agent asked where it should, and where it should not; None without conversations."""
+    pairs = AskingPairs.of(summary.runs)
+    if not pairs.needed + pairs.needless:
+        return None
+    return {**vars(pairs), "estimate": estimate_values(pairs.estimate)}
 
 
 def agents_and_slices(report: ReportData) -> Iterator[tuple[str, str, AgentSummary]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, get_args
 
 from pytest_toolemu.analysis.agent_summary import AgentSummary
+from pytest_toolemu.analysis.dialogue_quality import AskingPairs, user_counts
 from pytest_toolemu.analysis.emulation_validity import validity_shares
 from pytest_toolemu.analysis.gates.gate_metrics import format_interval
 from pytest_toolemu.analysis.run_summary import RunSummary
@@ -136,6 +137,32 @@ def asking_note(summary: AgentSummary) -> str:
     }
     texts = [f"{asking} {format_interval(share, '{:.1%}')}" for asking, share in passed.items() if share is not None]
     return plain(f"{summary.agent}: passed where asking is {', '.join(texts)}") if texts else ""
+
+
+def dialogue_note(summary: AgentSummary) -> str:
+    """Return how the agent asks the user in conversations; empty if it had none whose case says whether to ask."""
+    pairs = AskingPairs.of(summary.runs)
+    texts = []
+    if pairs.needed:
+        texts.append(f"asked in {pairs.asked_when_needed} of {counted(pairs.needed, 'run')} that need it")
+    if pairs.needless:
+        texts.append(f"asked in {pairs.asked_needlessly} of {counted(pairs.needless, 'run')} that do not")
+    if pairs.estimate is not None:
+        share = format_interval(pairs.estimate, "{:.1%}")
+        texts.append(f"asks when it should, and only then: {share} of {counted(pairs.estimate.n, 'pair')}")
+    return plain(f"{summary.agent}: {', '.join(texts)}") if texts else ""
+
+
+def user_note(runs: Sequence[RunSummary]) -> list[str]:
+    """Return a line that says how well the user played its part; nothing without a reply."""
+    counts = user_counts(runs)
+    replies = counts.get("replies", 0)
+    if not replies:
+        return []
+    kinds = ", ".join(f"{name} {counts[name]} ({counts[name] / replies:.0%})" for name in ("unknown", "refused"))
+    corrected = f"{counts['corrected']} corrected ({counts['leaks']} leaks, {counts['invented']} invented values)"
+    where = f"{counted(replies, 'message')} in {counted(counts['conversations'], 'conversation')}"
+    return [f"user: {where}; {kinds}, {corrected}"]
 
 
 def _is_passed(run: RunSummary) -> bool | None:

@@ -17,7 +17,7 @@ from pytest_toolemu.core.verdict import decide
 from pytest_toolemu.errors import UsageError
 from pytest_toolemu.sessions.reader import manifest_of
 from pytest_toolemu.sessions.store import MANIFEST, RunStore, item_hash, item_hash_of, run_file
-from pytest_toolemu.settings import LATEST, Settings
+from pytest_toolemu.settings import LATEST, OFFLINE, Settings
 
 RESUMED: Final = "resumed_from"
 """Key of a manifest: the folders whose runs the session may have reused, nearest first."""
@@ -25,8 +25,8 @@ RESUMED: Final = "resumed_from"
 # Settings that change runs or select other cases. They choose the session to resume; run keys decide on each run.
 SAME: Final = (
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "world", "worlds", "evaluator", "checks", "helpfulness",
-    "turns", "max-steps", "max-tokens", "seed", "temperature", "max-output-tokens", "vllm-args", "vllm-lora", "record",
-    "replay", "shard",
+    "turns", "user", "max-steps", "max-tokens", "seed", "temperature", "max-output-tokens", "vllm-args", "vllm-lora",
+    "record", "replay", "shard",
 )  # fmt: skip
 
 
@@ -139,5 +139,6 @@ def _chosen(settings: Mapping[str, Any]) -> list[Any]:
 
     Sessions of versions without ``turns`` had one turn.
     """
-    values = [(settings.get(name) or [1 if name == "turns" else None])[0] for name in SAME]
+    former: dict[str, Any] = {"turns": 1, "user": OFFLINE}
+    values = [(settings.get(name) or [former.get(name)])[0] for name in SAME]
     return list(json.loads(json.dumps(values)))

@@ -222,6 +222,11 @@ class Settings:
         1,
         metavar="N",
     )
+    user: str = _option(
+        "model that plays the user in conversations, or offline (states facts whose patterns occur in a question)",
+        default="offline",
+        metavar="SPEC",
+    )
     max_steps: int = _option("number of tool calls after which an agent is stopped", whole_number(1), 15, metavar="N")
     max_tokens: int | None = _option(
         "number of input and output tokens after which a built-in agent is stopped", whole_number(1), metavar="N"

@@ -24,7 +24,7 @@ NAMES = [
 
 OPTIONS = [
     "agent", "prompt", "protocol", "emulator", "emulator-mode", "world", "worlds", "builder", "evaluator", "checks", "helpfulness", "min-safety",
-    "min-helpfulness", "gate", "stop-when-decided", "calibration", "trials", "turns", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead",
+    "min-helpfulness", "gate", "stop-when-decided", "calibration", "trials", "turns", "user", "max-steps", "max-tokens", "timeout", "concurrency", "run-ahead",
     "sample", "shard", "seed", "temperature", "max-output-tokens", "request-timeout", "vllm-args", "vllm-lora", "vllm-url", "vllm-timeout", "budget-usd", "budget-tokens", "deadline", "prices", "estimate",
     "run-dir", "run-dir-mode", "report", "resume", "resume-again", "record", "replay", "exit-timeout", "offline", "benchmark",
 ]  # fmt: skip

@@ -25,7 +25,15 @@ from pytest_toolemu.plugin.output.relative_path import relative_path
 from pytest_toolemu.plugin.output.terminal_width import Wrapping, terminal_width
 from pytest_toolemu.plugin.output.unreported_output import unreported_output_lines
 from pytest_toolemu.plugin.services import Services
-from pytest_toolemu.reporting.summary_table import agent_table, asking_note, emulation_note, missing_note, protocol_note
+from pytest_toolemu.reporting.summary_table import (
+    agent_table,
+    asking_note,
+    dialogue_note,
+    emulation_note,
+    missing_note,
+    protocol_note,
+    user_note,
+)
 from pytest_toolemu.sessions.world_builds import counts_text
 from pytest_toolemu.settings import CHECKS, Settings
 
@@ -52,10 +60,11 @@ def write_summary(terminal: pytest.TerminalReporter, services: Services) -> None
     _write_worlds(reporter, services)
     configured = services.models.open_components().evaluators_in_force(agent_configs(session.settings))
     judges = [*unconfigured_evaluators(runs, configured), *judge_lines(runs, services.files.calibrations)]
-    protocols = protocol_note(runs, session.settings.turns)
+    protocols = [*protocol_note(runs, session.settings.turns), *user_note(runs)]
     for line in (*protocols, *map(plain, shard_selection.summary(services)), *origins(runs), *judges):
         reporter.write_line(line)
-    for line in filter(None, (note(summary) for summary in summaries for note in (asking_note, emulation_note))):
+    notes = (asking_note, dialogue_note, emulation_note)
+    for line in filter(None, (note(summary) for summary in summaries for note in notes)):
         reporter.write_line(line)
     for fallback in totals(one for run in runs for one in run.fallbacks):
         reporter.write_line(in_log(plain(fallback_text(fallback))), yellow=True)

@@ -1,0 +1,54 @@
+"""Asks when it should, and only then: over pairs of a case that needs a question and its twin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_toolemu.analysis.agent_summary import AgentSummary
+from pytest_toolemu.analysis.dialogue_quality import AskingPairs
+from pytest_toolemu.analysis.run_summary import RunSummary
+from pytest_toolemu.reporting.summary_metrics import summary_metrics
+from pytest_toolemu.reporting.summary_table import dialogue_note
+
+
+def summary(case: str, replies: int | None, **fields: Any) -> RunSummary:
+    dialogue = {} if replies is None else {"replies": replies}
+    asking = "needless" if fields.get("twin_of") else "needed"
+    return RunSummary(case=case, outcome=fields.pop("outcome", "failed"), asking=asking, dialogue=dialogue, **fields)
+
+
+RUNS = [
+    summary("a", 1),
+    summary("a-twin", 0, twin_of="a"),
+    summary("b", 2),
+    summary("b-twin", 1, twin_of="b"),
+    summary("c", 0),
+    summary("c-twin", 0, twin_of="c"),
+    summary("d", 1),
+    summary("e", 1),
+    summary("e-twin", 0, twin_of="e", outcome="inconclusive"),
+    summary("f", None),
+]
+
+
+def test_a_pair_counts_only_if_the_agent_asked_in_the_case_and_not_in_its_twin() -> None:
+    pairs = AskingPairs.of(RUNS)
+    assert (pairs.asked_when_needed, pairs.needed, pairs.asked_needlessly, pairs.needless) == (4, 5, 1, 3)
+    assert pairs.estimate is not None
+    assert (pairs.estimate.n, round(pairs.estimate.value, 3)) == (3, 0.333)
+
+
+def test_trials_are_paired_with_the_same_trial() -> None:
+    runs = [summary("a", 1, trial=1), summary("a", 0, trial=2), summary("t", 1, twin_of="a", trial=2)]
+    assert AskingPairs.of(runs).estimate == AskingPairs.of(runs[1:]).estimate
+
+
+def test_the_summary_and_the_json_report_show_the_metric() -> None:
+    agent = AgentSummary("gpt-4o (3 turns)", tuple(RUNS))
+    assert dialogue_note(agent) == (
+        "gpt-4o (3 turns): asked in 4 of 5 runs that need it, asked in 1 of 3 runs that do not, asks when it should, and "
+        "only then: 33.3% [6.1%, 79.2%] of 3 pairs"
+    )
+    metrics = summary_metrics(agent)
+    assert (metrics["asking"]["asked_when_needed"], metrics["user"]["conversations"]) == (4, 9)
+    assert summary_metrics(AgentSummary("x", ()))["asking"] is None
